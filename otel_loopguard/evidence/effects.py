@@ -17,10 +17,9 @@ from otel_loopguard.evidence.normalize import NAMED
 from otel_loopguard.evidence.vocabulary import COMMAND_ARGUMENTS, FILE_ARGUMENTS, WORDS, pattern_of
 
 _COMMAND: Final = 4_000
-"""Characters of a command that are looked through: two pages, for 0.1 ms at worst."""
+"""Characters of a command that are looked through: two pages, for half a millisecond."""
 _FEW: Final = 8
 """Arguments that are looked at for a command: tools that run one have few."""
-"""Characters of a command that are looked through: two pages, for half a millisecond."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _EFFECTS: Final = tuple(
     (WORDS[says], effect)
@@ -116,17 +115,22 @@ def _effect_of_sql(arguments: object) -> Effect | None:
     return Effect.READ if _SQL_READS.match(command) else None
 
 
-_UNITS: Final = {"m": 60, "h": 3600, "d": 86400}
+_DAY_S: Final = 86_400
+_UNITS: Final = {"m": 60, "h": 3_600, "d": _DAY_S}
+"""Seconds of the units that `sleep` takes; without one it is seconds."""
 _SLEEP: Final = re.compile(pattern_of("sleep"))
 
 
 def slept_in(arguments: object) -> int:
-    """Nanoseconds that a command or a program says that it sleeps, whatever the tool is called."""
+    """Nanoseconds that a command or a program is told to sleep, a day at most.
+
+    Whatever the tool is called: `sleep` is a word of shells and languages, not of tools.
+    """
     command = command_of(arguments) or ""
     if "sleep" not in command:
         return 0
     slept = (float(count) * _UNITS.get(unit, 1) for count, unit in _SLEEP.findall(command))
-    return round(min(sum(slept), 86400) * 1e9)
+    return round(min(sum(slept), _DAY_S) * 1e9)
 
 
 def looks_at_files(name: ToolName, arguments: object) -> bool:

@@ -73,9 +73,7 @@ _LEAST: Final = 0.5
 
 def is_accused(call: Evidence) -> bool:
     """True if status, shape or known words of the outcome say that nothing came of it."""
-    return (
-        call.failing or call.refused or _is_explained(call) or (call.empty and call.effect is _READ)
-    )
+    return call.failing or _is_explained(call) or (call.empty and call.effect is _READ)
 
 
 def _is_explained(call: Evidence) -> bool:
@@ -214,14 +212,12 @@ class Pace:
         if call.call is None:
             since = Since(fresh=False)
         self._calls += 1
-        # A program of which nothing is known may change anything, whatever it answers.
-        looks = call.effect is _READ and (call.own or not call.runs_code)
+        # What runs code may change anything, whatever it answers.
+        looks = call.effect is _READ and not call.runs_code
         waits = call.effect is Effect.WAIT
-        if call.failing:
-            pass
-        elif since.fresh or since.changed:
+        if not call.failing and (since.fresh or since.changed):
             self._news += call.novelty if looks and call.novelty is not None else 1.0
-        else:
+        elif not call.failing:
             self._acts += not (looks or waits)
         # Who calls a tool that does nothing else means to give it time, however long that is; and
         # what answers with a page has worked, and not waited.
