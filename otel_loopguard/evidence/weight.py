@@ -57,9 +57,9 @@ _CUT: Final = 0.1
 _ACTED, _ACTED_IN_VAIN = 0.75, 0.5
 """How much of a stop calls in between take away that were made before and may act: a key pressed
 once more may have moved something, though nothing shows it. Less, where all failed again."""
-_UNSEEN_STOP, _UNSEEN_HINT = 0.01, 0.2
-"""What was not captured may be anything; a hint at fifteen is worth a word about it."""
 # What it says towards a hint:
+_UNSEEN: Final = 0.2
+"""Of an answer that was not captured, and may be anything: a word at the eleventh, and no more."""
 _SOFT: Final = 0.5
 """Of an error that a pause may mend half: it has its own budget of time."""
 _AMID: Final = 0.8
@@ -113,8 +113,8 @@ def weigh(call: Evidence, since: Since) -> None:
     call.stop_weight = haste * (1.0 - news * (0.5 if told else 1.0))
     call.stop_weight *= 1.0 - since.acted * (_ACTED_IN_VAIN if accused else _ACTED)
     if call.outcome is None:
-        call.hint_weight *= _UNSEEN_HINT
-        call.stop_weight *= _UNSEEN_STOP
+        call.hint_weight *= _UNSEEN
+        call.stop_weight = 0.0
         return
     loud = accused or call.effect is _READ
     said = 1.0 if loud else max(min(call.outcome_size / _LONG, 1.0), _LEAST)
