@@ -25,8 +25,6 @@ GUESSED: Final = 0.6
 they are about."""
 VALUES: Final = 0.15
 """The same of calls whose answers are equal but for ids and times in them: each may be new."""
-OTHER: Final = 0.1
-"""The same of another call with an equal error: ten of them are one that is made again."""
 FADE: Final = 0.985
 """What a count keeps for each call in between, after 46 calls half: good calls and planning stand
 between the turns of a loop, and what is further apart is another matter."""
