@@ -1,8 +1,9 @@
 """Words and patterns by which evidence is told: data, in one table for each kind of text.
 
-A word may accuse: a call failed, found nothing, reads. None has to acquit, so that a run in a
-language that is not here, or with tools of other names, is judged later and never harder. Words
-that say that something is under way choose the wording of a hint and no stop.
+A word may accuse: a call failed, found nothing, reads. A run in a language that is not here, or
+with tools of other names, is judged later. One kind of word acquits: what says that it is not ready
+is hinted at and not refused, also where nobody rests between the looks; in words that are not here
+such a poll is refused in the end. With a rest of five seconds no word is needed.
 """
 
 from __future__ import annotations
