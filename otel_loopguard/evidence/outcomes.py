@@ -356,6 +356,12 @@ _BARE: Final = Reading(None, None, False, None, 0, None, None, None, UNSEEN, _NO
 """Of a step that has neither arguments nor an outcome, as that of a model."""
 
 
+_FRAMES: Final = 4
+"""Frames that are looked through: a part in a list, in a result, in an answer."""
+_PART: Final = {"type", "text"}
+"""Fields of a part of a message."""
+
+
 def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     """The outcome of a finished call, of a failed one what it said; `said` is its JSON value."""
     value = step.outcome
@@ -370,13 +376,11 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
         raw = normalize.bounded_text(text, limit)
     cut = text is not None and _is_cut(text, raw)
     size = len(raw)
-    if (
-        text is value is step.outcome
-        and size <= normalize.MASKED_BYTES
-        and isinstance(said, (dict, list))
-    ):
-        # The same value is the same answer, whatever the order of its keys and the space in it.
-        raw = canonical(cast("object", said))
+    if value is step.outcome and size <= normalize.MASKED_BYTES and isinstance(said, (dict, list)):
+        size = _size_within(cast("object", said), size)
+        if text is not None:
+            # The same value is the same answer, whatever the order of its keys and its spaces.
+            raw = canonical(cast("object", said))
     exact = key = key_of(raw)
     # One look for all that this module and the masks look for, unless not all of it is here.
     whole = len(raw) <= normalize.MASKED_BYTES and (text is None or len(text) <= limit)
@@ -387,6 +391,27 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     if masked is not raw:
         key = key_of(masked)
     return Outcome(exact, key, size, raw, masked, tells, raw[:_LOOK].lower().decode("latin-1"), cut)
+
+
+def _size_within(said: object, size: int) -> int:
+    """Characters of the one value that a frame is put around; of anything else those it has.
+
+    A frame is a list or an object of one entry, or a part of a message as MCP has it: what a server
+    puts around each of its answers makes none of them longer.
+    """
+    for _ in range(_FRAMES):
+        if isinstance(said, dict):
+            fields = cast("dict[str, object]", said)
+            if len(fields) != 1 and fields.keys() != _PART:
+                return size
+            said = fields["text"] if "text" in fields else next(iter(fields.values()))
+        elif isinstance(said, list):
+            if len(parts := cast("list[object]", said)) != 1:
+                return size
+            said = parts[0]
+        else:
+            break
+    return len(said) if isinstance(said, str) else size if said is None else len(str(said))
 
 
 def says_nothing_found(outcome: Outcome) -> bool:

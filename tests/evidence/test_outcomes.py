@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from otel_loopguard.core import Kind, Step
@@ -30,6 +32,25 @@ def test_equal_outcomes_have_equal_keys() -> None:
     one, other = of("done at 10:00:01"), of("done at 10:00:02")
     assert one.key == other.key
     assert one.exact != other.exact
+
+
+@pytest.mark.parametrize(
+    ("said", "size"),
+    [
+        ({"output": "200"}, 3),
+        ([{"type": "text", "text": "200"}], 3),
+        ({"content": [{"type": "text", "text": "200"}]}, 3),
+        ({"count": 42}, 2),
+        ({"output": ""}, 0),
+        ({"output": None}, 15),
+        ({"a": "1", "b": "2"}, 17),
+        ([], 2),
+    ],
+)
+def test_a_frame_makes_an_answer_no_longer(said: object, size: int) -> None:
+    """What one value stands in does not count, as JSON text or as a value; a record counts."""
+    for value in (said, json.dumps(said, separators=(",", ":"))):
+        assert outcome_of(Step(Kind.TOOL, "t", outcome=value), 1000, parsed(value)).size == size
 
 
 def test_an_outcome_that_was_not_captured_has_no_key() -> None:
