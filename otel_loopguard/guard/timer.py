@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 import weakref
@@ -56,6 +57,7 @@ class WatchdogThread:
         self.planned = _NEVER
         self.process = 0
         self.idle = True
+        self._registered = False
         ticks(self)
         reset_after_fork(self)
 
@@ -89,6 +91,10 @@ class WatchdogThread:
         with self._lock:
             if not self.process:
                 self.planned = _NEVER
+                if not self._registered:
+                    # With the first span, and so called before the providers shut themselves down.
+                    self._registered = True
+                    atexit.register(_at_exit, self._guard)
                 wake_by(self._work)
                 if start_thread("timer", self._run, self._work):
                     self.process = os.getpid()
@@ -138,6 +144,14 @@ class WatchdogThread:
                 time.sleep(0)
         finally:
             backlog.attended = False
+
+
+def _at_exit(reference: weakref.ref[LoopGuard]) -> None:
+    guard = reference()
+    if guard is not None:
+        with swallow(guard.faults, "timer"):
+            guard.settle()
+            guard.telemetry.close()
 
 
 def _seconds_until(due: int) -> float:
