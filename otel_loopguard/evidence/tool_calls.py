@@ -191,7 +191,7 @@ class ToolCallExtractor:
             # A record that names what was asked for is an answer, and so is a list of them.
             found.echo = echo and (name.runs_code or not _is_record(reading.said))
         # A command that sleeps first begins after that.
-        slept = effects.slept_in(call.arguments) if step.start else 0
+        slept = effects.slept_in(call.arguments) if step.start and b"sleep" in call.raw else 0
         since = self._pace.add(found, min(step.start + slept, found.time) if slept else step.start)
         found.fresh, found.changed = since.fresh, since.changed
         # What is left of a threshold as a budget is used.

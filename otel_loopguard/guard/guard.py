@@ -52,6 +52,8 @@ from otel_loopguard.telemetry import State, Telemetry
 from otel_loopguard.telemetry.span_annotator import SpanAnnotator
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.sdk.trace import ReadableSpan
@@ -136,7 +138,7 @@ class LoopGuard(SessionQueries):
         self._max_chars = settings.max_value_chars
         self._prepare = partial(prepare, limit=self._max_chars)
         self.backlog = Backlog(self)
-        self._intake = Intake(self.reader)
+        self._intake = Intake(self.reader, self._max_chars)
         self.passed_over = self._intake.passed_over
         # A replay has no store: its sessions are long over.
         self._writer: Writer | None = None
@@ -224,9 +226,9 @@ class LoopGuard(SessionQueries):
         self.subscribers.publish(limit_s)
         settle()
 
-    def judge_event(self, event: Event) -> None:
-        """Judges the start or the end of a span of the SDK; for `Backlog`, whose lock is held."""
-        self._intake.judge(self, event)
+    def judge_events(self, events: deque[Event]) -> None:
+        """Judges starts and ends of spans of the SDK; for `Backlog`, whose lock is held."""
+        self._intake.judge(self, events)
 
     @property
     def decided(self) -> bool:
