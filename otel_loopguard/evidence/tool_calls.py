@@ -242,14 +242,16 @@ class ToolCallExtractor:
         found.refused = refusal is not None
         found.rejects = rejects = tells and outcomes.rejects(outcome)
         found.empty = empty = outcome.size <= _RECORD and outcomes.is_empty(said)
-        searches = found.place is not None or name.has("searches")
-        found.nothing = (empty and searches) or (tells and outcomes.says_nothing_found(outcome))
+        found.nothing = (empty and (found.place is not None or name.has("searches"))) or (
+            tells and outcomes.says_nothing_found(outcome)
+        )
         found.pending = found.tool in self._settings.polling or (
             not error and outcomes.is_pending(outcome)
         )
         found.idle = shell and outcomes.does_nothing(step, said, arguments)
         found.score = outcomes.score_of(outcome) if tells else None
-        found.transient = errors.is_transient(step, outcome.low if failing or rejects else "")
+        if failing or rejects:
+            found.transient = errors.is_transient(step, outcome.low)
         if error:
             found.error_class = errors.error_class(step)
             found.call_error = not name.runs_code and errors.is_call_error(step)

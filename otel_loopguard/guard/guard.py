@@ -428,7 +428,8 @@ class LoopGuard(SessionQueries):
                     views = (above.view for above in opened.above())
                     step.tasks = attempt(self.faults, "read", plan_above, views)
             where = "prepare"
-            prepare(step, self._max_chars)
+            if step.reading is None:
+                prepare(step, self._max_chars)
             if step.kind is _MODEL:
                 where = "messages"
                 session = None if opened is None else opened.session
