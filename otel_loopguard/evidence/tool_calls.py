@@ -295,7 +295,8 @@ class ToolCallExtractor:
             if number is not None and rest.strip(_AROUND_NUMBERS):
                 found.digits = key_of(rest), float(number[0])
         if not found.failing:
-            shown = outcome.key if outcome.size >= _NOTE else None
+            # What was cut may differ behind the cut.
+            shown = outcome.key if outcome.size >= _NOTE and not outcome.cut else None
             found.state = shown if found.file is None else call.change
         if not (writes or found.runs_code):
             found.terms = calls.terms_of(call.sample)
