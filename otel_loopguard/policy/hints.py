@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.text import printable, truncate
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action
@@ -132,79 +133,10 @@ def _sentence(text: str) -> str:
 _WAYS: Final = 3
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
-STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "patch": (
-        "read the file again and build the patch from its lines as they are now",
-        "replace the few lines by exact text instead of a patch",
-        "write the whole file anew",
-    ),
-    "edit": (
-        "read the lines around the place again and copy the text to replace from there",
-        "make a smaller edit",
-        "apply it as a patch, or write the whole file anew",
-    ),
-    "sql": (
-        "read the schema, and query one table at a time",
-        "take a few rows without any condition, to see what values look like",
-        "build the query up again from its smallest part that works",
-    ),
-    "python": (
-        "print the values and types in between",
-        "run the smallest part that fails by itself",
-        "use another library, or the standard library",
-    ),
-    "browse": (
-        "open another page that has the same information",
-        "search for the words on the page instead of scrolling",
-        "use a search, an API or a download instead of the page",
-    ),
-    "search": (
-        "search for other words, fewer of them, or a more general term",
-        "look in another place",
-        "use what was found so far, and say what is missing",
-    ),
-    "read": (
-        "list the folder to see which files there are",
-        "read another part of the file, or search it for a word",
-        "use what was read so far",
-    ),
-    "request": (
-        "ask for less, or for another page",
-        "use another endpoint or source",
-        "go on without it, and say what is missing",
-    ),
-    "agent": (
-        "give the work to another agent, or do it yourself",
-        "give it in smaller parts, each with what is known so far",
-        "finish with what came back so far",
-    ),
-    "shell": (
-        "read the output of the last command again and change the command",
-        "run a smaller command that shows the state things are in",
-        "use a tool made for the purpose, or a script in a file",
-    ),
-    "any": (
-        "use what is known so far",
-        "use another tool",
-        "say what is missing, and finish",
-    ),
-}
-"""Other ways, by kind of tool; the kinds are looked for in this order."""
-
-_WORDS: Final[Mapping[str, frozenset[str]]] = {
-    "patch": frozenset({"patch", "diff"}),
-    "edit": frozenset({"edit", "editor", "replace", "insert", "str", "write", "rewrite", "update"}),
-    "sql": frozenset({"sql", "query", "database", "db", "postgres", "sqlite", "mysql", "bigquery"}),
-    "python": frozenset({"python", "ipython", "jupyter", "notebook", "code", "interpreter"}),
-    "browse": frozenset({
-        "browse", "browser", "click", "scroll", "navigate", "page", "visit", "goto", "web", "url",
-    }),
-    "search": frozenset({"search", "find", "grep", "lookup", "retrieve", "retriever", "rag"}),
-    "read": frozenset({"read", "cat", "open", "view", "ls", "list", "file", "files", "glob"}),
-    "request": frozenset({"http", "api", "request", "fetch", "get", "post", "curl", "call"}),
-    "agent": frozenset({"agent", "transfer", "handoff", "delegate", "task", "assistant"}),
-    "shell": frozenset({"bash", "shell", "sh", "exec", "execute", "run", "command", "terminal"}),
-}  # fmt: skip
+_TABLE: Final = read_table(__name__, "strategies.txt")
+_NAMED: Final = {row.name: frozenset(row.lines[0].split()) for row in _TABLE}
+STRATEGIES: Final = {row.name: tuple(row.lines[1:]) for row in _TABLE}
+"""Other ways, by kind of tool."""
 
 
 def kind_of(tool: str) -> str:
@@ -214,9 +146,9 @@ def kind_of(tool: str) -> str:
     search is there.
     """
     words = {word.lower() for word in _WORD.findall(tool[:200])}
-    if words & _WORDS["search"] and not words & (_WORDS["sql"] | _WORDS["edit"]):
+    if words & _NAMED["search"] and not words & (_NAMED["sql"] | _NAMED["edit"]):
         return "search"
-    return next((kind for kind, known in _WORDS.items() if words & known), "any")
+    return next((kind for kind, known in _NAMED.items() if words & known), "any")
 
 
 def alternatives(
