@@ -37,6 +37,11 @@ def read_table(module: str, file: str) -> list[Row]:
     return list(rows_in((get_data(module.rpartition(".")[0], file) or b"").decode(), file))
 
 
+def read_texts(module: str, file: str) -> dict[str, str]:
+    """The same of a table in which each row is a text."""
+    return {row.name: " ".join(row.lines) for row in read_table(module, file)}
+
+
 def rows_in(text: str, file: str) -> Iterator[Row]:
     """The rows in the text of a table."""
     row, names = Row(file, "", []), set[str]()

@@ -13,7 +13,6 @@ from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Diagnosis, Fix
-from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.policy.hints import LOOK, kind_of
 
 if TYPE_CHECKING:
@@ -134,15 +133,6 @@ def diagnoser(place: str, faults: InternalErrors) -> Diagnoser | None:
     """The diagnoser that a setting names; None if it names none."""
     if not place:
         return None
-    refused = f"diagnoser (LOOPGUARD_DIAGNOSER) = {place!r}"
-    from pkgutil import resolve_name  # noqa: PLC0415  # who has one
+    from otel_loopguard.settings.imported import imported  # noqa: PLC0415  # who has one
 
-    try:
-        function = cast("Diagnose", resolve_name(place))
-    except (ImportError, AttributeError, ValueError) as error:
-        msg = f"{refused}: cannot be imported: {error}"
-        raise LoopGuardSettingsError(msg) from None
-    if not callable(function):
-        msg = f"{refused}: expected a function"
-        raise LoopGuardSettingsError(msg)
-    return Diagnoser(function, faults)
+    return Diagnoser(imported("diagnoser", place, "a function"), faults)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._util.tables import read_table
+from otel_loopguard._util.tables import read_table, read_texts
 from otel_loopguard._util.text import printable, truncate
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action
@@ -16,23 +16,12 @@ from otel_loopguard.core import Action
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision, Detection, Diagnosis, Evidence, Step
 
-_USUAL: Final = "Use what you have, try another way, or say what is missing."
-_UNCHANGED: Final = (
-    "Do not repeat it unchanged: use what you have, change the call, or say what is missing."
-)
-_MORE: Final = "More of the same will not help: use what you have, or say what is missing."
-_QUESTION: Final = "Should the agent go on like this, try another way (which?), or stop?"
+_TEXTS: Final = read_texts(__name__, "hints.txt")
+_USUAL, _QUESTION = _TEXTS["usual"], _TEXTS["question"]
 _FIXES: Final = 2
 """A model that is given more ways out than two tries all of them."""
 _QUOTED: Final = 60
 """Characters of an answer: enough to know it again, too few to give orders with."""
-_FOLLOWS: Final = {
-    Action.STEER: "Stop this, and take another way.",
-    Action.ASK: "Ask the user before you go on.",
-    Action.DENY: "The same again is refused: try another way, or finish with what you have.",
-    Action.PAUSE: "The run is paused until a person lets it go on.",
-    Action.ABORT: "The run is stopped.",
-}
 
 
 def hint(decision: Decision, quote: str = "") -> str:
@@ -46,7 +35,7 @@ def hint(decision: Decision, quote: str = "") -> str:
         decision: The decision.
         quote: What `quoted` gave. Content: such a text stays in the process.
     """
-    parts = [_sentence(decision.message), quote, _FOLLOWS.get(decision.action, "")]
+    parts = [_sentence(decision.message), quote, _TEXTS.get(decision.action.value, "")]
     if decision.action is Action.HINT and not decision.advice:
         # One that a journal has.
         parts.append(_USUAL)
@@ -79,7 +68,7 @@ def advice(action: Action, found: Detection, call: Call | None) -> str:
     if found.advice or action is not Action.HINT or call is None:
         return found.advice or (_USUAL if action is Action.HINT else "")
     again = call.seen.call in found.keys and not call.seen.fresh
-    return _UNCHANGED if again else _MORE
+    return _TEXTS["unchanged" if again else "more"]
 
 
 class Call(NamedTuple):
@@ -121,7 +110,7 @@ def question(action: Action, found: Detection, known: Diagnosis | None) -> str |
     if action not in (Action.ASK, Action.PAUSE):
         return None
     cause = f" {known.cause}" if known is not None else ""
-    return f"{_sentence(found.message)}{cause} {_QUESTION}"
+    return f"{_sentence(found.message)}{cause} {_TEXTS['question']}"
 
 
 def _sentence(text: str) -> str:
