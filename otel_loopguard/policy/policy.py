@@ -444,34 +444,23 @@ def _at_once(detection: Detection, number: int, strongest: Action) -> Verdict:
 
 
 def _defiance(loop: Loop, message: str) -> Detection:
+    # It was told so: as sure as what is not computed can be.
     return Detection(
-        detector="exact_repeat",
-        reason="denied_call",
-        severity=Severity.CRITICAL,
-        # It was told so: as sure as what is not computed can be.
-        confidence=0.95,
-        keys=loop.keys,
-        count=1,
-        threshold=1,
+        "exact_repeat", "denied_call", Severity.CRITICAL, 0.95, loop.keys, count=1, threshold=1,
         message=message,
-    )
+    )  # fmt: skip
 
 
 def _one_too_many(verdict: Verdict, count: int, limit: int) -> Detection:
-    return Detection(
-        detector=_WARNINGS,
-        reason="too_many_warnings",
-        severity=Severity.FATAL,
-        # The user's own limit is reached for sure; whether each warning was right is not.
-        confidence=0.8,
-        keys=verdict.loop.keys,
-        count=count,
-        threshold=limit + 1,
-        message=f"{count} different warnings were given; the limit is {limit}. The last one: "
-        f"{verdict.detection.message}",
-        family=_WARNINGS,
-        own=Action.ABORT,
+    message = (
+        f"{count} different warnings were given; the limit is {limit}. The last one: "
+        f"{verdict.detection.message}"
     )
+    # The user's own limit is reached for sure; whether each warning was right is not.
+    return Detection(
+        _WARNINGS, "too_many_warnings", Severity.FATAL, 0.8, verdict.loop.keys, count, limit + 1,
+        message, family=_WARNINGS, own=Action.ABORT,
+    )  # fmt: skip
 
 
 def _place(detection: Detection) -> int:
