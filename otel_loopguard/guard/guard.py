@@ -673,6 +673,7 @@ class LoopGuard(SessionQueries):
         self._untraced = Untraced()
         self._sessions.begun = self._replication.begun
         self._sessions.gone = self._forgotten
+        self._sessions.evicted = self.telemetry.numbers.evicted
         self._sessions.is_open = self.active.uses
         self._resolver = SessionResolver(
             self._sessions, self.active, self.reader, faults, self._clock
