@@ -61,9 +61,9 @@ def usual_folders() -> list[tuple[str, Path]]:
 def session_files(path: Path) -> SessionFiles:
     """A file that was named, with its sub-agents' where they lie beside it."""
     beside = path.with_suffix("") / "subagents"
-    found = SessionFiles("", path, _modified(path))
+    found = SessionFiles("", path, modified(path))
     if path.suffix == ".jsonl" and beside.is_dir():
-        found.sub_agents = sorted(_walk(beside))
+        found.sub_agents = sorted(transcript_files(beside))
     return found
 
 
@@ -72,7 +72,9 @@ def sessions_in(folder: Path) -> list[SessionFiles]:
 
     Files that are no transcripts are passed over.
     """
-    heads = [head for path in _walk(folder) if (head := _Head.of(path)) is not None]
+    heads = [
+        head for path in transcript_files(folder) if (head := TranscriptHead.of(path)) is not None
+    ]
     by_key = {(head.agent, head.key): head for head in heads if head.above is None}
     found: dict[Path, SessionFiles] = {}
     parents = {(head.agent, head.key): head.above for head in heads if head.above is not None}
@@ -90,17 +92,25 @@ def sessions_in(folder: Path) -> list[SessionFiles]:
 
 
 @dataclass(slots=True)
-class _Head:
-    """What the first lines of a transcript tell of it."""
+class TranscriptHead:
+    """What the first lines of a transcript tell of it.
+
+    Attributes:
+        agent: Name of the coding agent.
+        path: The file.
+        key: Key of its session among those of the agent.
+        above: Key of the session that a sub-agent works for; None for a session of its own.
+        modified: When it changed last, seconds since the epoch.
+    """
 
     agent: str
     path: Path
     key: str
-    above: str | None  # key of the session that a sub-agent works for
+    above: str | None
     modified: float
 
     @classmethod
-    def of(cls, path: Path) -> _Head | None:
+    def of(cls, path: Path) -> TranscriptHead | None:
         """The head of a file; None if it is no transcript, or cannot be read."""
         try:
             with path.open("rb") as stream:
@@ -113,7 +123,7 @@ class _Head:
         if agent is None or (agent == "claude-code" and not _TYPED.search(head)):
             return None
         key, above = _place(agent, path, head)
-        return cls(agent, path, key, above, _modified(path))
+        return cls(agent, path, key, above, modified(path))
 
 
 def _place(agent: str, path: Path, head: bytes) -> tuple[str, str | None]:
@@ -138,10 +148,10 @@ def _first(sign: re.Pattern[bytes], head: bytes) -> str | None:
 
 
 def _top(
-    head: _Head,
-    by_key: dict[tuple[str, str], _Head],
+    head: TranscriptHead,
+    by_key: dict[tuple[str, str], TranscriptHead],
     parents: Mapping[tuple[str, str], str | None],
-) -> _Head | None:
+) -> TranscriptHead | None:
     """The session that a sub-agent works for in the end; None if its file is gone."""
     above, seen = head.above, {head.key}
     while above is not None and above not in seen:
@@ -153,7 +163,7 @@ def _top(
     return None
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def transcript_files(folder: Path) -> Iterator[Path]:
     """The files below a folder that may be transcripts; links to folders are not followed."""
     for root, folders, names in os.walk(folder):
         folders.sort()
@@ -164,7 +174,8 @@ def _walk(folder: Path) -> Iterator[Path]:
                     yield path
 
 
-def _modified(path: Path) -> float:
+def modified(path: Path) -> float:
+    """When a file changed last, seconds since the epoch; 0 if it is not there."""
     try:
         return path.stat().st_mtime
     except OSError:
