@@ -135,7 +135,7 @@ class _AgentWatch:
         self._made: list[Decision] = []
         self._stopped: dict[str, _Stopped] = {}
         self._reports = 0
-        self._typing = True  # until standard input ends
+        self._typing = sys.stdin is not None  # until standard input ends
         self._guard = LoopGuard(_live(settings), local=False, on_decision=self._decided)
         self._followed = FollowedFolders(options.folders, self._broken, self._guard.forget)
 

@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from otel_loopguard.replay.file import Broken
 
 _SESSIONS: Final = 256
-"""Sessions that are followed at once, by their newest lines; one takes about 100 kB, and one that
+"""Sessions that are followed at once, by their newest lines; one takes about 90 kB, and one that
 is written again later is read again from its beginning."""
+_KEYS: Final = 1_000
+"""Sessions that one transcript may tell of: one, as a rule."""
 _SUB_AGENTS: Final = 10_000
 """Sub-agents whose sessions are known, for those that they start themselves; about 2 MB."""
 _MOVED_S: Final = 1.0
 """The clock of a file system may be this far behind."""
 _WALK_SHARE: Final = 20
-"""A walk through the folders takes at most one twentieth of the time."""
+"""A walk through the folders takes at most one twentieth of the time: 2,000 files take 40 ms."""
 
 
 class FollowedSession:
@@ -48,7 +50,7 @@ class FollowedSession:
 
     def __init__(self, agent: str) -> None:
         self.agent = agent
-        self.keys: dict[str, None] = {}
+        self.keys: BoundedDict[str, None] = BoundedDict(_KEYS)
         self.transcripts: dict[Path, FollowedTranscript] = {}
 
     @property

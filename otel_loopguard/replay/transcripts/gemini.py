@@ -23,8 +23,8 @@ from otel_loopguard.replay.transcripts.session import (
 from otel_loopguard.spans.coding_tools import gemini_result
 
 _CONTEXT: Final = "<session_context>"
-_MESSAGES: Final = 100_000
-"""Ids of messages that are remembered, so that one written again counts once; about 15 MB."""
+_MESSAGES: Final = 10_000
+"""Ids of messages that are remembered, so that one written again counts once: 170 bytes each."""
 _OVER: Final = frozenset(("success", "error", "cancelled"))
 
 
