@@ -108,21 +108,21 @@ class BaseDetector:
         """
         # At most, at the threshold, and more with each beyond it.
         most, least, more = self.sure
-        confidence = min(most, least + more * (count if self.absolute else count - threshold))
-        values: dict[str, Any] = {"count": count, **said}
-        if evidence is not None:
-            values = {"tool": evidence.tool, "answer": answer_of(evidence), **values}
-            threshold = evidence.shown(threshold)
-        message, advice = self.wordings[rule]
         fields: dict[str, Any] = {
-            "severity": Severity.WARNING, "confidence": confidence, "max_action": self.max_action,
+            "severity": Severity.WARNING, "max_action": self.max_action,
             "intervention": self.intervention, "reason": rule.partition(".")[0],
-            **{name: value for name, value in said.items() if name in _FIELDS},
+            "confidence": min(most, least + more * (count if self.absolute else count - threshold)),
+            **{name: said[name] for name in _FIELDS & said.keys()},
         }  # fmt: skip
-        fields["advice"] = said.get("advice") or advice.format(**values)
+        message, advice = self.wordings[rule]
+        said["count"] = count
+        if evidence is not None:
+            said["tool"], said["answer"] = evidence.tool, answer_of(evidence)
+            threshold = evidence.shown(threshold)
+        fields["advice"] = fields.get("advice") or (advice and advice.format_map(said))
         return Detection(
             self.name, keys=frozenset((keys,)) if isinstance(keys, int) else keys,
-            count=round(count, self.digits), threshold=threshold, message=message.format(**values),
+            count=round(count, self.digits), threshold=threshold, message=message.format_map(said),
             **fields,
         )  # fmt: skip
 

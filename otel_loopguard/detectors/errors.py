@@ -10,13 +10,7 @@ from xxhash import xxh3_64_intdigest as key_of
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, ErrorClass, ModelAttempt
-from otel_loopguard.detectors.base import (
-    TRANSIENT,
-    WRITE,
-    BaseDetector,
-    critical_if,
-    error_of,
-)
+from otel_loopguard.detectors.base import TRANSIENT, WRITE, BaseDetector, critical_if, error_of
 from otel_loopguard.detectors.counters import ITEM, Count, CountingDetector, Counts, reaches
 
 if TYPE_CHECKING:
@@ -63,7 +57,7 @@ class ErrorRepeat(CountingDetector):
     __slots__ = ("_rows",)
 
     def reset(self) -> None:
-        self._counts = Counts()
+        super().reset()
         # By agent: the error of its last calls in a row, how many they are, and their round.
         self._rows: dict[int, tuple[int | None, float, int]] = {}
 
@@ -253,7 +247,9 @@ class Outage(BaseDetector):
                 counts.scale_of(tool, _AFTER_SUCCESS, but=place)
             if self._errors.repeated and not evidence.failing and not evidence.waits:
                 self._ended += self._errors.scale_of(tool, 0.0)
-            if evidence.outcome_size < _LONG or _is_carried_out(evidence):
+            # What says that it was done, as all such calls of one program may, is no answer.
+            done = evidence.effect is WRITE and not evidence.failing and not evidence.rejects
+            if evidence.outcome_size < _LONG or done:
                 return None
         if key is None or evidence.waits:
             return None
@@ -281,11 +277,6 @@ class Outage(BaseDetector):
             times=counted.times, max_action=Action.PAUSE if pauses else Action.HINT,
             unanswered=Action.HINT,
         )  # fmt: skip
-
-
-def _is_carried_out(evidence: Evidence) -> bool:
-    """Whether it says that something was done, as all such calls of one program may."""
-    return evidence.effect is WRITE and not evidence.failing and not evidence.rejects
 
 
 _CLIMBS: Final = 4

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
@@ -14,18 +14,13 @@ from xxhash import xxh3_64_intdigest as key_of
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action
-from otel_loopguard.detectors.base import (
-    READ,
-    TRANSIENT,
-    WRITE,
-    BaseDetector,
-)
+from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector
 from otel_loopguard.detectors.counters import (
     ACROSS,
+    FOREVER,
     ITEM,
     BestScores,
     CountingDetector,
-    Counts,
     reaches,
 )
 
@@ -58,10 +53,8 @@ class Stagnation(CountingDetector):
     name = "stagnation"
     tuned_by = ("repeat_threshold",)
     sure = (0.9, 0.6, 0.05)
+    counting: ClassVar = {"rare": True}
     __slots__ = ()
-
-    def reset(self) -> None:
-        self._counts = Counts(rare=True)
 
     def observe(self, evidence: Evidence) -> Detection | None:
         outcome = evidence.outcome
@@ -170,10 +163,8 @@ class FoundNothing(CountingDetector):
     signs = ("nothing", "echo")
     lasting = True
     sure = (0.8, 0.55, 0.05)
+    counting = FOREVER
     __slots__ = ()
-
-    def reset(self) -> None:
-        self._counts = Counts(fade=1.0, earlier=1.0, window=_FOREVER)
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.outcome is None or evidence.waits:
@@ -200,7 +191,6 @@ class FoundNothing(CountingDetector):
         return self.found(rule, counted.count, threshold, key, evidence, times=counted.times)
 
 
-_FOREVER: Final = 1 << 60
 _ECHO: Final = 40
 """Characters from which an answer that was in the question is an echo: a shorter one may well be
 the value that was asked for."""
@@ -287,11 +277,8 @@ class IdleCommand(CountingDetector):
     strongest = Action.ABORT
     signs = ("idle",)
     sure = (0.95, 0.75, 0.03)
+    counting: ClassVar = {"earlier": 1.0}
     __slots__ = ("_first",)
-
-    def reset(self) -> None:
-        self._counts = Counts(earlier=1.0)
-        self._first = 0
 
     def user_turn(self) -> None:
         self.reset()
@@ -455,10 +442,12 @@ class SameVerdict(CountingDetector):
     strongest = Action.ABORT
     signs = ("failure", "rejects")
     sure = (0.9, 0.7, 0.03)
+    # After 200 calls such a line is forgotten: longer work has been about other things.
+    counting: ClassVar = {"fade": ACROSS, "earlier": 1.0, "window": 200}
     __slots__ = ("_scores", "_steered")
 
     def reset(self) -> None:
-        self._counts = Counts(fade=ACROSS, earlier=1.0, window=_FAR)
+        super().reset()
         self._scores = BestScores()
         self._steered: dict[int, bool] = {}
 
@@ -505,10 +494,6 @@ class SameVerdict(CountingDetector):
             "same_verdict", counted.count, threshold, key, evidence, times=counted.times,
             max_action=Action.ABORT, weight=identity * evidence.stop_weight, **said,
         )  # fmt: skip
-
-
-_FAR: Final = 200
-"""Calls after which such a line is forgotten: longer work has been about other things."""
 
 
 @dataclass(slots=True)
@@ -591,10 +576,8 @@ class RevisedInVain(CountingDetector):
     signs = ("revises",)
     lasting = True
     sure = (0.8, 0.6, 0.03)
+    counting = FOREVER
     __slots__ = ()
-
-    def reset(self) -> None:
-        self._counts = Counts(fade=1.0, earlier=1.0, window=_FOREVER)
 
     def user_turn(self) -> None:
         self.reset()
