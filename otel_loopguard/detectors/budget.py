@@ -78,7 +78,6 @@ class CheckpointAdvice(_OwnVerdict):
     """
 
     name = "checkpoint_advice"
-    tuned_by = ("tuning.budget.checkpoint_every",)
     intervention = "checkpoint"
     __slots__ = ("_given",)
 
@@ -114,8 +113,6 @@ class ContextSize(_OwnVerdict):
     name = "context_size"
     takes = Step
     kinds = (Kind.MODEL, Kind.AGENT)
-    tuned_by = ("tuning.stalls.compact_agents", "tuning.stalls.compact_tokens")
-    strongest = Action.ALLOW
     intervention = "compact_context"
     __slots__ = ("_agents", "_full")
 
@@ -155,7 +152,6 @@ class _LimitDetector(_OwnVerdict):
     """
 
     digits = 6
-    strongest = Action.ABORT
     per_task: ClassVar[frozenset[str]]
     __slots__ = ("_task", "_told")
 
@@ -204,7 +200,6 @@ class SpendingLimit(_LimitDetector):
     """
 
     name = "spending_limit"
-    tuned_by = ("budget_steps", "budget_tokens", "budget_cost", "budget_action")
     per_task = frozenset({"task_actions", "errors", "elapsed_s", "phases"})
     __slots__ = ("_raised",)
 
@@ -259,7 +254,6 @@ class OwnLimit(_LimitDetector):
     """
 
     name = "own_limit"
-    tuned_by = ("agent_limits", "task_limits")
     per_task = frozenset({"errors", "elapsed_s"})
     __slots__ = ()
 
@@ -318,8 +312,6 @@ class TokenRate(_OwnVerdict):
 
     name = "token_rate"
     signs = ("tells_tokens",)
-    sure = (0.6, 0.6, 0)
-    strongest = Action.ALLOW
     intervention = "compact"
     __slots__ = ("_agents", "_found")
 
@@ -370,8 +362,6 @@ class PriceOfWaiting(BaseDetector):
 
     name = "price_of_waiting"
     signs = ("wait",)
-    sure = (0.6, 0.6, 0)
-    tuned_by = ("wait_longer",)
     __slots__ = ("_told",)
 
     @classmethod
@@ -420,8 +410,6 @@ class MilestoneStall(_OwnVerdict):
     name = "milestone_stall"
     family = "milestones"
     takes = MilestoneStatus
-    sure = (0.5, 0.5, 0)
-    tuned_by = ("tuning.milestones.steps", "tuning.milestones.elapsed_s")
     __slots__ = ()
 
     def observe(self, status: MilestoneStatus) -> Detection | None:
@@ -447,9 +435,6 @@ class CannotSucceed(_OwnVerdict):
     name = "cannot_succeed"
     family = "milestones"
     takes = MilestoneStatus
-    sure = (0.9, 0.9, 0)
-    tuned_by = ("tuning.milestones.failed_action",)
-    strongest = Action.PAUSE
     intervention = "end_early"
     __slots__ = ("_seen",)
 

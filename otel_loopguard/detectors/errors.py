@@ -50,8 +50,6 @@ class ErrorRepeat(CountingDetector):
     """
 
     name = "error_repeat"
-    tuned_by = ("error_threshold",)
-    strongest = Action.ABORT
     signs = ("error",)
     lasting = True
     __slots__ = ("_rows",)
@@ -162,8 +160,6 @@ class ErrorRate(BaseDetector):
     """
 
     name = "error_rate"
-    tuned_by = ("tuning.calls.error_streak", "tuning.calls.error_rate")
-    sure = (0.85, 0.6, 0.03)
     max_action = Action.STEER
     __slots__ = ("_agents",)
 
@@ -223,9 +219,6 @@ class Outage(BaseDetector):
     """
 
     name = "outage"
-    tuned_by = ("error_threshold",)
-    strongest = Action.PAUSE
-    sure = (0.9, 0.65, 0.05)
     __slots__ = ("_answers", "_ended", "_errors")
 
     def reset(self) -> None:
@@ -314,15 +307,8 @@ class FailingModel(BaseDetector):
     """
 
     name = "failing_model"
-    tuned_by = (
-        "tuning.calls.error_streak",
-        "tuning.calls.wait_gap_s",
-        "wait_budget_s",
-    )
-    strongest = Action.DENY
     takes = ModelAttempt
     absolute = True
-    sure = (0.95, 0.6, 0.03)
     __slots__ = ("_rows",)
 
     def reset(self) -> None:

@@ -51,8 +51,6 @@ class Stagnation(CountingDetector):
     """
 
     name = "stagnation"
-    tuned_by = ("repeat_threshold",)
-    sure = (0.9, 0.6, 0.05)
     counting: ClassVar = {"rare": True}
     __slots__ = ()
 
@@ -119,7 +117,6 @@ class BackToState(BaseDetector):
 
     name = "back_to_state"
     signs = ("state",)
-    sure = (0.85, 0.6, 0.05)
     __slots__ = ("_places",)
 
     def reset(self) -> None:
@@ -159,10 +156,8 @@ class FoundNothing(CountingDetector):
     """
 
     name = "found_nothing"
-    tuned_by = ("tuning.calls.nothing_threshold",)
     signs = ("nothing", "echo")
     lasting = True
-    sure = (0.8, 0.55, 0.05)
     counting = FOREVER
     __slots__ = ()
 
@@ -218,7 +213,6 @@ class NothingNew(BaseDetector):
     """
 
     name = "nothing_new"
-    sure = (0.6, 0.6, 0)
     __slots__ = ("_agents", "_said")
 
     def reset(self) -> None:
@@ -274,9 +268,7 @@ class IdleCommand(CountingDetector):
     """
 
     name = "idle_command"
-    strongest = Action.ABORT
     signs = ("idle",)
-    sure = (0.95, 0.75, 0.03)
     counting: ClassVar = {"earlier": 1.0}
     __slots__ = ("_first",)
 
@@ -314,9 +306,7 @@ class NoBetterScore(BaseDetector):
     """
 
     name = "no_better_score"
-    tuned_by = ("tuning.calls.score_threshold",)
     signs = ("score",)
-    sure = (0.6, 0.6, 0)
     max_action = Action.ALLOW
     __slots__ = ("_scores",)
 
@@ -362,10 +352,8 @@ class RepeatedEdit(BaseDetector):
     """
 
     name = "repeated_edit"
-    tuned_by = ("tuning.calls.edit_threshold",)
     signs = ("file", "failing", "rejects", "score")
     lasting = True
-    sure = (0.8, 0.6, 0.03)
     __slots__ = ("_edited", "_failed", "_last_failed", "_scores")
 
     def reset(self) -> None:
@@ -438,10 +426,7 @@ class SameVerdict(CountingDetector):
     """
 
     name = "same_verdict"
-    tuned_by = ("tuning.calls.verdict_threshold",)
-    strongest = Action.ABORT
     signs = ("failure", "rejects")
-    sure = (0.9, 0.7, 0.03)
     # After 200 calls such a line is forgotten: longer work has been about other things.
     counting: ClassVar = {"fade": ACROSS, "earlier": 1.0, "window": 200}
     __slots__ = ("_scores", "_steered")
@@ -538,9 +523,7 @@ class Sweep(BaseDetector):
     """
 
     name = "sweep"
-    tuned_by = ("tuning.calls.sweep_threshold",)
     signs = ("place",)
-    sure = (0.85, 0.6, 0.02)
     __slots__ = ("_ranges",)
 
     def reset(self) -> None:
@@ -575,7 +558,6 @@ class RevisedInVain(CountingDetector):
     name = "revised_in_vain"
     signs = ("revises",)
     lasting = True
-    sure = (0.8, 0.6, 0.03)
     counting = FOREVER
     __slots__ = ()
 
