@@ -25,6 +25,15 @@ def working(number: int) -> Step:
     return call("ssh", {"host": number}, f"welcome to host {number}, all is well here")
 
 
+def test_the_same_error_with_other_arguments_is_noticed() -> None:
+    """Three equal errors of one tool are a loop, whatever was asked."""
+    run = Run()
+    for number in range(3):
+        run.calls(call("ssh", {"flags": f"-o opt{number}"}, error="Permission denied (publickey)"))
+    assert run.actions == ["hint"]
+    assert run.decisions[0].detector == "error_repeat"
+
+
 def test_transient_errors_have_time() -> None:
     """Three 429 within a minute are retries; past the budget they are a loop."""
     early = Run()
@@ -367,6 +376,15 @@ def edited(number: int, said: str = USAGE) -> Step:
     return call("edit", f"edit {number} the text of line {number * 7}", said)
 
 
+def test_equal_refusals_in_other_words_climb() -> None:
+    """Though every call is another one and none has an error flag."""
+    decisions = alone("error_repeat", *[edited(n) for n in range(8)])
+    assert [(decision.step, decision.action) for decision in decisions] == [
+        (2, "hint"), (3, "deny"), (6, "abort"),
+    ]  # fmt: skip
+    assert decisions[0].reason == "same_refusal"
+
+
 def test_what_succeeds_in_between_does_not_matter() -> None:
     """A refused call came to nothing, whatever the others did."""
     steps = [
@@ -543,10 +561,6 @@ def test_a_model_that_works_again_ends_what_its_failures_led_to() -> None:
 
 TOLD = {
     "all": [
-        # Three equal errors of one tool are a loop, whatever was asked.
-        case("the same error with other arguments is noticed", "equal_error: 2 hint",
-             *[call("ssh", {"flags": f"-o opt{number}"}, error="Permission denied (publickey)")
-             for number in range(3)]),
         # An error about the call itself will not go away by itself.
         case("a wrong call is noticed at its second error", "call_error: 1 hint",
              *[call("page_down", {"": value}, error="got an unexpected keyword argument ''")
@@ -588,9 +602,6 @@ TOLD = {
         # Two failures, a success and another failure are not three.
         case("a success in between takes two fifths", "",
              failing(0), failing(1), working(0), failing(2)),
-        # Though every call is another one and none has an error flag.
-        case("equal refusals in other words climb", "same_refusal: 2 hint, 3 deny, 6 abort",
-             *[edited(n) for n in range(8)]),
         # Who mends a call the next time, or looks for help, is not stuck.
         case("twice", "", *[edited(n) for n in range(2)]),
         case("other tools each time", "", *[call("bash", {"command": f"{name} --version"},

@@ -206,6 +206,15 @@ NOTHING = [
 ]
 
 
+def test_commands_that_do_nothing_are_equal_to_each_other() -> None:
+    """Whatever stands behind the colon."""
+    decisions = alone("idle_command", *NOTHING)
+    assert [(decision.step, decision.action) for decision in decisions] == [
+        (3, "hint"), (4, "deny"),
+    ]  # fmt: skip
+    assert decisions[0].reason == "does_nothing"
+
+
 @pytest.mark.parametrize(
     "step",
     [
@@ -355,6 +364,15 @@ def test_same_verdict_a_user_turn_halves_it() -> None:
 def test_same_verdict_the_settings_say_when(settings: dict[str, Any], first: int) -> None:
     """`tuning.calls.verdict_threshold` verdicts, divided by `sensitivity`."""
     assert alone("same_verdict", *guesses(12), **settings)[0].step == first
+
+
+def test_guesses_typed_by_hand_climb_from_twenty_on() -> None:
+    """Who types in one password after another does not stop by being told so."""
+    steps = [call("unlock", {"password": f"secret{n}"}, "Wrong password?") for n in range(30)]
+    decisions = alone("same_verdict", *steps)
+    assert [(decision.step, decision.action) for decision in decisions] == [
+        (5, "hint"), (19, "deny"),
+    ]  # fmt: skip
 
 
 def page(place: object, name: str = "offset", tool: str = "read", **more: object) -> Step:
@@ -538,9 +556,6 @@ TOLD = {
              *[call("look", {"at": n}, None if n % 8 == 0 else ROOMS[n % 3]) for n in range(60)]),
     ],
     "idle_command": [
-        # Whatever stands behind the colon.
-        case("commands that do nothing are equal to each other", "does_nothing: 3 hint, 4 deny",
-             *NOTHING),
         # Less than half of the calls in between do nothing.
         case("notes beside real work lead to a hint at most", "does_nothing: 12 hint", *[step
              for n in range(12) for step in (ran(f"echo 'step {n} is done'", f"step {n} is done"),
@@ -605,9 +620,6 @@ TOLD = {
         case("one parallel round", "",
              *[call("run_tests", {"at": n}, VERDICT, at=0.01 * n, took=1) for n in range(12)]),
         case("not captured", "", *[call("run_tests", {"at": n}) for n in range(12)]),
-        # Who types in one password after another does not stop by being told so.
-        case("guesses typed by hand climb from twenty on", "same_verdict: 5 hint, 19 deny",
-             *[call("unlock", {"password": f"secret{n}"}, "Wrong password?") for n in range(30)]),
         # Forty edits that did not mend the test are told once.
         case("tries after changes do not climb", "same_verdict: 11 hint", *guesses(40)),
         # A hint in between changes nothing, and below twenty nothing climbs.
