@@ -55,12 +55,12 @@ def _now(made: build.Dashboard) -> build.Dashboard:
     words = {"0": ("available", GREEN), "1": ("degraded", ORANGE), "2": ("unavailable", RED)}
     figures = (
         state("Store", "The worst of all processes; none without a store.", _worst(), words),
-        number("One of a hundred steps", "Takes the guard so long or longer.", p99, unit="s",
+        number("p99 of a step", "One of a hundred takes the guard so long.", p99, unit="s",
                steps=((None, GREEN), (0.001, ORANGE), (0.005, RED))),
         number("Lost", "Decisions, log events and writes to the store.", lost, steps=NONE_IS_GOOD),
         number("Faults swallowed", "Of the guard's own code, or of code given to it.", faults,
                steps=NONE_IS_GOOD),
-        number("Estimates from profiles", "Rest on past calls of the tool.",
+        number("Profile estimates", "Rest on past calls of the tool.",
                f"avg(loopguard_profile_hit_rate_percent{{{_JOB}}})", unit="percent",
                steps=((None, BLUE),)),
         number("Sessions in memory", "Idle ones too; bounded by `max_sessions`.",

@@ -16,7 +16,7 @@ from panels import (
     ORANGE,
     RED,
     TEMPO,
-    YELLOW,
+    TEXT,
     JaegerSearch,
     Query,
     board,
@@ -38,10 +38,13 @@ _REAL: Final = f'{_OF}, loopguard_decision_shadow!="true"'
 _STOPS: Final = "deny|pause|abort"
 _SPOKEN: Final = f'{_REAL}, loopguard_decision_action!="allow"'
 _ACTIONS: Final = {
-    **dict.fromkeys(("hint", "steer", "ask"), YELLOW),
-    **dict.fromkeys(("deny", "pause"), ORANGE),
+    "hint": "light-yellow",
+    "steer": "dark-yellow",
+    "ask": "purple",
+    "deny": ORANGE,
+    "pause": BLUE,
     "abort": RED,
-    "shadow": BLUE,
+    "shadow": TEXT,
 }
 _BY_AGENT: Final = {
     "job": "Service",
@@ -79,7 +82,7 @@ def _now(made: build.Dashboard) -> build.Dashboard:
         number("Aborted", "Runs that were told to end.", aborts, steps=NONE_IS_GOOD),
         number("Denied", "Calls that were to be refused.", denies, steps=NONE_IS_USUAL),
         number("Stalled now", "Something runs past its limit.", stalled, steps=NONE_IS_GOOD),
-        number("Wait for people now", "Escalations, and sessions that are paused.", waiting,
+        number("Wait for people", "Escalations, and sessions that are paused.", waiting,
                steps=NONE_IS_USUAL),
         number("Active now", "Sessions with an open span.", active, steps=((None, BLUE),)),
         number("Tokens saved", "Estimate: what the rest of the stopped loops would have taken.",

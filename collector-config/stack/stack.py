@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -366,17 +366,18 @@ class Stack:
         ):
             text = yaml.safe_dump([{"targets": [_local(port)]}])
             (folder / "targets" / f"{name}.yaml").write_text(text, encoding="utf-8")
-        if self._pace is not None:
-            self._quicken(folder, self._pace)
-
-    def _quicken(self, folder: Path, pace: Pace) -> None:
-        """Seconds for minutes, in the copies of configuration and rules."""
         path = folder / "prometheus.yaml"
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config["global"]["external_labels"]["jaeger_url"] = f"http://{_local(at.jaeger_query)}"
+        if self._pace is not None:
+            self._quicken(folder, config, self._pace)
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+
+    def _quicken(self, folder: Path, config: dict[str, Any], pace: Pace) -> None:
+        """Seconds for minutes, in the copies of configuration and rules."""
         interval = f"{pace.interval_s}s"
         config["global"] |= {"scrape_interval": interval, "evaluation_interval": interval}
         config["global"]["scrape_timeout"] = interval
-        path.write_text(yaml.safe_dump(config), encoding="utf-8")
         for path in (folder / "rules").glob("*.yaml"):
             rules = yaml.safe_load(path.read_text(encoding="utf-8"))
             for rule in (rule for group in rules["groups"] for rule in group["rules"]):

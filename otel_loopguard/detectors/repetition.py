@@ -247,7 +247,7 @@ class SimilarRepeat(BaseDetector):
     __slots__ = ("_asked", "_epoch")
 
     def reset(self) -> None:
-        self._asked: dict[tuple[int, str], list[tuple[frozenset[int], int]]] = {}
+        self._asked: dict[tuple[int, str], list[tuple[frozenset[str], int]]] = {}
         self._epoch = 0
 
     def observe(self, evidence: Evidence) -> Detection | None:
@@ -289,7 +289,7 @@ _WORDS: Final = 4
 """Words from which that says something: two of three may be the name of what is looked for."""
 
 
-def _alike(one: frozenset[int], other: frozenset[int], share: float) -> bool:
+def _alike(one: frozenset[str], other: frozenset[str], share: float) -> bool:
     """True if two questions share so many words, or one has all those of the other."""
     least, most = sorted((len(one), len(other)))
     common = len(one & other)

@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar, cast
 
 import orjson
+from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from opentelemetry.sdk.resources import Resource
@@ -279,6 +280,40 @@ class Adapter:
         key = named_session() or session
         for keeper in keepers():
             keeper.next_run(key, found.trace_id, span_id)
+
+    def start_run_span(self, agent: str | None, session: str | None, began: int) -> Span | None:
+        """Starts the span of a run, so that its calls are one trace; None where a span is open.
+
+        Args:
+            agent: Name of the agent.
+            session: Key that the framework has for the run.
+            began: When it began, nanoseconds since the epoch.
+        """
+        current = trace.get_current_span().get_span_context()
+        if self._spans is False or current.is_valid or self.is_instrumented():
+            return None
+        attributes = {_OPERATION: "invoke_agent"} | ({_AGENT: agent} if agent else {})
+        span = trace.get_tracer(self._scope, __version__, self._provider).start_span(
+            f"invoke_agent {agent}" if agent else "invoke_agent",
+            self._context(session, None),
+            kind=SpanKind.INTERNAL,
+            attributes=attributes,
+            start_time=began,
+        )
+        return span if span.get_span_context().is_valid else None
+
+    @contextmanager
+    def within(self, span: Span | None, session: str | None) -> Generator[None, None, None]:
+        """The block in which a span of ours is the current one, and its session named."""
+        if span is None:
+            yield
+            return
+        context = trace.set_span_in_context(span, self._context(session, None))
+        token = otel_context.attach(context)
+        try:
+            yield
+        finally:
+            otel_context.detach(token)
 
     def knows_run(self, run: object) -> bool:
         """Whether the key of a run was asked for before."""

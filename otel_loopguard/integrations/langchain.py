@@ -8,12 +8,18 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from opentelemetry import trace
+from opentelemetry.trace import Status, StatusCode
 
-from otel_loopguard import control
+from otel_loopguard import control, semconv
+from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations._adapter import (
     Adapter,
     Answer,
@@ -24,6 +30,8 @@ from otel_loopguard.integrations._adapter import (
 from otel_loopguard.integrations._repair import Round, folded, key_of
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from opentelemetry.trace import Span
     from typing_extensions import Unpack
 
@@ -31,6 +39,8 @@ if TYPE_CHECKING:
 
 _middleware: Any = require("langchain.agents.middleware", "langchain")
 _messages: Any = require("langchain_core.messages", "langchain")
+_callbacks: Any = require("langchain_core.callbacks", "langchain")
+_tracers: Any = require("langchain_core.tracers.context", "langchain")
 _langgraph: Any = require("langgraph.config", "langchain")
 _types: Any = require("langgraph.types", "langchain")
 # An interrupt, or a command for the graph above: no failure of the call.
@@ -38,6 +48,71 @@ _PASSING: Final = (require("langgraph.errors", "langchain").GraphBubbleUp,)
 _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
 _RUNS: Final = 1024
 _RUNTIME: Final = "__pregel_runtime"
+
+
+class _Run:
+    """An outermost run, and its span once the middleware has been called in it."""
+
+    def __init__(self) -> None:
+        self._began = time.time_ns()
+        self._lock = threading.Lock()
+        self._span: Span | None = None
+        self._known = False
+
+    def span(self, adapter: Adapter, agent: str | None, session: str | None) -> Span | None:
+        """The span that the adapter opened for the run; None where another is open, or it ended."""
+        with self._lock:
+            if not self._known:
+                self._known = True
+                self._span = adapter.start_run_span(agent, session, self._began)
+            return self._span
+
+    def end(self, error: BaseException | None) -> None:
+        """Ends the span, if there is one; what the guard raises it has said itself."""
+        with self._lock:
+            self._known, span, self._span = True, self._span, None
+        if span is None:
+            return
+        if isinstance(error, Exception) and not isinstance(error, LoopGuardStop):
+            span.set_attribute(semconv.ERROR_TYPE, type(error).__qualname__)
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
+
+
+_running: ContextVar[_Run | None] = ContextVar("loopguard-langchain-run", default=None)
+
+
+class _RunEnds(_callbacks.BaseCallbackHandler):
+    """Tells where outermost runs begin and end, for which a middleware has no hook.
+
+    Those of a middleware are nodes of the graph, and the last is not called where a run fails.
+    """
+
+    run_inline = True  # in the context of the run, in asyncio too
+    ignore_llm = ignore_chat_model = ignore_retriever = ignore_agent = ignore_custom_event = True
+
+    def __init__(self) -> None:
+        self._runs: BoundedDict[UUID, _Run] = BoundedDict(_RUNS)
+
+    def on_chain_start(self, *_: Any, run_id: UUID, **known: Any) -> None:
+        if known.get("parent_run_id") is None:
+            run = self._runs[run_id] = _Run()
+            _running.set(run)
+
+    def on_chain_end(self, *_: Any, run_id: UUID, **__: Any) -> None:
+        self._end(run_id, None)
+
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
+        self._end(run_id, error)
+
+    def _end(self, run_id: UUID, error: BaseException | None) -> None:
+        run = self._runs.pop(run_id, None)
+        if run is not None:
+            run.end(error)
+
+
+_ends: ContextVar[_RunEnds] = ContextVar("loopguard-langchain-ends", default=_RunEnds())  # noqa: B039
+_tracers.register_configure_hook(_ends, inheritable=True)
 
 
 class LoopGuardMiddleware(_middleware.AgentMiddleware):
@@ -80,36 +155,44 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
         """Gate and hint, around a call of the model."""
         place, limit = self._at(request.runtime), self._limit(request.runtime)
-        hint = self._adapter.before_model(*place, limit=limit)
-        answer = handler(_with_hint(self._repaired(request), hint))
-        self._adapter.after_model(_answer(answer, request.runtime), *place)
+        with self._adapter.within(place.opened, place.session):
+            hint = self._adapter.before_model(place.session, place.span, limit=limit)
+            answer = handler(_with_hint(self._repaired(request), hint))
+            said = _answer(answer, request.runtime)
+            self._adapter.after_model(said, place.session, place.span)
         return answer
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
         """As `wrap_model_call`."""
         place, limit = self._at(request.runtime), self._limit(request.runtime)
-        hint = await self._adapter.before_model_async(*place, limit=limit)
-        answer = await handler(_with_hint(self._repaired(request), hint))
-        self._adapter.after_model(_answer(answer, request.runtime), *place)
+        with self._adapter.within(place.opened, place.session):
+            hint = await self._adapter.before_model_async(place.session, place.span, limit=limit)
+            answer = await handler(_with_hint(self._repaired(request), hint))
+            said = _answer(answer, request.runtime)
+            self._adapter.after_model(said, place.session, place.span)
         return answer
 
     def wrap_tool_call(self, request: Any, handler: Any) -> Any:
         """Gate and refusal, around a call of a tool."""
-        call = self._call(request)
-        refusal = call.refusal()
-        if refusal is not None:
-            return _refused(request, refusal)
-        with call:
-            return _with_result(call, handler(request))
+        place = self._at(request.runtime)
+        with self._adapter.within(place.opened, place.session):
+            call = self._call(request, place)
+            refusal = call.refusal()
+            if refusal is not None:
+                return _refused(request, refusal)
+            with call:
+                return _with_result(call, handler(request))
 
     async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
         """As `wrap_tool_call`."""
-        call = self._call(request)
-        refusal = await call.refusal_async()
-        if refusal is not None:
-            return _refused(request, refusal)
-        with call:
-            return _with_result(call, await handler(request))
+        place = self._at(request.runtime)
+        with self._adapter.within(place.opened, place.session):
+            call = self._call(request, place)
+            refusal = await call.refusal_async()
+            if refusal is not None:
+                return _refused(request, refusal)
+            with call:
+                return _with_result(call, await handler(request))
 
     def _repaired(self, request: Any) -> Any:
         if not self._repairs:
@@ -117,8 +200,8 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         messages = folded(request.messages, _rounds(request.messages), _messages.HumanMessage)
         return request.override(messages=messages)
 
-    def _call(self, request: Any) -> ToolCall:
-        asked, place = request.tool_call, self._at(request.runtime)
+    def _call(self, request: Any, place: _Place) -> ToolCall:
+        asked = request.tool_call
         return self._adapter.tool_call(
             asked["name"],
             asked["args"],
@@ -136,13 +219,21 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         thread = ours.get("thread_id") or getattr(info, "thread_id", None)
         key = str(thread) if thread else None
         span = _span() if _instrumented() else None
-        if run is not None and not self._adapter.knows_run(run):
-            self._adapter.begin(key, span)
-        own = run and self._adapter.run_key(run)
-        place = _Place(key or own, span)
+        begins = run is not None and not self._adapter.knows_run(run)
+        session = key or (run and self._adapter.run_key(run))
+        place = _Place(session, span, self._opened(session, runtime))
+        if begins:
+            self._adapter.begin(key, span or place.opened)
         if self._interrupts:
             self._interrupt(place)
         return place
+
+    def _opened(self, session: str | None, runtime: Any) -> Span | None:
+        """The span that is opened for a run outside of any."""
+        run = _running.get()
+        if run is None or trace.get_current_span().get_span_context().is_valid:
+            return None
+        return run.span(self._adapter, _agent(runtime), session)
 
     def _limit(self, runtime: Any) -> Limit | None:
         """How many steps of `recursion_limit` the run has taken; a thread goes on counting."""
@@ -157,7 +248,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         return Limit("recursion_limit", step - first + 1, most)
 
     def _interrupt(self, place: _Place) -> None:
-        flag = self._adapter.flag(*place)
+        flag = self._adapter.flag(place.session, place.span)
         if flag is None or not flag.held:
             return
         now = flag.control
@@ -170,10 +261,11 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
 
 
 class _Place(NamedTuple):
-    """Where a run is: the key that LangGraph has for it, and the span above."""
+    """Where a run is: the key that LangGraph has for it, the span above, and the one opened."""
 
     session: str | None
     span: Span | None
+    opened: Span | None
 
 
 def _with_hint(request: Any, hint: str | None) -> Any:

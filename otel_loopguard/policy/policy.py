@@ -417,10 +417,17 @@ class Policy:
         return bool(wait and time and loop.since) and time - loop.since < wait * 1e9
 
     def _fade(self, number: int) -> None:
-        """Forgets the loops that were not seen for `tuning.policy.forget_after` calls."""
+        """Forgets the loops that were not seen for `tuning.policy.forget_after` calls.
+
+        What `once_tools` declares is to be done once, however long the run is.
+        """
         oldest = number - self._settings.tuning.policy.forget_after
         if self.loops and self.loops[0].last < oldest:
-            self.loops = [loop for loop in self.loops if loop.last >= oldest]
+            self.loops = [
+                loop
+                for loop in self.loops
+                if loop.last >= oldest or (loop.found is not None and loop.found.own is Action.DENY)
+            ]
 
 
 def _by_patience(loop: Loop, rounds: int) -> Action:
@@ -433,7 +440,7 @@ def _at_once(detection: Detection, number: int, strongest: Action) -> Verdict:
     own = Action.HINT if detection.own is None else detection.own
     action = min(own, strongest, key=rank)
     keys = keys_of(detection)
-    return Verdict(action, detection, Loop(keys, min(keys), action, 0, number, 0))
+    return Verdict(action, detection, Loop(keys, min(keys), action, 0, number, 0, found=detection))
 
 
 def _defiance(loop: Loop, message: str) -> Detection:

@@ -50,21 +50,22 @@ function button(label, act) {
 
 function row(session) {
   const made = element("tr");
-  const name = element("td");
+  const name = element("td", undefined, "name");
   const open = element("button", session.session, "name");
   open.type = "button";
   open.addEventListener("click", () => show(session.session));
   name.append(open);
-  const action = element("td");
+  const action = element("td", undefined, "action");
   action.append(element("span", session.action, `badge ${session.action}`));
   const buttons = element("td", undefined, "buttons");
   const post = (what) => () => ask(pathOf(session.session, `/${what}`), { by: "web page" });
   if (["deny", "pause", "abort"].includes(session.action)) buttons.append(button("Resume", post("resume")));
   else buttons.append(button("Pause", post("pause")));
   if (session.action !== "abort") buttons.append(" ", button("Abort", post("abort")));
-  const why = [session.detector, session.reason].filter(Boolean).join(": ");
-  made.append(name, element("td", session.agent), element("td", session.steps, "number"),
-    element("td", ago(session.last)), action, element("td", why), buttons);
+  // The last detector stays known after a resume; it explains nothing that is still in force.
+  const why = session.action === "allow" ? "" : [session.detector, session.reason].filter(Boolean).join(": ");
+  made.append(name, element("td", session.agent, "agent"), element("td", session.steps, "number"),
+    element("td", ago(session.last), "seen"), action, element("td", why, "why"), buttons);
   return made;
 }
 
@@ -95,7 +96,7 @@ async function show(key) {
   byId("detail-title").textContent = key;
   byId("detail-reason").textContent = session.reason || "Nothing was decided that stops it.";
   const decisions = session.decisions.map((one) =>
-    element("li", `step ${one.step}: ${one.action} by ${one.detector} (${one.rule}): ${one.message}`));
+    element("li", `step ${one.step + 1}: ${one.action === "allow" ? "note" : one.action} by ${one.detector} (${one.rule}): ${one.message}`));
   byId("detail-decisions").replaceChildren(...decisions);
   const actions = session.actions.map((one) =>
     element("li", `${one.tool || one.name || one.kind}${one.failed ? " failed" : ""}`));

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from stack.programs import wait_for
 from stack.views import Seen, events, total, traces
+from stack.web import get
 
 from tests.e2e.running import Decisions, decisions_of, start_agent
 
@@ -50,7 +51,10 @@ def run(request: pytest.FixtureRequest, stack: Stack, webhook: Webhook) -> Itera
 def spans(run: Run, stack: Stack) -> list[Seen]:
     """The spans of the agent's trace, as Jaeger's search gives them for the tag of an abort."""
     query = stack.ports.jaeger_query
-    wait_for(lambda: traces(query, run.service, ABORT), "the trace is in Jaeger")
+    wait_for(
+        lambda: [len(one) for one in traces(query, run.service, ABORT)] == [8],
+        "the trace is in Jaeger, whole",
+    )
     (found,) = traces(query, run.service, ABORT)
     return found
 
@@ -146,3 +150,20 @@ def test_the_alert_is_told_and_taken_back(run: Run, webhook: Webhook) -> None:
     assert labels["gen_ai_agent_name"] == "researcher"
     assert labels["loopguard_detector_name"] == "exact_repeat"
     wait_for(lambda: told("resolved"), f"{ALERT} is over")
+
+
+def test_the_alert_leads_to_the_trace(
+    run: Run, spans: list[Seen], stack: Stack, webhook: Webhook
+) -> None:
+    """What its link searches for in Jaeger is the run that was stopped, and no label is a link."""
+    wait_for(
+        lambda: [e for e in webhook.named(ALERT, "firing") if e["labels"]["job"] == run.service],
+        f"{ALERT} fires",
+    )
+    (told, *_) = (e for e in webhook.named(ALERT, "firing") if e["labels"]["job"] == run.service)
+    page, _, query = told["annotations"]["traces"].partition("/search?")
+    assert page == f"http://127.0.0.1:{stack.ports.jaeger_query}"
+    found = get(stack.ports.jaeger_query, f"/api/traces?{query}")["data"]
+    assert [each["traceID"] for each in found] == [spans[0].trace]
+    assert told["annotations"]["summary"].startswith(f"{run.service}: agent researcher ")
+    assert not {"jaeger_url", "loopguard_docs"} & set(told["labels"])

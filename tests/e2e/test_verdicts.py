@@ -89,7 +89,8 @@ def test_phoenix_shows_verdicts_on_spans_traces_and_sessions(
     assert [by_span[span]["result"]["label"] for span in judged] == LABELS
     last = by_span[judged[-1]]
     assert (last["name"], last["annotator_kind"]) == ("agent_loop", "CODE")
-    assert last["result"]["score"] == 1.0
+    assert last["result"].get("score") is None
+    assert last["metadata"]["score"] == 1.0
     assert last["result"]["explanation"].startswith("'search' was called 7 times")
     assert last["metadata"]["loopguard.detector.name"] == "exact_repeat"
     for (name, label), run in zip((("stuck", "abort"), ("well", "ok")), (spans, well), strict=True):

@@ -122,6 +122,26 @@ def test_a_gate_holds_inside_of_a_running_loop_too(said: dict[str, Any]) -> None
     assert said["in_a_running_loop"] == {"answer": "Done.", "ran": 2}
 
 
+def test_a_run_is_one_trace(said: dict[str, Any], variant: str) -> None:
+    """The middleware opens a span for the agent where none is open, and ends it with the run."""
+    if variant == "instrumented":
+        assert all(len(traces) < 3 for traces in said["one_trace"].values())
+        return
+    found = said["one_trace"]
+    agent, tool = "invoke_agent looper", "execute_tool search"
+    calls = [[tool, agent, "UNSET"]] * 4 + [[tool, agent, "ERROR"]] * 3
+    assert found["invoke"] == found["ainvoke"] == [[[agent, "", "ERROR"], *calls]]
+    assert found["too many steps"] == [[[agent, "", "ERROR"], [tool, agent, "UNSET"]]]
+    assert found["half read"] == [[[agent, "", "UNSET"]]]
+    assert found["no spans"] == []
+    (below,) = found["below a span"]
+    assert [[name, above] for name, above, _ in below] == [
+        ["request", ""], *([[tool, "request"]] * len(below[1:])),
+    ]  # fmt: skip
+    assert len(found["beside each other"]) == 2
+    assert all(len({above for _, above, _ in run}) == 2 for run in found["beside each other"])
+
+
 def test_a_tool_that_interrupts_did_not_fail(said: dict[str, Any], variant: str) -> None:
     """Its own span is no failure, and the graph goes on with the answer."""
     assert said["a_tool_that_interrupts"] == {

@@ -22,8 +22,10 @@ HINTED = {
     "declared poll": {"hint polled_too_soon"},
     "lookups": {"hint found_nothing"},
     "keys": {"hint identical_call"},
+    "schedule": {"allow agent_limit"},
 }
-"""What may be said: the model takes no time, and fifty items that are not there are many."""
+"""What may be said: the model takes no time, fifty items that are not there are many, and a run of
+three hours is noted where a span tells of the run."""
 
 
 @cache

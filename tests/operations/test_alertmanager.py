@@ -62,8 +62,13 @@ def test_every_alert_has_a_receiver(labels: list[str]) -> None:
             {"alertname": "LoopGuardCollectorQueueNearlyFull", "job": "c", "exporter": "jaeger"},
             {"alertname": "LoopGuardCollectorQueueNearlyFull", "job": "c", "exporter": "file"},
         ),
+        (
+            {"alertname": "LoopGuardEscalationWaiting", "severity": "warning", "job": "shop"},
+            {"alertname": "LoopGuardSessionsPaused", "severity": "warning", "job": "shop"},
+            {"alertname": "LoopGuardSessionsPaused", "severity": "warning", "job": "other"},
+        ),
     ],
-    ids=["silence", "store", "collector"],
+    ids=["silence", "store", "collector", "paused"],
 )
 def test_a_consequence_is_not_told_beside_its_cause(
     alertmanager: Alertmanager,

@@ -22,7 +22,7 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor
+from otel_loopguard import Action, LoopGuard, LoopGuardSpanProcessor
 from tests.agents import agent, provider_with, tool_call
 from tests.operations import boards
 from tests.operations.exposition import Exposition, declared
@@ -135,6 +135,22 @@ def test_a_dashboard_asks_only_sources_that_can_be_chosen(name: str) -> None:
         found = re.fullmatch(r"\$\{(\w+)\}", source["uid"])
         assert found, source
         assert chosen[found[1]][0] == source["type"]
+
+
+def test_actions_are_told_apart() -> None:
+    """Each of the six has a colour of its own."""
+    (panel,) = (
+        panel
+        for panel in boards.panels(boards.board("operators"))
+        if panel["title"] == "Decisions by action"
+    )
+    colours = {
+        each["matcher"]["options"]: each["properties"][0]["value"]["fixedColor"]
+        for each in panel["fieldConfig"]["overrides"]
+    }
+    actions = {action.value for action in Action} - {"allow"}
+    assert actions < set(colours)
+    assert len({colours[action] for action in actions}) == len(actions) == 6
 
 
 def test_the_first_deny_of_an_agent_counts(tmp_path: Path) -> None:

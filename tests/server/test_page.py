@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import httpx
 import pytest
@@ -64,3 +65,79 @@ def test_a_server_with_tokens_asks_for_one(page: Page) -> None:
         page.get_by_label("Token").fill(TOKEN)
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("row").filter(has_text="chat-1")).to_be_visible()
+
+
+_UNREADABLE = """() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const rgb = (color) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = color;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = (color) => {
+    const [r, g, b] = rgb(color).map((x) => x / 255)
+      .map((x) => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const color = getComputedStyle(at).backgroundColor;
+      if (rgb(color)[3] === 255) return color;
+    }
+    throw new Error("nothing is behind the text");
+  };
+  const found = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode.parentElement;
+    if (!walk.currentNode.data.trim() || !node.checkVisibility()) continue;
+    if (node.matches("script")) continue;
+    const sides = [light(getComputedStyle(node).color), light(behind(node))].sort((a, b) => a - b);
+    const contrast = (sides[1] + 0.05) / (sides[0] + 0.05);
+    if (contrast < 4.5) found.push([walk.currentNode.data, contrast]);
+  }
+  return found;
+}"""
+"""The texts of a page whose contrast is below that of WCAG 2.2, level AA."""
+
+_LINES = "node => Math.round(node.getBoundingClientRect().height / 15 / 1.45)"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read(page: Page, width: int, scheme: Literal["light", "dark"]) -> None:
+    """On a phone and on a screen: badges whole, nothing wider than the page, contrast enough."""
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=scheme)
+    long = "order-4711-of-a-customer-with-a-long-name-and-9f1c2d3e4b5a69788796a5b4c3d2e1f0"
+    with serving() as server:
+        for first, (session, calls) in enumerate({"a": 1, "chat-1": 3, long: 4, "d": 8}.items()):
+            send(server.url, *range(first * 10, first * 10 + calls), session=session)
+        page.goto(server.url)
+        expect(page.get_by_role("status")).to_contain_text("4 sessions")
+        badges = page.locator(".badge")
+        expect(badges.filter(has_text="abort")).to_be_visible()
+        assert sorted(badges.all_inner_texts()) == ["abort", "allow", "deny", "hint"]
+        page.get_by_role("button", name=long).click()
+        expect(page.locator("#detail-decisions")).to_contain_text("step 4: deny by exact_repeat")
+        assert {badge.evaluate(_LINES) for badge in badges.all()} == {1}
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        why = page.locator("td.why", has_text="called 4 times")
+        assert why.evaluate("node => node.getBoundingClientRect().width") > 240
+        for button in page.get_by_role("button", name="Abort").all():
+            box = button.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= width
+        assert page.evaluate(_UNREADABLE) == []
+
+
+def test_a_session_that_was_resumed_gives_no_reason_to_stop(page: Page) -> None:
+    with serving() as server:
+        send(server.url, 0, 1, 2, 3)
+        page.goto(server.url)
+        stopped = page.get_by_role("row").filter(has_text="chat-1")
+        expect(stopped.locator(".why")).to_contain_text("exact_repeat")
+        stopped.get_by_role("button", name="Resume").click()
+        expect(stopped.locator(".badge")).to_have_text("allow")
+        expect(stopped.locator(".why")).to_have_text("")

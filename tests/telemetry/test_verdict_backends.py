@@ -134,7 +134,9 @@ def test_phoenix_gets_annotations_of_span_trace_and_session(backend: Backend) ->
     sessions = backend.of("POST", "/v1/session_annotations")
     assert sessions[-1].body["data"][0]["session_id"] == "run-42"
     for last in (traces[-1], sessions[-1]):
-        assert last.body["data"][0]["result"]["score"] == 1.0
+        (annotation,) = last.body["data"]
+        assert set(annotation["result"]) == {"label", "explanation"}  # no mean is shown of a word
+        assert annotation["metadata"]["score"] == 1.0
     assert len({one.body["data"][0]["identifier"] for one in traces + sessions}) == 1
 
 
@@ -182,8 +184,10 @@ def test_langsmith_gets_feedback_as_its_client_has_it(backend: Backend) -> None:
     ]
     assert [one.run_id for one in found] == [uuid.UUID(run_of(span.span_id)) for span in spans[2:]]
     assert [(one.key, one.value, one.score) for one in found] == [
-        ("agent_loop", "hint", 0.17), ("agent_loop", "deny", 0.67), ("agent_loop", "abort", 1.0),
+        ("agent_loop", "hint", None), ("agent_loop", "deny", None), ("agent_loop", "abort", None),
     ]  # fmt: skip
+    scores = [one.feedback_source.metadata["score"] for one in found if one.feedback_source]
+    assert scores == [0.17, 0.67, 1.0]
     assert {str(one.session_id) for one in found} == {project}
 
 

@@ -38,14 +38,15 @@ class LangSmith:
         """Writes feedback, if there is a span that it can be on."""
         if not verdict.span_id:
             return
+        metadata = {**verdict.metadata, "score": verdict.score, "by": SOURCE}
         feedback: dict[str, Any] = {
             "id": str(uuid.UUID(hex=verdict.id)),
             "run_id": run_of(verdict.span_id),
             "key": NAME,
-            "score": verdict.score,
+            # With a score, LangSmith shows means of it in the place of the value.
             "value": verdict.label,
             "comment": verdict.explanation,
-            "feedback_source": {"type": "api", "metadata": {**verdict.metadata, "by": SOURCE}},
+            "feedback_source": {"type": "api", "metadata": metadata},
         }
         if self._project:
             feedback["session_id"] = self._project_of()

@@ -58,12 +58,9 @@ def _annotation(verdict: Verdict, identifier: str) -> dict[str, Any]:
     return {
         "name": NAME,
         "annotator_kind": "CODE",
-        "result": {
-            "label": verdict.label,
-            "score": verdict.score,
-            "explanation": verdict.explanation,
-        },
-        "metadata": dict(verdict.metadata),
+        # With a score, Phoenix shows the mean of scores in the place of the label.
+        "result": {"label": verdict.label, "explanation": verdict.explanation},
+        "metadata": {**verdict.metadata, "score": verdict.score},
         "identifier": identifier,
     }
 

@@ -11,6 +11,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from langchain.agents import create_agent
@@ -20,6 +21,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
@@ -279,6 +281,52 @@ def in_a_running_loop() -> object:
     return {"answer": asyncio.run(call())["messages"][-1].content, "ran": len(agent.ran)}
 
 
+def traces(run: Callable[[Agent], Any], **options: Any) -> list[list[list[str]]]:
+    """What a run leaves: the spans of each trace, each with the one above, in order of starts."""
+    exporter.clear()
+    with suppress(LoopGuardAbort, GraphRecursionError):
+        run(Agent(always(SEARCH), **options))
+    spans = sorted(exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
+    names = {span.context.span_id: span.name for span in spans}
+    found: dict[int, list[list[str]]] = {}
+    for span in spans:
+        above = names[span.parent.span_id] if span.parent else ""
+        found.setdefault(span.context.trace_id, []).append(
+            [span.name, above, span.status.status_code.name]
+        )
+    return list(found.values())
+
+
+def one_trace() -> object:
+    """Where nothing else writes spans, a run is one trace below the span of its agent."""
+    looped = {"recursion_limit": 200}
+
+    def below_a_span(agent: Agent) -> None:
+        with provider.get_tracer("app").start_as_current_span("request"):
+            agent.run()
+
+    def beside_each_other(agent: Agent) -> None:
+        for _ in agent.graph.batch([QUESTION, QUESTION], {"recursion_limit": 5}):
+            pass
+
+    def half_read(agent: Agent) -> None:
+        steps = agent.graph.stream(QUESTION, looped)
+        next(steps)
+        steps.close()
+
+    return {
+        "invoke": traces(lambda agent: agent.run()),
+        "ainvoke": traces(lambda agent: asyncio.run(agent.graph.ainvoke(QUESTION, looped))),
+        "too many steps": traces(
+            lambda agent: agent.graph.invoke(QUESTION, {"recursion_limit": 3})
+        ),
+        "half read": traces(half_read),
+        "below a span": traces(below_a_span),
+        "beside each other": traces(beside_each_other),
+        "no spans": traces(lambda agent: agent.run(), spans=False),
+    }
+
+
 def a_tool_that_interrupts() -> object:
     """Its call is put off and did not fail; it is made again when the graph goes on."""
     exporter.clear()
@@ -342,7 +390,7 @@ def nodes() -> object:
 CASES = (
     in_asyncio, without_arguments, without_arguments_in_asyncio, two_runs, two_runs_in_one_trace,
     thread, next_turn, contract, after_a_deny, refused, continued, guided, aborted, limit,
-    in_a_running_loop, a_tool_that_interrupts, a_tool_that_fails, a_tool_that_commands,
+    in_a_running_loop, one_trace, a_tool_that_interrupts, a_tool_that_fails, a_tool_that_commands,
     a_graph_of_ones_own, nodes,
 )  # fmt: skip
 

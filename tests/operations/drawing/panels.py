@@ -19,7 +19,10 @@ from tests.operations.drawing.svg import box, cut, document, text
 Ask = Callable[[str], Sequence[Mapping[str, Any]]]
 """What Prometheus answers to an expression: its `result`."""
 
-_COLUMN: Final = 1200 / 24
+_WIDTH: Final = 864
+"""Pixels: a page shows it in 690, where its letters can still be read."""
+
+_COLUMN: Final = _WIDTH / 24
 _UNIT: Final = 24
 _HEAD: Final = 56
 _GAP: Final = 8
@@ -62,7 +65,7 @@ def drawn(board: Mapping[str, Any], source: Prometheus, note: str, without: str 
             at = panel["gridPos"]
             height = max(height, _HEAD + (at["y"] + at["h"]) * _UNIT)
             parts += _panel(panel, source)
-    return document(1200, height + 12, f"Dashboard: {board['title']}", parts)
+    return document(_WIDTH, height + 12, f"Dashboard: {board['title']}", parts)
 
 
 def _panel(panel: Mapping[str, Any], source: Prometheus) -> Iterator[str]:

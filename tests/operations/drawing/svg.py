@@ -20,6 +20,8 @@ _STYLE: Final = """
   .line { fill: none; stroke-width: 1.8; stroke-linejoin: round }
   .fill-green { fill: #1a7f37 } .fill-yellow { fill: #9a6700 } .fill-orange { fill: #bc4c00 }
   .fill-red { fill: #cf222e } .fill-blue { fill: #0969da } .fill-text { fill: #24292f }
+  .fill-light-yellow { fill: #e3b341 } .fill-dark-yellow { fill: #845306 }
+  .fill-purple { fill: #8250df }
   .s0 { stroke: #0969da } .s1 { stroke: #bc4c00 } .s2 { stroke: #1a7f37 } .s3 { stroke: #8250df }
   .s4 { stroke: #bf3989 } .s5 { stroke: #7d6608 } .s6 { stroke: #cf222e } .s7 { stroke: #57606a }
   .f0 { fill: #0969da } .f1 { fill: #bc4c00 } .f2 { fill: #1a7f37 } .f3 { fill: #8250df }
@@ -30,6 +32,8 @@ _STYLE: Final = """
     .grid { stroke: #30363d } .axis { stroke: #6e7681 }
     .fill-green { fill: #3fb950 } .fill-yellow { fill: #d29922 } .fill-orange { fill: #f0883e }
     .fill-red { fill: #ff7b72 } .fill-blue { fill: #58a6ff }
+    .fill-light-yellow { fill: #f2cc60 } .fill-dark-yellow { fill: #bb8009 }
+    .fill-purple { fill: #bc8cff }
     .s0 { stroke: #58a6ff } .s1 { stroke: #f0883e } .s2 { stroke: #3fb950 } .s3 { stroke: #bc8cff }
     .s4 { stroke: #f778ba } .s5 { stroke: #d4b30a } .s6 { stroke: #ff7b72 } .s7 { stroke: #9da7b3 }
     .f0 { fill: #58a6ff } .f1 { fill: #f0883e } .f2 { fill: #3fb950 } .f3 { fill: #bc8cff }
