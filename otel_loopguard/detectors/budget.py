@@ -18,7 +18,7 @@ from otel_loopguard.settings import LIMITED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from otel_loopguard.core import Detection, Waited
+    from otel_loopguard.core import AgentUsage, Detection, Waited
     from otel_loopguard.settings import AgentLimits, Settings
 
 
@@ -263,34 +263,29 @@ class OwnLimit(_LimitDetector):
 
     def observe(self, usage: Usage) -> Detection | None:
         self.next_task(usage.task)
-        for owner, limits, used in self._owners(usage):
+        for owner, limits, source in self._owners(usage):
             for name, limit in limits.limits():
-                over = self.reached(owner, name, used[name], limit)
+                # A limit of a type of task is one of the session.
+                at = "calls" if source is usage and name == "actions" else name
+                used: float = getattr(source, at)
+                over = self.reached(owner, name, used, limit)
                 if over is not None:
                     return self.used(
-                        owner, name, used[name], limit, f"{owner.partition(' ')[0]}_", over=over,
+                        owner, name, used, limit, f"{owner.partition(' ')[0]}_", over=over,
                         key=key_of(f"{self.name} {owner} {name}".encode()), wanted=limits.action,
                         unit=LIMITED[name],
                     )  # fmt: skip
         return None
 
-    def _owners(self, usage: Usage) -> Iterator[tuple[str, AgentLimits, dict[str, float]]]:
-        """Whose limits concern this step, and what was used of each."""
+    def _owners(self, usage: Usage) -> Iterator[tuple[str, AgentLimits, Usage | AgentUsage]]:
+        """Whose limits concern this step, and what says how much was used of each."""
         settings = self._settings
         agent = None if usage.agent is None else settings.agent_limits.get(usage.agent)
-        own = usage.own
-        if agent is not None and own is not None:
-            yield f"agent {usage.agent!r}", agent, {
-                "actions": own.actions, "errors": own.errors, "tokens": own.tokens,
-                "cost": own.cost,
-            }  # fmt: skip
-        kind = usage.task_type
-        task = None if kind is None else settings.task_limits.get(kind)
+        if agent is not None and usage.own is not None:
+            yield f"agent {usage.agent!r}", agent, usage.own
+        task = None if usage.task_type is None else settings.task_limits.get(usage.task_type)
         if task is not None:
-            yield f"task of type {kind!r}", task, {
-                "actions": usage.calls, "errors": usage.errors, "tokens": usage.tokens,
-                "cost": usage.cost, "steps": usage.steps, "elapsed_s": usage.elapsed_s,
-            }  # fmt: skip
+            yield f"task of type {usage.task_type!r}", task, usage
 
 
 # The median of five passes over two calls that are unlike the others.
