@@ -72,7 +72,7 @@ def test_what_is_not_over_is_told_when_the_server_ends(caplog: pytest.LogCapture
     assert "(too_large, 3 times" in line
 
 
-def test_a_store_that_freezes_dies_and_comes_back(tmp_path: Path) -> None:
+def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path) -> None:
     """Each leaves a line in the log, a metric, and the answer of `/readyz`: with real processes."""
     redis = Redis(tmp_path / "redis")
     store = {
