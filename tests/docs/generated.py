@@ -20,7 +20,7 @@ from otel_loopguard.telemetry import METRICS
 from tests.dialects import page as dialects
 from tests.docs import adapters, detectors, evaluation, fleet, performance
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
-from tests.docs.trace import tree
+from tests.docs.trace import replayed, tree
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -193,6 +193,7 @@ def metrics() -> str:
 
 
 SECTIONS: dict[tuple[str, str], Write] = {
+    ("README.md", "run"): lambda: fenced(replayed()),
     ("README.md", "measured"): evaluation.beside,
     ("docs/opentelemetry.md", "trace"): lambda: fenced(tree()),
     ("docs/opentelemetry.md", "metrics"): metrics,

@@ -58,6 +58,13 @@ def test_the_readme_has_a_short_program_that_prints_its_outcome() -> None:
     assert "aborted)" in printed
 
 
+def test_the_readme_is_read_in_a_minute() -> None:
+    """No more than 600 words, those of blocks and tables too."""
+    text = re.sub(r"<!--.*?-->", "", (ROOT / "README.md").read_text(encoding="utf-8"))
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    assert sum(bool(re.search(r"\w", word)) for word in text.split()) <= 600
+
+
 @pytest.fixture(scope="module")
 def interpreters() -> Iterator[dict[str, Interpreter]]:
     """An interpreter for each page."""
