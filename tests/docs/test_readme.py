@@ -40,7 +40,7 @@ SHELL = [
 LANGUAGES = {"python", "sh", "text", "console", "toml", "json", "yaml"}
 LANGUAGES |= {"ts", "java", "go", "sql"}  # clients of `serve` and readers of results, tested apart
 TOOLS = {"pip", "git", "cd", "python", "pytest", "make", "curl", "tail", "npm"}
-TOOLS |= {"opentelemetry-instrument", "otel-loopguard"}
+TOOLS |= {".venv/bin/python", "opentelemetry-instrument", "otel-loopguard"}
 
 
 def place(found: object) -> object:

@@ -77,7 +77,7 @@ def replayed() -> str:
         path.write_text("\n".join(spans), encoding="utf-8")
         said = plain(command_line("replay", "--tree", str(path)))
     drawn = [line for line in said.splitlines() if re.match(r"session chat-1$|[├└│ ] ?", line)]
-    return "".join(f"{cut(line, 90, 1)}\n" for line in drawn)
+    return "".join(f"{cut(line, 80, 1)}\n" for line in drawn)
 
 
 def _lines(span: ReadableSpan, branch: str, below: str) -> list[str]:
