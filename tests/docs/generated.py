@@ -17,6 +17,7 @@ from otel_loopguard import semconv
 from otel_loopguard.cli.app import app
 from otel_loopguard.settings import all_fields
 from otel_loopguard.telemetry import METRICS
+from tests.adversarial.attacks import ATTACKS
 from tests.dialects import page as dialects
 from tests.docs import adapters, detectors, evaluation, fleet, performance
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
@@ -192,6 +193,12 @@ def metrics() -> str:
     )
 
 
+def attacks(kind: str) -> str:
+    """What comes of one kind of run that was made to deceive."""
+    heads = ("what is done", "outcome", "why")
+    return table(heads, ((one.name, one.outcome, one.why) for one in ATTACKS[kind]))
+
+
 SECTIONS: dict[tuple[str, str], Write] = {
     ("README.md", "run"): lambda: fenced(replayed()),
     ("README.md", "measured"): evaluation.beside,
@@ -208,6 +215,10 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/project/calibration.md", "calibrate"): calibrated,
     **{("docs/detectors.md", one): partial(detectors.section, one) for one in detectors.FAMILIES},
     ("docs/execution.md", "learned"): learned,
+    **{
+        ("docs/project/adversarial.md", re.sub(r"\W+", "-", kind.lower())): partial(attacks, kind)
+        for kind in ATTACKS
+    },
     ("docs/project/evaluation.md", "targets"): evaluation.targets,
     ("docs/project/evaluation.md", "detectors"): evaluation.detectors,
     ("docs/project/evaluation.md", "detectors-written"): evaluation.detectors_written,
