@@ -170,6 +170,15 @@ FAULT_PLACE: Final = "loopguard.fault.place"
 VERDICT_BACKEND: Final = "loopguard.verdict.backend"
 """str, `phoenix`, `langfuse`, `langsmith` or `mlflow`, on metrics only."""
 
+SERVER_CHECK: Final = "loopguard.server.check"
+"""str, check of `/readyz`: `judging`, `queue`, `store`, `next_hop`, `running`; on metrics only."""
+
+SERVER_LEASE: Final = "loopguard.server.lease"
+"""str, what became of a lease: `taken`, `taken_over` or `lost`, on metrics only."""
+
+SERVER_SIGNAL: Final = "loopguard.server.signal"
+"""str, `traces`, `logs` or `metrics`, on metrics only."""
+
 VERDICT_ID: Final = "loopguard.verdict.id"
 """str, 32 hex digits, in MLflow only: id of a verdict, by which it is found again."""
 
@@ -188,7 +197,8 @@ ERROR_DENY: Final = "loopguard_deny"
 RULES: Final = "default@2"
 """Value of `loopguard.ruleset` for the built-in rules."""
 
-# Metrics. Unit, attributes and meaning of each are in `telemetry/metrics.py`.
+# Metrics. Unit, attributes and meaning of each are in `telemetry/metrics.py`, those of `serve` in
+# `server/metrics.py`.
 
 METRIC_DECISIONS: Final = "loopguard.decisions"
 METRIC_DETECTOR_DECISIONS: Final = "loopguard.detector.decisions"
@@ -223,6 +233,7 @@ METRIC_SESSION_ACTIVE: Final = "loopguard.session.active"
 METRIC_SESSION_STALLED: Final = "loopguard.session.stalled"
 METRIC_SESSION_PAUSED: Final = "loopguard.session.paused"
 METRIC_SESSION_KNOWN: Final = "loopguard.session.known"
+METRIC_SESSION_EVICTIONS: Final = "loopguard.session.evictions"
 METRIC_STEP_OPEN: Final = "loopguard.step.open"
 METRIC_BREAKER_OPEN: Final = "loopguard.breaker.open"
 METRIC_RESOURCE_UTILIZATION: Final = "loopguard.resource.utilization"
@@ -238,6 +249,18 @@ METRIC_EXPORTER_SPANS: Final = "loopguard.exporter.spans"
 METRIC_EXPORTER_QUEUE_SIZE: Final = "loopguard.exporter.queue.size"
 METRIC_EXPORTER_QUEUE_CAPACITY: Final = "loopguard.exporter.queue.capacity"
 METRIC_FAULTS: Final = "loopguard.faults"
+METRIC_SERVER_REQUEST_DURATION: Final = "loopguard.server.request.duration"
+METRIC_SERVER_REFUSALS: Final = "loopguard.server.refusals"
+METRIC_SERVER_HELD_USAGE: Final = "loopguard.server.held.usage"
+METRIC_SERVER_HELD_LIMIT: Final = "loopguard.server.held.limit"
+METRIC_SERVER_JUDGING_DELAY: Final = "loopguard.server.judging.delay"
+METRIC_SERVER_JUDGING_QUEUE_SIZE: Final = "loopguard.server.judging.queue.size"
+METRIC_SERVER_JUDGING_QUEUE_CAPACITY: Final = "loopguard.server.judging.queue.capacity"
+METRIC_SERVER_FORWARD_DURATION: Final = "loopguard.server.forward.duration"
+METRIC_SERVER_FORWARD_QUEUE_SIZE: Final = "loopguard.server.forward.queue.size"
+METRIC_SERVER_FORWARD_QUEUE_CAPACITY: Final = "loopguard.server.forward.queue.capacity"
+METRIC_SERVER_LEASES: Final = "loopguard.server.leases"
+METRIC_SERVER_READY: Final = "loopguard.server.ready"
 
 
 def decided(action: object, message: object) -> str:

@@ -27,6 +27,8 @@ MOST: Final = 256
 agent, in which the timer settles, comes long before."""
 _AT_ONCE: Final = 16
 """Of these a hook judges so many at a time: the backlog shrinks, and no hook takes over 2 ms."""
+_TOGETHER: Final = 64
+"""Events that are read before the first of them is judged. Twice as many gain nothing."""
 _PRESSED: Final = 512
 """Events after which a hook waits for another thread that settles: spans come faster than they
 can be judged."""
@@ -37,13 +39,11 @@ _KEPT: Final = 16_384
 class Judging(Protocol):
     """Whoever judges what is in a backlog: the guard."""
 
-    def judge_event(self, event: Event) -> None:
-        """Judges one event; raises only where faults are raised, in the project's own tests."""
-        ...
+    def judge_events(self, events: deque[Event]) -> None:
+        """Judges events in order and takes them off, up to a decision that somebody has to hear.
 
-    @property
-    def decided(self) -> bool:
-        """Whether somebody has to hear of a decision before anything else is judged."""
+        Raises only where faults are raised, in the project's own tests.
+        """
         ...
 
     def publish(self) -> None:
@@ -107,10 +107,15 @@ class Backlog:
         """Judges up to so many events, or up to a decision; returns how many are left."""
         events = self.events
         while left > 0 and events:
-            left -= 1
-            owner.judge_event(events.popleft())
-            if owner.decided:
-                # What listeners do about it counts for what follows.
+            taken = deque(events.popleft() for _ in range(min(left, len(events), _TOGETHER)))
+            left -= len(taken)
+            try:
+                owner.judge_events(taken)
+            finally:
+                # What listeners do about a decision counts for what follows.
+                left += len(taken)
+                events.extendleft(reversed(taken))
+            if taken:
                 break
         return left
 

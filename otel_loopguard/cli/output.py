@@ -28,6 +28,12 @@ def keep_faults() -> None:
     logging.getLogger("otel_loopguard").addFilter(_has_exception)
 
 
+def log_all() -> None:
+    """Logs warnings on standard error, with the time: for a command that runs for days."""
+    logging.getLogger("otel_loopguard").removeFilter(_has_exception)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+
+
 def open_streams() -> None:
     """Opens what was closed before the process began (`>&-`), to nowhere."""
     for name in ("stdout", "stderr"):

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.cli.output import say
+from otel_loopguard.cli.output import log_all, say
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import KafkaSettings, Server, ServerSettings, Tenants
 from otel_loopguard.server.forward import without_user
 from otel_loopguard.server.kafka import properties_of
+from otel_loopguard.server.telemetry import ServerTelemetry
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -45,7 +46,9 @@ def run(
     # What sessions hold lives for long: it is looked at too often for the little garbage there is.
     gc.set_threshold(50_000, 20, 20)
     settings = ServerSettings(headers=named, kafka=_kafka(*kafka), **options)
-    asyncio.run(_run(Server(settings, guard, _tenants(tokens)), settings))
+    log_all()
+    telemetry = ServerTelemetry.unless_set_up()
+    asyncio.run(_run(Server(settings, guard, _tenants(tokens), telemetry), settings))
     return 0
 
 

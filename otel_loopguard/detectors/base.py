@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from otel_loopguard._util.tables import read_table
 from otel_loopguard.core import Action, Detection, Effect, ErrorClass, Evidence, Kind, Severity
 
 if TYPE_CHECKING:
@@ -17,18 +18,37 @@ WAIT: Final = Effect.WAIT
 TRANSIENT: Final = ErrorClass.TRANSIENT
 
 
+_FIELDS: Final = frozenset(Detection.__slots__)
+
+
+def _wordings() -> dict[str, dict[str, tuple[str, str]]]:
+    """What `rules.txt` has by detector and rule: the message and the advice."""
+    usual, found = "", dict[str, dict[str, tuple[str, str]]]()
+    for row in read_table(__name__, "rules.txt"):
+        detector, *rules = row.name.split()
+        message, _, advice = " ".join(("", *row.lines)).partition(" Advice: ")
+        if detector not in found:
+            usual, found[detector] = "" if rules else advice, {}
+        found[detector].update(dict.fromkeys(rules, (message.strip(), advice or usual)))
+    return found
+
+
+WORDINGS: Final = _wordings()
+
+
 class BaseDetector:
     """Base of the shipped detectors; users' own need only fit the `Detector` protocol.
 
-    A subclass gives `name`, `family`, the evidence that it `takes`, its state in `reset`, and
-    `observe`; and of its detections what is always the same. What cannot move it is kept from it:
-    steps of other `kinds`, and evidence of which none of the attributes that are its `signs` is
-    true. A `lasting` one is asked about everything from its first sign on.
+    A subclass gives `name`, the evidence that it `takes`, its state in `reset`, and `observe`; and
+    of its detections what is always the same. Its `family` is named as its module if it does not
+    say otherwise. What cannot move it is kept from it: steps of other `kinds`, and evidence of
+    which none of the attributes that are its `signs` is true. A `lasting` one is asked about
+    everything from its first sign on.
 
     docs/detectors.md is made from these classes. The docstring has a question, and what the
-    detector `Counts:`, `Leaves alone:` and `Cannot see:`. `rules` are its reasons, the usual one
-    first, and `tuned_by` its main settings, its threshold first. `strongest` is the furthest action
-    that it leads to by default, where that is not `max_action`.
+    detector `Counts:`, `Leaves alone:` and `Cannot see:`. `rules` are its reasons, as `rules.txt`
+    has them, and `tuned_by` its main settings, its threshold first. `strongest` is the furthest
+    action that it leads to by default, where that is not `max_action`.
     """
 
     name: ClassVar[str]
@@ -38,15 +58,22 @@ class BaseDetector:
     signs: ClassVar[tuple[str, ...]] = ()
     lasting: ClassVar[bool] = False
     rules: ClassVar[tuple[str, ...]] = ()
+    wordings: ClassVar[dict[str, tuple[str, str]]] = {}
     tuned_by: ClassVar[tuple[str, ...]] = ()
     strongest: ClassVar[Action | None] = None
     sure: ClassVar[tuple[float, float, float]] = (1.0, 1.0, 0.0)
     absolute: ClassVar[bool] = False
     digits: ClassVar[int] = 2
     max_action: ClassVar[Action] = Action.HINT
-    advice: ClassVar[str] = ""
     intervention: ClassVar[str | None] = None
     __slots__ = ("_settings",)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" in vars(cls):
+            cls.wordings = WORDINGS.get(cls.name, {})
+            cls.rules = tuple(rule for rule in cls.wordings if "." not in rule)
+            cls.family = getattr(cls, "family", cls.__module__.rpartition(".")[2])
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
@@ -71,30 +98,33 @@ class BaseDetector:
         return attrgetter(self.tuned_by[0])(self._settings)
 
     def found(
-        self, message: str, count: float, threshold: float, keys: int | frozenset[int],
+        self, rule: str, count: float, threshold: float, keys: int | frozenset[int],
         evidence: Evidence | None = None, **said: Any,
     ) -> Detection:  # fmt: skip
-        """A detection: as the class says, but for the fields of `Detection` that are `said`.
+        """A detection by a rule: as the class says, but for the fields of `Detection` in `said`.
 
-        The threshold is shown as it holds for the call that is the `evidence`, if one is given.
+        All of `said` fills in the words of the rule, and so do the count, and the tool and the
+        answer of the call that is the `evidence`. The threshold is shown as it holds for that call.
         """
         # At most, at the threshold, and more with each beyond it.
         most, least, more = self.sure
         confidence = min(most, least + more * (count if self.absolute else count - threshold))
+        values: dict[str, Any] = {"count": count, **said}
+        if evidence is not None:
+            values = {"tool": evidence.tool, "answer": answer_of(evidence), **values}
+            threshold = evidence.shown(threshold)
+        message, advice = self.wordings[rule]
         fields: dict[str, Any] = {
             "severity": Severity.WARNING, "confidence": confidence, "max_action": self.max_action,
-            "intervention": self.intervention, **said,
+            "intervention": self.intervention, "reason": rule.partition(".")[0],
+            **{name: value for name, value in said.items() if name in _FIELDS},
         }  # fmt: skip
-        fields["reason"] = said.get("reason") or self.rules[0]
-        fields["advice"] = said.get("advice") or self.advice
+        fields["advice"] = said.get("advice") or advice.format(**values)
         return Detection(
-            self.name,
-            keys=frozenset((keys,)) if isinstance(keys, int) else keys,
-            count=round(count, self.digits),
-            threshold=threshold if evidence is None else evidence.shown(threshold),
-            message=message,
+            self.name, keys=frozenset((keys,)) if isinstance(keys, int) else keys,
+            count=round(count, self.digits), threshold=threshold, message=message.format(**values),
             **fields,
-        )
+        )  # fmt: skip
 
 
 def critical_if(condition: bool) -> Severity:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action, Evidence, Kind, MilestoneStatus, Severity, Step, Usage
 from otel_loopguard.detectors.base import BaseDetector, critical_if
 from otel_loopguard.settings import LIMITED
@@ -21,43 +21,39 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Waited
     from otel_loopguard.settings import AgentLimits, Settings
 
-_FINISH: Final = "Finish with what you have, or say what is missing and how much more it takes."
+
+_RANK: Final = attrgetter("rank")
 
 
-class Own(NamedTuple):
-    """What a verdict past the ladder leads to.
+def at_once(
+    settings: Settings, wanted: str, most: Action = Action.ABORT, unanswered: Action | None = None
+) -> dict[str, Any]:
+    """Fields of a detection past the ladder, which leads to an action and to nothing beyond.
 
-    Attributes:
-        action: The action.
-        unanswered: In its place, where nobody can be asked; None: the same.
+    The action is what is wanted, but nothing stronger than `most` and the setting `max_action`.
     """
-
-    action: Action
-    unanswered: Action | None = None
-
-
-def own_action(settings: Settings, wanted: str, most: Action = Action.ABORT) -> Action:
-    """The action that is wanted, but nothing stronger than `most` and the setting `max_action`."""
-    allowed = (Action(wanted), most, Action(settings.max_action))
-    return min(allowed, key=lambda action: action.rank)
+    allowed = min((most, Action(settings.max_action)), key=_RANK)
+    own = min(allowed, Action(wanted), key=_RANK)
+    unanswered = unanswered and min(allowed, unanswered, key=_RANK)
+    return {"max_action": own, "own": own, "unanswered": unanswered}
 
 
-def at_limit(settings: Settings, *, over: bool, wanted: str | None = None) -> Own:
-    """What follows at a limit that was set, or near it.
+def at_limit(settings: Settings, *, over: bool, wanted: str | None = None) -> dict[str, Any]:
+    """The same at a limit that was set, or near it.
 
     It stops unless an action is set: by a pause where somebody can answer, else by an abort.
     """
     wanted = wanted or settings.budget_action
     if not over:
-        return Own(own_action(settings, wanted or Action.HINT, Action.HINT))
+        return at_once(settings, wanted or Action.HINT, Action.HINT)
     if wanted:
-        return Own(own_action(settings, wanted))
-    return Own(own_action(settings, Action.PAUSE), own_action(settings, Action.ABORT))
+        return at_once(settings, wanted)
+    return at_once(settings, Action.PAUSE, unanswered=Action.ABORT)
 
 
-def advised(settings: Settings) -> Own:
-    """What advice leads to: a hint where the standard limits were asked for, else a note."""
-    return Own(own_action(settings, Action.HINT if settings.standard else Action.ALLOW))
+def advised(settings: Settings) -> dict[str, Any]:
+    """The same of advice: a hint where the standard limits were asked for, else a note."""
+    return at_once(settings, Action.HINT if settings.standard else Action.ALLOW)
 
 
 class _OwnVerdict(BaseDetector):
@@ -66,21 +62,11 @@ class _OwnVerdict(BaseDetector):
     A user's turn takes nothing back: what was spent is spent.
     """
 
-    family = "budget"
     takes = Usage
     __slots__ = ()
 
     def user_turn(self) -> None:
         pass
-
-    def verdict(
-        self, message: str, count: float, threshold: float, key: int, own: Own, **said: Any
-    ) -> Detection:
-        """A detection that leads to an action at once, and to nothing beyond."""
-        return self.found(
-            message, count, threshold, key, max_action=own.action, own=own.action,
-            unanswered=own.unanswered, **said,
-        )  # fmt: skip
 
 
 class CheckpointAdvice(_OwnVerdict):
@@ -92,9 +78,7 @@ class CheckpointAdvice(_OwnVerdict):
     """
 
     name = "checkpoint_advice"
-    rules = ("checkpoint_due",)
     tuned_by = ("tuning.budget.checkpoint_every",)
-    advice = "Save what was reached so far, so that work can go on from there."
     intervention = "checkpoint"
     __slots__ = ("_given",)
 
@@ -110,9 +94,8 @@ class CheckpointAdvice(_OwnVerdict):
         if usage.calls // every == self._given:
             return None
         self._given = usage.calls // every
-        message = f"{usage.calls} tool calls were made: a good moment for a checkpoint"
-        own = Own(own_action(self._settings, Action.HINT))
-        return self.verdict(message, usage.calls, self._given * every, 101, own)
+        fields = at_once(self._settings, Action.HINT)
+        return self.found("checkpoint_due", usage.calls, self._given * every, 101, **fields)
 
 
 _MOST_TOKENS: Final = 1 << 40
@@ -131,10 +114,8 @@ class ContextSize(_OwnVerdict):
     name = "context_size"
     takes = Step
     kinds = (Kind.MODEL, Kind.AGENT)
-    rules = ("compact_agents", "compact_tokens")
     tuned_by = ("tuning.stalls.compact_agents", "tuning.stalls.compact_tokens")
     strongest = Action.ALLOW
-    advice = "Sum up what was reached and go on with that; say so with control.compacted()."
     intervention = "compact_context"
     __slots__ = ("_agents", "_full")
 
@@ -155,19 +136,16 @@ class ContextSize(_OwnVerdict):
                 self._full = self._full and tokens * 2 >= tuning.compact_tokens
                 return None
             self._full = True
-            counted = f"a model call had {tokens} input tokens"
-            return self._advise("compact_tokens", tokens, tuning.compact_tokens, counted)
+            return self._advise("compact_tokens", tokens, tuning.compact_tokens)
         if not tuning.compact_agents or step.parent_id is None:
             return None
         self._agents += 1
         if self._agents != tuning.compact_agents:
             return None
-        counted = f"{self._agents} agents have completed their work"
-        return self._advise("compact_agents", self._agents, self._agents, counted)
+        return self._advise("compact_agents", self._agents, self._agents)
 
-    def _advise(self, reason: str, count: int, threshold: int, counted: str) -> Detection:
-        message = f"{counted}: a good moment to compact the context"
-        return self.verdict(message, count, threshold, 102, advised(self._settings), reason=reason)
+    def _advise(self, rule: str, count: int, threshold: int) -> Detection:
+        return self.found(rule, count, threshold, 102, **advised(self._settings))
 
 
 class _LimitDetector(_OwnVerdict):
@@ -177,7 +155,6 @@ class _LimitDetector(_OwnVerdict):
     """
 
     digits = 6
-    advice = _FINISH
     strongest = Action.ABORT
     per_task: ClassVar[frozenset[str]]
     __slots__ = ("_task", "_told")
@@ -204,16 +181,17 @@ class _LimitDetector(_OwnVerdict):
         return over
 
     def used(  # noqa: PLR0913
-        self, owner: str, name: str, message: str, used: float, limit: float, *, key: int,
-        over: bool, wanted: str | None = None, code: str = "",
+        self, owner: str, name: str, used: float, limit: float, code: str = "", *, key: int,
+        over: bool, wanted: str | None = None, more: str = "", **said: Any,
     ) -> Detection:  # fmt: skip
-        """A detection of a limit that is reached, or near."""
+        """A detection of a limit that is reached, or near; its rules begin with a code."""
         self._told[owner, name] = over
         near = round(limit * self._settings.tuning.budget.warning, 6)
-        return self.verdict(
-            message + ("" if over else ", which is near the limit"), used,
-            limit if over else near, key, at_limit(self._settings, over=over, wanted=wanted),
+        return self.found(
+            f"{code}{name}_limit", used, limit if over else near, key, limit=limit,
+            **at_limit(self._settings, over=over, wanted=wanted), owner=owner[:200],
             reason=f"{code}{name}_{'limit' if over else 'near'}", severity=critical_if(over),
+            more=more + ("" if over else ", which is near the limit"), **said,
         )  # fmt: skip
 
 
@@ -226,10 +204,6 @@ class SpendingLimit(_LimitDetector):
     """
 
     name = "spending_limit"
-    rules = (
-        "steps_limit", "actions_limit", "task_actions_limit", "tokens_limit", "cost_limit",
-        "elapsed_s_limit", "errors_limit", "phases_limit",
-    )  # fmt: skip
     tuned_by = ("budget_steps", "budget_tokens", "budget_cost", "budget_action")
     per_task = frozenset({"task_actions", "errors", "elapsed_s", "phases"})
     __slots__ = ("_raised",)
@@ -257,10 +231,13 @@ class SpendingLimit(_LimitDetector):
             over = self.reached("", budget.name, spent, limit)
             if over is None or self._is_late(budget.name, usage, over=over):
                 continue
-            message = f"{spent:.6g} of {limit:g} {budget.unit} are used"
+            more = ""
             if budget.name == "cost" and usage.unpriced:
-                message += f", not counting {usage.unpriced} model calls of unknown cost"
-            tell = partial(self.used, "", budget.name, message, spent, limit, key=place, over=over)
+                more = f", not counting {usage.unpriced} model calls of unknown cost"
+            tell = partial(
+                self.used, "", budget.name, spent, limit, key=place, over=over, more=more,
+                unit=budget.unit,
+            )  # fmt: skip
             if over:
                 return tell()
             near = near or tell
@@ -282,11 +259,6 @@ class OwnLimit(_LimitDetector):
     """
 
     name = "own_limit"
-    rules = (
-        "agent_actions_limit", "agent_errors_limit", "agent_tokens_limit", "agent_cost_limit",
-        "task_actions_limit", "task_errors_limit", "task_tokens_limit", "task_cost_limit",
-        "task_steps_limit", "task_elapsed_s_limit",
-    )  # fmt: skip
     tuned_by = ("agent_limits", "task_limits")
     per_task = frozenset({"errors", "elapsed_s"})
     __slots__ = ()
@@ -301,11 +273,10 @@ class OwnLimit(_LimitDetector):
             for name, limit in limits.limits():
                 over = self.reached(owner, name, used[name], limit)
                 if over is not None:
-                    says = f"{owner[:200]} used {used[name]:.6g} of {limit:g} {LIMITED[name]}"
                     return self.used(
-                        owner, name, says, used[name], limit, over=over, wanted=limits.action,
-                        key=key_of(f"{self.name} {owner} {name}".encode()),
-                        code=f"{owner.partition(' ')[0]}_",
+                        owner, name, used[name], limit, f"{owner.partition(' ')[0]}_", over=over,
+                        key=key_of(f"{self.name} {owner} {name}".encode()), wanted=limits.action,
+                        unit=LIMITED[name],
                     )  # fmt: skip
         return None
 
@@ -348,9 +319,7 @@ class TokenRate(_OwnVerdict):
     name = "token_rate"
     signs = ("tells_tokens",)
     sure = (0.6, 0.6, 0)
-    rules = ("tokens_rise",)
     strongest = Action.ALLOW
-    advice = "Work with a shorter context: summarise what is known, and read less at once."
     intervention = "compact"
     __slots__ = ("_agents", "_found")
 
@@ -378,12 +347,10 @@ class TokenRate(_OwnVerdict):
         if second < _STEEP * max(first, 1) or third < max(_STEEP * second, _LEAST_TOKENS):
             return None
         self._found = True
-        message = (
-            f"model calls went from {first} to {second} to {third} tokens each (medians of "
-            f"{_GROUP} calls)"
-        )
-        rise = third / max(first, 1)
-        return self.verdict(message, rise, _STEEP**2, 102, advised(self._settings))
+        return self.found(
+            "tokens_rise", third / max(first, 1), _STEEP**2, 102, **advised(self._settings),
+            first=first, second=second, third=third, calls=_GROUP,
+        )  # fmt: skip
 
 
 # Providers keep what they cached of a context for five minutes: a look each is the dearest pace.
@@ -402,10 +369,8 @@ class PriceOfWaiting(BaseDetector):
     """
 
     name = "price_of_waiting"
-    family = "budget"
     signs = ("wait",)
     sure = (0.6, 0.6, 0)
-    rules = ("looks_cost",)
     tuned_by = ("wait_longer",)
     __slots__ = ("_told",)
 
@@ -427,13 +392,10 @@ class PriceOfWaiting(BaseDetector):
         if wait.tokens < max(_CHEAP, 4 * self._told, 3 * spared):
             return None
         self._told = wait.tokens
-        cost = f" ({wait.cost:.2f} USD)" if wait.cost else ""
         return self.found(
-            f"{wait.looks} looks at what is not ready cost {wait.tokens:,} tokens{cost}; one look "
-            f"every {_LOOK_EVERY_S:.0f} s would have cost {spared:,}",
-            wait.tokens, max(_CHEAP, 3 * spared), _WAITING,
-            own=own_action(self._settings, Action.HINT),
-            advice=f"Wait {longer_wait(wait):.0f} seconds before the next look, or longer.",
+            "looks_cost", wait.tokens, max(_CHEAP, 3 * spared), _WAITING, looks=wait.looks,
+            cost=f" ({wait.cost:.2f} USD)" if wait.cost else "", every=_LOOK_EVERY_S,
+            spared=spared, longer=longer_wait(wait), **at_once(self._settings, Action.HINT),
         )  # fmt: skip
 
 
@@ -459,11 +421,7 @@ class MilestoneStall(_OwnVerdict):
     family = "milestones"
     takes = MilestoneStatus
     sure = (0.5, 0.5, 0)
-    rules = ("no_milestone",)
     tuned_by = ("tuning.milestones.steps", "tuning.milestones.elapsed_s")
-    advice = (
-        "Say which milestone you are working on and what keeps you from it, or change the plan."
-    )
     __slots__ = ()
 
     def observe(self, status: MilestoneStatus) -> Detection | None:
@@ -471,12 +429,11 @@ class MilestoneStall(_OwnVerdict):
         late = status.seconds >= tuning.elapsed_s and status.steps >= 2  # one slow call is no stall
         if not (status.paced and status.open) or not (late or status.steps >= tuning.steps):
             return None
-        total = status.done + status.failed + status.open
-        message = (
-            f"no milestone changed for {status.steps} steps and {status.seconds:.0f} "
-            f"s; {status.done} of {total} are done ({status.percent:g} %)"
-        )
-        return self.found(message, status.steps, tuning.steps, status.key)
+        return self.found(
+            "no_milestone", status.steps, tuning.steps, status.key, seconds=status.seconds,
+            done=status.done, total=status.done + status.failed + status.open,
+            percent=status.percent,
+        )  # fmt: skip
 
 
 class CannotSucceed(_OwnVerdict):
@@ -491,10 +448,8 @@ class CannotSucceed(_OwnVerdict):
     family = "milestones"
     takes = MilestoneStatus
     sure = (0.9, 0.9, 0)
-    rules = ("cannot_succeed",)
     tuned_by = ("tuning.milestones.failed_action",)
     strongest = Action.PAUSE
-    advice = "Say what failed and hand over what was reached; do not go on."
     intervention = "end_early"
     __slots__ = ("_seen",)
 
@@ -505,15 +460,13 @@ class CannotSucceed(_OwnVerdict):
         if status.hopeless is None or status.key == self._seen:
             return None
         self._seen = status.key
-        done = f"{status.done} are done ({status.percent:g} %)"
-        waiting = f", and {status.blocked} that wait for it cannot start" if status.blocked else ""
-        failed = f"failed{waiting}"
-        if status.starved:
-            failed = "cannot start, as everything that it needs failed"
-        message = f"the task {status.hopeless!r} {failed}; no other is open; {done}"
-        if status.paced:
-            message = (
-                f"the required milestone {status.hopeless!r} failed and no other is open; {done}"
-            )
-        own = Own(own_action(self._settings, self._settings.tuning.milestones.failed_action))
-        return self.verdict(message, status.failed, 1, status.key, own, severity=Severity.CRITICAL)
+        wording = (
+            ".milestone" if status.paced else ".starved" if status.starved
+            else ".blocking" if status.blocked else ""
+        )  # fmt: skip
+        return self.found(
+            "cannot_succeed" + wording, status.failed, 1, status.key, task=status.hopeless,
+            blocked=status.blocked, done=status.done, percent=status.percent,
+            severity=Severity.CRITICAL,
+            **at_once(self._settings, self._settings.tuning.milestones.failed_action),
+        )  # fmt: skip

@@ -42,6 +42,15 @@ _CALLS: Final = 16
 """Different calls that a count names: a deny needs the newest, and no detector asks for more."""
 
 
+_FADED: Final = 0.1
+"""What a threshold allows for fading: three calls with one between them count as 2.96."""
+
+
+def reaches(count: float, threshold: float) -> bool:
+    """True if a count comes to a threshold but for what has faded of it."""
+    return count >= threshold - _FADED
+
+
 def surer(guess: float, times: int) -> float:
     """A guess after it was confirmed so often: each time takes a twentieth of the doubt."""
     return 1.0 - (1.0 - guess) * 0.95**times

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_intdigest as key_of
 
@@ -14,11 +14,10 @@ from otel_loopguard.detectors.base import (
     TRANSIENT,
     WRITE,
     BaseDetector,
-    answer_of,
     critical_if,
     error_of,
 )
-from otel_loopguard.detectors.counters import ITEM, Count, CountingDetector, Counts
+from otel_loopguard.detectors.counters import ITEM, Count, CountingDetector, Counts, reaches
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -57,11 +56,7 @@ class ErrorRepeat(CountingDetector):
     """
 
     name = "error_repeat"
-    family = "errors"
-    rules: ClassVar[tuple[str, ...]] = (
-        "equal_error", "call_error", "same_refusal", "everything_fails"
-    )  # fmt: skip
-    tuned_by: ClassVar[tuple[str, ...]] = ("error_threshold",)
+    tuned_by = ("error_threshold",)
     strongest = Action.ABORT
     signs = ("error",)
     lasting = True
@@ -118,42 +113,27 @@ class ErrorRepeat(CountingDetector):
         limit = self._settings.of(evidence.tool).error_threshold
         soon = evidence.call_error or (again and deterministic)
         threshold = min(_SOON, limit) if soon else limit
-        if counted.count < evidence.needs(threshold) - 0.1:
+        if not reaches(counted.count, evidence.needs(threshold)):
             return None
         told = evidence.call_error or evidence.refused
         others = counted.different >= counted.count - 0.5 and not told
         all_fail = row >= evidence.needs(_ALL)
-        reason = "call_error" if evidence.call_error else "equal_error"
-        message = (
-            f"{evidence.tool!r} failed {counted.times} times with an equal {error_of(evidence)}"
-        )
+        rule = "call_error" if evidence.call_error else "equal_error"
         keys = {*counted.calls, evidence.error_shape or 0}
         identity = float(again or not others)
         if all_fail:
-            reason, identity = "everything_fails", 1.0
-            message += f", and none of the last {int(row)} calls succeeded"
+            rule, identity = "everything_fails", 1.0
             keys.add(tool_key(evidence.tool))
         elif evidence.refused and not evidence.call_error:
-            reason = "same_refusal"
-            message = (
-                f"{evidence.tool!r} refused {counted.times} calls in the same words: it did not "
-                "understand them, and did nothing"
-            )
+            rule = "same_refusal"
         return self.found(
-            message,
-            counted.count,
-            threshold,
-            frozenset(keys),
-            evidence,
+            rule, counted.count, threshold, frozenset(keys), evidence, times=counted.times,
+            error=error_of(evidence), row=int(row),
             confidence=min(0.99, (0.75 if deterministic else 0.65) + 0.05 * counted.count),
-            reason=reason,
             severity=critical_if(counted.count >= limit + 2),
             max_action=Action.DENY if others else Action.ABORT,
             weight=identity * evidence.stop_weight if evidence.call is not None else 0.0,
-            advice="Read how to call it before you call it again, or use another tool."
-            if reason == "same_refusal"
-            else "",
-        )
+        )  # fmt: skip
 
 
 def _left(key: tuple[Hashable, ...]) -> float:
@@ -188,9 +168,7 @@ class ErrorRate(BaseDetector):
     """
 
     name = "error_rate"
-    family = "errors"
-    rules: ClassVar[tuple[str, ...]] = ("error_streak", "error_rate")
-    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.error_streak", "tuning.calls.error_rate")
+    tuned_by = ("tuning.calls.error_streak", "tuning.calls.error_rate")
     sure = (0.85, 0.6, 0.03)
     max_action = Action.STEER
     __slots__ = ("_agents",)
@@ -228,15 +206,12 @@ class ErrorRate(BaseDetector):
         tuning = self._settings.tuning.calls
         failed = sum(number > newest.rounds - _ROUNDS for number in newest.failed)
         if newest.row >= evidence.needs(tuning.error_streak):
-            reason, count, which = "error_streak", newest.row, f"the last {newest.row}"
             threshold = evidence.shown(tuning.error_streak)
-        else:
-            reason, count, which = "error_rate", failed, f"{failed} of the last {_ROUNDS}"
-            threshold = tuning.error_rate * _ROUNDS
-            if newest.rounds < _ROUNDS or failed < threshold * max(evidence.ease, 1.0):
-                return None
-        message = f"{which} rounds of calls failed"
-        return self.found(message, count, threshold, _ERROR_RATE, reason=reason)
+            return self.found("error_streak", newest.row, threshold, _ERROR_RATE)
+        threshold = tuning.error_rate * _ROUNDS
+        if newest.rounds < _ROUNDS or failed < threshold * max(evidence.ease, 1.0):
+            return None
+        return self.found("error_rate", failed, threshold, _ERROR_RATE, rounds=_ROUNDS)
 
 
 _LONG: Final = 40
@@ -254,9 +229,7 @@ class Outage(BaseDetector):
     """
 
     name = "outage"
-    family = "errors"
-    rules: ClassVar[tuple[str, ...]] = ("same_from_several_tools", "retry_without_pause")
-    tuned_by: ClassVar[tuple[str, ...]] = ("error_threshold",)
+    tuned_by = ("error_threshold",)
     strongest = Action.PAUSE
     sure = (0.9, 0.65, 0.05)
     __slots__ = ("_answers", "_ended", "_errors")
@@ -293,26 +266,21 @@ class Outage(BaseDetector):
         if counted is None:
             return None
         threshold = self._settings.error_threshold
-        if counted.count < evidence.needs(threshold) - 0.1:
+        if not reaches(counted.count, evidence.needs(threshold)):
             return None
         several = len(counted.tools) > 1
         if not several and not transient:
             return None
-        who = f"{len(counted.tools)} tools" if several else f"{tool!r}"
-        what = "failed with" if evidence.error else "gave"
         pauses = evidence.call is not None and (several or not evidence.fresh)
         return self.found(
-            f"{who} {what} an equal {answer_of(evidence)} {counted.times} times",
-            counted.count,
-            threshold,
+            "same_from_several_tools" if several else "retry_without_pause", counted.count,
             # After a success another outage begins.
-            key ^ self._ended * _ODD & _BITS if evidence.error else key,
-            evidence,
-            reason="same_from_several_tools" if several else "retry_without_pause",
+            threshold, key ^ self._ended * _ODD & _BITS if evidence.error else key, evidence,
+            tools=len(counted.tools), gave="failed with" if evidence.error else "gave",
             # The agent is not stuck by its own doing: where nobody can let it go on, it is told.
-            max_action=Action.PAUSE if pauses else Action.HINT,
+            times=counted.times, max_action=Action.PAUSE if pauses else Action.HINT,
             unanswered=Action.HINT,
-        )
+        )  # fmt: skip
 
 
 def _is_carried_out(evidence: Evidence) -> bool:
@@ -355,9 +323,7 @@ class FailingModel(BaseDetector):
     """
 
     name = "failing_model"
-    family = "errors"
-    rules: ClassVar[tuple[str, ...]] = ("model_error", "model_retry")
-    tuned_by: ClassVar[tuple[str, ...]] = (
+    tuned_by = (
         "tuning.calls.error_streak",
         "tuning.calls.wait_gap_s",
         "wait_budget_s",
@@ -404,16 +370,10 @@ class FailingModel(BaseDetector):
         if beyond < 0:
             return None
         climbs = beyond >= _CLIMBS and not paused
-        advice = "Change what is sent to the model, or end the run."
-        if paused:
-            advice = "End the run, and say that the model cannot be used at present."
-        elif not lasting:
-            advice = "Wait before the next model call, longer each time."
-        reason = "model_error" if lasting else "model_retry"
+        rule = "model_error" if lasting else "model_retry.paused" if paused else "model_retry"
         return self.found(
-            f"{row.calls} model calls of {attempt.name} in a row failed with an equal error",
-            row.counted, threshold, attempt.key, severity=critical_if(climbs),
-            max_action=Action.DENY if climbs else Action.HINT, advice=advice, reason=reason,
+            rule, row.counted, threshold, attempt.key, calls=row.calls, name=attempt.name,
+            severity=critical_if(climbs), max_action=Action.DENY if climbs else Action.HINT,
         )  # fmt: skip
 
     def _is_pause(self, gap: int, before: int) -> bool:

@@ -28,7 +28,6 @@ _NODES: Final = 64
 class _GraphDetector(BaseDetector, Generic[T]):
     """A detector with one state for each of the four graph runs that were visited last."""
 
-    family = "graph"
     takes = NodeVisit
     __slots__ = ("_runs",)
 
@@ -72,7 +71,6 @@ class NodeCycle(_GraphDetector[_Turns]):
     """
 
     name = "node_cycle"
-    rules = ("node_cycle", "node_cycle_unseen")
     tuned_by = ("tuning.graph.cycle_repeats", "graph_max_action")
     strongest = Action.ASK
     sure = (0.9, 0.7, 0.02)
@@ -114,17 +112,14 @@ class NodeCycle(_GraphDetector[_Turns]):
             what = f"the {kind} {visit.name!r}"
         keys = frozenset(turns.periods.labels(period))
         if not known:
-            says = "whether anything new came of it was not captured"
             return self.found(
-                f"{what} went round {count:.0f} times; {says}", count, threshold, keys,
-                period=period, reason="node_cycle_unseen", confidence=0.4,
+                "node_cycle_unseen", count, threshold, keys, what=what, period=period,
+                confidence=0.4,
             )  # fmt: skip
         return self.found(
-            f"{what} went round {count:.0f} times, and nothing new came of it", count, threshold,
-            keys, period=period, severity=critical_if(count >= 2 * threshold),
+            "node_cycle", count, threshold, keys, what=what, period=period,
+            severity=critical_if(count >= 2 * threshold),
             max_action=Action(self._settings.graph_max_action),
-            advice="The graph goes round without getting anything new: give its next turn "
-            "something else to work with, or leave the loop with what there is.",
         )  # fmt: skip
 
 
@@ -145,7 +140,6 @@ class _UnchangedDetector(_GraphDetector[dict[int, _Unchanged]]):
 
     strongest = Action.STEER
     joint: ClassVar[bool] = False
-    says: ClassVar[str]
     __slots__ = ()
 
     def begin(self) -> dict[int, _Unchanged]:
@@ -168,7 +162,7 @@ class _UnchangedDetector(_GraphDetector[dict[int, _Unchanged]]):
         keys = frozenset(node.key for node in (counted.values() if self.joint else (most,)))
         allowed = Action(self._settings.graph_max_action), Action.STEER
         return self.found(
-            f"{most.name!r} {self.says.format(most.times)}", most.times, self.threshold, keys,
+            self.rules[0], most.times, self.threshold, keys, name=most.name,
             max_action=min(allowed, key=lambda action: action.rank),
         )  # fmt: skip
 
@@ -182,11 +176,8 @@ class StateConvergence(_UnchangedDetector):
     """
 
     name = "state_convergence"
-    rules = ("state_unchanged",)
     tuned_by = ("tuning.graph.unchanged",)
     sure = (0.85, 0.6, 0.05)
-    says = "left its state unchanged {} times one after the other, and nothing else was new"
-    advice = "Its state has settled: end with it, or change what the next turn is given."
     __slots__ = ()
 
     def count(self, visit: NodeVisit, counted: dict[int, _Unchanged]) -> None:
@@ -206,15 +197,9 @@ class NoProgress(_UnchangedDetector):
     """
 
     name = "no_progress"
-    rules = ("no_progress",)
     tuned_by = ("tuning.graph.idle_iterations",)
     joint = True
     sure = (0.85, 0.65, 0.03)
-    says = "was visited {} times without a new message, tool result or decision in between"
-    advice = (
-        "Nothing new has come of the last iterations: say what is missing, or end with "
-        "what there is."
-    )
     __slots__ = ()
 
     def count(self, visit: NodeVisit, counted: dict[int, _Unchanged]) -> None:
@@ -237,7 +222,6 @@ class RapidIteration(_GraphDetector[deque[tuple[int, int]]]):
     """
 
     name = "rapid_iteration"
-    rules = ("rapid_iteration",)
     tuned_by = ("tuning.graph.rapid_ms",)
     sure = (0.6, 0.6, 0)
     __slots__ = ()
@@ -254,11 +238,10 @@ class RapidIteration(_GraphDetector[deque[tuple[int, int]]]):
         mean_ms = sum(gap for gap, _ in gaps) / len(gaps) / 1e6
         if len(gaps) < _GAPS or mean_ms >= self.threshold:
             return None
-        message = (
-            f"the last {len(gaps)} visits took {mean_ms:.1f} ms each on average, and "
-            f"gave nothing new; the last one was of {visit.name!r}"
-        )
-        return self.found(message, len(gaps), _GAPS, frozenset(key for _, key in gaps))
+        return self.found(
+            "rapid_iteration", len(gaps), _GAPS, frozenset(key for _, key in gaps),
+            mean_ms=mean_ms, name=visit.name,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -279,9 +262,8 @@ class GraphLimit(_GraphDetector[_Visited]):
     """
 
     name = "graph_limit"
-    rules = ("iteration_limit", "iteration_warning")
     tuned_by = ("graph_iterations", "budget_action")
-    max_action = Action.ABORT
+    strongest = Action.ABORT
     __slots__ = ()
 
     @classmethod
@@ -302,9 +284,8 @@ class GraphLimit(_GraphDetector[_Visited]):
         if not over and (count < warning or run.warned):
             return None
         run.warned, run.over = True, run.over or over
-        own = at_limit(settings, over=over)
         return self.found(
-            f"{visit.name!r} was visited {count} times in one run, the limit is {limit}", count,
-            limit if over else warning, visit.key, severity=critical_if(over), own=own.action,
-            reason="iteration_limit" if over else "iteration_warning", unanswered=own.unanswered,
+            "iteration_limit" if over else "iteration_warning", count, limit if over else warning,
+            visit.key, name=visit.name, limit=limit, severity=critical_if(over),
+            **at_limit(settings, over=over),
         )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, AgentsInCycle, Exchange, Severity
-from otel_loopguard.detectors.base import BaseDetector
+from otel_loopguard.detectors.base import WORDINGS, BaseDetector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,13 +37,6 @@ class Level(IntEnum):
 # takes, and then as many again as it took. By the twelfth a team has been told twice.
 _STARTS: Final = ((12.0, Level.CRITICAL), (8.0, Level.HIGH), (5.0, Level.MEDIUM))
 
-_ADVICE: Final = {
-    "break_cycle": "Skip {agent!r} for now: finish this without it, or give it to another agent.",
-    "inject_context": "Before {agent!r} gets this again, add what was tried so far, what came of "
-    "it and what is still missing.",
-    "escalate_human": "Stop handing this on, and ask a human who is to finish it, and how.",
-}
-
 
 class Response(NamedTuple):
     """What a cycle calls for."""
@@ -52,10 +45,6 @@ class Response(NamedTuple):
     severity: Severity
     max_action: Action
     unanswered: Action | None = None
-
-    def advice(self, agent: str) -> str:
-        """What the runtime should do about an agent."""
-        return _ADVICE[self.intervention].format(agent=agent)
 
 
 class Responses:
@@ -167,11 +156,6 @@ def news_between(before: Exchange, now: Exchange) -> float:
     return (now.news - before.news + unseen) / came if came else 0.0
 
 
-def _what_came(news: float) -> str:
-    share = round(100 * news)
-    return f"{share} % of what came back was new" if share else "nothing new came back"
-
-
 class _Return(NamedTuple):
     """One exchange that goes on with a cycle: when that began, and 1 less what came back."""
 
@@ -260,18 +244,36 @@ class _HandoffDetector(BaseDetector):
         """Whether on average no more than `tuning.exchange.news` of what came back was new."""
         return returns.count - 1 >= (1 - self._settings.tuning.exchange.news) * len(returns)
 
-    def respond(  # noqa: PLR0913
-        self, now: Exchange, response: Response, message: str, count: float,
-        keys: int | frozenset[int], *, agents: Iterable[str | None], begin: int,
-        threshold: float | None = None, **said: Any,
+    def cycle(  # noqa: PLR0913
+        self, rule: str, now: Exchange, loop: int, returns: _Returns, keys: frozenset[int], *,
+        agents: Iterable[str | None], goes_on: bool = True, **said: Any,
+    ) -> Detection | None:  # fmt: skip
+        """A detection of a cycle, if its returns call for a response."""
+        count = returns.count if goes_on and self._lacks_news(returns) else 0
+        response = self._responses.get(loop, count, returns.news)
+        if response is None:
+            return None
+        return self.respond(
+            rule, now, response, returns.news, agents, returns.begin, keys=keys, period=len(keys),
+            count=returns.count, threshold=self._settings.exchange_low, returns=len(returns),
+            **said,
+        )  # fmt: skip
+
+    def respond(  # noqa: PLR0913, PLR0917
+        self, rule: str, now: Exchange, response: Response, news: float,
+        agents: Iterable[str | None], begin: int, **said: Any,
     ) -> Detection:  # fmt: skip
         """A detection with the response that it calls for; `begin` is when the cycle began."""
-        names = tuple(sorted({*filter(None, agents)}))
-        fields: dict[str, Any] = {"max_action": response.max_action, **said}
+        share, names = round(100 * news), tuple(sorted({*filter(None, agents)}))
+        fields: dict[str, Any] = {
+            "max_action": response.max_action, "source": now.source, "agent": now.agent,
+            "came": f"{share} % of what came back was new" if share else "nothing new came back",
+            **said,
+        }  # fmt: skip
         return self.found(
-            message, count, self._settings.exchange_low if threshold is None else threshold, keys,
-            severity=response.severity, unanswered=response.unanswered,
-            advice=response.advice(now.agent), intervention=response.intervention,
+            rule, severity=response.severity, unanswered=response.unanswered,
+            advice=WORDINGS["exchange"][response.intervention][1].format(agent=now.agent),
+            intervention=response.intervention,
             among=AgentsInCycle(names, now.words.tobytes(), begin, now.time), **fields,
         )  # fmt: skip
 
@@ -297,7 +299,6 @@ class HandoffRepeat(_HandoffDetector):
     """
 
     name = "handoff_repeat"
-    rules = ("same_instruction",)
     tuned_by = ("tuning.exchange.news", "tuning.exchange.overlap")
     sure = (0.85, 0.55, 0.05)
     __slots__ = ("_earlier", "_found")
@@ -335,12 +336,11 @@ class HandoffRepeat(_HandoffDetector):
         stops = again and count >= _STOP / sensitivity and alike >= 2
         news = 1 - count / weights
         response = self._responses.at(self._responses.level(alike + 1), news, escalate=stops)
-        what = "nearly the same instruction" if alike else "the same work in other words"
-        message = f"{exchange.agent!r} was given {what} {times + 1} times, and {_what_came(news)}"
-        most = response.max_action if response.unanswered else Action.HINT
         return self.respond(
-            exchange, response, message, count, exchange.key, threshold=threshold, max_action=most,
-            agents=(exchange.source, exchange.agent), begin=begin,
+            "same_instruction" if alike else "same_instruction.reworded", exchange, response, news,
+            (exchange.source, exchange.agent), begin, keys=exchange.key, count=count,
+            threshold=threshold, times=times + 1,
+            max_action=response.max_action if response.unanswered else Action.HINT,
         )  # fmt: skip
 
 
@@ -366,7 +366,6 @@ class PairCycle(_HandoffDetector):
     """
 
     name = "exchange_pair"
-    rules = ("pair_cycle",)
     tuned_by = ("exchange_low", "exchange_window_s")
     __slots__ = ("_rallies",)
 
@@ -388,21 +387,10 @@ class PairCycle(_HandoffDetector):
             rally = _Rally(exchange, None, _Returns(self._window))
         keep(self._rallies, pair, rally, 16)
         returns = rally.returns
-        count = returns.count if self._lacks_news(returns) else 0
-        response = self._responses.get(pair, count, returns.news)
-        if response is None:
-            return None
-        came = f"and {_what_came(returns.news)}"
-        if returns.silent:
-            came = f"{returns.silent} of them without a word and without a call"
-        message = (
-            f"{exchange.source!r} and {exchange.agent!r} handed the same work back and forth "
-            f"{1 + len(returns)} times, {came}"
-        )
-        keys = frozenset((exchange.key, exchange.source_key))
-        return self.respond(
-            exchange, response, message, returns.count, keys, period=2,
-            agents=(exchange.source, exchange.agent), begin=returns.begin,
+        return self.cycle(
+            "pair_cycle.silent" if returns.silent else "pair_cycle", exchange, pair, returns,
+            frozenset((exchange.key, exchange.source_key)), times=1 + len(returns),
+            agents=(exchange.source, exchange.agent), silent=returns.silent,
         )  # fmt: skip
 
     def _goes_on(self, known: _Rally, now: Exchange) -> bool:
@@ -427,7 +415,6 @@ class RingCycle(_HandoffDetector):
     """
 
     name = "exchange_ring"
-    rules = ("agent_cycle",)
     tuned_by = ("exchange_low", "exchange_window_s")
     __slots__ = ("_newest", "_returns")
 
@@ -461,17 +448,10 @@ class RingCycle(_HandoffDetector):
         if not self._lacks_news(returns):
             return None
         keys = frozenset(one.key for one in turn)
-        response = self._responses.get(min(keys), returns.count, returns.news)
-        if response is None:
-            return None
-        names = " -> ".join(repr(one.agent) for one in turn)
-        message = (
-            f"the same work went round {names} and came back {len(returns)} times to an agent that "
-            f"had it a turn before, and {_what_came(returns.news)}"
-        )
-        return self.respond(
-            now, response, message, returns.count, keys, period=len(turn),
-            agents=(one.agent for one in turn), begin=returns.begin,
+        names = [one.agent for one in turn]
+        return self.cycle(
+            "agent_cycle", now, min(keys), returns, keys, agents=names,
+            ring=" -> ".join(map(repr, names)),
         )  # fmt: skip
 
 
@@ -499,7 +479,6 @@ class TopicCycle(_HandoffDetector):
     """
 
     name = "exchange_topic"
-    rules = ("topic_cycle",)
     tuned_by = ("exchange_low", "tuning.exchange.overlap")
     sure = (0.85, 0.55, 0.03)
     __slots__ = ("_issues", "_number")
@@ -514,19 +493,10 @@ class TopicCycle(_HandoffDetector):
         if issue is None:
             return None
         self._hold(issue, exchange)
-        returns = issue.returns
-        moving = len(issue.holders) > 1 and self._lacks_news(returns)
-        response = self._responses.get(issue.id, returns.count if moving else 0, returns.news)
-        if response is None:
-            return None
-        holders = frozenset(issue.holders)
-        message = (
-            f"the same topic was passed around {len(holders)} agents and came back {len(returns)} "
-            f"times to one that had it before, and {_what_came(returns.news)}"
-        )
-        return self.respond(
-            exchange, response, message, returns.count, holders, period=len(holders),
-            agents=(one.agent for one in issue.holders.values()), begin=returns.begin,
+        holders = issue.holders
+        return self.cycle(
+            "topic_cycle", exchange, issue.id, issue.returns, frozenset(holders),
+            agents=(one.agent for one in holders.values()), goes_on=len(holders) > 1,
         )  # fmt: skip
 
     def _issue(self, now: Exchange) -> _Issue | None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import pkgutil
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from otel_loopguard._util.errors import attempt
 from otel_loopguard._util.text import truncate
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.detectors.base import BaseDetector
-from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.settings.imported import imported
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
@@ -125,13 +124,9 @@ _FEW: Final = 4
 _SHORT: Final = 16
 
 
-class _Seen(NamedTuple):
-    """A step, and what of it can be compared; None where it cannot."""
-
-    glance: Glance
-    call: int | None
-    answer: int | None
-    text: int | None
+_CALLS, _ANSWERS, _TEXTS = "calls were made", "answers were given", "texts of the model were said"
+_Seen: TypeAlias = tuple[Glance, dict[str, int]]
+"""A step, and what of it can be compared."""
 
 
 def _seen(number: int, step: Step) -> _Seen:
@@ -141,13 +136,12 @@ def _seen(number: int, step: Step) -> _Seen:
         number, step.kind.value, truncate(step.name, 100), truncate(said, _CHARS),
         truncate(answer, _CHARS), step.error,
     )  # fmt: skip
-    key = hash((glance.name, glance.said)) if glance.said else None
-    if step.kind is Kind.MODEL:
-        return _Seen(glance, None, None, key)
-    if step.kind is not Kind.TOOL:
-        return _Seen(glance, None, None, None)
-    answered = hash(glance.answer) if len(glance.answer) >= _SHORT else None
-    return _Seen(glance, key, answered, None)
+    keys: dict[str, int] = {}
+    if glance.said and step.kind in (Kind.MODEL, Kind.TOOL):
+        keys[_CALLS if step.kind is Kind.TOOL else _TEXTS] = hash((glance.name, glance.said))
+    if step.kind is Kind.TOOL and len(glance.answer) >= _SHORT:
+        keys[_ANSWERS] = hash(glance.answer)
+    return glance, keys
 
 
 def weak_signs(steps: Collection[_Seen]) -> tuple[str, ...]:
@@ -156,23 +150,16 @@ def weak_signs(steps: Collection[_Seen]) -> tuple[str, ...]:
     At least half of the calls failed, were made before, or got an answer that was given before, or
     at least half of the model's texts were said before; from four on.
     """
-    calls = [one.glance for one in steps if one.glance.kind == "tool"]
-    errors = sum(call.error for call in calls)
-    found: list[str] = []
-    if len(calls) >= _FEW and 2 * errors >= len(calls):
-        found.append(f"{errors} of {len(calls)} calls failed")
-    for keys, what in (
-        ([one.call for one in steps if one.call is not None], "calls were made before"),
-        ([one.answer for one in steps if one.answer is not None], "answers were given before"),
-        (
-            [one.text for one in steps if one.text is not None],
-            "texts of the model were said before",
-        ),
-    ):
-        again = len(keys) - len(set(keys))
-        if len(keys) >= _FEW and 2 * again >= len(keys):
-            found.append(f"{again} of {len(keys)} {what}")
-    return tuple(found)
+    calls = [int(glance.error) for glance, _ in steps if glance.kind == "tool"]
+    found = [(sum(calls), calls, "calls failed")]
+    for what in (_CALLS, _ANSWERS, _TEXTS):
+        known = [keys[what] for _, keys in steps if what in keys]
+        found.append((len(known) - len(set(known)), known, f"{what} before"))
+    return tuple(
+        f"{count} of {len(known)} {what}"
+        for count, known, what in found
+        if len(known) >= _FEW and 2 * count >= len(known)
+    )
 
 
 # A judge that hangs three times hangs always: each time costs a thread.
@@ -181,16 +168,14 @@ _ABANDONED: Final = 3
 _WAITING: Final = 16
 
 
+@dataclass(slots=True)
 class PendingQuestion:
     """One question on its way: `done` once it was answered, in whatever way."""
 
-    __slots__ = ("done", "failed", "opinion", "question")
-
-    def __init__(self, question: Question) -> None:
-        self.question = question
-        self.opinion: Opinion | None = None
-        self.done = False
-        self.failed = False
+    question: Question
+    opinion: Opinion | None = None
+    done: bool = False
+    failed: bool = False
 
     def close(self, answer: Opinion | None, *, failed: bool = False) -> None:
         """Sets the answer; the first one counts."""
@@ -276,25 +261,19 @@ class JudgeDetector(BaseDetector):
 
     name = family = "judge"
     takes = Step
-    rules = ("judged_stuck",)
     tuned_by = ("judge", "judge_max_action", "tuning.judge.confidence")
     strongest = Action.ASK
-    __slots__ = (
-        "_number", "_off", "_pending", "_signed", "_steps", "_sure", "_wait_until", "_worker",
-    )  # fmt: skip
+    worker: ClassVar[JudgeWorker]
+    __slots__ = ("_number", "_off", "_pending", "_signed", "_steps", "_sure", "_wait_until")
 
-    def __init__(self, settings: Settings, worker: JudgeWorker) -> None:
-        self._worker = worker
-        self._number = 0
-        self._off = False
+    def __init__(self, settings: Settings) -> None:
+        self._number, self._off = 0, False
         super().__init__(settings)
 
     def reset(self) -> None:
         self._steps: deque[_Seen] = deque(maxlen=_STEPS)
         self._pending: PendingQuestion | None = None
-        self._signed = 0
-        self._sure = 0
-        self._wait_until = 0
+        self._signed = self._sure = self._wait_until = 0
 
     def observe(self, step: Step) -> Detection | None:
         if self._off:
@@ -311,8 +290,8 @@ class JudgeDetector(BaseDetector):
             and self._number >= max(settings.judge_from_step, self._wait_until)
             and self._signed >= tuning.patience
         ):
-            glances = tuple(one.glance for one in self._steps)
-            self._pending = self._worker.submit(Question(self._number - 1, signs, glances))
+            glances = tuple(glance for glance, _ in self._steps)
+            self._pending = self.worker.submit(Question(self._number - 1, signs, glances))
             self._wait_until = self._number + tuning.every_max
         return found
 
@@ -322,7 +301,7 @@ class JudgeDetector(BaseDetector):
         if pending is None:
             return None
         if not pending.done:
-            self._worker.check()
+            self.worker.check()
             return None
         self._pending = None
         self._off = pending.failed
@@ -341,52 +320,25 @@ class JudgeDetector(BaseDetector):
         self._sure += 1
         if self._sure < _TIMES:
             return None
-        message = (
-            f"the judge said {self._sure} times in a row that the run is stuck, at last "
-            f"with confidence {confidence:.2f}"
-        )
         return self.found(
-            message, self._sure, _TIMES, _KEY, confidence=confidence,
+            "judged_stuck", self._sure, _TIMES, _KEY, confidence=confidence,
             max_action=Action(settings.judge_max_action), advice=opinion.advice[:500],
         )  # fmt: skip
 
 
-class JudgeFactory:
-    """Makes the detectors of the sessions that ask one judge, to be registered like any other."""
-
-    name = JudgeDetector.name
-    family = JudgeDetector.family
-    takes = JudgeDetector.takes
-
-    def __init__(self, worker: JudgeWorker) -> None:
-        self._worker = worker
-
-    def __call__(self, settings: Settings) -> JudgeDetector:
-        """The detector of one session."""
-        return JudgeDetector(settings, self._worker)
-
-
-__all__ = ["Glance", "Judge", "JudgeDetector", "JudgeFactory", "Opinion", "Question", "judges"]
+__all__ = ["Glance", "Judge", "JudgeDetector", "Opinion", "Question", "judges"]
 
 
 def judges(
     settings: Settings, faults: InternalErrors, given: Judge | None, *, live: bool
-) -> tuple[JudgeFactory, ...]:
+) -> tuple[type[JudgeDetector], ...]:
     """The judge as something to register beside the detectors; nothing if there is none."""
-    judge: object = given
-    place: object = given
-    if given is None and live and settings.judge:
-        place = settings.judge
-        try:
-            judge = pkgutil.resolve_name(settings.judge)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise _refusal(place, f"cannot be imported: {error}") from None
-    if judge is None:
+    if given is None and not (live and settings.judge):
         return ()
-    if not callable(judge):
-        raise _refusal(place, "expected a callable")
-    return (JudgeFactory(JudgeWorker(cast("Judge", judge), settings, faults)),)
+    judge = imported("judge", settings.judge if given is None else given, "a callable")
 
+    class OneJudge(JudgeDetector):
+        worker = JudgeWorker(judge, settings, faults)
+        __slots__ = ()
 
-def _refusal(place: object, why: str) -> LoopGuardSettingsError:
-    return LoopGuardSettingsError(f"judge (LOOPGUARD_JUDGE) = {place!r}: {why}")
+    return (OneJudge,)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Detection, Evidence, Kind, MilestoneStatus, Step, Usage
@@ -151,16 +150,9 @@ def _check(settings: Settings, entries: list[Entry]) -> None:
 
 
 def _imported(place: str) -> Factory:
-    """The factory that a setting names, as `module:name`."""
-    try:
-        found: object = pkgutil.resolve_name(place)
-        why = "expected something that makes a detector"
-    except (ImportError, AttributeError, ValueError) as error:
-        found, why = None, f"cannot be imported: {error}"
-    if not callable(found):
-        msg = f"detectors (LOOPGUARD_DETECTORS) = {place!r}: {why}"
-        raise LoopGuardSettingsError(msg) from None
-    return cast("Factory", found)
+    from otel_loopguard.settings.imported import imported  # noqa: PLC0415  # who has one
+
+    return imported("detectors", place, "something that makes a detector")
 
 
 _Observer = tuple[str, "Callable[[Any], Detection | None]"]

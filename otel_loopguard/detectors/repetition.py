@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_intdigest as key_of
 
@@ -18,6 +18,7 @@ from otel_loopguard.detectors.counters import (
     CountingDetector,
     Counts,
     Periods,
+    reaches,
     surer,
 )
 
@@ -45,12 +46,7 @@ class ExactRepeat(CountingDetector):
     """
 
     name = "exact_repeat"
-    family = "repetition"
-    rules: ClassVar[tuple[str, ...]] = (
-        "identical_call", "identical_call_unseen_outcome", "equal_but_for_digits", "each_turn",
-        "polled_too_soon", "waited_long",
-    )  # fmt: skip
-    tuned_by: ClassVar[tuple[str, ...]] = (
+    tuned_by = (
         "repeat_threshold", "wait_budget_s", "transient_budget_s", "poll_tools",
     )  # fmt: skip
     strongest = Action.ABORT
@@ -88,7 +84,7 @@ class ExactRepeat(CountingDetector):
             budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
             if (evidence.pending or evidence.transient) and _elapsed(counted, evidence) > budget:
                 return self._waited(counted, evidence, budget)
-            if counted.count >= evidence.needs(own.repeat_threshold) - 0.1:
+            if reaches(counted.count, evidence.needs(own.repeat_threshold)):
                 return self._repeated(counted, evidence, own.repeat_threshold, identity)
         return self._over_turns(evidence) or self._in_digits(evidence)
 
@@ -103,15 +99,11 @@ class ExactRepeat(CountingDetector):
         if (
             counted is None
             or counted.times % _TURNS
-            or counted.count < evidence.needs(_TURNS) - 0.1
+            or not reaches(counted.count, evidence.needs(_TURNS))
         ):
             return None
-        message = (
-            f"{evidence.tool!r} was called in {counted.times} turns with equal arguments and an "
-            f"equal {answer_of(evidence)}, with hardly a pause between them"
-        )
-        key = evidence.call or 0
-        return self.found(message, counted.count, _TURNS, key, evidence, reason="each_turn")
+        key, times = evidence.call or 0, counted.times
+        return self.found("each_turn", counted.count, _TURNS, key, evidence, times=times)
 
     def _in_digits(self, evidence: Evidence) -> Detection | None:
         """An answer in which only digits differ from those before, and that goes nowhere."""
@@ -127,65 +119,39 @@ class ExactRepeat(CountingDetector):
         weight = 1.0 - evidence.rested
         counted = self._digits.add(key, evidence, weight, (number, rises, turns))
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
-        if counted is None or (counted.count + 1) * self._settings.sensitivity < _DIGITS - 0.1:
+        if counted is None or not reaches(
+            (counted.count + 1) * self._settings.sensitivity, _DIGITS
+        ):
             return None
         if 3 * turns < counted.times:
             return None
-        message = (
-            f"{evidence.tool!r} was called {counted.times + 1} times with equal arguments, and its "
-            "answers are equal but for digits"
-        )
         return self.found(
-            message, counted.count + 1, _DIGITS, evidence.call or 0, confidence=0.6,
-            reason="equal_but_for_digits",
+            "equal_but_for_digits", counted.count + 1, _DIGITS, evidence.call or 0, confidence=0.6,
+            tool=evidence.tool, times=counted.times + 1,
         )  # fmt: skip
 
     def _repeated(
         self, counted: Count, evidence: Evidence, threshold: float, identity: float
     ) -> Detection:
-        advice, reason = "", "identical_call"
-        says = f"and an equal {answer_of(evidence)}, and nothing was changed in between"
+        rule = "polled_too_soon" if evidence.pending else "identical_call"
         if evidence.outcome is None:
-            reason = "identical_call_unseen_outcome"
-            says = "and its outcomes are not captured"
-        elif evidence.pending:
-            reason = "polled_too_soon"
-            says = f"and hardly a pause, and its {answer_of(evidence)} says that it is not ready"
-            wait = max(_SHORTEST_WAIT_S, _elapsed(counted, evidence) / 3)
-            advice = (
-                f"Wait {round(min(wait, _LONGEST_WAIT_S))} seconds before you ask again, and as "
-                "long each time: to ask sooner does not change it."
-            )
+            rule = "identical_call_unseen_outcome"
+        wait = max(_SHORTEST_WAIT_S, _elapsed(counted, evidence) / 3)
         return self.found(
-            f"{evidence.tool!r} was called {counted.times} times with equal arguments {says}",
-            counted.count,
-            threshold,
-            evidence.call or 0,
-            evidence,
-            reason=reason,
+            rule, counted.count, threshold, evidence.call or 0, evidence, times=counted.times,
             severity=critical_if(counted.count >= threshold + 2),
-            advice=advice,
+            wait=round(min(wait, _LONGEST_WAIT_S)),
             max_action=Action.HINT if evidence.pending else Action.ABORT,
             weight=identity * evidence.stop_weight,
-        )
+        )  # fmt: skip
 
     def _waited(self, counted: Count, evidence: Evidence, budget: float) -> Detection:
         waited = _elapsed(counted, evidence)
-        message = (
-            f"{evidence.tool!r} was asked {counted.times} times in {waited / 60:.0f} minutes, "
-            f"and its {answer_of(evidence)} is still the same"
-        )
         return self.found(
-            message,
-            waited,
-            budget,
-            evidence.call or 0,
-            confidence=0.6,
-            reason="waited_long",
-            max_action=Action.ASK,
-            advice=f"You have waited {waited / 60:.0f} minutes: say what is still missing and "
-            "finish with what you have, or ask the user how long to wait.",
-        )
+            "waited_long", waited, budget, evidence.call or 0, confidence=0.6,
+            max_action=Action.ASK, tool=evidence.tool, answer=answer_of(evidence),
+            times=counted.times, minutes=waited / 60,
+        )  # fmt: skip
 
 
 def _identity(
@@ -229,9 +195,7 @@ class MadeAgain(BaseDetector):
     """
 
     name = "made_again"
-    family = "repetition"
-    rules: ClassVar[tuple[str, ...]] = ("done_before", "may_be_done", "started_again")
-    tuned_by: ClassVar[tuple[str, ...]] = ("once_tools",)
+    tuned_by = ("once_tools",)
     strongest = Action.DENY
     sure = (0.95, 0.6, 0.05)
     __slots__ = ("_made",)
@@ -255,23 +219,16 @@ class MadeAgain(BaseDetector):
         keep(self._made, call, (count, calls, evidence.round), _MADE)
         threshold = _TWICE if evidence.makes else _STARTS
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
-        if evidence.round == last or count * self._settings.sensitivity < threshold - 0.1:
+        if evidence.round == last or not reaches(count * self._settings.sensitivity, threshold):
             return None
         once = evidence.tool in self._settings.once
         return self.found(
-            f"{evidence.tool!r} was called {calls + (not evidence.makes)} times with equal "
-            "arguments, and none of them is known to have failed",
-            count,
-            threshold,
-            again_key(evidence.call or call),
-            evidence,
-            reason="done_before" if evidence.makes else "started_again",
+            "done_before" if evidence.makes else "started_again", count, threshold,
+            again_key(evidence.call or call), evidence, times=calls + (not evidence.makes),
             max_action=Action.DENY if once else Action.HINT,
             # The next one would be the third.
             own=Action.DENY if once else None,
-            advice="It was done before: look at what came of it, and do it again only if that is "
-            "meant.",
-        )
+        )  # fmt: skip
 
     def _unanswered(self, call: int, evidence: Evidence) -> Detection | None:
         """A call that makes something, of which nobody knows whether it did."""
@@ -279,15 +236,8 @@ class MadeAgain(BaseDetector):
             return None
         # What may have been done counts as done, so that the next success is the second.
         keep(self._made, call, (1.0, 1, evidence.round), _MADE)
-        return self.found(
-            f"{evidence.tool!r} gave no answer in time: it may have been done",
-            1,
-            1,
-            again_key(evidence.call or call),
-            reason="may_be_done",
-            confidence=0.6,
-            advice="Verify first whether it was done, before you do it again.",
-        )
+        key = again_key(evidence.call or call)
+        return self.found("may_be_done", 1, 1, key, confidence=0.6, tool=evidence.tool)
 
 
 class SimilarRepeat(BaseDetector):
@@ -300,16 +250,14 @@ class SimilarRepeat(BaseDetector):
     """
 
     name = "similar_repeat"
-    family = "repetition"
-    rules: ClassVar[tuple[str, ...]] = ("similar_call",)
-    tuned_by: ClassVar[tuple[str, ...]] = ("similar_threshold",)
+    tuned_by = ("similar_threshold",)
     signs = ("terms",)
     sure = (0.85, 0.6, 0.04)
     max_action = Action.STEER
     __slots__ = ("_asked", "_epoch")
 
     def reset(self) -> None:
-        self._asked: dict[tuple[int, str], list[tuple[frozenset[int], int]]] = {}
+        self._asked: dict[tuple[int, str], list[tuple[frozenset[str], int]]] = {}
         self._epoch = 0
 
     def observe(self, evidence: Evidence) -> Detection | None:
@@ -334,9 +282,8 @@ class SimilarRepeat(BaseDetector):
         threshold = self._settings.of(evidence.tool).similar_threshold
         if alike < evidence.needs(threshold):
             return None
-        message = f"{evidence.tool!r} was asked {alike} times in nearly the same words"
         keys = key_of(f"{self.name}\0{evidence.tool}".encode())
-        return self.found(message, alike, threshold, keys, evidence)
+        return self.found("similar_call", alike, threshold, keys, evidence)
 
 
 _ASKED: Final = 6
@@ -352,7 +299,7 @@ _WORDS: Final = 4
 """Words from which that says something: two of three may be the name of what is looked for."""
 
 
-def _alike(one: frozenset[int], other: frozenset[int], share: float) -> bool:
+def _alike(one: frozenset[str], other: frozenset[str], share: float) -> bool:
     """True if two questions share so many words, or one has all those of the other."""
     least, most = sorted((len(one), len(other)))
     common = len(one & other)
@@ -383,9 +330,7 @@ class Cycle(BaseDetector):
     """
 
     name = "cycle"
-    family = "repetition"
-    rules: ClassVar[tuple[str, ...]] = ("cycle",)
-    tuned_by: ClassVar[tuple[str, ...]] = ("cycle_repeats", "tuning.calls.cycle_max_period")
+    tuned_by = ("cycle_repeats", "tuning.calls.cycle_max_period")
     strongest = Action.ABORT
     sure = (0.99, 0.85, 0.04)
     max_action = Action.ABORT
@@ -421,16 +366,8 @@ class Cycle(BaseDetector):
         threshold = self._need[period] / period + 1
         if 1 + (turns - 1) * sum(hints) / period < 1 + (threshold - 1) * _TELLING:
             return None
-        message = (
-            f"a cycle of {period} calls that ends with {evidence.tool!r} went round "
-            f"{int(turns)} times with equal arguments and equal outcomes"
-        )
         return self.found(
-            message,
-            turns,
-            round(threshold, 2),
-            frozenset(keys),
-            severity=critical_if(turns >= threshold + 1),
-            period=period,
+            "cycle", turns, round(threshold, 2), frozenset(keys), tool=evidence.tool,
+            turns=int(turns), severity=critical_if(turns >= threshold + 1), period=period,
             weight=sum(stops) / period,
-        )
+        )  # fmt: skip

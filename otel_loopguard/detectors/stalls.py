@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action
 from otel_loopguard.detectors.base import BaseDetector, critical_if
-from otel_loopguard.detectors.budget import Own, at_limit
+from otel_loopguard.detectors.budget import at_limit
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
@@ -16,22 +16,6 @@ if TYPE_CHECKING:
 NAME: Final = "stall"
 OPERATION: Final = "operation_limit"
 """The rule of `budget_elapsed_s`, which steps are held against, too."""
-_RUNNING: Final = "has been running for {passed:.1f} s; its limit is {limit:g} s"
-_IDLE: Final = "has had no step for {passed:.1f} s; its limit is {limit:g} s"
-_PHASE: Final = "has been in one phase for {passed:.1f} s; the limit of a phase is {limit:g} s"
-_ALL_RUNS: Final = "and the runs before took {passed:.1f} s; the limit of all is {limit:g} s"
-_CALL: Final = (
-    "If it still runs, wait for it or cancel it; if it is needed again, ask for less at once, or "
-    "run it in the background."
-)
-_WHOLE: Final = "Finish with what you have, or say what is missing and how much longer it takes."
-_ADVICE: Final = {
-    "step_timeout": _CALL,
-    "over_estimate": _CALL,
-    "model_timeout": "If it still runs, wait for it, or cancel it and ask for less at once.",
-    "idle": "Go on with the next step, or say what you wait for.",
-}
-"""What may help, by the rule; to others `_WHOLE` applies. None of it is about repeating."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +28,6 @@ class Clock:
         limit_s: Seconds that it allows.
         warns: Whether there is a detection near it, too.
         mild: What follows where it is no limit that was set: a hint, or a note; None: it is one.
-        message: What is said, after the name of what runs.
     """
 
     reason: str
@@ -52,7 +35,6 @@ class Clock:
     limit_s: float
     warns: bool = True
     mild: Action | None = Action.HINT
-    message: str = _RUNNING
 
     def after(self, part: float = 1) -> int:
         """When a part of the limit is used, nanoseconds since the epoch."""
@@ -90,20 +72,20 @@ def run_clocks(settings: Settings, began: int, spent: int) -> list[Clock]:
     overall_s, task_s = settings.stall_overall_s, settings.budget_elapsed_s
     return _set(
         Clock("run_limit", began, settings.stall_run_s, mild=None),
-        Clock("overall_limit", began - spent, overall_s, mild=None, message=_ALL_RUNS),
+        Clock("overall_limit", began - spent, overall_s, mild=None),
         Clock(OPERATION, began, task_s, mild=None),
     )
 
 
 def idle_clocks(settings: Settings, since: int) -> list[Clock]:
     """The limit of doing nothing while a run is open."""
-    return _set(Clock("idle", since, settings.stall_idle_s, mild=None, message=_IDLE))
+    return _set(Clock("idle", since, settings.stall_idle_s, mild=None))
 
 
 def phase_clocks(settings: Settings, since: int) -> list[Clock]:
     """When one phase of several is noted."""
     limit_s = settings.tuning.stalls.phase_s
-    return _set(Clock("same_phase", since, limit_s, warns=False, mild=Action.ALLOW, message=_PHASE))
+    return _set(Clock("same_phase", since, limit_s, warns=False, mild=Action.ALLOW))
 
 
 class StallDetector(BaseDetector):
@@ -115,10 +97,6 @@ class StallDetector(BaseDetector):
     """
 
     name = family = NAME
-    rules = (
-        "step_timeout", "over_estimate", "model_timeout", "agent_limit", "same_phase", "idle",
-        "run_limit", "overall_limit", OPERATION,
-    )  # fmt: skip
     digits = 3
     tuned_by = ("step_timeout_s", "stall_idle_s", "stall_run_s", "stall_overall_s")
     __slots__ = ()
@@ -130,14 +108,15 @@ class StallDetector(BaseDetector):
         nobody can tell from outside.
         """
         settings, passed = self._settings, (now - clock.since) / 1e9
-        own = at_limit(settings, over=not near) if clock.mild is None else Own(clock.mild)
+        fields = at_limit(settings, over=not near)
+        if clock.mild is not None:
+            fields.update(max_action=clock.mild, own=clock.mild, unanswered=None)
         limit = round(clock.limit_s * (settings.tuning.stalls.warning if near else 1), 6)
         return self.found(
-            f"{name[:200]!r} {clock.message.format(passed=passed, limit=clock.limit_s)}",
-            passed, limit, key, reason=f"{clock.reason}_near" if near else clock.reason,
+            clock.reason, passed, limit, key, name=name[:200], limit=clock.limit_s,
+            reason=f"{clock.reason}_near" if near else clock.reason,
             # Time says little of what is stuck: a guess, and half of one before the limit.
-            confidence=0.4 if near else 0.6, severity=critical_if(not near), max_action=own.action,
-            unanswered=own.unanswered, own=own.action, advice=_ADVICE.get(clock.reason, _WHOLE),
+            confidence=0.4 if near else 0.6, severity=critical_if(not near), **fields,
         )  # fmt: skip
 
 

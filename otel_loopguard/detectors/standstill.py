@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
@@ -19,9 +19,15 @@ from otel_loopguard.detectors.base import (
     TRANSIENT,
     WRITE,
     BaseDetector,
-    answer_of,
 )
-from otel_loopguard.detectors.counters import ACROSS, ITEM, BestScores, CountingDetector, Counts
+from otel_loopguard.detectors.counters import (
+    ACROSS,
+    ITEM,
+    BestScores,
+    CountingDetector,
+    Counts,
+    reaches,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection, Evidence
@@ -50,9 +56,7 @@ class Stagnation(CountingDetector):
     """
 
     name = "stagnation"
-    family = "standstill"
-    rules: ClassVar[tuple[str, ...]] = ("same_answer",)
-    tuned_by: ClassVar[tuple[str, ...]] = ("repeat_threshold",)
+    tuned_by = ("repeat_threshold",)
     sure = (0.9, 0.6, 0.05)
     __slots__ = ()
 
@@ -80,13 +84,11 @@ class Stagnation(CountingDetector):
                 self._counts.scale(lambda one: _OTHER if one[1] == evidence.tool else 1.0)
             return None
         threshold = self._settings.of(evidence.tool).repeat_threshold
-        if counted.different < 2 or counted.count < evidence.needs(threshold) - 0.1:
+        if counted.different < 2 or not reaches(counted.count, evidence.needs(threshold)):
             return None
-        message = (
-            f"{evidence.tool!r} gave an equal {answer_of(evidence)} to {counted.different} "
-            "different calls"
+        return self.found(
+            "same_answer", counted.count, threshold, outcome, evidence, different=counted.different
         )
-        return self.found(message, counted.count, threshold, outcome, evidence)
 
     def _weight(self, key: tuple[int, str, int], evidence: Evidence) -> float:
         size = evidence.outcome_size
@@ -123,8 +125,6 @@ class BackToState(BaseDetector):
     """
 
     name = "back_to_state"
-    family = "standstill"
-    rules: ClassVar[tuple[str, ...]] = ("state_seen_before",)
     signs = ("state",)
     sure = (0.85, 0.6, 0.05)
     __slots__ = ("_places",)
@@ -149,18 +149,11 @@ class BackToState(BaseDetector):
         states = (*(one for one in states if one != state), state)[-_STATES:]
         keep(self._places, place, (states, returns, evidence.round), 64)
         threshold = _STAYS if file is None else _RETURNS
-        if not known or returns < evidence.needs(threshold) - 0.1:
+        if not known or not reaches(returns, evidence.needs(threshold)):
             return None
-        if file is not None:
-            message = f"one file was changed back to what it had been {returns:.0f} times"
-            advice = "Say what each version was tried for, and try one that is new."
-        else:
-            message = (
-                f"{evidence.tool!r} showed {returns:.0f} times in a row what it had shown before"
-            )
-            advice = "Say what should have changed, and try what was not tried yet."
+        rule = "state_seen_before" if file is None else "state_seen_before.file"
         key = file if file is not None else key_of(f"{place} shown".encode())
-        return self.found(message, returns, threshold, key, evidence, advice=advice)
+        return self.found(rule, returns, threshold, key, evidence)
 
 
 class FoundNothing(CountingDetector):
@@ -173,9 +166,7 @@ class FoundNothing(CountingDetector):
     """
 
     name = "found_nothing"
-    family = "standstill"
-    rules: ClassVar[tuple[str, ...]] = ("found_nothing", "echo")
-    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.nothing_threshold",)
+    tuned_by = ("tuning.calls.nothing_threshold",)
     signs = ("nothing", "echo")
     lasting = True
     sure = (0.8, 0.55, 0.05)
@@ -203,17 +194,10 @@ class FoundNothing(CountingDetector):
         if echo:
             weight = threshold / _ECHOES
         counted = self._counts.add(agent, evidence, weight)
-        if counted is None or counted.count < evidence.needs(threshold) - 0.1:
+        if counted is None or not reaches(counted.count, evidence.needs(threshold)):
             return None
-        message = (
-            f"{evidence.tool!r} gave back what it was given, and nothing else: {counted.times} "
-            "calls brought nothing"
-            if echo
-            else f"{counted.times} different calls, of {evidence.tool!r} the last, found nothing"
-        )
-        key = key_of(self.name.encode())
-        reason = "echo" if echo else "found_nothing"
-        return self.found(message, counted.count, threshold, key, evidence, reason=reason)
+        rule, key = "echo" if echo else "found_nothing", key_of(self.name.encode())
+        return self.found(rule, counted.count, threshold, key, evidence, times=counted.times)
 
 
 _FOREVER: Final = 1 << 60
@@ -244,8 +228,6 @@ class NothingNew(BaseDetector):
     """
 
     name = "nothing_new"
-    family = "standstill"
-    rules: ClassVar[tuple[str, ...]] = ("nothing_new",)
     sure = (0.6, 0.6, 0)
     __slots__ = ("_agents", "_said")
 
@@ -284,8 +266,8 @@ class NothingNew(BaseDetector):
         keep(self._agents, evidence.agent, (newest, evidence.round, evidence.epoch), 32)
         if len(newest) < _LAST or sum(newest) < _SHARE * _LAST * max(evidence.ease, 1.0):
             return None
-        message = f"{sum(newest):.0f} of the last {_LAST} answers were given before in this run"
-        return self.found(message, round(sum(newest)), round(_SHARE * _LAST), _NOTHING_NEW)
+        count, threshold = round(sum(newest)), round(_SHARE * _LAST)
+        return self.found("nothing_new", count, threshold, _NOTHING_NEW, last=_LAST)
 
 
 _IDLE_COMMAND: Final = key_of(b"idle_command")
@@ -302,12 +284,9 @@ class IdleCommand(CountingDetector):
     """
 
     name = "idle_command"
-    family = "standstill"
-    rules: ClassVar[tuple[str, ...]] = ("does_nothing",)
     strongest = Action.ABORT
     signs = ("idle",)
     sure = (0.95, 0.75, 0.03)
-    advice = "Write the command itself, without anything in front of it."
     __slots__ = ("_first",)
 
     def reset(self) -> None:
@@ -324,19 +303,16 @@ class IdleCommand(CountingDetector):
         if counted is None:
             self._first = evidence.number
             return None
-        if counted.count < evidence.needs(_IDLE) - 0.1:
+        if not reaches(counted.count, evidence.needs(_IDLE)):
             return None
         share = counted.times / max(evidence.number - self._first + 1, 1)
-        message = (
-            f"{counted.times} of the last commands of {evidence.tool!r} do nothing, whatever "
-            "stands behind them"
-        )
         keys = frozenset((*counted.calls, _IDLE_COMMAND))
         # Half of it work, half of it remarks: who writes notes is not stuck.
         weight = min(max(4 * share - 2, 0.0), 1.0) if evidence.call is not None else 0.0
         return self.found(
-            message, counted.count, _IDLE, keys, max_action=Action.ABORT, weight=weight
-        )
+            "does_nothing", counted.count, _IDLE, keys, tool=evidence.tool, times=counted.times,
+            max_action=Action.ABORT, weight=weight,
+        )  # fmt: skip
 
 
 _NO_BETTER_SCORE: Final = key_of(b"no_better_score")
@@ -351,9 +327,7 @@ class NoBetterScore(BaseDetector):
     """
 
     name = "no_better_score"
-    family = "standstill"
-    rules: ClassVar[tuple[str, ...]] = ("no_better_score",)
-    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.score_threshold",)
+    tuned_by = ("tuning.calls.score_threshold",)
     signs = ("score",)
     sure = (0.6, 0.6, 0)
     max_action = Action.ALLOW
@@ -369,10 +343,10 @@ class NoBetterScore(BaseDetector):
         threshold = self._settings.tuning.calls.score_threshold
         if counted is None or counted[0] == 0 or counted[0] % threshold:
             return None
-        tries = counted[0]
-        message = f"a number that {evidence.tool!r} measures was no better in {tries} tries"
         keys = evidence.score[0] ^ _NO_BETTER_SCORE
-        return self.found(message, tries, threshold, keys, own=Action.ALLOW)
+        return self.found(
+            "no_better_score", counted[0], threshold, keys, tool=evidence.tool, own=Action.ALLOW
+        )
 
 
 _ALIKE: Final = 60.0
@@ -401,13 +375,10 @@ class RepeatedEdit(BaseDetector):
     """
 
     name = "repeated_edit"
-    family = "standstill"
-    rules: ClassVar[tuple[str, ...]] = ("no_green_result",)
-    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.edit_threshold",)
+    tuned_by = ("tuning.calls.edit_threshold",)
     signs = ("file", "failing", "rejects", "score")
     lasting = True
     sure = (0.8, 0.6, 0.03)
-    advice = "Find out why it fails before the next edit, or go back to what worked."
     __slots__ = ("_edited", "_failed", "_last_failed", "_scores")
 
     def reset(self) -> None:
@@ -429,8 +400,7 @@ class RepeatedEdit(BaseDetector):
         threshold = self._settings.tuning.calls.edit_threshold
         if not again or edits * self._settings.sensitivity < threshold:
             return None
-        message = f"one file was edited {edits} times, and what was tried after each edit failed"
-        return self.found(message, edits, threshold, evidence.file)
+        return self.found("no_green_result", edits, threshold, evidence.file)
 
     def _try(self, evidence: Evidence) -> None:
         """Keeps what failed; what passes now, or measures better than ever, begins again."""
@@ -481,9 +451,7 @@ class SameVerdict(CountingDetector):
     """
 
     name = "same_verdict"
-    family = "standstill"
-    rules: ClassVar[tuple[str, ...]] = ("same_verdict", "same_failure")
-    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.verdict_threshold",)
+    tuned_by = ("tuning.calls.verdict_threshold",)
     strongest = Action.ABORT
     signs = ("failure", "rejects")
     sure = (0.9, 0.7, 0.03)
@@ -518,28 +486,24 @@ class SameVerdict(CountingDetector):
         counted = self._counts.add(place, evidence, weight)
         threshold = self._settings.tuning.calls.verdict_threshold
         needed = evidence.needs(threshold)
-        if counted is None or counted.count < needed - 0.1:
+        if counted is None or not reaches(counted.count, needed):
             return None
-        what = "failed" if evidence.failing else "turned down what was tried"
-        message = f"{evidence.tool!r} {what} {counted.times} times "
+        said = {"what": "failed" if evidence.failing else "turned down what was tried"}
         if not rejects:
-            message += "with the same line, whatever was changed in between"
             # The successes in between would take every confirmation back: this is on no ladder.
-            further = counted.count >= needed * _STEER - 0.1
+            further = reaches(counted.count, needed * _STEER)
             steers = further and not self._steered.get(key, False)
             keep(self._steered, key, further, 64)
-            most = Action.STEER if steers else Action.HINT
-            own = Action.STEER if steers else None
             return self.found(
-                message, counted.count, threshold, key, evidence, max_action=most, own=own,
-                reason="same_failure",
+                "same_failure", counted.count, threshold, key, evidence, times=counted.times,
+                max_action=Action.STEER if steers else Action.HINT,
+                own=Action.STEER if steers else None, **said,
             )  # fmt: skip
-        message += f"with an equal {answer_of(evidence)}"
         tries = evidence.needs(_TRIES) - needed
         identity = 0.0 if changed or evidence.call is None else 1.0 / max(tries, 1.0)
         return self.found(
-            message, counted.count, threshold, key, evidence, max_action=Action.ABORT,
-            reason="same_verdict", weight=identity * evidence.stop_weight,
+            "same_verdict", counted.count, threshold, key, evidence, times=counted.times,
+            max_action=Action.ABORT, weight=identity * evidence.stop_weight, **said,
         )  # fmt: skip
 
 
@@ -589,9 +553,7 @@ class Sweep(BaseDetector):
     """
 
     name = "sweep"
-    family = "standstill"
-    rules: ClassVar[tuple[str, ...]] = ("read_again",)
-    tuned_by: ClassVar[tuple[str, ...]] = ("tuning.calls.sweep_threshold",)
+    tuned_by = ("tuning.calls.sweep_threshold",)
     signs = ("place",)
     sure = (0.85, 0.6, 0.02)
     __slots__ = ("_ranges",)
@@ -610,10 +572,7 @@ class Sweep(BaseDetector):
         threshold = self._settings.tuning.calls.sweep_threshold
         if not read.add(place, evidence.round) or read.again < evidence.needs(threshold):
             return None
-        message = (
-            f"{evidence.tool!r} read {read.again:g} places again that it had read through before"
-        )
-        return self.found(message, read.again, threshold, key, evidence)
+        return self.found("read_again", read.again, threshold, key, evidence)
 
 
 _REVISIONS: Final = 6
@@ -629,12 +588,9 @@ class RevisedInVain(CountingDetector):
     """
 
     name = "revised_in_vain"
-    family = "standstill"
-    rules: ClassVar[tuple[str, ...]] = ("revised_in_vain",)
     signs = ("revises",)
     lasting = True
     sure = (0.8, 0.6, 0.03)
-    advice = "Take the text as it is, or say what exactly is still wrong with it."
     __slots__ = ()
 
     def reset(self) -> None:
@@ -651,9 +607,5 @@ class RevisedInVain(CountingDetector):
         counted = self._counts.add(key, evidence)
         if counted is None or counted.count < evidence.needs(_REVISIONS):
             return None
-        message = (
-            f"{evidence.tool!r} revised a text {counted.times} times in a row, with hardly "
-            "anything changed in what it got and what it gave"
-        )
-        keys = key_of(f"{evidence.agent} {evidence.tool} revised".encode())
-        return self.found(message, counted.count, _REVISIONS, keys, evidence)
+        keys, times = key_of(f"{evidence.agent} {evidence.tool} revised".encode()), counted.times
+        return self.found("revised_in_vain", counted.count, _REVISIONS, keys, evidence, times=times)

@@ -25,7 +25,6 @@ class _Row(NamedTuple):
 
 
 class _TextDetector(BaseDetector):
-    family = "text"
     takes = ModelText
     absolute = True
     __slots__ = ()
@@ -38,7 +37,6 @@ class _PhraseStreak(_TextDetector):
     """
 
     lasting = True
-    says: ClassVar[str]
     key: ClassVar[int]
     __slots__ = ("_rows",)
 
@@ -58,8 +56,8 @@ class _PhraseStreak(_TextDetector):
         keep(self._rows, text.speaker, _Row(length, text.turn), _SPEAKERS)
         if length < self.threshold:
             return None
-        message = f"{length} texts of {text.name} in a row {self.says}"
-        return self.found(message, length, self.threshold, text.speaker ^ self.key)
+        key = text.speaker ^ self.key
+        return self.found(self.rules[0], length, self.threshold, key, name=text.name)
 
 
 class Apologising(_PhraseStreak):
@@ -72,11 +70,9 @@ class Apologising(_PhraseStreak):
 
     name = "apologising"
     signs = ("apologies",)
-    rules = ("apologies_in_a_row",)
     tuned_by = ("tuning.text.apology_turns",)
-    says, key = "apologise", 0x61706F6C
+    key = 0x61706F6C
     sure = (0.75, 0.5, 0.05)
-    advice = "Find out what went wrong before the next try; do it in another way."
     __slots__ = ()
 
     def shows(self, text: ModelText) -> bool:
@@ -93,11 +89,9 @@ class Hedging(_PhraseStreak):
 
     name = "hedging"
     signs = ("hedges",)
-    rules = ("doubt_in_a_row",)
     tuned_by = ("tuning.text.hedge_turns",)
-    says, key = "speak of doubt", 0x68656467
+    key = 0x68656467
     sure = (0.7, 0.4, 0.04)
-    advice = "Say what is not known, and find out that one thing first."
     __slots__ = ()
 
     def shows(self, text: ModelText) -> bool:
@@ -114,9 +108,7 @@ class RefinementSpiral(_TextDetector):
 
     name = "refinement_spiral"
     sure = (0.85, 0.55, 0.05)
-    rules = ("refined_in_vain",)
     tuned_by = ("tuning.text.refine_times", "tuning.text.alike")
-    advice = "Take the text as it is, or say what exactly is still wrong with it."
     max_action = Action.STEER
     __slots__ = ("_spirals",)
 
@@ -130,11 +122,10 @@ class RefinementSpiral(_TextDetector):
         keep(self._spirals, text.speaker, (text, count), _SPEAKERS)
         if count < self.threshold:
             return None
-        message = (
-            f"{text.name} wrote nearly the same text {count + 1} times (the last two "
-            f"have {text.alike:.0%} in common), and nothing came of what was done between"
-        )
-        return self.found(message, count, self.threshold, text.speaker ^ 0x7265666E)
+        return self.found(
+            "refined_in_vain", count, self.threshold, text.speaker ^ 0x7265666E, name=text.name,
+            times=count + 1, alike=text.alike,
+        )  # fmt: skip
 
     def _goes_on(self, before: ModelText, now: ModelText) -> bool:
         tuning = self._settings.tuning.text
@@ -164,10 +155,8 @@ class TextRepetition(_TextDetector):
 
     name = "text_repetition"
     sure = (0.9, 0.6, 0.05)
-    rules = ("same_text", "repeating_end", "chanting")
     tuned_by = ("text_repeat_times", "tuning.text.tail_times", "tuning.text.chant_times")
     max_action = Action.STEER
-    advice = "This was said already: do something else, or say what is missing."
     __slots__ = ("_earlier",)
 
     def reset(self) -> None:
@@ -177,26 +166,20 @@ class TextRepetition(_TextDetector):
         count = self._count(text)
         part = text.tail or text.chant
         if part is not None:
-            tuning, of = self._settings.tuning.text, f"the same {part.period} characters"
-            times = f"{part.times} times or more"
-            if text.tail:
-                says, threshold = f"ends with {of}, {times} one after the other", tuning.tail_times
-                advice = "The text does not end by itself: begin it anew, and shorter."
-            else:
-                says, threshold = f"says {of} {times} in a row", tuning.chant_times
-                advice = "Said once is enough: go on from there, or begin the text anew."
+            tuning = self._settings.tuning.text
+            rule, threshold, confidence = (
+                ("repeating_end", tuning.tail_times, 0.8)
+                if text.tail
+                else ("chanting", tuning.chant_times, 0.75)
+            )
             return self.found(
-                f"a text of {text.name} {says}", part.times, threshold, part.key, advice=advice,
-                confidence=0.8 if text.tail else 0.75,
-                reason="repeating_end" if text.tail else "chanting",
+                rule, part.times, threshold, part.key, name=text.name, part=part.period,
+                confidence=confidence,
             )  # fmt: skip
         if count < self.threshold:
             return None
-        message = (
-            f"{text.name} wrote the same text of {text.size} characters {count} times, and nothing "
-            "came of what was done in between"
-        )
-        return self.found(message, count, self.threshold, text.speaker ^ 0x72657065)
+        key = text.speaker ^ 0x72657065
+        return self.found("same_text", count, self.threshold, key, name=text.name, size=text.size)
 
     def _count(self, text: ModelText) -> int:
         if text.structured or text.size < _PROSE or text.beside:
@@ -233,9 +216,7 @@ class ScopeCreep(_TextDetector):
     name = "scope_creep"
     takes = Plan
     sure = (0.75, 0.5, 0.05)
-    rules = ("plan_only_grows", "plan_rewritten")
     tuned_by = ("tuning.text.scope_turns",)
-    advice = "Do the first task of the plan before the next one is added."
     __slots__ = ("_growths",)
 
     def reset(self) -> None:
@@ -245,20 +226,15 @@ class ScopeCreep(_TextDetector):
         growth = _grown(self._growths.get(plan.speaker), plan)
         keep(self._growths, plan.speaker, growth, _SPEAKERS)
         if growth.again >= self.threshold > growth.times:
-            count, reason = growth.again, "plan_rewritten"
-            says = f"was written {count + 1} times in a row, and nothing else was done"
+            rule, count = "plan_rewritten", growth.again
         elif growth.times >= self.threshold:
-            count, reason = growth.times, "plan_only_grows"
-            says = (
-                f"grew {count} times in a row, from {growth.first} to {len(plan.items)} tasks, and "
-                "no further task was done"
-            )
+            rule, count = "plan_only_grows", growth.times
         else:
             return None
-        key = plan.speaker ^ 0x73636F70
         return self.found(
-            f"the plan of {plan.name} {says}", count, self.threshold, key, reason=reason
-        )
+            rule, count, self.threshold, plan.speaker ^ 0x73636F70, name=plan.name,
+            times=count + 1, first=growth.first, tasks=len(plan.items),
+        )  # fmt: skip
 
 
 def _grown(growth: _Growth | None, plan: Plan) -> _Growth:
@@ -304,9 +280,7 @@ class TalkWithoutAction(_TextDetector):
     signs = ("promise", "personal")
     lasting = True
     sure = (0.85, 0.6, 0.02)
-    rules = ("announced_again", "said_again", "only_announced")
     tuned_by = ("tuning.text.talk_turns",)
-    advice = "Do the first step now, with a tool call, or say what keeps you from it."
     __slots__ = ("_talks",)
 
     def reset(self) -> None:
@@ -318,19 +292,14 @@ class TalkWithoutAction(_TextDetector):
             return None
         talk = self._continue(before, text)
         keep(self._talks, text.speaker, talk, _SPEAKERS)
-        for reason, says, count, threshold in (
-            ("announced_again", "announced the same", talk.same, self.threshold),
-            ("said_again", "said nearly the same", talk.alike, _ALIKE_TURNS),
-            ("only_announced", "announced to do something", talk.other, _OTHER_TURNS),
+        for rule, count, threshold in (
+            ("announced_again", talk.same, self.threshold),
+            ("said_again", talk.alike, _ALIKE_TURNS),
+            ("only_announced", talk.other, _OTHER_TURNS),
         ):
             if count >= threshold:
-                message = (
-                    f"{text.name} {says} {count} times in a row, and no tool call or "
-                    "hand-off was seen in between"
-                )
-                return self.found(
-                    message, count, threshold, text.speaker ^ 0x74616C6B, reason=reason
-                )
+                key = text.speaker ^ 0x74616C6B
+                return self.found(rule, count, threshold, key, name=text.name)
         return None
 
     def _continue(self, talk: _Talk | None, now: ModelText) -> _Talk:
@@ -370,9 +339,7 @@ class ToolShopping(_TextDetector):
     name = "tool_shopping"
     takes = Evidence
     sure = (0.8, 0.5, 0.05)
-    rules = ("tools_tried_in_vain",)
     tuned_by = ("tuning.text.shop_tools",)
-    advice = "Say what is missing before the next tool is tried, or ask for it."
     __slots__ = ("_calls", "_first")
 
     def reset(self) -> None:
@@ -393,11 +360,8 @@ class ToolShopping(_TextDetector):
         tried = sum(calls <= _TRIES for calls in self._calls.values())
         if tried < self.threshold:
             return None
-        message = (
-            f"{tried} different tools were tried in a row, each {_TRIES} times "
-            "at most, and each failed, found nothing, or said nothing new"
-        )
-        return self.found(message, tried, self.threshold, self._first or _SHOPPING)
+        key = self._first or _SHOPPING
+        return self.found("tools_tried_in_vain", tried, self.threshold, key, tries=_TRIES)
 
 
 def _is_in_vain(evidence: Evidence) -> bool:

@@ -37,6 +37,7 @@ _A_PLACE: Final = re.compile(
 _SHELL_WRITES: Final = re.compile(pattern_of("writes", "shell"))
 _SHELL_READS: Final = re.compile(pattern_of("reads", "shell"))
 _PARTS: Final = re.compile(r"&&|\|\|?|;|\n")
+_FILES: Final = frozenset(FILE_ARGUMENTS)
 _SLEEPS: Final = re.compile(pattern_of("sleeps"))
 _SEVERAL: Final = re.compile(pattern_of("several"))
 _SQL_WRITES: Final = re.compile(pattern_of("writes", "sql"))
@@ -147,7 +148,9 @@ def reads_files(name: ToolName, arguments: object) -> bool:
     """True if a call that reads is known to read files, by an argument or by its command."""
     if name.shell:
         return _only_looks(command_of(arguments) or "")
-    return isinstance(arguments, dict) and any(one in arguments for one in FILE_ARGUMENTS)
+    return isinstance(arguments, dict) and not _FILES.isdisjoint(
+        cast("dict[str, object]", arguments)
+    )
 
 
 def runs_code(name: ToolName, arguments: object) -> bool:

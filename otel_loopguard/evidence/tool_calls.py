@@ -191,7 +191,7 @@ class ToolCallExtractor:
             # A record that names what was asked for is an answer, and so is a list of them.
             found.echo = echo and (name.runs_code or not _is_record(reading.said))
         # A command that sleeps first begins after that.
-        slept = effects.slept_in(call.arguments) if step.start else 0
+        slept = effects.slept_in(call.arguments) if step.start and b"sleep" in call.raw else 0
         since = self._pace.add(found, min(step.start + slept, found.time) if slept else step.start)
         found.fresh, found.changed = since.fresh, since.changed
         # What is left of a threshold as a budget is used.
@@ -242,14 +242,16 @@ class ToolCallExtractor:
         found.refused = refusal is not None
         found.rejects = rejects = tells and outcomes.rejects(outcome)
         found.empty = empty = outcome.size <= _RECORD and outcomes.is_empty(said)
-        searches = found.place is not None or name.has("searches")
-        found.nothing = (empty and searches) or (tells and outcomes.says_nothing_found(outcome))
+        found.nothing = (empty and (found.place is not None or name.has("searches"))) or (
+            tells and outcomes.says_nothing_found(outcome)
+        )
         found.pending = found.tool in self._settings.polling or (
             not error and outcomes.is_pending(outcome)
         )
         found.idle = shell and outcomes.does_nothing(step, said, arguments)
         found.score = outcomes.score_of(outcome) if tells else None
-        found.transient = errors.is_transient(step, outcome.low if failing or rejects else "")
+        if failing or rejects:
+            found.transient = errors.is_transient(step, outcome.low)
         if error:
             found.error_class = errors.error_class(step)
             found.call_error = not name.runs_code and errors.is_call_error(step)
@@ -293,7 +295,8 @@ class ToolCallExtractor:
             if number is not None and rest.strip(_AROUND_NUMBERS):
                 found.digits = key_of(rest), float(number[0])
         if not found.failing:
-            shown = outcome.key if outcome.size >= _NOTE else None
+            # What was cut may differ behind the cut.
+            shown = outcome.key if outcome.size >= _NOTE and not outcome.cut else None
             found.state = shown if found.file is None else call.change
         if not (writes or found.runs_code):
             found.terms = calls.terms_of(call.sample)

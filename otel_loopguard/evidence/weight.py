@@ -7,6 +7,9 @@ other names, is judged later, and not harder.
 
 from __future__ import annotations
 
+from collections import deque
+from functools import lru_cache
+from itertools import islice
 from math import exp
 from typing import TYPE_CHECKING, Final
 
@@ -87,6 +90,7 @@ def _is_unclear(call: Evidence) -> bool:
     return call.transient or (of_nothing and not _is_explained(call))
 
 
+@lru_cache(maxsize=4096)
 def says(size: int) -> float:
     """How much an answer says by its length in characters, 0 to 1."""
     return 1.0 - exp(-((size / _LINE) ** 2))
@@ -124,7 +128,9 @@ def weigh(call: Evidence, since: Since) -> None:
 
 def _rested(rest: float, rests_s: float) -> float:
     """How much of a rest so many seconds are."""
-    return 1.0 - exp(-((max(rest - _SLACK_S, 0.0) / rests_s) ** 2))
+    if rest <= _SLACK_S:
+        return 0.0
+    return 1.0 - exp(-(((rest - _SLACK_S) / rests_s) ** 2))
 
 
 def _said(call: Evidence, *, firm: bool, unclear: bool) -> float:
@@ -191,7 +197,7 @@ class Pace:
         # Seconds before a call that was not made before, where no model is seen; None if unknown.
         self._usual: float | None = None
         # Of each of the newest calls the rest before it and what it took, in seconds.
-        self._rests: list[float] = []
+        self._rests = deque[float](maxlen=2 * CALLS)
         self._known: dict[int, _Made] = {}
 
     def thought(self, took: int) -> None:
@@ -222,7 +228,7 @@ class Pace:
         # Who calls a tool that does nothing else means to give it time, however long that is; and
         # what answers with a page has worked, and not waited.
         gave = max(took, _WRONG_S) if waits else took * (1.0 - says(call.outcome_size))
-        self._rests = [*self._rests[2 - 2 * CALLS :], rest, gave]
+        self._rests.extend((rest, gave))
         if call.call is not None:
             answers = () if before is None else before[0][1 - _WORDINGS :]
             now = (*answers, call.outcome), self._calls, self._news, self._acts, self._runs
@@ -249,7 +255,7 @@ class Pace:
         changed = outcome is not None and not equal and None not in answers
         if not between:
             return Since(False, changed, equal, rest, took=took)
-        longest = max(rest, *self._rests[-2 * between :])
+        longest = max(rest, *islice(reversed(self._rests), 2 * between))
         # Runs that begin alike are one each, as far as each of them brings something.
         brought = (self._news - news) / (between if runs == self._runs else 1)
         acted = (self._acts - acts) / between

@@ -52,6 +52,8 @@ from otel_loopguard.telemetry import State, Telemetry
 from otel_loopguard.telemetry.span_annotator import SpanAnnotator
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.sdk.trace import ReadableSpan
@@ -136,7 +138,7 @@ class LoopGuard(SessionQueries):
         self._max_chars = settings.max_value_chars
         self._prepare = partial(prepare, limit=self._max_chars)
         self.backlog = Backlog(self)
-        self._intake = Intake(self.reader)
+        self._intake = Intake(self.reader, self._max_chars)
         self.passed_over = self._intake.passed_over
         # A replay has no store: its sessions are long over.
         self._writer: Writer | None = None
@@ -224,9 +226,9 @@ class LoopGuard(SessionQueries):
         self.subscribers.publish(limit_s)
         settle()
 
-    def judge_event(self, event: Event) -> None:
-        """Judges the start or the end of a span of the SDK; for `Backlog`, whose lock is held."""
-        self._intake.judge(self, event)
+    def judge_events(self, events: deque[Event]) -> None:
+        """Judges starts and ends of spans of the SDK; for `Backlog`, whose lock is held."""
+        self._intake.judge(self, events)
 
     @property
     def decided(self) -> bool:
@@ -426,7 +428,8 @@ class LoopGuard(SessionQueries):
                     views = (above.view for above in opened.above())
                     step.tasks = attempt(self.faults, "read", plan_above, views)
             where = "prepare"
-            prepare(step, self._max_chars)
+            if step.reading is None:
+                prepare(step, self._max_chars)
             if step.kind is _MODEL:
                 where = "messages"
                 session = None if opened is None else opened.session
@@ -670,6 +673,7 @@ class LoopGuard(SessionQueries):
         self._untraced = Untraced()
         self._sessions.begun = self._replication.begun
         self._sessions.gone = self._forgotten
+        self._sessions.evicted = self.telemetry.numbers.evicted
         self._sessions.is_open = self.active.uses
         self._resolver = SessionResolver(
             self._sessions, self.active, self.reader, faults, self._clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -9,11 +10,18 @@ from opentelemetry.trace import get_current_span
 
 from otel_loopguard._control.context import named_session
 from otel_loopguard._control.flag import any_stops
+from otel_loopguard.evidence import prepare
 from otel_loopguard.spans.keys import INVOKES
 from otel_loopguard.spans.reader import TOOL_SPAN, Reader, ScopeKind
-from otel_loopguard.spans.sdk_views import ActiveSpanView, EndedSpanView, attributes_of
+from otel_loopguard.spans.sdk_views import (
+    REWRITTEN,
+    ActiveSpanView,
+    EndedSpanView,
+    attributes_of,
+)
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Mapping
 
     from opentelemetry.context import Context
@@ -45,6 +53,11 @@ class Guard(Protocol):
     telemetry: Telemetry
     tools: ToolSpans
 
+    @property
+    def decided(self) -> bool:
+        """Whether something was decided that nobody has heard of yet."""
+        ...
+
     def flag_in(self, trace_id: int) -> Flag | None:
         """The flag of the session of a trace."""
         ...
@@ -62,6 +75,12 @@ class Guard(Protocol):
         ...
 
 
+_Read = tuple[
+    "Event", "ActiveSpanView | EndedSpanView | None", "Mapping[str, object]", "Step | None"
+]
+"""What started or ended; its view, if it is of interest for sure; its attributes; its step."""
+
+
 class Intake:
     """Picks the spans that may be of interest. The backlog's lock is held.
 
@@ -69,33 +88,72 @@ class Intake:
         passed_over: Names of scopes whose spans are of no interest, whatever they carry.
     """
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, reader: Reader, max_chars: int) -> None:
+        self._reader, self._max_chars = reader, max_chars
         self._scopes, self._marks = reader.scopes, reader.marks
         self.passed_over: set[str] = {_OWN}
 
-    def judge(self, guard: Guard, event: Event) -> None:
-        """Shows a start or an end to the guard, if it may be of interest."""
-        span, named, call, at, ended = event
+    def judge(self, guard: Guard, events: deque[Event]) -> None:
+        """Takes starts and ends off, in order, and shows the guard those that may be of interest.
+
+        All are read before the first is judged: code that runs many times in a row is in the
+        processor's cache by then. What comes after a decision is left, until it was heard.
+        """
+        began = time.perf_counter_ns()
+        read = [self._read(guard, event) for event in events]
+        took = (time.perf_counter_ns() - began) // len(read)
+        for found in read:
+            events.popleft()
+            if found is None:
+                continue
+            (span, named, call, at, ended), view, attributes, step = found
+            try:
+                if ended:
+                    if view is None and not self._drops(guard, span, at):
+                        view = EndedSpanView(span, attributes)
+                    if view is not None and not guard.active.is_second_end(span):
+                        self._end(guard, cast("EndedSpanView", view), named, step, at, took)
+                else:
+                    if view is None and not self._defers(guard, span, named, call, at):
+                        view = ActiveSpanView(span)
+                    if view is not None:
+                        view = cast("ActiveSpanView", view)
+                        self._start(guard, span, view, named, call, at, attributes)
+            except Exception as fault:  # noqa: BLE001
+                guard.faults.caught("_ended" if ended else "_started", fault)
+            if guard.decided:
+                break
+
+    def _read(self, guard: Guard, event: Event) -> _Read | None:
+        """Reads a span, and the step of one that ended; None if it is of no interest."""
+        span, ended, step = event[0], event[4], None
         try:
             scope = span.instrumentation_scope
             name = "" if scope is None else scope.name
             if name in self.passed_over:
-                return
+                return None
             interest = self._scopes.get(name) or self._reader.interest(name)
             if interest is _NONE:
                 if len(self.passed_over) < _SCOPES:
                     self.passed_over.add(name)
-                return
+                return None
             attributes = attributes_of(span)
-            wanted = interest is _AGENT or not self._marks.isdisjoint(attributes)
-            if ended:
-                if wanted or (interest is _MIXED and not self._drops(guard, span, at)):
-                    self._end(guard, span, EndedSpanView(span, attributes, name), named, at)
-            elif wanted or (interest is _MIXED and not self._defers(guard, span, named, call, at)):
-                self._start(guard, span, ActiveSpanView(span, name), named, call, at, attributes)
+            if interest is not _AGENT and self._marks.isdisjoint(attributes):
+                return (event, None, attributes, None) if interest is _MIXED else None
+            if not ended:
+                return event, ActiveSpanView(span, name), attributes, None
+            view = EndedSpanView(span, attributes, name)
         except Exception as fault:  # noqa: BLE001
             guard.faults.caught("_ended" if ended else "_started", fault)
+            return None
+        if REWRITTEN not in attributes:
+            try:
+                step = self._reader.read(view)
+                if step is not None:
+                    prepare(step, self._max_chars)
+            except Exception:  # noqa: BLE001
+                step = None  # it is read once more, and told then
+        return event, view, attributes, step
 
     def _start(  # noqa: PLR0913, PLR0917
         self, guard: Guard, span: ReadableSpan, view: ActiveSpanView, context: Context,
@@ -116,21 +174,20 @@ class Intake:
             above = _live_parent(context)
         guard.on_start(view, named_session(context), above, attributes, at=at, call=call)
 
-    def _end(
-        self, guard: Guard, span: ReadableSpan, view: EndedSpanView, session: str | None,
-        at: int,
+    @staticmethod
+    def _end(  # noqa: PLR0913, PLR0917
+        guard: Guard, view: EndedSpanView, session: str | None, step: Step | None, at: int,
+        read_ns: int,
     ) -> None:  # fmt: skip
-        if guard.active.is_second_end(span):
-            return
         began, numbers = 0, guard.telemetry.numbers
         timed = numbers.timed
         if timed.left > 1:
             timed.left -= 1
         else:
             began = numbers.began()
-        guard.end(view, session, None, at)
+        guard.end(view, session, step, at)
         if began:
-            numbers.ended(began, view.trace_id, view.span_id)
+            numbers.ended(began - read_ns, view.trace_id, view.span_id)
 
     def _defers(
         self, guard: Guard, span: ReadableSpan, context: Context, call: CurrentCall | None,

@@ -8,22 +8,7 @@ from otel_loopguard.policy.ladder import RUNGS, UNASKED, Hearing, Loop, Repeat, 
 from otel_loopguard.policy.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
 
 __all__ = [
-    "DIAGNOSES",
-    "RUNGS",
-    "STRATEGIES",
-    "UNASKED",
-    "Diagnose",
-    "Diagnoser",
-    "Hearing",
-    "Loop",
-    "Policy",
-    "Repeat",
-    "Verdict",
-    "alternatives",
-    "certainty_of",
-    "diagnose",
-    "diagnoser",
-    "follow_ups_of",
-    "place_of",
-    "source_of",
-]
+    "DIAGNOSES", "RUNGS", "STRATEGIES", "UNASKED", "Diagnose", "Diagnoser", "Hearing", "Loop",
+    "Policy", "Repeat", "Verdict", "alternatives", "certainty_of", "diagnose", "diagnoser",
+    "follow_ups_of", "place_of", "source_of",
+]  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.tables import read_table, read_texts
 from otel_loopguard._util.text import printable, truncate
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action
@@ -15,23 +16,12 @@ from otel_loopguard.core import Action
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision, Detection, Diagnosis, Evidence, Step
 
-_USUAL: Final = "Use what you have, try another way, or say what is missing."
-_UNCHANGED: Final = (
-    "Do not repeat it unchanged: use what you have, change the call, or say what is missing."
-)
-_MORE: Final = "More of the same will not help: use what you have, or say what is missing."
-_QUESTION: Final = "Should the agent go on like this, try another way (which?), or stop?"
+_TEXTS: Final = read_texts(__name__, "hints.txt")
+_USUAL, _QUESTION = _TEXTS["usual"], _TEXTS["question"]
 _FIXES: Final = 2
 """A model that is given more ways out than two tries all of them."""
 _QUOTED: Final = 60
 """Characters of an answer: enough to know it again, too few to give orders with."""
-_FOLLOWS: Final = {
-    Action.STEER: "Stop this, and take another way.",
-    Action.ASK: "Ask the user before you go on.",
-    Action.DENY: "The same again is refused: try another way, or finish with what you have.",
-    Action.PAUSE: "The run is paused until a person lets it go on.",
-    Action.ABORT: "The run is stopped.",
-}
 
 
 def hint(decision: Decision, quote: str = "") -> str:
@@ -45,7 +35,7 @@ def hint(decision: Decision, quote: str = "") -> str:
         decision: The decision.
         quote: What `quoted` gave. Content: such a text stays in the process.
     """
-    parts = [_sentence(decision.message), quote, _FOLLOWS.get(decision.action, "")]
+    parts = [_sentence(decision.message), quote, _TEXTS.get(decision.action.value, "")]
     if decision.action is Action.HINT and not decision.advice:
         # One that a journal has.
         parts.append(_USUAL)
@@ -78,7 +68,7 @@ def advice(action: Action, found: Detection, call: Call | None) -> str:
     if found.advice or action is not Action.HINT or call is None:
         return found.advice or (_USUAL if action is Action.HINT else "")
     again = call.seen.call in found.keys and not call.seen.fresh
-    return _UNCHANGED if again else _MORE
+    return _TEXTS["unchanged" if again else "more"]
 
 
 class Call(NamedTuple):
@@ -120,7 +110,7 @@ def question(action: Action, found: Detection, known: Diagnosis | None) -> str |
     if action not in (Action.ASK, Action.PAUSE):
         return None
     cause = f" {known.cause}" if known is not None else ""
-    return f"{_sentence(found.message)}{cause} {_QUESTION}"
+    return f"{_sentence(found.message)}{cause} {_TEXTS['question']}"
 
 
 def _sentence(text: str) -> str:
@@ -132,79 +122,10 @@ def _sentence(text: str) -> str:
 _WAYS: Final = 3
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
-STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "patch": (
-        "read the file again and build the patch from its lines as they are now",
-        "replace the few lines by exact text instead of a patch",
-        "write the whole file anew",
-    ),
-    "edit": (
-        "read the lines around the place again and copy the text to replace from there",
-        "make a smaller edit",
-        "apply it as a patch, or write the whole file anew",
-    ),
-    "sql": (
-        "read the schema, and query one table at a time",
-        "take a few rows without any condition, to see what values look like",
-        "build the query up again from its smallest part that works",
-    ),
-    "python": (
-        "print the values and types in between",
-        "run the smallest part that fails by itself",
-        "use another library, or the standard library",
-    ),
-    "browse": (
-        "open another page that has the same information",
-        "search for the words on the page instead of scrolling",
-        "use a search, an API or a download instead of the page",
-    ),
-    "search": (
-        "search for other words, fewer of them, or a more general term",
-        "look in another place",
-        "use what was found so far, and say what is missing",
-    ),
-    "read": (
-        "list the folder to see which files there are",
-        "read another part of the file, or search it for a word",
-        "use what was read so far",
-    ),
-    "request": (
-        "ask for less, or for another page",
-        "use another endpoint or source",
-        "go on without it, and say what is missing",
-    ),
-    "agent": (
-        "give the work to another agent, or do it yourself",
-        "give it in smaller parts, each with what is known so far",
-        "finish with what came back so far",
-    ),
-    "shell": (
-        "read the output of the last command again and change the command",
-        "run a smaller command that shows the state things are in",
-        "use a tool made for the purpose, or a script in a file",
-    ),
-    "any": (
-        "use what is known so far",
-        "use another tool",
-        "say what is missing, and finish",
-    ),
-}
-"""Other ways, by kind of tool; the kinds are looked for in this order."""
-
-_WORDS: Final[Mapping[str, frozenset[str]]] = {
-    "patch": frozenset({"patch", "diff"}),
-    "edit": frozenset({"edit", "editor", "replace", "insert", "str", "write", "rewrite", "update"}),
-    "sql": frozenset({"sql", "query", "database", "db", "postgres", "sqlite", "mysql", "bigquery"}),
-    "python": frozenset({"python", "ipython", "jupyter", "notebook", "code", "interpreter"}),
-    "browse": frozenset({
-        "browse", "browser", "click", "scroll", "navigate", "page", "visit", "goto", "web", "url",
-    }),
-    "search": frozenset({"search", "find", "grep", "lookup", "retrieve", "retriever", "rag"}),
-    "read": frozenset({"read", "cat", "open", "view", "ls", "list", "file", "files", "glob"}),
-    "request": frozenset({"http", "api", "request", "fetch", "get", "post", "curl", "call"}),
-    "agent": frozenset({"agent", "transfer", "handoff", "delegate", "task", "assistant"}),
-    "shell": frozenset({"bash", "shell", "sh", "exec", "execute", "run", "command", "terminal"}),
-}  # fmt: skip
+_TABLE: Final = read_table(__name__, "strategies.txt")
+_NAMED: Final = {row.name: frozenset(row.lines[0].split()) for row in _TABLE}
+STRATEGIES: Final = {row.name: tuple(row.lines[1:]) for row in _TABLE}
+"""Other ways, by kind of tool."""
 
 
 def kind_of(tool: str) -> str:
@@ -214,9 +135,9 @@ def kind_of(tool: str) -> str:
     search is there.
     """
     words = {word.lower() for word in _WORD.findall(tool[:200])}
-    if words & _WORDS["search"] and not words & (_WORDS["sql"] | _WORDS["edit"]):
+    if words & _NAMED["search"] and not words & (_NAMED["sql"] | _NAMED["edit"]):
         return "search"
-    return next((kind for kind, known in _WORDS.items() if words & known), "any")
+    return next((kind for kind, known in _NAMED.items() if words & known), "any")
 
 
 def alternatives(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.tables import read_texts
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Effect, ErrorClass
 
@@ -161,23 +162,7 @@ def rank(action: Action) -> int:
 _TELLING: Final = 100
 # Said without digits, less of a rest is none.
 _RESTED: Final = 0.005
-_REASONS: Final = (
-    ("changed", "its answer is another one than before"),
-    ("failing", "it failed"),
-    ("rejects", "what it tried was turned down"),
-    ("nothing", "it found nothing"),
-    ("own", "it reads what only the agent changes"),
-    ("transient", "its error may pass by itself"),
-    ("cut", "its answer is cut"),
-    ("pending", "its answer is pending"),
-    ("guessed", "it is equal by a guess"),
-)
-"""What `Evidence` says of a call and what that means for its weight."""
-_EFFECTS: Final = {
-    Effect.WAIT: "it is a wait",
-    Effect.WRITE: "it changes something",
-    Effect.UNKNOWN: "what it does is not known",
-}
+_REASONS: Final = read_texts(__name__, "reasons.txt")
 
 
 class Repeat(NamedTuple):
@@ -222,7 +207,7 @@ class Repeat(NamedTuple):
 
 def _reasons(seen: Evidence) -> Iterator[str]:
     """Why a repeat weighs as much as it does."""
-    yield from (text for name, text in _REASONS if getattr(seen, name))
+    yield from (text for name, text in _REASONS.items() if getattr(seen, name, False))
     if seen.outcome is None:
         yield "its answer is not captured"
     elif seen.error and seen.error_class is ErrorClass.UNKNOWN:
@@ -230,7 +215,7 @@ def _reasons(seen: Evidence) -> Iterator[str]:
     elif not (seen.failing or seen.rejects or seen.nothing or seen.own):
         if seen.outcome_size < _TELLING:
             yield f"its answer has {seen.outcome_size} characters only"
-        if seen.effect in _EFFECTS:
-            yield _EFFECTS[seen.effect]
+        if seen.effect is not Effect.READ:
+            yield _REASONS[f"effect {seen.effect.value}"]
     if seen.rested > _RESTED:
         yield f"{seen.rested:.0%} of a rest came before it"

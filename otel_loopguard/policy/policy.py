@@ -417,10 +417,17 @@ class Policy:
         return bool(wait and time and loop.since) and time - loop.since < wait * 1e9
 
     def _fade(self, number: int) -> None:
-        """Forgets the loops that were not seen for `tuning.policy.forget_after` calls."""
+        """Forgets the loops that were not seen for `tuning.policy.forget_after` calls.
+
+        What `once_tools` declares is to be done once, however long the run is.
+        """
         oldest = number - self._settings.tuning.policy.forget_after
         if self.loops and self.loops[0].last < oldest:
-            self.loops = [loop for loop in self.loops if loop.last >= oldest]
+            self.loops = [
+                loop
+                for loop in self.loops
+                if loop.last >= oldest or (loop.found is not None and loop.found.own is Action.DENY)
+            ]
 
 
 def _by_patience(loop: Loop, rounds: int) -> Action:
@@ -433,38 +440,27 @@ def _at_once(detection: Detection, number: int, strongest: Action) -> Verdict:
     own = Action.HINT if detection.own is None else detection.own
     action = min(own, strongest, key=rank)
     keys = keys_of(detection)
-    return Verdict(action, detection, Loop(keys, min(keys), action, 0, number, 0))
+    return Verdict(action, detection, Loop(keys, min(keys), action, 0, number, 0, found=detection))
 
 
 def _defiance(loop: Loop, message: str) -> Detection:
+    # It was told so: as sure as what is not computed can be.
     return Detection(
-        detector="exact_repeat",
-        reason="denied_call",
-        severity=Severity.CRITICAL,
-        # It was told so: as sure as what is not computed can be.
-        confidence=0.95,
-        keys=loop.keys,
-        count=1,
-        threshold=1,
+        "exact_repeat", "denied_call", Severity.CRITICAL, 0.95, loop.keys, count=1, threshold=1,
         message=message,
-    )
+    )  # fmt: skip
 
 
 def _one_too_many(verdict: Verdict, count: int, limit: int) -> Detection:
-    return Detection(
-        detector=_WARNINGS,
-        reason="too_many_warnings",
-        severity=Severity.FATAL,
-        # The user's own limit is reached for sure; whether each warning was right is not.
-        confidence=0.8,
-        keys=verdict.loop.keys,
-        count=count,
-        threshold=limit + 1,
-        message=f"{count} different warnings were given; the limit is {limit}. The last one: "
-        f"{verdict.detection.message}",
-        family=_WARNINGS,
-        own=Action.ABORT,
+    message = (
+        f"{count} different warnings were given; the limit is {limit}. The last one: "
+        f"{verdict.detection.message}"
     )
+    # The user's own limit is reached for sure; whether each warning was right is not.
+    return Detection(
+        _WARNINGS, "too_many_warnings", Severity.FATAL, 0.8, verdict.loop.keys, count, limit + 1,
+        message, family=_WARNINGS, own=Action.ABORT,
+    )  # fmt: skip
 
 
 def _place(detection: Detection) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from otel_loopguard import semconv
 from otel_loopguard.server.api import problem
 from otel_loopguard.server.engine import Busy
 from otel_loopguard.server.forward import SIGNALS, NextHopError, Signal
@@ -26,16 +28,19 @@ from otel_loopguard.server.otlp import (
     decompressed,
     encode,
 )
+from otel_loopguard.server.readiness import OK
 from otel_loopguard.server.receiver import aside
 from otel_loopguard.server.tenants import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from otel_loopguard.server.api import ControlApi
+    from otel_loopguard.server.metrics import ServerMetrics
     from otel_loopguard.server.readiness import Readiness
     from otel_loopguard.server.receiver import Receiver
     from otel_loopguard.server.refusals import Refusals
+    from otel_loopguard.server.telemetry import ServerTelemetry
     from otel_loopguard.server.tenants import Tenants
 
 RETRY_S: Final = 1
@@ -52,13 +57,15 @@ _ASSETS: Final = {
     "/page.css": ("page.css", "text/css"),
 }
 _ALIVE: Final = ("/livez", "/healthz")
+_METRICS: Final = "/metrics"
 _INVALID_ARGUMENT, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED = 3, 4, 8
 _UNAVAILABLE, _UNAUTHENTICATED = 14, 16
 
 
-def http_app(
-    receiver: Receiver, api: ControlApi, tenants: Tenants, readiness: Readiness, *, most_bytes: int
-) -> Starlette:
+def http_app(  # noqa: PLR0913
+    receiver: Receiver, api: ControlApi, tenants: Tenants, readiness: Readiness, *,
+    metrics: ServerMetrics, telemetry: ServerTelemetry | None, most_bytes: int,
+) -> Starlette:  # fmt: skip
     """The ASGI application.
 
     Args:
@@ -66,6 +73,8 @@ def http_app(
         api: Answers requests about sessions.
         tenants: Whose tokens are taken.
         readiness: What `/readyz` asks.
+        metrics: What counts requests.
+        telemetry: What `/metrics` shows; None: there is no such path.
         most_bytes: Bytes of the largest request, also when decompressed.
     """
     otlp = [
@@ -81,10 +90,45 @@ def http_app(
         Route("/readyz", _ready(readiness)),
         *pages,
     ]
+    if telemetry is not None:
+        routes.append(Route(_METRICS, _metrics(telemetry)))
     app = Starlette(routes=routes)
     open_paths = {*_ASSETS, *_ALIVE, "/readyz", "/v1/openapi.json"}
     app.add_middleware(_Access, tenants=tenants, open_paths=open_paths, refusals=receiver.refusals)
+    paths = {route.endpoint: route.path.replace(":path", "") for route in routes}
+    app.add_middleware(_Measured, metrics=metrics, paths=paths)  # around the other one
     return app
+
+
+class _Measured:
+    """Records how long each request takes, by its route and its status."""
+
+    def __init__(self, app: Any, metrics: ServerMetrics, paths: Mapping[Any, str]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._paths = paths
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.monotonic()
+        status = 0
+
+        async def sent(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sent)
+        finally:
+            # Of a request that was refused before: what it asked for, if there is such a place.
+            asked = scope["path"] if scope["path"] in self._paths.values() else ""
+            route = self._paths.get(scope.get("endpoint"), asked)
+            name, took = semconv.METRIC_SERVER_REQUEST_DURATION, time.monotonic() - began
+            self._metrics.add(name, took, route, status or "")  # none: the client is gone
 
 
 class _Access:
@@ -108,7 +152,7 @@ class _Access:
             return
         if scope["path"].startswith("/v1/sessions/"):
             # The raw path: an id may have slashes, and end like the name of an action.
-            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+            scope["path"] = scope["raw_path"].decode("latin-1")
         request = Request(scope)
         refusal = self._refusal(request)
         if refusal is not None:
@@ -125,19 +169,25 @@ class _Access:
             why = "requests from pages of other sites are not taken"
             self._refusals.note("origin", why)
             return problem(403, why)
-        if request.url.path in self._open:
+        return None if request.url.path in self._open else self._refusal_of_token(request)
+
+    def _refusal_of_token(self, request: Request) -> Response | None:
+        given, path = request.headers.get("authorization"), request.url.path
+        why = "a bearer token is needed"
+        if path == _METRICS:
+            # Of all tenants together, so that of one of them is no token for it.
+            why = f"{why}: that of the only tenant, or `metrics` in the file of tokens"
+            if self._tenants.may_scrape(given):
+                return None
+        elif (tenant := self._tenants.tenant(given)) is not None:
+            request.state.tenant = tenant
             return None
-        tenant = self._tenants.tenant(request.headers.get("authorization"))
-        if tenant is None:
-            peer = "" if request.client is None else f" of {request.client.host}"
-            self._refusals.note("token", f"no valid token came with a request{peer}")
-            headers = {"www-authenticate": "Bearer"}
-            if request.url.path in {signal.path for signal in SIGNALS.values()}:
-                why = "a bearer token is needed"
-                return _status(request, 401, _UNAUTHENTICATED, why, headers)
-            return problem(401, "a bearer token is needed", headers)
-        request.state.tenant = tenant
-        return None
+        peer = "" if request.client is None else f" of {request.client.host}"
+        self._refusals.note("token", f"no valid token came with a request{peer}")
+        headers = {"www-authenticate": "Bearer"}
+        if path in {signal.path for signal in SIGNALS.values()}:
+            return _status(request, 401, _UNAUTHENTICATED, why, headers)
+        return problem(401, why, headers)
 
 
 def _host(request: Request) -> str:
@@ -169,6 +219,7 @@ def _otlp(
             return Response(status_code=400)
         except asyncio.TimeoutError:
             why = f"the body did not come within {BODY_S:g} seconds"
+            receiver.refusals.note("slow", why)
             return _status(request, 408, _DEADLINE_EXCEEDED, why, {"connection": "close"})
         except TooLarge as error:
             return _status(request, 413, _INVALID_ARGUMENT, str(error))
@@ -242,9 +293,18 @@ def _alive(_: Request) -> Response:
 def _ready(readiness: Readiness) -> Callable[[Request], Awaitable[Response]]:
     async def ready(_: Request) -> Response:
         checks = await readiness.checks()
-        return JSONResponse(checks, 200 if all(checks.values()) else 503)
+        return JSONResponse(checks, 200 if {*checks.values()} == {OK} else 503)
 
     return ready
+
+
+def _metrics(telemetry: ServerTelemetry) -> Callable[[Request], Awaitable[Response]]:
+    async def metrics(request: Request) -> Response:
+        accept = request.headers.get("accept", "")
+        text, media = await asyncio.to_thread(telemetry.exposition, accept)
+        return Response(text, headers={"content-type": media})
+
+    return metrics
 
 
 def _asset(name: str, media: str) -> Callable[[Request], Response]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
+from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import attempt, swallow
@@ -18,6 +19,7 @@ from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.server.events import record_of
 from otel_loopguard.server.logs import EVENT
+from otel_loopguard.server.metrics import ServerMetrics
 from otel_loopguard.server.open_calls import OpenCalls, SharedCalls, unpacked
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from otel_loopguard.guard.guard import LoopGuard
     from otel_loopguard.server.events import DecisionLog
     from otel_loopguard.server.leases import SessionLeases, Taken
+    from otel_loopguard.server.metrics import Cause
     from otel_loopguard.sessions.observation import DecisionRecord
     from otel_loopguard.spans.views import RecordedSpan, SpanView
 
@@ -39,23 +42,26 @@ Read = tuple["RecordedSpan", "Step | None"]
 _SEEN: Final = 200_000
 _DECIDED: Final = 10_000
 _LOOK_UP_S: Final = 0.2
-_WAITING: Final = 20_000
-"""Spans and log records that wait for one tenant: what is judged within a second or two."""
+MOST_WAITING: Final = 20_000
+"""Spans and log records that wait for one tenant: what is judged within a few seconds."""
 
 
 class Busy(Exception):  # noqa: N818  # named after what it says
     """The server cannot take a request now; the sender should retry."""
 
-    def __init__(self, why: str = "the server is busy") -> None:
-        super().__init__(why)
+    cause: Cause = "busy"
 
 
 class StoreBusy(Busy):
     """The store does not answer."""
 
+    cause = "store"
+
 
 class LeaseLost(Busy):
     """Another worker judges a session now."""
+
+    cause = "lease_lost"
 
 
 class _Feed:
@@ -90,12 +96,13 @@ class Engine:
 
     Attributes:
         ticked: When its thread was last seen to work, by the monotonic clock.
-        store_answers: Whether the store did then; None without one.
+        store_trouble: Why the store did not answer then; empty if it did, None without one.
+        waiting: Spans and log records that wait to be judged.
     """
 
     def __init__(
         self, guard: LoopGuard, lateness_s: float, log: DecisionLog | None = None,
-        leases: SessionLeases | None = None,
+        leases: SessionLeases | None = None, metrics: ServerMetrics | None = None,
     ) -> None:  # fmt: skip
         self.guard = guard
         self.admin = guard.escalation().admin
@@ -107,13 +114,14 @@ class Engine:
         self._calls = OpenCalls(guard)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loopguard-server")
         self._batch: _Batch | None = None
-        self._waiting = 0
+        self.waiting = 0
         self._log = log
         self._leases = leases
+        self._metrics = metrics or ServerMetrics()
         self._made: list[DecisionRecord] = []
         self._session_of: BoundedDict[str, str] = BoundedDict(_DECIDED)
         self.ticked = -math.inf
-        self.store_answers = None if leases is None else False
+        self.store_trouble = None if leases is None else "the store was not asked yet"
         if log is not None or leases is not None:
             guard.subscribers.decisions.append(("server", self._decide))
 
@@ -129,13 +137,14 @@ class Engine:
             Busy: Too many wait already; a request that is alone may have any number.
         """
         count = len(spans) + len(steps)
-        if self._waiting and self._waiting + count > _WAITING:
-            raise Busy
-        self._waiting += count
+        if self.waiting and self.waiting + count > MOST_WAITING:
+            msg = f"more than {MOST_WAITING:,} spans would wait to be judged"
+            raise Busy(msg)
+        self.waiting += count
         try:
             return await self._judged(spans, steps)
         finally:
-            self._waiting -= count
+            self.waiting -= count
 
     async def _judged(
         self, spans: Sequence[RecordedSpan], steps: Sequence[tuple[str, Step]]
@@ -215,6 +224,7 @@ class Engine:
         with swallow(self.guard.faults, "server"):
             for session in self._calls.follow(fresh.values()):
                 self._share_calls(session)
+        self._record_delays([step for _, step in (*fresh.values(), *batch.steps)])
         # What is acknowledged is counted: a span that is still open here will never report its end.
         self.guard.count_held()
         for place in fresh:
@@ -229,6 +239,14 @@ class Engine:
         # Also for a span that is sent again: the next hop may not have taken it before.
         places = {(span.trace_id, span.span_id) for span in batch.spans}
         return {place: self._decided[place] for place in places if place in self._decided}
+
+    def _record_delays(self, steps: Iterable[Step | None]) -> None:
+        at = time.time()
+        for step in steps:
+            if step is not None and step.end is not None:
+                # The clock of another host may be ahead.
+                delay = max(at - step.end / 1e9, 0)
+                self._metrics.add(semconv.METRIC_SERVER_JUDGING_DELAY, delay)
 
     def _fresh(self, read: Iterable[Read]) -> dict[SpanId, Read]:
         fresh: dict[SpanId, Read] = {}
@@ -268,6 +286,9 @@ class Engine:
 
     def _go_on(self, session: str, taken: Taken, trace_id: int) -> None:
         """Resumes a taken session where others left it."""
+        if taken.is_first or taken.is_new:
+            change = "taken" if taken.is_first else "taken_over"
+            self._metrics.add(semconv.METRIC_SERVER_LEASES, 1, change)
         shared = SharedCalls()
         with swallow(self.guard.faults, "server"):
             shared = unpacked(taken.calls)
@@ -298,8 +319,7 @@ class Engine:
     def _forget_lost(self, leases: SessionLeases, at: int) -> None:
         """Forgets sessions that others have, so that their calls are no stalls."""
         with _storing():
-            for session in leases.lost(self._calls.due(at)):
-                self._forget(session)
+            self._lose(leases.lost(self._calls.due(at)))
 
     def _share_calls(self, session: str) -> None:
         if self._leases is not None:
@@ -334,9 +354,14 @@ class Engine:
             tell, lost = leases.commit()
         for decision_id, record in tell.items():
             self._tell(self._session_of[decision_id], decision_id, record)
-        for session in lost:
-            self._forget(session)
+        self._lose(lost)
         return lost
+
+    def _lose(self, sessions: Sequence[str]) -> None:
+        """Forgets sessions that another worker has."""
+        self._metrics.add(semconv.METRIC_SERVER_LEASES, len(sessions), "lost")
+        for session in sessions:
+            self._forget(session)
 
     def _forget(self, session: str) -> None:
         """Forgets a session that another worker judges, or did: its state here is old."""
@@ -357,10 +382,10 @@ class Engine:
                     self._leases.ping()
                 self._watch(self._leases)
                 self._forget_lost(self._leases, at)
-            except Busy:
-                self.store_answers = False
+            except Busy as error:
+                self.store_trouble = str(error)
                 raise  # whose calls they are is not known now
-            self.store_answers = True
+            self.store_trouble = ""
         self.guard.tick(at)
         if self._leases is not None:
             with suppress(Busy):  # it waits, and is stored with what comes next

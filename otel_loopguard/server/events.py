@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.sessions.observation import DecisionRecord
 
-_MOST: Final = 10_000
+MOST: Final = 10_000
 
 
 class DecisionLog:
@@ -30,12 +30,10 @@ class DecisionLog:
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
         self._lock = new_lock()
-        self._waiting: BoundedDict[str, LogRecord] = BoundedDict(_MOST)
+        self._waiting: BoundedDict[str, LogRecord] = BoundedDict(MOST)
 
-    @property
-    def waits(self) -> bool:
-        """Whether a decision waits."""
-        return bool(self._waiting)
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def add(self, decision_id: str, record: LogRecord) -> None:
         """Adds a decision."""

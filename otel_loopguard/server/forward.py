@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -18,11 +19,14 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs  # py
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 
+from otel_loopguard import semconv
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server.otlp import PROTOBUF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from otel_loopguard.server.metrics import Cause, ServerMetrics
 
 TIMEOUT_S: Final = 10.0
 _MOST_REPLY: Final = 64 * 1024
@@ -79,13 +83,17 @@ class NextHopError(Exception):
         retry_after: When to, as the next hop wrote it; empty if it did not.
         bad_request: Whether it is this request that is not taken; else the next hop takes none now.
         unsupported: Whether the next hop has no place for such requests at all.
+        kind: Its status, or the exception.
     """
 
-    def __init__(
-        self, why: str, *, retryable: bool, retry_after: str = "", bad_request: bool = False,
-        unsupported: bool = False,
+    cause: Cause = "next_hop"
+
+    def __init__(  # noqa: PLR0913
+        self, why: str, kind: str, *, retryable: bool, retry_after: str = "",
+        bad_request: bool = False, unsupported: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(why)
+        self.kind = kind
         self.retryable = retryable
         self.retry_after = retry_after
         self.bad_request = bad_request
@@ -106,6 +114,40 @@ class NextHop(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Closes connections."""
+
+
+class MeasuredHop(NextHop):
+    """A next hop whose answers are counted.
+
+    Attributes:
+        trouble: Why it would not take requests, as its newest answer has it; empty if it would,
+            None before the first.
+    """
+
+    def __init__(self, hop: NextHop, metrics: ServerMetrics) -> None:
+        self._hop = hop
+        self._metrics = metrics
+        self.trouble: str | None = None
+
+    async def send(self, signal: Signal, request: Message) -> Message:  # noqa: D102
+        began = time.monotonic()
+        kind = "CancelledError"  # where nobody waits for it any more
+        try:
+            response = await self._hop.send(signal, request)
+        except NextHopError as error:
+            kind = error.kind
+            self.trouble = "" if error.bad_request or error.unsupported else str(error)
+            raise
+        else:
+            kind = self.trouble = ""
+            return response
+        finally:
+            took = time.monotonic() - began
+            name = semconv.METRIC_SERVER_FORWARD_DURATION
+            self._metrics.add(name, took, signal.name, kind)
+
+    async def close(self) -> None:  # noqa: D102
+        await self._hop.close()
 
 
 def hop_to(url: str) -> Callable[[str, dict[str, str]], NextHop]:
@@ -175,14 +217,16 @@ class HttpHop(NextHop):
             async with reply as answer:
                 said = await asyncio.wait_for(_read(answer), TIMEOUT_S)
         except (httpx.HTTPError, asyncio.TimeoutError) as error:
-            msg = f"the next hop cannot be reached: {type(error).__name__}"
-            raise NextHopError(msg, retryable=True) from error
+            kind = type(error).__name__
+            msg = f"the next hop cannot be reached: {kind}"
+            raise NextHopError(msg, kind, retryable=True) from error
         if not answer.is_success:
             msg = f"the next hop answered {answer.status_code}"
             after = answer.headers.get("retry-after", "")
             retry_after = after if after.isascii() and len(after) <= _LONGEST_AFTER else ""
             raise NextHopError(
-                msg, retryable=answer.status_code in _RETRYABLE, retry_after=retry_after,
+                msg, str(answer.status_code),
+                retryable=answer.status_code in _RETRYABLE, retry_after=retry_after,
                 bad_request=answer.status_code in _BAD_REQUEST,
                 unsupported=answer.status_code in _UNSUPPORTED,
             )  # fmt: skip
@@ -237,7 +281,7 @@ class GrpcHop(NextHop):
             code = error.code()
             msg = f"the next hop answered {code.name}"
             raise NextHopError(
-                msg, retryable=code in _RETRYABLE_CODES,
+                msg, code.name, retryable=code in _RETRYABLE_CODES,
                 bad_request=code is grpc.StatusCode.INVALID_ARGUMENT,
                 unsupported=code is grpc.StatusCode.UNIMPLEMENTED,
             ) from error  # fmt: skip

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
@@ -11,23 +14,26 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
+from otel_loopguard import semconv
 from otel_loopguard.server.engine import Busy
 from otel_loopguard.server.forward import SIGNALS, NextHopError, Signal
 from otel_loopguard.server.otlp import PROTOBUF, BadRequest, decode
 from otel_loopguard.server.receiver import aside
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from google.protobuf.message import Message
 
+    from otel_loopguard.server.metrics import ServerMetrics
     from otel_loopguard.server.receiver import Receiver
     from otel_loopguard.server.tenants import Tenants
 
 RETRY_S: Final = 1
+_Export = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable["Message"]]
 
 
-def grpc_server(receiver: Receiver, tenants: Tenants, most_bytes: int) -> grpc.aio.Server:
+def grpc_server(
+    receiver: Receiver, tenants: Tenants, metrics: ServerMetrics, most_bytes: int
+) -> grpc.aio.Server:
     """A gRPC server of the three services of OTLP; without a port."""
     options = [
         ("grpc.max_receive_message_length", most_bytes),
@@ -37,7 +43,7 @@ def grpc_server(receiver: Receiver, tenants: Tenants, most_bytes: int) -> grpc.a
     for signal in SIGNALS.values():
         _, service, method = signal.method.split("/")
         handler: grpc.RpcMethodHandler[bytes, Message] = grpc.unary_unary_rpc_method_handler(
-            _exporting(signal, receiver, tenants),
+            _measured(signal, _exporting(signal, receiver, tenants), metrics),
             response_serializer=signal.response.SerializeToString,
         )
         generic = grpc.method_handlers_generic_handler(service, {method: handler})
@@ -45,9 +51,30 @@ def grpc_server(receiver: Receiver, tenants: Tenants, most_bytes: int) -> grpc.a
     return server
 
 
-def _exporting(
-    signal: Signal, receiver: Receiver, tenants: Tenants
-) -> Callable[[bytes, grpc.aio.ServicerContext[Any, Any]], Awaitable[Message]]:
+def _measured(signal: Signal, export: _Export, metrics: ServerMetrics) -> _Export:
+    """The same, with how long each request took, and its status."""
+    method = signal.method.removeprefix("/")
+
+    async def measured(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+        began = time.monotonic()
+        status = grpc.StatusCode.OK
+        try:
+            return await export(body, context)
+        except asyncio.CancelledError:
+            status = grpc.StatusCode.CANCELLED
+            raise
+        except BaseException:
+            # What it was aborted with; 0 is that of one that was not.
+            status = context.code() or grpc.StatusCode.UNKNOWN
+            raise
+        finally:
+            name, took = semconv.METRIC_SERVER_REQUEST_DURATION, time.monotonic() - began
+            metrics.add(name, took, "", "", method, status.name)
+
+    return measured
+
+
+def _exporting(signal: Signal, receiver: Receiver, tenants: Tenants) -> _Export:
     # In bytes: nothing is read of a request without a token.
     async def export(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
         metadata = dict(context.invocation_metadata() or ())

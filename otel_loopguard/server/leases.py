@@ -6,19 +6,22 @@ import json
 import secrets
 import time
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Annotation
+from otel_loopguard.errors import StoreError
 from otel_loopguard.stores.redis_connection import APPEND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from otel_loopguard.sessions.journal import Written
     from otel_loopguard.stores.redis import RedisStore
+    from otel_loopguard.stores.write_behind import Answered
 
 SpanId = tuple[int, int]
 """Trace and span id."""
@@ -186,6 +189,9 @@ class SessionLeases:
         most: Sessions that are remembered at once.
         ttl_s: Seconds a lease is kept; as long as the journal.
         watched_s: Seconds without a sign of a worker after which others watch its open calls.
+
+    Attributes:
+        answered: Called after each call of the store with its name, its seconds and its trouble.
     """
 
     def __init__(
@@ -203,6 +209,7 @@ class SessionLeases:
         self._watched_s = watched_s
         self._watched_at = -watched_s
         self._watching = store.value_key("server", "open_calls")
+        self.answered: Answered | None = None
 
     def submit(self, session: str, entries: Sequence[Written]) -> None:
         """Adds entries of a journal, for the next `commit`."""
@@ -211,11 +218,13 @@ class SessionLeases:
 
     def ping(self) -> None:
         """Raises `StoreError` if the store does not answer."""
-        self._store.ping()
+        with self._timed("ping"):
+            self._store.ping()
 
     def journal(self, session: str, after: str | None = None) -> list[Written]:
         """The stored journal of a session."""
-        return self._store.journal(session, after)
+        with self._timed("journal"):
+            return self._store.journal(session, after)
 
     def bound(self, traces: Mapping[int, str | None]) -> dict[int, str]:
         """Returns the sessions of traces whose spans do not name them, as other workers know them.
@@ -235,7 +244,7 @@ class SessionLeases:
             )
             for trace_id in asked
         ]
-        for trace_id, found in zip(asked, self._store.run_scripts(BIND, calls), strict=True):
+        for trace_id, found in zip(asked, self._run("bind", BIND, calls), strict=True):
             if found is not None:
                 known[trace_id] = found.decode("utf-8", "surrogatepass")
         return {trace_id: known[trace_id] for trace_id in traces if known.get(trace_id) is not None}
@@ -257,7 +266,7 @@ class SessionLeases:
         ]
         taken: dict[str, Taken] = {}
         for (session, one), answer in zip(
-            held.items(), self._store.run_scripts(TAKE, calls), strict=True
+            held.items(), self._run("take", TAKE, calls), strict=True
         ):
             number, is_new, notes, unsent, open_ = answer
             with self._lock:
@@ -313,7 +322,7 @@ class SessionLeases:
         tell: dict[str, bytes] = {}
         over: list[str] = []
         for (session, one), unsent in zip(
-            waiting.items(), self._store.run_scripts(COMMIT, calls), strict=True
+            waiting.items(), self._run("commit", COMMIT, calls), strict=True
         ):
             if unsent == -1:
                 lost.append(session)
@@ -342,7 +351,7 @@ class SessionLeases:
         return [
             session
             for (session, number), (owner, now) in zip(
-                held.items(), self._store.run_scripts(script, calls), strict=True
+                held.items(), self._run("lost", script, calls), strict=True
             )
             if now is not None and (owner, int(now)) != (mine, number)
         ]
@@ -362,7 +371,7 @@ class SessionLeases:
         if since > self._watched_s:
             return []  # who was away itself, as at the start, lets the others come back first
         values = [int(self._watched_s * 1000), _AT_ONCE]
-        (found,) = self._store.run_scripts(ABANDONED, [([self._watching], values)])
+        (found,) = self._run("watch", ABANDONED, [([self._watching], values)])
         return [session.decode("utf-8", "surrogatepass") for session in found]
 
     def unwatch(self, sessions: Iterable[str]) -> None:
@@ -382,7 +391,7 @@ class SessionLeases:
             ([self._watching], [*values, *names[begin : begin + _NAMES_AT_ONCE]])
             for begin in range(0, len(names), _NAMES_AT_ONCE)
         ]
-        self._store.run_scripts(script, calls)
+        self._run("watch", script, calls)
 
     def sent(self, decisions: Mapping[str, Iterable[str]]) -> None:
         """Notes that the next hop has these decisions, by session."""
@@ -390,7 +399,7 @@ class SessionLeases:
             (self._store.session_keys(session, "outbox"), list(names))
             for session, names in decisions.items()
         ]
-        self._store.run_scripts("return redis.call('HDEL', KEYS[1], unpack(ARGV))", calls)
+        self._run("sent", "return redis.call('HDEL', KEYS[1], unpack(ARGV))", calls)
 
     def forgotten(self, session: str) -> None:
         """Drops what waits of a session that another worker judges, or did."""
@@ -403,13 +412,33 @@ class SessionLeases:
         """Closes the connections to the store."""
         self._store.close()
 
+    def _run(
+        self, operation: str, script: str, calls: Sequence[tuple[Sequence[str], Sequence[object]]]
+    ) -> list[Any]:
+        if not calls:
+            return []
+        with self._timed(operation):
+            return self._store.run_scripts(script, calls)
+
+    @contextmanager
+    def _timed(self, operation: str) -> Generator[None]:
+        began, trouble = time.monotonic(), ""
+        try:
+            yield
+        except StoreError as error:
+            trouble = error.reason
+            raise
+        finally:
+            if self.answered is not None:
+                self.answered(operation, time.monotonic() - began, trouble)
+
     def _begin(self, sessions: Sequence[str]) -> list[str]:
         """Takes leases for sessions that have none yet; returns those that others have."""
         calls = [
             (self._store.session_keys(session, *_NAMES), [self._owner, 0, self._ttl_ms])
             for session in sessions
         ]
-        numbers = [answer[0] for answer in self._store.run_scripts(TAKE, calls)]
+        numbers = [answer[0] for answer in self._run("take", TAKE, calls)]
         with self._lock:
             for session, number in zip(sessions, numbers, strict=True):
                 self._of(session).number = number

@@ -32,9 +32,9 @@ def _object(properties: dict[str, Any], *, closed: bool = False) -> dict[str, An
     return {**found, "additionalProperties": False} if closed else found
 
 
-_CHECKS: Final = _object({one: {"type": "boolean"} for one in ("judging", "store", "next_hop")}) | {
-    "description": "What is not configured is left out."
-}
+_CHECKS: Final = _object(
+    dict.fromkeys(("running", "judging", "queue", "store", "next_hop"), _TEXT)
+) | {"description": "`ok`, or why not, in words. What is not configured is left out."}
 _SCHEMAS: Final = {
     "Control": _object({
         "session": _TEXT,
@@ -111,10 +111,20 @@ def document() -> dict[str, Any]:
             ),
             "/readyz": _probe(
                 "ready",
-                "Whether requests would be taken: the judging threads work, the store and the "
-                "next hop answer.",
-                {"200": _answer("All do.", _CHECKS), "503": _answer("One does not.", _CHECKS)},
+                "Whether requests would be taken: it is not being shut down, the judging threads "
+                "work, not too much waits, the store and the next hop answer.",
+                {"200": _answer("All hold.", _CHECKS), "503": _answer("One does not.", _CHECKS)},
             ),
+            "/metrics": {
+                "get": _operation(
+                    "metrics",
+                    "All metrics, for Prometheus: with the token of the only tenant, or `metrics` "
+                    "of the file of tokens. Where the process has a meter provider of its own "
+                    "there is no such path.",
+                    _TEXT,
+                    media="text/plain",
+                )
+            },
             "/v1/sessions": {
                 "get": _operation(
                     "sessions",

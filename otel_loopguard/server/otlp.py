@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
     from otel_loopguard.core import Annotation
+    from otel_loopguard.server.metrics import Cause
 
 PROTOBUF: Final = "application/x-protobuf"
 JSON: Final = "application/json"
@@ -42,9 +43,13 @@ _M = TypeVar("_M", bound=Message)
 class BadRequest(ValueError):  # noqa: N818  # named after the status it becomes
     """A request cannot be read; the text says why, without its content."""
 
+    cause: Cause = "bad_request"
+
 
 class TooLarge(BadRequest):
     """A request has more bytes than the server reads."""
+
+    cause = "too_large"
 
 
 def decompressed(body: bytes, encoding: str, limit: int) -> bytes:

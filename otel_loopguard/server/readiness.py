@@ -1,60 +1,99 @@
-"""Whether requests would be taken now."""
+"""Whether requests would be taken now, and why not."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError
+from otel_loopguard.server.forward import SIGNALS, MeasuredHop, NextHopError
+from otel_loopguard.server.refusals import TroubleLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_loopguard.server.engine import Engine
+    from otel_loopguard.server.refusals import Refusals
 
+OK: Final = "ok"
 _LATE_S: Final = 15.0
+"""Without a sign of the judging thread, which gives one each second: past any pause for garbage."""
 _HOP_S: Final = 2.0
+"""For the next hop: orchestrators give up after a few seconds themselves."""
 _KNOWN_S: Final = 1.0
+"""Seconds for which the next hop is not asked again, whoever asks here."""
+_RECENT_S: Final = 5.0
+"""Seconds after a refusal for which too much waits: senders come again after one."""
 
 
 class Readiness:
-    """Checks what a request needs: the judging threads, the store and the next hop.
+    """Checks what a request needs: the judging threads, room, the store and the next hop.
 
     Whoever can connect may ask, so a check costs next to nothing: the threads look at the store
     every second anyway, and the next hop gets an empty request once per second at most.
+
+    Attributes:
+        stopping: Whether the server is being shut down.
     """
 
-    def __init__(self, engines: Mapping[str, Engine], hop: NextHop | None) -> None:
+    def __init__(
+        self, engines: Mapping[str, Engine], hop: MeasuredHop | None, refusals: Refusals
+    ) -> None:
         self._engines = engines
         self._hop = hop
-        self._hop_ready: asyncio.Task[bool] | None = None
-        self._hop_asked = 0.0
+        self._refusals = refusals.log
+        self._log = TroubleLog("not ready")
+        self._hop_asked: asyncio.Task[None] | None = None
+        self._hop_asked_at = 0.0
+        self.stopping = False
 
-    async def checks(self) -> dict[str, bool]:
-        """Returns whether each works; what is not configured is left out."""
-        engines, now = self._engines.values(), time.monotonic()
-        found = {"judging": all(now - engine.ticked < _LATE_S for engine in engines)}
-        stores = [engine.store_answers for engine in engines if engine.store_answers is not None]
-        if stores:
-            found["store"] = all(stores)
+    async def checks(self) -> dict[str, str]:
+        """Asks the next hop, and returns `ok` or a reason for each check.
+
+        What is not configured is left out.
+        """
         if self._hop is not None:
-            if self._hop_ready is None or (
-                self._hop_ready.done() and now - self._hop_asked > _KNOWN_S
-            ):
-                self._hop_asked = now
-                self._hop_ready = asyncio.create_task(_takes(self._hop))
-            found["next_hop"] = await asyncio.shield(self._hop_ready)
+            asked, now = self._hop_asked, time.monotonic()
+            if asked is None or (asked.done() and now - self._hop_asked_at > _KNOWN_S):
+                self._hop_asked_at = now
+                asked = self._hop_asked = asyncio.create_task(_ask(self._hop))
+            await asyncio.shield(asked)
+        return self.known()
+
+    def known(self) -> dict[str, str]:
+        """The same without asking anybody; from any thread."""
+        engines, now = tuple(self._engines.values()), time.monotonic()
+        works = all(now - engine.ticked < _LATE_S for engine in engines)
+        troubles = [engine.store_trouble for engine in engines]
+        found = {
+            "running": OK if not self.stopping else "the server is shutting down",
+            "judging": OK if works else f"nothing was judged for {_LATE_S:g} s",
+            "queue": self._refusals.newest("busy", _RECENT_S) or OK,
+        }
+        if troubles and None not in troubles:
+            found["store"] = next(filter(None, troubles), OK)
+        if self._hop is not None and self._hop.trouble is not None:
+            found["next_hop"] = self._hop.trouble or OK
         return found
 
+    def tick(self) -> None:
+        """Logs what began, or is over."""
+        for check, said in self.known().items():
+            if said != OK:
+                self._log.note(check, said)
+        self._log.tick()
 
-async def _takes(hop: NextHop) -> bool:
-    """Whether a next hop answers; many refuse an empty request."""
+    def close(self) -> None:
+        """Logs what is not over."""
+        self._log.close()
+
+
+async def _ask(hop: MeasuredHop) -> None:
+    """Sends a next hop an empty request; many refuse one, which is an answer, too."""
     traces = SIGNALS["traces"]
-    try:
-        await asyncio.wait_for(hop.send(traces, traces.request()), _HOP_S)
-    except asyncio.TimeoutError:
-        return False
-    except NextHopError as error:
-        return error.bad_request or error.unsupported
-    return True
+    with suppress(NextHopError):
+        try:
+            await asyncio.wait_for(hop.send(traces, traces.request()), _HOP_S)
+        except asyncio.TimeoutError:
+            hop.trouble = f"the next hop did not answer within {_HOP_S:g} s"

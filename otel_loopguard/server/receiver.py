@@ -11,7 +11,6 @@ from otel_loopguard.server.engine import Busy
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
 from otel_loopguard.server.logs import views_of
 from otel_loopguard.server.otlp import BadRequest, annotate, drop_invalid, spans_of
-from otel_loopguard.server.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.server.engine import Engine
     from otel_loopguard.server.events import DecisionLog
+    from otel_loopguard.server.refusals import Refusals
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -47,6 +47,7 @@ class Receiver:
 
     Args:
         engines: The engine of each tenant.
+        refusals: The log of what is refused.
         hop: Where requests go on to; None: nowhere.
         mode: Whether spans go on `annotated` with decisions, or `untouched`.
         most_bytes: Bytes of requests that are held at once.
@@ -54,21 +55,22 @@ class Receiver:
 
     Attributes:
         refusals: The log of what is refused.
+        held: Bytes of requests that are not answered yet.
     """
 
-    def __init__(
-        self, engines: Mapping[str, Engine], hop: NextHop | None, *, mode: Mode, most_bytes: int,
-        logs: Mapping[str, DecisionLog] | None = None,
+    def __init__(  # noqa: PLR0913
+        self, engines: Mapping[str, Engine], refusals: Refusals, hop: NextHop | None, *,
+        mode: Mode, most_bytes: int, logs: Mapping[str, DecisionLog],
     ) -> None:  # fmt: skip
         self._engines = engines
         self._hop = hop
         self._annotates = mode == "annotated"
         self._most = most_bytes
-        self._held = 0
-        self._logs = logs or {}
+        self.held = 0
+        self._logs = logs
         self._logged = False
         self._sending: dict[str, asyncio.Task[bool]] = {}
-        self.refusals = Refusals()
+        self.refusals = refusals
 
     @contextmanager
     def holding(self) -> Generator[Callable[[int], None]]:
@@ -81,18 +83,19 @@ class Receiver:
 
         def hold(size: int) -> None:
             nonlocal own
-            if size > 0 and self._held > own and self._held + size > self._most:
-                raise Busy
+            if size > 0 and self.held > own and self.held + size > self._most:
+                msg = f"more than {self._most:,} bytes of requests would be held"
+                raise Busy(msg)
             own += size
-            self._held += size
+            self.held += size
 
         try:
             yield hold
         except (BadRequest, Busy, NextHopError) as error:
-            self.refusals.note(type(error).__name__, str(error))
+            self.refusals.note(error.cause, str(error))
             raise
         finally:
-            self._held -= own
+            self.held -= own
 
     async def take(self, signal: Signal, request: Message, tenant: str, size: int) -> Message:
         """Judges a request and sends it on; returns the response.
@@ -142,7 +145,7 @@ class Receiver:
             NextHopError: It did not take them; they wait.
         """
         log = self._logs.get(tenant)
-        while log is not None and log.waits:
+        while log:
             sending = self._sending.get(tenant)
             if sending is None:
                 sending = asyncio.create_task(self._send_decisions(tenant, log))

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from otel_loopguard import semconv
 from otel_loopguard._util.errors import swallow
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.server.api import ControlApi
 from otel_loopguard.server.app import http_app
-from otel_loopguard.server.engine import Busy, Engine
+from otel_loopguard.server.engine import MOST_WAITING, Busy, Engine
+from otel_loopguard.server.events import MOST as MOST_LOGGED
 from otel_loopguard.server.events import DecisionLog
 from otel_loopguard.server.forward import (
-    NextHop,
+    MeasuredHop,
     NextHopError,
     authority,
     check_headers,
@@ -30,9 +32,11 @@ from otel_loopguard.server.forward import (
 )
 from otel_loopguard.server.grpc import grpc_server
 from otel_loopguard.server.kafka import KafkaConsumer, KafkaSettings
+from otel_loopguard.server.metrics import ServerMetrics
 from otel_loopguard.server.protocol import BACKLOG, HttpProtocol, shortage_told_once_a_minute
-from otel_loopguard.server.readiness import Readiness
+from otel_loopguard.server.readiness import OK, Readiness
 from otel_loopguard.server.receiver import Mode, Receiver
+from otel_loopguard.server.refusals import Refusals
 from otel_loopguard.server.tenants import DEFAULT, Tenants, is_loopback
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import open_store
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     import grpc.aio
     from starlette.applications import Starlette
     from typing_extensions import Self
+
+    from otel_loopguard.server.telemetry import ServerTelemetry
 
 _TICK_S: Final = 1.0
 _GRACE_S: Final = 5  # a whole number for uvicorn
@@ -96,6 +102,8 @@ class Server:
         settings: How it listens and sends on.
         guard: Settings of the guards, one for each tenant; from the environment by default.
         tenants: Whose tokens are taken; by default everybody's, on loopback.
+        telemetry: Where its metrics go, with a path `/metrics`; by default they and those of the
+            guards go to the global meter provider.
 
     Raises:
         LoopGuardSettingsError: An address or URL cannot be used, it would listen beyond loopback
@@ -108,9 +116,10 @@ class Server:
 
     def __init__(
         self, settings: ServerSettings, guard: Settings | None = None,
-        tenants: Tenants | None = None,
+        tenants: Tenants | None = None, telemetry: ServerTelemetry | None = None,
     ) -> None:  # fmt: skip
         self._settings = settings
+        self._telemetry = telemetry
         self._tenants = tenants = tenants or Tenants()
         self._address = _address("http", settings.http)
         self._grpc_address = _address("grpc", settings.grpc) if settings.grpc else None
@@ -127,19 +136,20 @@ class Server:
         self._hop_to = hop_to(settings.forward) if settings.forward else None
         check_headers(settings.headers or {})
         guard = guard or Settings()
+        self._meters = None if telemetry is None else telemetry.provider
+        self._metrics = ServerMetrics(self._meters)
+        self._refusals = Refusals(self._metrics)
         self._logs = {name: DecisionLog(name) for name in tenants.names if self._hop_to}
-        self.engines = {
-            name: _engine(_of_tenant(guard, name), settings.lateness_s, self._logs.get(name))
-            for name in tenants.names
-        }
+        self.engines = {name: self._engine(_of_tenant(guard, name), name) for name in tenants.names}
         self._api = ControlApi(self.engines)
+        self._readiness: Readiness | None = None
         self.url = ""
         self.grpc_port = 0
         self._stop_requested = asyncio.Event()
         self._signals = contextlib.ExitStack()
         self._http: _Http | None = None
         self._grpc: grpc.aio.Server | None = None
-        self._hop: NextHop | None = None
+        self._hop: MeasuredHop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._consumers: list[KafkaConsumer] = []
         self._reading: list[asyncio.Task[None]] = []
@@ -147,10 +157,11 @@ class Server:
     async def __aenter__(self) -> Self:
         settings = self._settings
         if self._hop_to is not None:
-            self._hop = self._hop_to(settings.forward, dict(settings.headers or {}))
+            hop = self._hop_to(settings.forward, dict(settings.headers or {}))
+            self._hop = MeasuredHop(hop, self._metrics)
         receiver = Receiver(
-            self.engines, self._hop, mode=settings.mode, most_bytes=settings.most_held_bytes,
-            logs=self._logs,
+            self.engines, self._refusals, self._hop, mode=settings.mode,
+            most_bytes=settings.most_held_bytes, logs=self._logs,
         )  # fmt: skip
         if settings.kafka is not None:
             self._consumers = [
@@ -159,16 +170,18 @@ class Server:
                 )
                 for tenant, topics in self._topics.items()
             ]
+        self._readiness = readiness = Readiness(self.engines, self._hop, self._refusals)
+        self._watch(receiver, readiness)
         app = http_app(
-            receiver, self._api, self._tenants, Readiness(self.engines, self._hop),
-            most_bytes=settings.most_bytes,
+            receiver, self._api, self._tenants, readiness, metrics=self._metrics,
+            telemetry=self._telemetry, most_bytes=settings.most_bytes,
         )  # fmt: skip
         await self._serve_http(app)
         if self._grpc_address is not None:
-            self._grpc = grpc_server(receiver, self._tenants, settings.most_bytes)
+            self._grpc = grpc_server(receiver, self._tenants, self._metrics, settings.most_bytes)
             self.grpc_port = self._bind(self._grpc, *self._grpc_address)
             await self._grpc.start()
-        self._tasks.append(asyncio.create_task(self._tick(receiver)))
+        self._tasks.append(asyncio.create_task(self._tick(receiver, readiness)))
         self._reading = [asyncio.create_task(one.run()) for one in self._consumers]
         self._signals.enter_context(_signals_set(self._stop_requested))
         self._signals.enter_context(shortage_told_once_a_minute())
@@ -176,14 +189,28 @@ class Server:
 
     async def __aexit__(self, *_: object) -> None:
         self._signals.close()
+        if self._readiness is not None:
+            self._readiness.stopping = True
+            self._readiness.close()
         for consumer in self._consumers:
             consumer.stop()
         if self._reading:
             await asyncio.wait(self._reading)
         for task in self._tasks[1:]:
             task.cancel()
-        # Requests that have begun are answered before what they need is closed: senders take an
-        # unknown error for final, and drop their spans.
+        await self._answer_all()
+        for engine in self.engines.values():
+            await engine.close()
+        if self._hop is not None:
+            await self._hop.close()
+        self._refusals.log.close()
+        if self._telemetry is not None:
+            await asyncio.to_thread(self._telemetry.close)
+
+    async def _answer_all(self) -> None:
+        """Takes no requests any more, and answers those that have begun."""
+        # Before what they need is closed: senders take an unknown error for final, and drop their
+        # spans.
         self._api.close()
         if self._http is not None:
             self._http.should_exit = True
@@ -191,10 +218,6 @@ class Server:
             await self._grpc.stop(_GRACE_S)
         if self._http is not None:
             await self._tasks[0]
-        for engine in self.engines.values():
-            await engine.close()
-        if self._hop is not None:
-            await self._hop.close()
 
     @property
     def is_open(self) -> bool:
@@ -213,6 +236,60 @@ class Server:
         stopping.cancel()
         for task in ended:
             task.result()
+
+    def _watch(self, receiver: Receiver, readiness: Readiness) -> None:
+        """Sets what is read when metrics are collected."""
+        watch, engines, logs = self._metrics.watch, self.engines, self._logs
+        limit = self._settings.most_held_bytes
+        watch(semconv.METRIC_SERVER_HELD_USAGE, lambda: {(): receiver.held})
+        watch(semconv.METRIC_SERVER_HELD_LIMIT, lambda: {(): limit})
+        watch(
+            semconv.METRIC_SERVER_JUDGING_QUEUE_SIZE,
+            lambda: {(): sum(one.waiting for one in tuple(engines.values()))},
+        )
+        watch(
+            semconv.METRIC_SERVER_JUDGING_QUEUE_CAPACITY,
+            lambda: {(): MOST_WAITING * len(engines)},
+        )
+        if self._hop is not None:
+            watch(
+                semconv.METRIC_SERVER_FORWARD_QUEUE_SIZE,
+                lambda: {(): sum(map(len, tuple(logs.values())))},
+            )
+            watch(
+                semconv.METRIC_SERVER_FORWARD_QUEUE_CAPACITY, lambda: {(): MOST_LOGGED * len(logs)}
+            )
+        watch(
+            semconv.METRIC_SERVER_READY,
+            lambda: {(check,): said == OK for check, said in readiness.known().items()},
+        )
+
+    def _engine(self, settings: Settings, tenant: str) -> Engine:
+        """The engine of one tenant; those of all workers on a store share its sessions."""
+        log, lateness_s = self._logs.get(tenant), self._settings.lateness_s
+        meters = self._meters
+        if not settings.store_url:
+            guard = LoopGuard(settings, local=False, meter_provider=meters)
+            return Engine(guard, lateness_s, log, metrics=self._metrics)
+        if not settings.digest_key:
+            msg = (
+                "store_url needs digest_key too, the same at all workers: journals are read with it"
+            )
+            raise LoopGuardSettingsError(msg)
+        # Both have what is an extra of their own.
+        open_store(settings)
+        from otel_loopguard.server.leases import SessionLeases  # noqa: PLC0415
+        from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415
+
+        leases = SessionLeases(
+            RedisStore(settings), 2 * settings.max_sessions, settings.store_journal_ttl_s
+        )
+        guard = LoopGuard(
+            settings, local=False, journal_store=leases, manual_journals=True,
+            meter_provider=meters,
+        )  # fmt: skip
+        leases.answered = guard.telemetry.numbers.store_answered
+        return Engine(guard, lateness_s, log, leases, self._metrics)
 
     async def _serve_http(self, app: Starlette) -> None:
         settings = self._settings
@@ -253,19 +330,18 @@ class Server:
             msg = f"grpc = {settings.grpc!r}: cannot listen there"
             raise LoopGuardSettingsError(msg) from error
 
-    async def _tick(self, receiver: Receiver) -> None:
+    async def _tick(self, receiver: Receiver, readiness: Readiness) -> None:
         while True:
-            for tenant, engine in self.engines.items():
+            for tenant, engine in tuple(self.engines.items()):
                 with swallow(engine.guard.faults, "server"):
                     await self._tick_engine(receiver, tenant, engine)
-            receiver.refusals.tick()
+            self._refusals.log.tick()
+            readiness.tick()
             await asyncio.sleep(_TICK_S)
 
     async def _tick_engine(self, receiver: Receiver, tenant: str, engine: Engine) -> None:
-        try:
+        with contextlib.suppress(Busy):  # `/readyz` says so, and the log
             await engine.tick()
-        except Busy as error:
-            receiver.refusals.note(type(error).__name__, str(error))
         with contextlib.suppress(NextHopError):  # they wait for the next time
             await receiver.send_decisions(tenant)
 
@@ -320,25 +396,6 @@ def _check_certificate(certificate: str, key: str) -> None:
         what = f"certificate = {certificate!r:.100}, key = {key!r:.100}"
         msg = f"{what}: TLS cannot use them: {error.strerror or error}"
         raise LoopGuardSettingsError(msg) from error
-
-
-def _engine(settings: Settings, lateness_s: float, log: DecisionLog | None) -> Engine:
-    """The engine of one tenant; those of all workers on a store share its sessions."""
-    if not settings.store_url:
-        return Engine(LoopGuard(settings, local=False), lateness_s, log)
-    if not settings.digest_key:
-        msg = "store_url needs digest_key too, the same at all workers: journals are read with it"
-        raise LoopGuardSettingsError(msg)
-    # Both have what is an extra of their own.
-    open_store(settings)
-    from otel_loopguard.server.leases import SessionLeases  # noqa: PLC0415
-    from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415
-
-    leases = SessionLeases(
-        RedisStore(settings), 2 * settings.max_sessions, settings.store_journal_ttl_s
-    )
-    guard = LoopGuard(settings, local=False, journal_store=leases, manual_journals=True)
-    return Engine(guard, lateness_s, log, leases)
 
 
 def _of_tenant(settings: Settings, tenant: str) -> Settings:

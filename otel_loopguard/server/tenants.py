@@ -26,21 +26,22 @@ class Tenants:
 
     Args:
         tokens: Tenant by token; none at all: everybody is the tenant `default`.
+        metrics: The token for `/metrics`; empty: that of the only tenant.
 
     Raises:
         LoopGuardSettingsError: A token is shorter than 16 characters, or a tenant has no name.
     """
 
-    def __init__(self, tokens: Mapping[str, str] | None = None) -> None:
+    def __init__(self, tokens: Mapping[str, str] | None = None, metrics: str = "") -> None:
+        if metrics:
+            _check(metrics, "metrics")
         for token, tenant in (tokens or {}).items():
-            if len(token) < _SHORTEST or not token.isascii() or not token.isprintable():
-                have = f"a token of {tenant!r:.100} has {len(token)} characters"
-                msg = f"tokens: {have}, expected {_SHORTEST} or more, of printable ASCII only"
-                raise LoopGuardSettingsError(msg)
+            _check(token, tenant)
             if not 0 < len(tenant) <= _MOST or not tenant.isprintable():
                 msg = f"tokens: {tenant!r:.200} is no tenant's name, expected 1 to {_MOST} signs"
                 raise LoopGuardSettingsError(msg)
         self._tenants = {_digest(token): tenant for token, tenant in (tokens or {}).items()}
+        self._metrics = _digest(metrics) if metrics else b""
 
     @classmethod
     def from_file(cls, path: Path) -> Tenants:
@@ -48,6 +49,7 @@ class Tenants:
 
         ::
 
+            metrics = "…"  # for Prometheus
             [tokens]
             billing = "…"
             research = ["…", "…"]
@@ -56,13 +58,17 @@ class Tenants:
             LoopGuardSettingsError: It cannot be read, or is not of this form.
         """
         try:
-            found: object = read_file(path).get("tokens")
+            read = read_file(path)
         except KeyError:
             msg = f"tokens: {path}: expected a file ending in {', '.join(FORMS)}"
             raise LoopGuardSettingsError(msg) from None
         except (OSError, ValueError) as error:
             msg = f"tokens: {path}: cannot be read: {error}"
             raise LoopGuardSettingsError(msg) from None
+        found, metrics = read.get("tokens"), read.get("metrics", "")
+        if not isinstance(metrics, str):
+            msg = f"tokens: {path}: expected one token as `metrics`"
+            raise LoopGuardSettingsError(msg)
         if not isinstance(found, dict) or not found:
             msg = f"tokens: {path}: expected a table [tokens] with a token for each tenant"
             raise LoopGuardSettingsError(msg)
@@ -73,7 +79,7 @@ class Tenants:
                     msg = f"tokens: {path}: {tenant!r:.100} has what is no token, or is another's"
                     raise LoopGuardSettingsError(msg)
                 tokens[token] = tenant
-        return cls(tokens)
+        return cls(tokens, metrics)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,14 +95,32 @@ class Tenants:
         """The tenant of an `Authorization` header; None where it is not of any."""
         if self.is_open:
             return DEFAULT
-        if authorization is None or not authorization.lower().startswith(_BEARER):
-            return None
-        given = _digest(authorization[len(_BEARER) :].strip())
+        given = _given(authorization)
         found = None
         for known, tenant in self._tenants.items():
             if hmac.compare_digest(known, given):
                 found = tenant
         return found
+
+    def may_scrape(self, authorization: str | None) -> bool:
+        """Whether an `Authorization` header is one for the metrics of all tenants."""
+        if self._metrics:
+            return hmac.compare_digest(self._metrics, _given(authorization))
+        return len(self.names) == 1 and self.tenant(authorization) is not None
+
+
+def _given(authorization: str | None) -> bytes:
+    """The digest of the token of an `Authorization` header; of nothing without one."""
+    if authorization is None or not authorization.lower().startswith(_BEARER):
+        return b""
+    return _digest(authorization[len(_BEARER) :].strip())
+
+
+def _check(token: str, of: str) -> None:
+    if len(token) < _SHORTEST or not token.isascii() or not token.isprintable():
+        have = f"a token of {of!r:.100} has {len(token)} characters"
+        msg = f"tokens: {have}, expected {_SHORTEST} or more, of printable ASCII only"
+        raise LoopGuardSettingsError(msg)
 
 
 def _digest(token: str) -> bytes:

@@ -349,6 +349,7 @@ class ActiveSpan:
 
     def complete(self, step: Step) -> None:
         """Completes the step of the ended span with what the span itself lacks."""
+        step.reading = None
         if self.captured is not None:
             step.args = self.captured[0] if step.args is None else step.args
             step.outcome = self.captured[1] if step.outcome is None else step.outcome

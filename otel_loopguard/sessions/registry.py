@@ -59,6 +59,7 @@ class SessionRegistry:
         begun: Called with the key of each session that is new, or has got its final key; it must
             be quick.
         gone: Called with each session that is forgotten; it must be quick.
+        evicted: Called before one is forgotten to make room; it must be quick.
         is_open: Whether a span of a session is open.
         due_at: No session is too old before this, nanoseconds since the epoch. May be read
             without the lock.
@@ -99,6 +100,7 @@ class SessionRegistry:
         self.awaited: BoundedDict[str, None] = BoundedDict(settings.max_sessions)
         self.begun: Callable[[str], None] | None = None
         self.gone: Callable[[Session], None] | None = None
+        self.evicted: Callable[[], None] | None = None
         self.is_open: Callable[[Session], bool] = _is_not_open
         self.due_at = _NEVER
         self._live = live
@@ -333,6 +335,8 @@ class SessionRegistry:
                 # A store knows it when it goes on.
                 if self._journal_worker is None and now - oldest.last_used < _IN_USE:
                     warn_blind("sessions_evicted", _EVICTED, self._settings.max_sessions)
+                if self.evicted is not None:
+                    self.evicted()
                 self._forget(oldest)
 
     def _spare(self, session: Session) -> bool:

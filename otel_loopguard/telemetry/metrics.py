@@ -24,7 +24,7 @@ SYSTEM: Final = "db.system.name"
 COMPONENT: Final = "otel.component.name"
 COMPONENT_TYPE: Final = "otel.component.type"
 
-_SUFFIXES: Final = {"s": "_seconds", "%": "_percent"}
+_SUFFIXES: Final = {"s": "_seconds", "%": "_percent", "By": "_bytes"}
 _DETECTOR: Final = (semconv.DETECTOR_NAME, AGENT)
 
 
@@ -200,6 +200,11 @@ METRICS: Final = (
     Metric(
         semconv.METRIC_SESSION_KNOWN, "updowncounter", "{session}", (),
         "Sessions in memory, including idle ones.",
+    ),
+    Metric(
+        semconv.METRIC_SESSION_EVICTIONS, "counter", "{session}", (),
+        "Sessions that were forgotten because there were `max_sessions`. Without a store no loop "
+        "is found in those that go on.",
     ),
     Metric(
         semconv.METRIC_STEP_OPEN, "updowncounter", "{step}", (),

@@ -120,6 +120,7 @@ def _zeros() -> Mapping[str, Values]:
         semconv.METRIC_EXPORTER_EXPORTED: each("", "queue_full", "failure", "raised"),
         semconv.METRIC_EXPORTER_SPANS: each("", "failure", "raised"),
         semconv.METRIC_STRATEGY_SWITCHES: each(UNKNOWN),
+        semconv.METRIC_SESSION_EVICTIONS: {(): 0},
         **{metric: {(): 0} for metric in _HAPPENINGS.values()},
     }
 
@@ -593,6 +594,15 @@ class MetricsRecorder:
         """Counts what the application does in a run."""
         if self.on:
             self.counts.add(_HAPPENINGS[what], (), times)
+
+    def evicted(self) -> None:
+        """Counts a session that made room for another."""
+        self.counts.add(semconv.METRIC_SESSION_EVICTIONS, ())
+
+    def store_answered(self, operation: str, seconds: float, error: str) -> None:
+        """Records a call of the store that did not go by the guard's own writer."""
+        if self._board is not None:
+            _store_answered(self._board, operation, seconds, error)
 
     @hook
     def exported(self, spans: int, decisions: int, error: str = "") -> None:

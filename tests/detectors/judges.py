@@ -67,7 +67,7 @@ class Judged:
     @property
     def worker(self) -> JudgeWorker:
         (entry,) = [one for one in self.guard._registry.entries if one.name == "judge"]
-        return entry.make._worker
+        return entry.make.worker
 
 
 def wait_until(done: Callable[[], bool], limit_s: float = 60) -> bool:

@@ -6,7 +6,7 @@ import ast
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
 
@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from otel_loopguard import semconv
 from otel_loopguard.cli.app import app
+from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.settings import all_fields
 from otel_loopguard.telemetry import METRICS
 from tests.adversarial.attacks import ATTACKS
@@ -25,6 +26,8 @@ from tests.docs.trace import replayed, tree
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
+
+    from otel_loopguard.telemetry.metrics import Metric
 
 Write = Callable[[], str]
 GOOD = "../shared/traces/miniswe.jsonl.gz"
@@ -176,8 +179,8 @@ def attributes() -> str:
     return table(("name", "what it is"), iter(rows))
 
 
-def metrics() -> str:
-    """The table of all metrics."""
+def metrics(those: Iterable[Metric]) -> str:
+    """A table of metrics."""
     return table(
         ("metric", "type", "unit", "attributes", "meaning"),
         (
@@ -188,7 +191,7 @@ def metrics() -> str:
                 ", ".join(f"`{name}`" for name in metric.attributes),
                 metric.about,
             )
-            for metric in METRICS
+            for metric in those
         ),
     )
 
@@ -203,7 +206,8 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("README.md", "run"): lambda: fenced(replayed()),
     ("README.md", "measured"): evaluation.beside,
     ("docs/opentelemetry.md", "trace"): lambda: fenced(tree()),
-    ("docs/opentelemetry.md", "metrics"): metrics,
+    ("docs/opentelemetry.md", "metrics"): partial(metrics, METRICS),
+    ("docs/opentelemetry.md", "server-metrics"): partial(metrics, OF_SERVERS),
     ("docs/opentelemetry.md", "attributes"): attributes,
     ("docs/opentelemetry.md", "dialects"): dialects.dialects,
     ("docs/opentelemetry.md", "keys"): dialects.keys,

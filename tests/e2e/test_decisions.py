@@ -51,7 +51,10 @@ def run(request: pytest.FixtureRequest, stack: Stack, webhook: Webhook) -> Itera
 def spans(run: Run, stack: Stack) -> list[Seen]:
     """The spans of the agent's trace, as Jaeger's search gives them for the tag of an abort."""
     query = stack.ports.jaeger_query
-    wait_for(lambda: traces(query, run.service, ABORT), "the trace is in Jaeger")
+    wait_for(
+        lambda: [len(one) for one in traces(query, run.service, ABORT)] == [8],
+        "the trace is in Jaeger, whole",
+    )
     (found,) = traces(query, run.service, ABORT)
     return found
 

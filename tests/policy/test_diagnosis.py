@@ -12,9 +12,11 @@ import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings
 from otel_loopguard._util.errors import InternalErrors, raise_faults
+from otel_loopguard._util.tables import rows_in
 from otel_loopguard.core import Decision, Diagnosis, Fix, Kind, Step
 from otel_loopguard.evidence import signature_of
 from otel_loopguard.policy import DIAGNOSES, Diagnoser, diagnose
+from otel_loopguard.policy.diagnosis import diagnosis_in
 from tests.calls import Run, call
 
 TEXTS = {
@@ -251,3 +253,10 @@ def test_a_function_that_cannot_be_used_is_refused(place: str) -> None:
     """When the guard is made, with setting and value."""
     with pytest.raises(LoopGuardSettingsError, match=r"diagnoser \(LOOPGUARD_DIAGNOSER\)"):
         LoopGuard(Settings(diagnoser=place))
+
+
+def test_a_bad_line_of_the_table_is_refused_with_its_place() -> None:
+    """What helps has a risk in front, and a row begins with the cause."""
+    row = next(rows_in("full:\n  There is no room.\n  lo: delete it\n", "d.txt"))
+    with pytest.raises(ValueError, match=r"^d\.txt:1: full: .*medium.* got 'lo: delete it'"):
+        diagnosis_in(row)

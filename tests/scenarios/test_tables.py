@@ -33,7 +33,6 @@ STILL = {
     "poll that spins for a while: Job j-7 is being processed, please check back later.":
         "denied at the 9th look without a pause: no word acquits a line",
     "F10 files read again after compaction: 10": "back_to_state hints at 24",
-    "reports that are cut behind an equal beginning": "back_to_state hints at 9",
     "one word about each item": "nothing_new hints at 31",
     LISTS + "check_rule(rule={prose 9})": "nothing_new hints at 27",
     LISTS + "grade(question={prose 9}, answer={prose 8})": "nothing_new hints at 27",

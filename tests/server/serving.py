@@ -12,6 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
@@ -21,6 +24,8 @@ from otel_loopguard.server import Server, ServerSettings, Tenants
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from otel_loopguard.server.telemetry import ServerTelemetry
+
 PROTOBUF = {"content-type": "application/x-protobuf"}
 SECOND = 1_000_000_000
 BEGIN = time.time_ns() + 24 * 3600 * SECOND
@@ -29,8 +34,9 @@ BEGIN = time.time_ns() + 24 * 3600 * SECOND
 
 @contextmanager
 def serving(
-    tenants: Tenants | None = None, guard: Settings | None = None, **settings: Any
-) -> Generator[Server]:
+    tenants: Tenants | None = None, guard: Settings | None = None,
+    telemetry: ServerTelemetry | None = None, **settings: Any,
+) -> Generator[Server]:  # fmt: skip
     """A server on free ports, until the block ends."""
     given: dict[str, Any] = {"http": "127.0.0.1:0", "grpc": "", "lateness_s": 0.02, **settings}
     started: list[Server] = []
@@ -40,7 +46,7 @@ def serving(
         try:
             # One call against the refusal is enough.
             own = guard or Settings(abort_after=2)
-            async with Server(ServerSettings(**given), own, tenants) as server:
+            async with Server(ServerSettings(**given), own, tenants, telemetry) as server:
                 started.append(server)
                 ready.set()
                 await asyncio.to_thread(stop.wait)
@@ -119,6 +125,7 @@ class Hop:
     def __init__(self) -> None:
         self.traces: list[ExportTraceServiceRequest] = []
         self.logs: list[ExportLogsServiceRequest] = []
+        self.metrics: list[ExportMetricsServiceRequest] = []
         self.answers: list[int] = []
         """Status codes of the next answers; 200 once there are none."""
 
@@ -130,6 +137,8 @@ class Hop:
                 self.traces.append(ExportTraceServiceRequest.FromString(body))
             elif path == "/v1/logs":
                 self.logs.append(ExportLogsServiceRequest.FromString(body))
+            elif path == "/v1/metrics":
+                self.metrics.append(ExportMetricsServiceRequest.FromString(body))
         return code
 
     def spans(self) -> list[Any]:

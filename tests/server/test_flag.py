@@ -184,6 +184,7 @@ def test_the_document_describes_every_path() -> None:
         assert set(document["paths"]) == {
             "/livez",
             "/readyz",
+            "/metrics",
             "/v1/sessions",
             *(one + part for one in ("/v1/sessions/{session}", "/v1/session") for part in parts),
         }

@@ -172,7 +172,7 @@ def test_a_shortage_of_descriptors_is_logged_once(caplog: pytest.LogCaptureFixtu
 
 def test_spans_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond that senders try again, and one request may have more; other tenants are served."""
-    monkeypatch.setattr(engine, "_WAITING", 3)
+    monkeypatch.setattr(engine, "MOST_WAITING", 3)
     spans = [
         RecordedSpan("x", trace_id=1, span_id=number, start=1, end=2) for number in range(1, 9)
     ]

@@ -1,14 +1,16 @@
-"""What the operator of a server is told: log lines, and probes."""
+"""What the operator of a server is told: log lines, probes, and the same in metrics."""
 
 from __future__ import annotations
 
+import re
+import signal
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
-from otel_loopguard import Settings
 from otel_loopguard.server import Tenants, refusals
+from tests.server.process import Serve
 from tests.server.serving import PROTOBUF, Hop, call, request, serving
 from tests.stores.servers import Server as Redis
 from tests.stores.servers import free_port, wait_for
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 GOOD = request(call(0)).SerializeToString()
 TOKEN = "a token of sixteen signs or more"
+READY = "loopguard_server_ready"
+REFUSED = "loopguard_server_refusals_total"
 
 
 def send(server: Server, times: int = 3) -> set[int]:
@@ -29,80 +33,145 @@ def send(server: Server, times: int = 3) -> set[int]:
 
 
 def said(caplog: pytest.LogCaptureFixture, start: str) -> list[str]:
-    """What the log says about refusals."""
+    """The lines of the log that begin so."""
     return [one for one in caplog.messages if one.startswith(f"otel-loopguard: {start}")]
 
 
 @pytest.mark.parametrize(
-    ("why", "code", "given"),
+    ("cause", "why", "code", "given"),
     [
-        ("the next hop cannot be reached", 503, {"forward": "http://127.0.0.1:1"}),
+        ("next_hop", "the next hop cannot be reached", 503, {"forward": "http://127.0.0.1:1"}),
         (
+            "token",
             "no valid token came with a request of 127.0.0.1",
             401,
             {"tenants": Tenants({TOKEN: "one"})},
         ),
-        ("the body has more than 9 bytes", 413, {"most_bytes": 9}),
+        ("too_large", "the body has more than 9 bytes", 413, {"most_bytes": 9}),
     ],
 )
-def test_a_cause_of_refusals_is_told_once_and_at_its_end(
-    why: str, code: int, given: dict[str, Any],
+def test_a_cause_of_refusals_is_told_once_and_at_its_end(  # noqa: PLR0917
+    cause: str, why: str, code: int, given: dict[str, Any],
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     with serving(**given) as server:
         assert send(server) == {code}
         (line,) = said(caplog, "requests are refused: ")
         assert why in line
-        assert not said(caplog, "not refused for")
+        assert not said(caplog, "over for")
         monkeypatch.setattr(refusals, "QUIET_S", 0)
-        wait_for(lambda: said(caplog, "not refused for"))
-    assert "after 3 times" in said(caplog, "not refused for")[0]
+        wait_for(lambda: said(caplog, "over for 0 s: requests are refused"))
+    (line,) = said(caplog, "over for 0 s: requests are refused")
+    assert re.search(rf"{why}.* \({cause}, 3 times within \d+ s\)", line)
 
 
-def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Also before anything was sent, and when it is frozen later."""
-    port = free_port()
-    redis = Redis(tmp_path / "redis", port=port)
-    guard = Settings(store_url=redis.url, digest_key="a key of all workers", store_timeout_s=0.5)
-    with serving(guard=guard) as server:
-        wait_for(lambda: said(caplog, "requests are refused: the store does not answer"))
-        assert ready(server) == (503, {"judging": True, "store": False})
+def test_what_is_not_over_is_told_when_the_server_ends(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(most_bytes=9) as server:
+        assert send(server) == {413}
+    (line,) = said(caplog, "the server ends: requests are refused")
+    assert "(too_large, 3 times" in line
+
+
+def test_a_store_that_freezes_dies_and_comes_back(tmp_path: Path) -> None:
+    """Each leaves a line in the log, a metric, and the answer of `/readyz`: with real processes."""
+    redis = Redis(tmp_path / "redis")
+    store = {
+        "LOOPGUARD_STORE_URL": redis.url,
+        "LOOPGUARD_DIGEST_KEY": "a key of all workers",
+        "LOOPGUARD_STORE_TIMEOUT_S": "0.5",
+    }
+    with Serve(tmp_path / "log", **store) as server:
+        wait_for(lambda: server.ready()[0] == 503)  # it is not there yet
+        assert set(server.ready()[1]) == {"store"}
+        assert server.metric(READY, loopguard_server_check="store") == 0
         redis.start()
-        wait_for(lambda: ready(server) == (200, {"judging": True, "store": True}))
+        wait_for(lambda: server.ready() == (200, {}))
+        wait_for(lambda: server.send(0) == 200)
         redis.freeze()
-        wait_for(lambda: ready(server) == (503, {"judging": True, "store": False}))
+        wait_for(lambda: server.ready()[0] == 503)
+        assert "the store does not answer" in server.ready()[1]["store"]
+        assert server.send(1) == 503
+        assert server.metric(REFUSED, error_type="store") >= 1
+        assert server.metric(READY, loopguard_server_check="store") == 0
+        calls = "loopguard_store_operation_duration_seconds_count"
+        assert server.metric(calls, db_operation_name="ping", error_type="slow") >= 1
         redis.thaw()
-        wait_for(lambda: ready(server)[0] == 200)
-        assert len(said(caplog, "requests are refused: ")) == 1
+        wait_for(lambda: server.ready() == (200, {}))
+        wait_for(lambda: server.send(1) == 200)
         redis.kill()
+        wait_for(lambda: server.ready()[0] == 503)
+        assert server.metric(calls, db_operation_name="ping", error_type="down") >= 1
+        redis.start()
+        wait_for(lambda: server.ready() == (200, {}))
+        wait_for(lambda: server.send(2) == 200)
+        assert server.metric(READY, loopguard_server_check="store") == 1
+        assert server.metric("loopguard_server_leases_total", loopguard_server_lease="taken") == 1
+        assert len(server.logged("not ready: ", "the store does not answer", "(store")) == 1
+        assert len(server.logged("requests are refused: the store does not answer")) == 1
+        redis.kill()
+
+
+def test_a_next_hop_that_freezes_dies_and_comes_back(tmp_path: Path) -> None:
+    """The same with the next hop, which is another server."""
+    address = f"127.0.0.1:{free_port()}"
+    forward = ("--forward", f"http://{address}")
+    with Serve(tmp_path / "log", *forward) as server:
+        with Serve(tmp_path / "hop-1", http=address) as hop:
+            wait_for(lambda: server.ready() == (200, {}))
+            assert server.send(0) == 200
+            hop.tell(signal.SIGSTOP)
+            wait_for(lambda: server.ready()[0] == 503)
+            assert server.ready()[1] == {"next_hop": "the next hop did not answer within 2 s"}
+            assert server.metric(READY, loopguard_server_check="next_hop") == 0
+            wait_for(lambda: server.logged("not ready: the next hop did not answer", "(next_hop"))
+            hop.tell(signal.SIGCONT)
+            wait_for(lambda: server.ready() == (200, {}))
+        assert server.send(1) == 503
+        assert server.metric(REFUSED, error_type="next_hop") == 1
+        assert server.logged("requests are refused: the next hop cannot be reached")
+        sent = "loopguard_server_forward_duration_seconds_count"
+        of_spans = {"loopguard_server_signal": "traces"}
+        assert server.metric(sent, **of_spans, error_type="ConnectError") >= 1
+        assert "cannot be reached" in server.ready()[1]["next_hop"]
+        with Serve(tmp_path / "hop-2", http=address):
+            wait_for(lambda: server.ready() == (200, {}))
+            assert server.send(1) == 200
+            assert server.metric(READY, loopguard_server_check="next_hop") == 1
 
 
 def test_it_is_ready_once_its_next_hop_answers(hop: tuple[Hop, str]) -> None:
     """Without a token, as orchestrators ask."""
     taken, url = hop
     with serving(Tenants({TOKEN: "one"}), forward=url) as server:
-        wait_for(lambda: ready(server) == (200, {"judging": True, "next_hop": True}))
+        wait_for(lambda: ready(server) == (200, {}))
         taken.answers = [400]  # many take no empty request
         wait_for(lambda: not taken.answers or ready(server)[0] == 503)
         assert ready(server)[0] == 200
         taken.answers = [503] * 100
-        wait_for(lambda: ready(server) == (503, {"judging": True, "next_hop": False}))
+        wait_for(lambda: ready(server) == (503, {"next_hop": "the next hop answered 503"}))
         taken.answers = []
         wait_for(lambda: ready(server)[0] == 200)
 
 
+def test_it_is_not_ready_while_too_much_waits() -> None:
+    """Whoever was told to come again a moment ago."""
+    with serving() as server:
+        wait_for(lambda: ready(server) == (200, {}))
+        server._refusals.note("busy", "20,000 spans wait")
+        assert ready(server) == (503, {"queue": "20,000 spans wait"})
+        wait_for(lambda: ready(server) == (200, {}))
+
+
 def test_it_is_not_ready_while_nothing_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving() as server:
-        wait_for(lambda: ready(server) == (200, {"judging": True}))
+        wait_for(lambda: ready(server) == (200, {}))
         monkeypatch.setattr("otel_loopguard.server.readiness._LATE_S", -1)
-        assert ready(server) == (503, {"judging": False})
+        assert ready(server) == (503, {"judging": "nothing was judged for -1 s"})
         for path in ("/livez", "/healthz"):
             assert httpx.get(server.url + path).text == "ok"
 
 
-def ready(server: Server) -> tuple[int, dict[str, bool]]:
-    """What it answers to an orchestrator."""
+def ready(server: Server) -> tuple[int, dict[str, str]]:
+    """What it answers to an orchestrator: the status, and what is not well."""
     answer = httpx.get(f"{server.url}/readyz")
-    return answer.status_code, answer.json()
+    return answer.status_code, {key: said for key, said in answer.json().items() if said != "ok"}

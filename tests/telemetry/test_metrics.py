@@ -35,6 +35,7 @@ from otel_loopguard import (
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.telemetry import METRICS
 from otel_loopguard.telemetry.recorder import Counts
 from tests.agents import agent, provider_with, tool_call
@@ -46,9 +47,10 @@ BY_NAME = {metric.name: metric for metric in METRICS}
 def test_every_metric_stands_in_semconv_and_the_other_way_round() -> None:
     """The table has every `METRIC_` name once, and units that translate to Prometheus."""
     names = [value for name, value in vars(semconv).items() if name.startswith("METRIC_")]
-    assert sorted(names) == sorted(BY_NAME)
-    assert len(BY_NAME) == len(METRICS)
-    assert {metric.unit for metric in METRICS if not metric.unit.startswith("{")} == {"s", "%"}
+    all_of_them = (*METRICS, *OF_SERVERS)
+    assert sorted(names) == sorted(metric.name for metric in all_of_them)
+    units = {metric.unit for metric in all_of_them if not metric.unit.startswith("{")}
+    assert units == {"s", "%", "By"}
 
 
 def test_a_loop_is_counted() -> None:

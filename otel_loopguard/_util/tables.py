@@ -1,0 +1,66 @@
+"""Tables of words and texts that ship beside the code, as plain text.
+
+A row is a name, a colon, and what belongs to it: on the same line, and on the indented lines below.
+A line that begins with `#` is a comment.
+"""
+
+from __future__ import annotations
+
+from pkgutil import get_data
+from typing import TYPE_CHECKING, NoReturn
+
+from otel_loopguard._util.values import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Row(NamedTuple):
+    """One row: its place as `file:line`, its name, and its lines without indentation."""
+
+    place: str
+    name: str
+    lines: list[str]
+
+    def fail(self, why: str) -> NoReturn:
+        """Refuses the row."""
+        msg = f"{self.place}: {self.name}: {why}"
+        raise ValueError(msg)
+
+
+def read_table(module: str, file: str) -> list[Row]:
+    """The rows of a table beside a module, also of one in an archive.
+
+    Raises:
+        ValueError: A line belongs to no row, or two rows have one name; with file and line.
+    """
+    return list(rows_in((get_data(module.rpartition(".")[0], file) or b"").decode(), file))
+
+
+def read_texts(module: str, file: str) -> dict[str, str]:
+    """The same of a table in which each row is a text."""
+    return {row.name: " ".join(row.lines) for row in read_table(module, file)}
+
+
+def rows_in(text: str, file: str) -> Iterator[Row]:
+    """The rows in the text of a table."""
+    row, names = Row(file, "", []), set[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        inside = line.strip()
+        if not inside or line.startswith("#"):
+            continue
+        if not line[0].isspace():
+            if row.name:
+                yield row
+            name, colon, inside = line.partition(":")
+            row = Row(f"{file}:{number}", name if colon else "", [])
+            if row.name in names:
+                row.fail("there is another row of this name")
+            names.add(name)
+        if not row.name:
+            msg = f"{file}:{number}: expected 'name: text', or an indented line below, got {line!r}"
+            raise ValueError(msg)
+        if inside := inside.strip():
+            row.lines.append(inside)
+    if row.name:
+        yield row

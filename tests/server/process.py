@@ -1,0 +1,108 @@
+"""A real process of `otel-loopguard serve`, and what its operator sees of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.server.serving import PROTOBUF, call, request
+from tests.stores.servers import wait_for
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+PROGRAM = str(Path(sys.executable).with_name("otel-loopguard"))
+_URL = re.compile(r"flag's API: (\S+)")
+
+
+class Serve:
+    """A server in a process of its own, as a context; its log is a file.
+
+    Args:
+        log: Where its log goes.
+        options: Options of `serve`.
+        http: Its address; by default any port.
+        environ: Variables that it has besides those of this process.
+    """
+
+    def __init__(self, log: Path, *options: str, http: str = "127.0.0.1:0", **environ: str) -> None:
+        self._log = log
+        self._command = [PROGRAM, "serve", "--http", http, "--grpc", "", *options]
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("OTEL_")}
+        self._environ = {**kept, "PYTHONUNBUFFERED": "1", **environ}
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, env=self._environ
+            )
+        wait_for(self._listens)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tell(signal.SIGCONT)
+        self.tell(signal.SIGKILL)
+        self.process.wait()
+
+    def tell(self, told: signal.Signals) -> None:
+        """Sends it a signal, if it runs."""
+        if self.process.poll() is None:
+            self.process.send_signal(told)
+
+    def logged(self, *words: str) -> list[str]:
+        """The lines of its log that have all these words."""
+        return [line for line in self.log.splitlines() if all(word in line for word in words)]
+
+    @property
+    def log(self) -> str:
+        """Its log."""
+        return self._log.read_text(encoding="utf-8")
+
+    def send(self, number: int = 0, token: str = "") -> int:
+        """Sends a span; returns the status code."""
+        body = request(call(number)).SerializeToString()
+        headers = {**PROTOBUF, **bearer(token)}
+        url = f"{self.url}/v1/traces"
+        return httpx.post(url, content=body, headers=headers, timeout=60).status_code
+
+    def ready(self) -> tuple[int, dict[str, str]]:
+        """What it answers to an orchestrator: the status, and what is not well."""
+        answer = httpx.get(f"{self.url}/readyz", timeout=60)
+        return answer.status_code, {
+            check: said for check, said in answer.json().items() if said != "ok"
+        }
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of the series of a metric that have these labels; -1 without any."""
+        return total(httpx.get(f"{self.url}/metrics", timeout=60).text, name, **labels)
+
+    def _listens(self) -> bool:
+        assert self.process.poll() is None, self.log
+        found = _URL.search(self.log)
+        self.url = found[1] if found else ""
+        return "spans go " in self.log
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header of a token; none for none."""
+    return {"authorization": f"Bearer {token}"} if token else {}
+
+
+def total(text: str, name: str, **labels: str) -> float:
+    """The sum of the series of a metric that have these labels; -1 without any."""
+    found = [
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    ]
+    return sum(found) if found else -1

@@ -1,0 +1,185 @@
+"""What a server counts of itself, where Prometheus and exporters find it, and who may read it."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import grpc
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from otel_loopguard import Settings
+from otel_loopguard.server import Tenants
+from otel_loopguard.server.forward import SIGNALS
+from otel_loopguard.server.metrics import METRICS
+from otel_loopguard.server.telemetry import ServerTelemetry
+from tests.server.process import PROGRAM, Serve, bearer, total
+from tests.server.serving import PROTOBUF, Hop, attributes, call, request, serving
+from tests.stores.servers import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_loopguard.server import Server
+
+GOOD = request(call(0)).SerializeToString()
+ONE, TWO, SCRAPES = ("one token of all there are", "another one of the same", "what Prometheus has")
+
+
+def scraped(server: Server) -> str:
+    """The metrics of a server."""
+    return httpx.get(f"{server.url}/metrics").text
+
+
+def test_requests_refusals_and_what_the_next_hop_took(hop: tuple[Hop, str]) -> None:
+    with serving(forward=hop[1], telemetry=ServerTelemetry(), grpc="127.0.0.1:0") as server:
+        url = f"{server.url}/v1/traces"
+        before = scraped(server)
+        assert total(before, "loopguard_server_refusals_total") == 0  # so that one is an increase
+        assert httpx.post(url, content=GOOD, headers=PROTOBUF).is_success
+        assert httpx.post(url, content=b"[", headers=PROTOBUF).status_code == 400
+        assert httpx.get(f"{server.url}/v1/sessions/chat/1/control").is_success
+        assert httpx.get(f"{server.url}/nowhere").status_code == 404
+        assert httpx.get(url, headers={"host": "elsewhere"}).status_code == 421
+        channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
+        export = channel.unary_unary(SIGNALS["logs"].method)
+        export(b"", timeout=60)
+        with pytest.raises(grpc.RpcError):
+            export(b"[", timeout=60)
+        channel.close()
+        text = scraped(server)
+    times = "loopguard_server_request_duration_seconds_count"
+    for route, status, count in (
+        ("/v1/traces", "200", 1),
+        ("/v1/traces", "400", 1),
+        ("/v1/traces", "421", 1),
+        ("/v1/sessions/{session}/control", "200", 1),
+    ):
+        series = {"http_route": route, "http_response_status_code": status}
+        assert total(text, times, **series) == count
+    of_grpc = {"rpc_method": "opentelemetry.proto.collector.logs.v1.LogsService/Export"}
+    assert total(text, times, **of_grpc, rpc_response_status_code="OK") == 1
+    assert total(text, times, **of_grpc, rpc_response_status_code="INVALID_ARGUMENT") == 1
+    assert total(text, times, http_response_status_code="404") == 1
+    assert "nowhere" not in text  # no series for whatever a stranger asks for
+    refusals = "loopguard_server_refusals_total"
+    assert total(text, refusals, error_type="bad_request") == 2
+    assert total(text, refusals, error_type="host") == 1
+    forwarded = "loopguard_server_forward_duration_seconds_count"
+    assert total(text, forwarded, loopguard_server_signal="traces") == 1
+    assert total(text, "loopguard_server_judging_delay_seconds_count") == 1
+    assert total(text, "loopguard_server_held_usage_bytes") == 0
+    assert total(text, "loopguard_server_held_limit_bytes") == 128 * 1024 * 1024
+    assert total(text, "loopguard_server_judging_queue_size") == 0
+    assert total(text, "loopguard_server_forward_queue_capacity") == 10_000
+    assert total(text, "loopguard_steps_total") == 1  # those of the guards are there, too
+
+
+def test_all_metrics_and_labels_are_those_of_the_table(hop: tuple[Hop, str]) -> None:
+    with serving(forward=hop[1], telemetry=ServerTelemetry()) as server:
+        httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF)
+        httpx.get(f"{server.url}/readyz")
+        wait_for(lambda: "loopguard_server_forward" in scraped(server))
+        families = list(text_string_to_metric_families(scraped(server)))
+    found = {family.name: family for family in families if "_server_" in family.name}
+    known = {metric.prometheus.removesuffix("_total"): metric for metric in METRICS}
+    assert set(known) - set(found) == {"loopguard_server_leases"}  # there is no store
+    assert set(found) <= set(known)
+    for name, family in found.items():
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        assert labels <= {one.replace(".", "_") for one in known[name].attributes}
+        assert family.documentation == known[name].about
+
+
+def test_spans_that_come_late_are_seen(hop: tuple[Hop, str]) -> None:
+    """A span from long ago; the other one is of a host whose clock is a day ahead."""
+    with serving(telemetry=ServerTelemetry()) as server:
+        late = call(0, start_time_unix_nano=1, end_time_unix_nano=2)
+        body = request(late, call(1)).SerializeToString()
+        assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+        text = scraped(server)
+    delays = "loopguard_server_judging_delay_seconds_bucket"
+    assert total(text, delays, le="0.1") == 1
+    assert total(text, delays, le="3600") == 1
+    assert total(text, delays, le="+Inf") == 2
+
+
+def test_sessions_that_had_to_make_room_are_counted() -> None:
+    with serving(guard=Settings(max_sessions=2), telemetry=ServerTelemetry()) as server:
+        assert total(scraped(server), "loopguard_session_evictions_total") == 0
+        body = request(*(call(one, f"chat-{one}") for one in range(5))).SerializeToString()
+        assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+        # One that went may come back with its next span, and go again.
+        assert total(scraped(server), "loopguard_session_evictions_total") >= 3
+
+
+def may_scrape(tenants: Tenants | None, token: str) -> int:
+    """The status of what a server with these tokens answers to who has one."""
+    with serving(tenants, telemetry=ServerTelemetry()) as server:
+        return httpx.get(f"{server.url}/metrics", headers=bearer(token)).status_code
+
+
+@pytest.mark.parametrize(
+    ("tenants", "token", "status"),
+    [
+        (None, "", 200),
+        ({ONE: "one"}, ONE, 200),
+        ({ONE: "one"}, "", 401),
+        ({ONE: "one", TWO: "two"}, ONE, 401),
+    ],
+)
+def test_metrics_are_for_who_may_see_all_tenants(
+    tenants: dict[str, str] | None, token: str, status: int
+) -> None:
+    assert may_scrape(tenants and Tenants(tenants), token) == status
+
+
+@pytest.mark.parametrize(("token", "status"), [(SCRAPES, 200), (ONE, 401)])
+def test_prometheus_has_a_token_of_its_own(tmp_path: Path, token: str, status: int) -> None:
+    """That opens nothing else."""
+    file = tmp_path / "tokens.toml"
+    file.write_text(f'metrics = "{SCRAPES}"\n[tokens]\none = "{ONE}"\n', encoding="utf-8")
+    tenants = Tenants.from_file(file)
+    assert may_scrape(tenants, token) == status
+    assert tenants.tenant(f"Bearer {SCRAPES}") is None
+
+
+def test_they_are_exported_where_the_variables_say(hop: tuple[Hop, str], tmp_path: Path) -> None:
+    """With the service's own name, by a real process; what it counted last goes out at its end."""
+    environ = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": hop[1],
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_METRIC_EXPORT_INTERVAL": "600000",
+        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test",
+    }
+    with Serve(tmp_path / "log", **environ) as server:
+        assert server.send() == 200
+        server.process.terminate()
+        assert server.process.wait(60) == 0
+    (exported,) = hop[0].metrics[-1].resource_metrics
+    about = attributes(exported.resource)
+    assert about["service.name"] == "otel-loopguard"
+    assert about["deployment.environment.name"] == "test"
+    names = {metric.name for scope in exported.scope_metrics for metric in scope.metrics}
+    assert {"loopguard.server.request.duration", "loopguard.steps"} <= names
+
+
+def test_nothing_is_exported_where_they_say_nothing(hop: tuple[Hop, str], tmp_path: Path) -> None:
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": hop[1], "OTEL_METRICS_EXPORTER": "none"}
+    with Serve(tmp_path / "log", **environ) as server:
+        assert server.send() == 200
+        server.process.terminate()
+        assert server.process.wait(60) == 0
+    assert not hop[0].metrics
+
+
+def test_an_exporter_that_is_not_there_is_named_at_the_start() -> None:
+    done = subprocess.run(
+        [PROGRAM, "serve", "--http", "127.0.0.1:0", "--grpc", ""],
+        env={"OTEL_METRICS_EXPORTER": "carrier_pigeon"}, capture_output=True, text=True,
+        check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "OTEL_METRICS_EXPORTER = 'carrier_pigeon'" in done.stderr
