@@ -118,7 +118,7 @@ def _not_read() -> list[str]:
 
 @dataclass(slots=True)
 class _Stopped:
-    """A session whose process is stopped."""
+    """A session whose process is stopped, until its flag is changed."""
 
     process: AgentProcess
     flag: Flag
@@ -184,8 +184,11 @@ class _AgentWatch:
     def _stop(self, session: FollowedSession, key: str) -> bool:
         """Stops the process that writes a session; whether it is stopped by that."""
         flag = self._guard.flag_of(key)
-        if flag is None or key in self._stopped:
+        if flag is None:
             return False
+        if key in self._stopped:  # by a line before, of those that were written meanwhile
+            self._stopped[key].cleared = _without_abort(flag)
+            return True
         try:
             process = writer_of(list(session.transcripts), session.agent, session.cwd)
         except NoProcessError as error:
@@ -194,10 +197,8 @@ class _AgentWatch:
         if process.state == "T":
             self._say(f"process {process.number} ({process.name}) is stopped already")
             return False
-        if flag.control.action is Action.ABORT:
-            flag.clear(by=APPLICATION)  # a person is to say whether it is one
         # Before the signal: an interrupt between the two must not leave it stopped.
-        self._stopped[key] = _Stopped(process, flag, flag.cleared)
+        self._stopped[key] = _Stopped(process, flag, _without_abort(flag))
         if not process.send(signal.SIGSTOP):
             del self._stopped[key]
             self._say(f"not stopped: process {process.number} cannot be sent a signal")
@@ -303,6 +304,16 @@ def _live(settings: Settings) -> Settings:
             "escalation_fallback": "wait",
         }
     )
+
+
+def _without_abort(flag: Flag) -> int:
+    """Takes back an abort of the policy, which a person is to decide on; how often it was cleared.
+
+    An abort takes precedence: nobody's would be told from it.
+    """
+    if flag.control.action is Action.ABORT:
+        flag.clear(by=APPLICATION)
+    return flag.cleared
 
 
 def _is_ours(descriptor: int) -> bool:

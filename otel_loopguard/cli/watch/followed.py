@@ -17,6 +17,7 @@ from otel_loopguard.replay import FollowedStep, FollowedTranscript
 from otel_loopguard.replay.transcripts.folders import (
     TranscriptHead,
     modified,
+    project_of,
     transcript_files,
     usual_folders,
 )
@@ -56,11 +57,12 @@ class FollowedSession:
     @property
     def cwd(self) -> str:
         """Folder that the agent works in; empty while that is not known."""
-        return next((one.cwd for one in self.transcripts.values() if one.cwd), "")
+        said = next((one.cwd for one in self.transcripts.values() if one.cwd), "")
+        return said or project_of(next(iter(self.transcripts)))
 
     @property
     def project(self) -> str:
-        """Name of that folder; gemini-cli names only the folder of the transcripts after it."""
+        """Name of that folder; of one that gemini-cli does not say, as it calls it."""
         parts = next(iter(self.transcripts)).parts
         chats = (above for above, name in pairwise(parts) if name == "chats")
         return Path(self.cwd).name or next(chats, "")

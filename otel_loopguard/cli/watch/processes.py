@@ -137,9 +137,10 @@ def _is_agent(number: int, agent: str, cwd: str) -> bool:
             return False
     except (OSError, ValueError):
         return False
-    # `claude`, or `node /usr/bin/gemini`; `claude-code` names its program `claude`.
+    # `claude`, or `node --option /usr/bin/gemini`; `claude-code` names its program `claude`.
     program = agent.partition("-")[0]
-    return program in {_name(number), *(Path(word).stem for word in _words(number)[:2])}
+    words = [word for word in _words(number) if not word.startswith("-")]
+    return program in {_name(number), *(Path(word).stem for word in words[:2])}
 
 
 def _name(number: int) -> str:

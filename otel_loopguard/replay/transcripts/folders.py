@@ -3,7 +3,8 @@
 Claude Code: `$CLAUDE_CONFIG_DIR` (`~/.claude`), `projects/<project>/<session>.jsonl`, sub-agents in
 `<session>/subagents/**/agent-*.jsonl`, in older versions `agent-*.jsonl` beside the session. Codex:
 `$CODEX_HOME` (`~/.codex`), `sessions` and `archived_sessions`. gemini-cli: `$GEMINI_CLI_HOME`
-(`~`), `.gemini/tmp/<project>/chats`, sub-agents in `chats/<session>`.
+(`~`), `.gemini/tmp/<project>/chats`, sub-agents in `chats/<session>`; the folder of the project
+stands in `.gemini/tmp/<project>/.project_root`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 
 _ENDS: Final = (".jsonl.gz", ".json.gz", ".jsonl", ".json")
 _HEAD: Final = 65_536
+_LONGEST_PATH: Final = 4_096
 _GZIP: Final = b"\x1f\x8b"
 _HEADS: Final = (
     ("codex", re.compile(rb'"type"\s*:\s*"(?:session_meta|response_item|event_msg|turn_context)"')),
@@ -172,6 +174,18 @@ def transcript_files(folder: Path) -> Iterator[Path]:
                 path = Path(root, name)
                 if path.is_file():
                     yield path
+
+
+def project_of(path: Path) -> str:
+    """The folder that gemini-cli works in, by the place of a transcript; empty if unknown."""
+    if "chats" not in path.parts:
+        return ""
+    place = next(above for above in path.parents if above.name == "chats")
+    try:
+        with (place.parent / ".project_root").open(encoding="utf-8", errors="replace") as stream:
+            return stream.read(_LONGEST_PATH).strip()
+    except OSError:
+        return ""
 
 
 def modified(path: Path) -> float:

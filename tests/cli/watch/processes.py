@@ -61,9 +61,15 @@ class Watch:
         if self.process.poll() is None:
             self.process.send_signal(number)
         assert self.process.wait(PATIENCE_S) == 0, self.printed
-        if self.process.stdin is not None:
-            self.process.stdin.close()
         return self.printed
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.process.stdin.close()
 
 
 class Agent:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,7 @@ def watch(projects: Path, tmp_path: Path) -> Iterator[Callable[..., Watch]]:
 
     yield start
     for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
+        one.kill()
 
 
 @pytest.fixture
@@ -200,6 +199,66 @@ def test_an_agent_that_opens_the_file_for_each_line_is_known_by_name_and_folder(
     assert other.state != "T"
     watching.end()
     writer.wait_for(stopped=False)
+
+
+def test_of_gemini_cli_the_process_is_stopped_that_its_launcher_started(
+    watch: Callable[..., Watch], projects: Path
+) -> None:
+    """It says in a file beside its transcripts where it works, and starts itself with options."""
+    work, place = projects.parent / "work", projects / "app/chats"
+    work.mkdir()
+    place.mkdir(parents=True)
+    (place.parent / ".project_root").write_text(str(work), "utf-8")
+    (work / "gemini").write_text(LAUNCHER, "utf-8")
+    watching = watch("--may-stop")
+    command = [sys.executable, "gemini", str(place / "session.jsonl")]
+    # A session of its own, so that all of it can be killed.
+    with subprocess.Popen(
+        command, cwd=work, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as launcher:
+        try:
+            assert launcher.stdout is not None
+            child = int(launcher.stdout.readline())
+            watching.wait_for(f"process {child} (")
+            assert _state(launcher.pid) != "T"
+            until(lambda: _state(child) == "T", "stopped")
+            # What it had written by then goes as far as an abort: a person decides on that too.
+            watching.wait_for("abort s (gemini, work)")
+            watching.type("n\n")
+            watching.wait_for(f"process {child} of s was told to end, by ")
+            assert launcher.wait(60) == 0
+            watching.end()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(launcher.pid, signal.SIGKILL)
+
+
+LAUNCHER = """
+import json, subprocess, sys
+from time import sleep
+if "-u" not in sys.orig_argv:
+    child = subprocess.Popen([sys.executable, "-u", *sys.argv])
+    print(child.pid, flush=True)
+    sys.exit(child.wait() and 0)
+lines = [{"sessionId": "s", "projectHash": "x", "kind": "main"}]
+response = {"functionResponse": {"response": {"error": "no such file: missing.txt"}}}
+for number in range(8):
+    call = {"id": f"c{number}", "name": "run_shell_command", "args": {"command": "cat x"}}
+    call |= {"status": "error", "result": [response]}
+    call |= {"timestamp": f"2026-11-23T07:00:{2 * number + 1:02}Z"}
+    message = {"id": f"m{number}", "type": "gemini", "content": "", "toolCalls": [call]}
+    lines.append(message | {"timestamp": f"2026-11-23T07:00:{2 * number:02}Z"})
+for line in lines:
+    with open(sys.argv[1], "a") as file:
+        file.write(json.dumps(line) + "\\n")
+sleep(600)
+"""
+"""Starts itself with an option, as gemini-cli does; then writes, and goes on."""
+
+
+def _state(number: int) -> str:
+    text = Path(f"/proc/{number}/stat").read_text("utf-8")
+    return text.rpartition(")")[2].split()[0]
 
 
 def test_of_two_that_may_be_it_none_is_stopped(
