@@ -55,7 +55,7 @@ class Stagnation(CountingDetector):
     __slots__ = ()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        outcome = evidence.outcome
+        outcome = evidence.content
         if outcome is None or evidence.call is None or evidence.error or evidence.waits:
             return None
         # What was cut behind an equal beginning may differ.
