@@ -219,6 +219,14 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
             metavar="SECONDS", help="How long to wait for late spans, to put them in order.", min=0
         ),
     ] = 0.2,
+    drain: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long to take requests once told to end, while /readyz says so.",
+            min=0,
+        ),
+    ] = 0,
     certificate: Annotated[str, typer.Option(metavar="FILE", help="TLS certificate, PEM.")] = "",
     key: Annotated[str, typer.Option(metavar="FILE", help="Key of the certificate, PEM.")] = "",
     kafka: Annotated[
@@ -252,6 +260,7 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         "forward": forward,
         "mode": "untouched" if untouched else "annotated",
         "lateness_s": lateness,
+        "drain_s": drain,
         "certificate": certificate,
         "key": key,
     }

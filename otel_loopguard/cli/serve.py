@@ -48,7 +48,9 @@ def run(
     settings = ServerSettings(headers=named, kafka=_kafka(*kafka), **options)
     log_all()
     telemetry = ServerTelemetry.unless_set_up()
-    asyncio.run(_run(Server(settings, guard, _tenants(tokens), telemetry), settings))
+    reread = type(guard)  # from the environment and its file
+    server = Server(settings, guard, _tenants(tokens), telemetry, reread)
+    asyncio.run(_run(server, settings))
     return 0
 
 

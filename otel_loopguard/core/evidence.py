@@ -84,6 +84,8 @@ class Evidence:
     """Whether its answer is not there yet by its own words, or its tool is declared to poll."""
     outcome: Key | None = None
     """Key of the masked outcome (or error)."""
+    content: Key | None = None
+    """Key of the lines and records of the outcome, in whatever order; of a long one its own."""
     outcome_exact: Key | None = None
     outcome_size: int = 0
     """Characters of the outcome."""
@@ -176,9 +178,9 @@ class Evidence:
     state: Key | None = None
     """Key of what a call leaves in the file that it writes, of another that works of what it shows,
     from 200 characters on: a page, a screen."""
-    terms: frozenset[int] = frozenset()
-    """Keys of the content words of a question (four letters or more, 32 at most); empty for code,
-    for changes and for fewer than two words. No part of a loop's identity: they are not digests."""
+    terms: frozenset[str] = frozenset()
+    """Content words of a question (four letters or more, 32 at most); empty for code, for changes
+    and for fewer than two words. Content: they never leave the process."""
 
     unanswered: bool = False
     """True if it failed because no answer came in time: it may have been done."""

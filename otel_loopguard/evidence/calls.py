@@ -232,8 +232,11 @@ def _pairs(sample: str) -> Sequence[tuple[str, str]]:
     return (_PAIR if "\\" in sample else _PLAIN_PAIR).findall(sample)
 
 
-_NAME: Final = re.compile(r'"[^"\\]{0,64}":|[^\s"]{0,256}[/=@\\][^\s"]{0,256}')
-"""What are no words of a question: names of arguments, addresses and what is set to a value."""
+_ADDRESS: Final = re.compile(r"[/=@\\]")
+_NAME: Final = re.compile(r'"[^"\\]{0,64}":')
+_NAME_OR_ADDRESS: Final = re.compile(r'"[^"\\]{0,64}":|[^\s"]{0,256}[/=@\\][^\s"]{0,256}')
+"""What are no words of a question: names of arguments, addresses and what is set to a value. Where
+there is no address, to look for one costs more than all else."""
 _TERM: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7a3]{2}|[^\W\d_]{4,}")
 """Words that carry content are longer than those that join them, except where words are not
 written apart: there pairs stand for them."""
@@ -241,13 +244,13 @@ _TERMS: Final = 32
 """A sample of 256 characters has no more of them, as a rule."""
 
 
-def terms_of(sample: str) -> frozenset[int]:
-    """Keys of the content words in the beginning of arguments; empty for fewer than two."""
+def terms_of(sample: str) -> frozenset[str]:
+    """Content words in the beginning of arguments, in lower case; empty for fewer than two."""
     if " " not in sample and sample.isascii():
         return frozenset()
-    words = set(_TERM.findall(_NAME.sub(" ", sample).lower()))
-    keys = sorted(key_of(word.encode("utf-8", "replace")) for word in words)
-    return frozenset(keys[:_TERMS] if len(keys) > 1 else ())
+    names = _NAME_OR_ADDRESS if _ADDRESS.search(sample) else _NAME
+    words = sorted(set(_TERM.findall(names.sub(" ", sample).lower())))
+    return frozenset(words[:_TERMS] if len(words) > 1 else ())
 
 
 _LEAST: Final = 200

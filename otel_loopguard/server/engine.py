@@ -42,6 +42,8 @@ Read = tuple["RecordedSpan", "Step | None"]
 _SEEN: Final = 200_000
 _DECIDED: Final = 10_000
 _LOOK_UP_S: Final = 0.2
+_TIMED: Final = 16
+"""Steps of a batch whose delay is recorded: one costs 8 µs, a twentieth of judging a step."""
 MOST_WAITING: Final = 20_000
 """Spans and log records that wait for one tenant: what is judged within a few seconds."""
 
@@ -240,9 +242,9 @@ class Engine:
         places = {(span.trace_id, span.span_id) for span in batch.spans}
         return {place: self._decided[place] for place in places if place in self._decided}
 
-    def _record_delays(self, steps: Iterable[Step | None]) -> None:
+    def _record_delays(self, steps: Sequence[Step | None]) -> None:
         at = time.time()
-        for step in steps:
+        for step in steps[:: math.ceil(len(steps) / _TIMED) or 1]:
             if step is not None and step.end is not None:
                 # The clock of another host may be ahead.
                 delay = max(at - step.end / 1e9, 0)

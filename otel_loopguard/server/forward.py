@@ -122,15 +122,17 @@ class MeasuredHop(NextHop):
     Attributes:
         trouble: Why it would not take requests, as its newest answer has it; empty if it would,
             None before the first.
+        asked_at: When it was asked last, by the monotonic clock; at first when it was made.
     """
 
     def __init__(self, hop: NextHop, metrics: ServerMetrics) -> None:
         self._hop = hop
         self._metrics = metrics
         self.trouble: str | None = None
+        self.asked_at = time.monotonic()
 
     async def send(self, signal: Signal, request: Message) -> Message:  # noqa: D102
-        began = time.monotonic()
+        began = self.asked_at = time.monotonic()
         kind = "CancelledError"  # where nobody waits for it any more
         try:
             response = await self._hop.send(signal, request)

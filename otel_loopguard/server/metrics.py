@@ -58,7 +58,7 @@ METRICS: Final = (
     Metric(
         semconv.METRIC_SERVER_JUDGING_DELAY, "histogram", "s", (),
         "Time from the end of a step, by the clock of its host, to when it was judged. The longer, "
-        "the later an agent is warned.",
+        "the later an agent is warned. Of a batch at most 16 steps are sampled.",
         _DELAYS,
     ),
     Metric(
@@ -91,8 +91,8 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_SERVER_READY, "updowncounter", "{check}", (semconv.SERVER_CHECK,),
-        "1 for each check of `/readyz` that holds, 0 for one that does not. `next_hop` is as the "
-        "newest request found it.",
+        "1 for each check of `/readyz` that holds, 0 for one that does not. `next_hop` is as its "
+        "newest answer was; after one that took nothing it is asked every 15 s.",
     ),
 )  # fmt: skip
 """All metrics of a server about itself."""

@@ -23,6 +23,8 @@ _HOP_S: Final = 2.0
 """For the next hop: orchestrators give up after a few seconds themselves."""
 _KNOWN_S: Final = 1.0
 """Seconds for which the next hop is not asked again, whoever asks here."""
+_IDLE_S: Final = 15.0
+"""Seconds after which a next hop that took nothing is asked though nobody sends."""
 _RECENT_S: Final = 5.0
 """Seconds after a refusal for which too much waits: senders come again after one."""
 
@@ -44,8 +46,8 @@ class Readiness:
         self._hop = hop
         self._refusals = refusals.log
         self._log = TroubleLog("not ready")
-        self._hop_asked: asyncio.Task[None] | None = None
-        self._hop_asked_at = 0.0
+        self._asking: asyncio.Task[None] | None = None
+        self._asked_at = 0.0
         self.stopping = False
 
     async def checks(self) -> dict[str, str]:
@@ -54,11 +56,7 @@ class Readiness:
         What is not configured is left out.
         """
         if self._hop is not None:
-            asked, now = self._hop_asked, time.monotonic()
-            if asked is None or (asked.done() and now - self._hop_asked_at > _KNOWN_S):
-                self._hop_asked_at = now
-                asked = self._hop_asked = asyncio.create_task(_ask(self._hop))
-            await asyncio.shield(asked)
+            await asyncio.shield(self._ask(self._hop))
         return self.known()
 
     def known(self) -> dict[str, str]:
@@ -78,11 +76,21 @@ class Readiness:
         return found
 
     def tick(self) -> None:
-        """Logs what began, or is over."""
+        """Logs what began, or is over; asks a next hop that nobody asks."""
+        hop = self._hop
+        if hop is not None and hop.trouble != "" and time.monotonic() - hop.asked_at > _IDLE_S:
+            self._ask(hop)
         for check, said in self.known().items():
             if said != OK:
                 self._log.note(check, said)
         self._log.tick()
+
+    def _ask(self, hop: MeasuredHop) -> asyncio.Task[None]:
+        asking, now = self._asking, time.monotonic()
+        if asking is None or (asking.done() and now - self._asked_at > _KNOWN_S):
+            self._asked_at = now
+            asking = self._asking = asyncio.create_task(_ask(hop))
+        return asking
 
     def close(self) -> None:
         """Logs what is not over."""

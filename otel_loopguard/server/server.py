@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import signal
 import socket
-import ssl
+import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -16,10 +17,12 @@ import uvicorn
 
 from otel_loopguard import semconv
 from otel_loopguard._util.errors import swallow
-from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard._util.logger import logger
+from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.server.api import ControlApi
 from otel_loopguard.server.app import http_app
+from otel_loopguard.server.certificate import Certificate
 from otel_loopguard.server.engine import MOST_WAITING, Busy, Engine
 from otel_loopguard.server.events import MOST as MOST_LOGGED
 from otel_loopguard.server.events import DecisionLog
@@ -42,7 +45,7 @@ from otel_loopguard.settings import Settings
 from otel_loopguard.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     import grpc.aio
     from starlette.applications import Starlette
@@ -74,6 +77,8 @@ class ServerSettings:
         certificate: Path of a TLS certificate, PEM; empty: no TLS.
         key: Path of its key.
         kafka: Records that it reads beside what is sent to it; None: none.
+        drain_s: Seconds for which it still takes requests once it is told to end, and `/readyz`
+            says so, for load balancers to look elsewhere.
     """
 
     http: str = "127.0.0.1:4318"
@@ -87,6 +92,7 @@ class ServerSettings:
     certificate: str = ""
     key: str = ""
     kafka: KafkaSettings | None = None
+    drain_s: float = 0
 
 
 class Server:
@@ -104,6 +110,7 @@ class Server:
         tenants: Whose tokens are taken; by default everybody's, on loopback.
         telemetry: Where its metrics go, with a path `/metrics`; by default they and those of the
             guards go to the global meter provider.
+        reread: Reads the settings of the guards again, for `reload`; by default they stay.
 
     Raises:
         LoopGuardSettingsError: An address or URL cannot be used, it would listen beyond loopback
@@ -117,6 +124,7 @@ class Server:
     def __init__(
         self, settings: ServerSettings, guard: Settings | None = None,
         tenants: Tenants | None = None, telemetry: ServerTelemetry | None = None,
+        reread: Callable[[], Settings] | None = None,
     ) -> None:  # fmt: skip
         self._settings = settings
         self._telemetry = telemetry
@@ -129,13 +137,21 @@ class Server:
                 raise LoopGuardSettingsError(msg)
         kafka = settings.kafka
         self._topics = {} if kafka is None else kafka.topics_of(tenants.names)
-        if not 0 <= settings.lateness_s < math.inf:
-            msg = f"lateness_s = {settings.lateness_s!r:.100}: expected a finite number from 0"
+        for name in ("lateness_s", "drain_s"):
+            seconds: float = getattr(settings, name)
+            if not 0 <= seconds < math.inf:
+                msg = f"{name} = {seconds!r:.100}: expected a finite number from 0"
+                raise LoopGuardSettingsError(msg)
+        self._certificate = None
+        if settings.certificate:
+            self._certificate = Certificate(settings.certificate, settings.key)
+        elif settings.key:
+            msg = f"key = {settings.key!r:.100}: expected a certificate with it"
             raise LoopGuardSettingsError(msg)
-        _check_certificate(settings.certificate, settings.key)
         self._hop_to = hop_to(settings.forward) if settings.forward else None
         check_headers(settings.headers or {})
-        guard = guard or Settings()
+        self._guard = guard = guard or Settings()
+        self._reread = reread
         self._meters = None if telemetry is None else telemetry.provider
         self._metrics = ServerMetrics(self._meters)
         self._refusals = Refusals(self._metrics)
@@ -146,6 +162,7 @@ class Server:
         self.url = ""
         self.grpc_port = 0
         self._stop_requested = asyncio.Event()
+        self._on_terminal = _on_terminal()
         self._signals = contextlib.ExitStack()
         self._http: _Http | None = None
         self._grpc: grpc.aio.Server | None = None
@@ -183,15 +200,19 @@ class Server:
             await self._grpc.start()
         self._tasks.append(asyncio.create_task(self._tick(receiver, readiness)))
         self._reading = [asyncio.create_task(one.run()) for one in self._consumers]
-        self._signals.enter_context(_signals_set(self._stop_requested))
+        told = {signal.SIGINT: self._stop_requested.set, signal.SIGTERM: self._stop_requested.set}
+        if sys.platform != "win32":
+            told[signal.SIGHUP] = self._hang_up
+        self._signals.enter_context(_signals(told))
         self._signals.enter_context(shortage_told_once_a_minute())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._signals.close()
         if self._readiness is not None:
             self._readiness.stopping = True
+            await self._drain()
             self._readiness.close()
+        self._signals.close()
         for consumer in self._consumers:
             consumer.stop()
         if self._reading:
@@ -206,6 +227,13 @@ class Server:
         self._refusals.log.close()
         if self._telemetry is not None:
             await asyncio.to_thread(self._telemetry.close)
+
+    async def _drain(self) -> None:
+        """Waits until load balancers look elsewhere, or until it is told to end once more."""
+        if self._settings.drain_s and self._stop_requested.is_set():
+            self._stop_requested.clear()
+            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+                await asyncio.wait_for(self._stop_requested.wait(), self._settings.drain_s)
 
     async def _answer_all(self) -> None:
         """Takes no requests any more, and answers those that have begun."""
@@ -223,6 +251,49 @@ class Server:
     def is_open(self) -> bool:
         """Whether requests of this machine need no token, because none are set."""
         return self._tenants.is_open
+
+    def reload(self) -> None:
+        """Reads tokens, certificate and settings again, and logs what changed.
+
+        Tokens, tenants and the certificate apply at once; settings of the guards need a restart. If
+        anything cannot be used, all stays as it was, and the log says why. SIGHUP does this too.
+        """
+        try:
+            tenants = self._tenants.read_again()
+            pair = None if self._certificate is None else self._certificate.read()
+            guard = None if self._reread is None else self._reread()
+            changed = self._use_tenants(tenants)
+        except LoopGuardError as error:
+            logger.error("not reloaded: %s", error)
+            return
+        if self._certificate is not None and pair is not None and self._certificate.use(pair):
+            changed.append("another certificate is used")
+        if guard is not None:
+            before, now = self._guard.values(), guard.values()
+            names = sorted(name for name in now if now[name] != before[name])
+            # Names only: a value may be a password.
+            changed += [f"{name} applies after a restart" for name in names]
+        logger.warning("reloaded: %s", "; ".join(changed) or "nothing changed")
+
+    def _use_tenants(self, tenants: Tenants | None) -> list[str]:
+        """Uses other tokens from now on; returns what changed, in words."""
+        if tenants is None:
+            return []
+        new = [name for name in tenants.names if name not in self.engines]
+        for name in new:
+            if self._hop is not None:
+                self._logs[name] = DecisionLog(name)
+            self.engines[name] = self._engine(_of_tenant(self._guard, name), name)
+        changed = self._tenants.use(tenants)
+        if new and self._settings.kafka is not None:
+            changed.append("topics of new tenants are read after a restart")
+        return changed
+
+    def _hang_up(self) -> None:
+        if self._on_terminal and not _on_terminal():
+            self._stop_requested.set()  # the terminal is gone, and nobody asked for more
+        else:
+            self.reload()
 
     async def wait(self) -> None:
         """Waits for SIGINT or SIGTERM.
@@ -306,6 +377,9 @@ class Server:
             timeout_graceful_shutdown=_GRACE_S, timeout_keep_alive=KEEP_ALIVE_S, http=HttpProtocol,
             backlog=BACKLOG,
         )  # fmt: skip
+        config.load()
+        if self._certificate is not None and config.ssl is not None:
+            self._certificate.follow(config.ssl)
         self._http = _Http(config)
         running = asyncio.create_task(self._http.serve([listening]))
         self._tasks.append(running)
@@ -317,15 +391,11 @@ class Server:
         self.url = f"{scheme}://{authority(host, listening.getsockname()[1])}"
 
     def _bind(self, server: grpc.aio.Server, host: str, port: int) -> int:
-        import grpc  # noqa: PLC0415
-
         settings = self._settings
         try:
-            if not settings.certificate:
+            if self._certificate is None:
                 return server.add_insecure_port(authority(host, port))
-            key = settings.key or settings.certificate
-            pair = [(_read(key), _read(settings.certificate))]
-            return server.add_secure_port(authority(host, port), grpc.ssl_server_credentials(pair))
+            return server.add_secure_port(authority(host, port), self._certificate.credentials())
         except RuntimeError as error:
             msg = f"grpc = {settings.grpc!r}: cannot listen there"
             raise LoopGuardSettingsError(msg) from error
@@ -355,22 +425,29 @@ class _Http(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _signals_set(event: asyncio.Event) -> Generator[None]:
-    """Sets an event on SIGINT and SIGTERM, on the main thread only."""
+def _signals(calls: Mapping[signal.Signals, Callable[[], None]]) -> Generator[None]:
+    """Has signals call something in the loop, on the main thread only."""
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(*_: object) -> None:
-        loop.call_soon_threadsafe(event.set)
+    def tell(number: int, _: object) -> None:
+        loop.call_soon_threadsafe(calls[signal.Signals(number)])
 
-    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
+    before = {one: signal.signal(one, tell) for one in calls}
     try:
         yield
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+def _on_terminal() -> bool:
+    try:
+        return os.isatty(0)
+    except OSError:
+        return False
 
 
 def _address(name: str, given: str) -> tuple[str, int]:
@@ -379,23 +456,6 @@ def _address(name: str, given: str) -> tuple[str, int]:
         msg = f"{name} = {given!r:.100}: expected host:port, as 127.0.0.1:4318"
         raise LoopGuardSettingsError(msg)
     return host.strip("[]"), int(port)
-
-
-def _check_certificate(certificate: str, key: str) -> None:
-    """Refuses files that TLS cannot use, before the server listens."""
-    if not certificate:
-        if key:
-            msg = f"key = {key!r:.100}: expected a certificate with it"
-            raise LoopGuardSettingsError(msg)
-        return
-    try:
-        # OpenSSL would ask for the password of an encrypted key on the terminal.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key or None, password=lambda: b"")
-    except OSError as error:
-        what = f"certificate = {certificate!r:.100}, key = {key!r:.100}"
-        msg = f"{what}: TLS cannot use them: {error.strerror or error}"
-        raise LoopGuardSettingsError(msg) from error
 
 
 def _of_tenant(settings: Settings, tenant: str) -> Settings:
@@ -407,8 +467,3 @@ def _of_tenant(settings: Settings, tenant: str) -> Settings:
     if tenant != DEFAULT:
         changes["store_prefix"] = f"{settings.store_prefix}:{tenant}"
     return settings.model_copy(update=changes)
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:  # noqa: PTH123
-        return file.read()

@@ -42,6 +42,7 @@ class Tenants:
                 raise LoopGuardSettingsError(msg)
         self._tenants = {_digest(token): tenant for token, tenant in (tokens or {}).items()}
         self._metrics = _digest(metrics) if metrics else b""
+        self._path: Path | None = None
 
     @classmethod
     def from_file(cls, path: Path) -> Tenants:
@@ -79,7 +80,33 @@ class Tenants:
                     msg = f"tokens: {path}: {tenant!r:.100} has what is no token, or is another's"
                     raise LoopGuardSettingsError(msg)
                 tokens[token] = tenant
-        return cls(tokens, metrics)
+        made = cls(tokens, metrics)
+        made._path = path
+        return made
+
+    def read_again(self) -> Tenants | None:
+        """Returns what is in its file now; None without one.
+
+        Raises:
+            LoopGuardSettingsError: It cannot be used.
+        """
+        return None if self._path is None else Tenants.from_file(self._path)
+
+    def use(self, other: Tenants) -> list[str]:
+        """Takes the tokens of another one; returns what changed, in words and without a token."""
+        changed: list[str] = []
+        for name in dict.fromkeys((*self.names, *other.names)):
+            before, now = self._tokens_of(name), other._tokens_of(name)
+            if before != now:
+                what = "has other tokens" if before else "is new"
+                changed.append(f"tenant {name!r} {what if now else 'has no token any more'}")
+        if self._metrics != other._metrics:
+            changed.append("there is another token for metrics")
+        self._tenants, self._metrics = other._tenants, other._metrics
+        return changed
+
+    def _tokens_of(self, name: str) -> set[bytes]:
+        return {token for token, tenant in self._tenants.items() if tenant == name}
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ class _Server:
 
 
 class Prometheus(_Server):
-    """A Prometheus with the rules of this repository, which scrapes nothing.
+    """A Prometheus with the rules of this repository, which scrapes nothing; or with others.
 
     Args:
         folder: Where it keeps its files.
@@ -86,8 +86,8 @@ class Prometheus(_Server):
         past.write_text(history, encoding="utf-8")
         run(need("promtool"), "tsdb", "create-blocks-from", "openmetrics", past, folder / "data")
 
-    def start(self) -> Prometheus:
-        config = {
+    def start(self, config: dict[str, Any] | None = None) -> Prometheus:
+        config = config or {
             "global": {"evaluation_interval": "1s"},
             "rule_files": [str(path) for path in RULES],
         }
@@ -103,6 +103,12 @@ class Prometheus(_Server):
     def query(self, expr: str, time: float) -> dict[str, Any]:
         """The answer to an instant query."""
         return self.get("/api/v1/query", query=expr, time=time)
+
+    def newest(self, expr: str) -> list[Any]:
+        """What an instant query finds now."""
+        answer = self.get("/api/v1/query", query=expr)
+        assert answer["status"] == "success", answer
+        return answer["data"]["result"]
 
     def range(self, expr: str, start: float, end: float, step: float) -> dict[str, Any]:
         """The answer to a range query."""

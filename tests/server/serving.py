@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
+import shutil
+import subprocess
 import threading
 import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -23,6 +27,7 @@ from otel_loopguard.server import Server, ServerSettings, Tenants
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
     from otel_loopguard.server.telemetry import ServerTelemetry
 
@@ -61,6 +66,17 @@ def serving(
     finally:
         stop.set()
         thread.join()
+
+
+def certified(folder: Path) -> tuple[str, str]:
+    """Writes a new certificate for 127.0.0.1, and its key; returns their paths."""
+    if shutil.which("openssl") is None and "CI" not in os.environ:
+        pytest.skip("there is no openssl")
+    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=127.0.0.1"
+    name = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+    subprocess.run([*command.split(), *name], check=True, capture_output=True)
+    return certificate, key
 
 
 def request(*spans: dict[str, Any], scope: str = "test.agent") -> ExportTraceServiceRequest:
@@ -133,7 +149,7 @@ class Hop:
         """Keeps a request; returns the status code of the answer."""
         code = self.answers.pop(0) if self.answers else 200
         if code == 200:
-            if path == "/v1/traces":
+            if path == "/v1/traces" and body:  # an empty one asks whether it is there
                 self.traces.append(ExportTraceServiceRequest.FromString(body))
             elif path == "/v1/logs":
                 self.logs.append(ExportLogsServiceRequest.FromString(body))

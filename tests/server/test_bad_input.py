@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import random
-import shutil
 import socket
 import ssl
 import subprocess
@@ -21,7 +19,7 @@ from otel_loopguard import Settings
 from otel_loopguard.cli import serve
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Server, ServerSettings, Tenants
-from tests.server.serving import PROTOBUF, call, request, serving
+from tests.server.serving import PROTOBUF, call, certified, request, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,15 +176,7 @@ def test_a_lateness_that_never_ends_is_an_error_at_start(lateness_s: float) -> N
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A certificate for 127.0.0.1, and its key."""
-    if shutil.which("openssl") is None and "CI" not in os.environ:
-        pytest.skip("there is no openssl")
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=127.0.0.1"
-    name = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
-    subprocess.run([*command.split(), *name], check=True, capture_output=True)
-    return certificate, key
+    return certified(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls(pair: tuple[str, str]) -> None:

@@ -72,7 +72,7 @@ def test_what_is_not_over_is_told_when_the_server_ends(caplog: pytest.LogCapture
     assert "(too_large, 3 times" in line
 
 
-def test_a_store_that_freezes_dies_and_comes_back(tmp_path: Path) -> None:
+def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path) -> None:
     """Each leaves a line in the log, a metric, and the answer of `/readyz`: with real processes."""
     redis = Redis(tmp_path / "redis")
     store = {
@@ -151,6 +151,20 @@ def test_it_is_ready_once_its_next_hop_answers(hop: tuple[Hop, str]) -> None:
         wait_for(lambda: ready(server) == (503, {"next_hop": "the next hop answered 503"}))
         taken.answers = []
         wait_for(lambda: ready(server)[0] == 200)
+
+
+def test_a_next_hop_that_nobody_asks_is_asked_until_it_is_well(
+    hop: tuple[Hop, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before the first request; else a metric would tell of the last one for days."""
+    monkeypatch.setattr("otel_loopguard.server.readiness._IDLE_S", 0)
+    taken, url = hop
+    taken.answers = [503]
+    with serving(forward=url) as server:
+        wait_for(lambda: said(caplog, "not ready: the next hop answered 503 (next_hop"))
+        assert server._readiness is not None
+        known = server._readiness.known
+        wait_for(lambda: known()["next_hop"] == "ok")
 
 
 def test_it_is_not_ready_while_too_much_waits() -> None:

@@ -1,0 +1,79 @@
+"""A real Prometheus scrapes a real server, and the questions of the page have answers."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import yaml
+
+from otel_loopguard.server.metrics import METRICS as OF_SERVERS
+from otel_loopguard.telemetry.metrics import METRICS
+from tests.operations.programs import OPERATIONS
+from tests.operations.servers import Prometheus
+from tests.server.process import Serve
+from tests.server.serving import PROTOBUF, next_hop
+from tests.stores.servers import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOKEN, SCRAPES = "the token of a tenant", "the token of Prometheus"
+_SUFFIXES = ("", "_bucket", "_count", "_sum")
+
+
+def questions() -> list[str]:
+    """The expressions of the page's section about a server."""
+    page = OPERATIONS.read_text(encoding="utf-8")
+    section = page.partition("### Metrics of a server\n")[2].partition("\n### ")[0]
+    return re.findall(r"^\| [^|`]+ \| `([^`]+)` \|$", section, re.MULTILINE)
+
+
+def test_the_questions_of_the_page_name_metrics_that_there_are() -> None:
+    known = {one.prometheus + suffix for one in (*METRICS, *OF_SERVERS) for suffix in _SUFFIXES}
+    asked = {name for one in questions() for name in re.findall(r"\bloopguard_\w+", one)}
+    labels = {
+        attribute.replace(".", "_")
+        for one in (*METRICS, *OF_SERVERS)
+        for attribute in one.attributes
+    }
+    assert len(questions()) == 8
+    assert asked - known - labels == set()
+
+
+def test_prometheus_reads_a_server(tmp_path: Path) -> None:
+    """As the page configures it; and what is asked there has an answer."""
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'metrics = "{SCRAPES}"\n[tokens]\none = "{TOKEN}"\n', encoding="utf-8")
+    with (
+        next_hop() as (hop, url),
+        Serve(tmp_path / "log", "--tokens", str(tokens), "--forward", url) as server,
+    ):
+        page = OPERATIONS.read_text(encoding="utf-8")
+        (block,) = re.findall(r"```text\n(scrape_configs:.*?)```", page, re.DOTALL)
+        config: dict[str, Any] = yaml.safe_load(block)
+        (job,) = config["scrape_configs"]
+        secret = tmp_path / "scrape-token"
+        secret.write_text(SCRAPES, encoding="utf-8")
+        job["authorization"]["credentials_file"] = str(secret)
+        job["static_configs"] = [{"targets": [server.url.partition("//")[2]]}]
+        config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s"}
+        prometheus = Prometheus(tmp_path / "prometheus", "# EOF\n")
+        prometheus.start(config)
+        try:
+            assert server.send(0, TOKEN) == 200
+            hop.answers = [503]
+            assert server.send(1, TOKEN) == 503
+            assert httpx.post(f"{server.url}/v1/traces", headers=PROTOBUF).status_code == 401
+            assert server.ready() == (200, {})  # the next hop is well again
+
+            def answered() -> list[str]:
+                """The questions that have no answer yet."""
+                return [one for one in questions() if not prometheus.newest(one)]
+
+            # All is ready, and there is no store.
+            silent = [one for one in questions() if "ready == 0" in one or "_store_" in one]
+            wait_for(lambda: answered() == silent)
+        finally:
+            prometheus.stop()

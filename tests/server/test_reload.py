@@ -1,0 +1,174 @@
+"""What a server reads again while it runs, on SIGHUP."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import grpc
+import httpx
+import pytest
+
+from otel_loopguard import Settings
+from otel_loopguard.server import Server, ServerSettings, Tenants
+from otel_loopguard.server.forward import SIGNALS
+from tests.server.process import PROGRAM, Serve, bearer
+from tests.server.serving import call, certified, request, serving
+from tests.stores.servers import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+OLD, NEW, OTHER = (f"the {which} token of this test" for which in ("old", "new", "other"))
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP")
+
+
+def reloaded(server: Serve, *words: str) -> None:
+    """Has it read all again, and waits for the line that says so."""
+    before = len(server.logged("reloaded: "))
+    server.tell(signal.SIGHUP)
+    wait_for(lambda: len(server.logged("reloaded: ")) > before)
+    line = server.logged("reloaded: ")[-1]
+    assert [word for word in words if word not in line] == []
+
+
+def test_tokens_are_read_again(tmp_path: Path) -> None:
+    """A tenant's tokens change, one is new and one gone; what is known of sessions stays."""
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[tokens]\none = "{OLD}"\ntwo = "{OTHER}"\n', encoding="utf-8")
+    with Serve(tmp_path / "log", "--tokens", str(tokens)) as server:
+        assert [server.send(0, token) for token in (OLD, NEW, OTHER)] == [200, 401, 200]
+        tokens.write_text(f'[tokens]\none = "{NEW}"\nthree = "{OLD}"\n', encoding="utf-8")
+        reloaded(
+            server, "tenant 'one' has other tokens", "tenant 'three' is new",
+            "tenant 'two' has no token any more",
+        )  # fmt: skip
+        assert [server.send(0, token) for token in (OLD, NEW, OTHER)] == [200, 200, 401]
+        sessions = httpx.get(f"{server.url}/v1/sessions", headers=bearer(NEW)).json()["sessions"]
+        assert [session["session"] for session in sessions] == ["chat-1"]
+        reloaded(server, "nothing changed")
+        assert [token for token in (OLD, NEW, OTHER) if token in server.log] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [("[tokens", "cannot be read"), ('[tokens]\none = "short"', "expected 16 or more")],
+)
+def test_what_cannot_be_used_changes_nothing(tmp_path: Path, wrong: str, why: str) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[tokens]\none = "{OLD}"\n', encoding="utf-8")
+    with Serve(tmp_path / "log", "--tokens", str(tokens)) as server:
+        tokens.write_text(wrong, encoding="utf-8")
+        reloaded(server, "not reloaded", why)
+        assert server.send(0, OLD) == 200
+        assert "short" not in server.log
+
+
+def test_settings_that_need_a_restart_are_named(tmp_path: Path) -> None:
+    """By name only: a value may be a password."""
+    file = tmp_path / "loopguard.toml"
+    file.write_text("abort_after = 3\n", encoding="utf-8")
+    with Serve(tmp_path / "log", "--settings", str(file)) as server:
+        reloaded(server, "nothing changed")
+        file.write_text('abort_after = 5\ndigest_key = "a key of all workers"\n', encoding="utf-8")
+        reloaded(server, "abort_after applies after a restart", "digest_key applies after")
+        assert "a key of all" not in server.log
+        file.write_text("abort_after = -1\n", encoding="utf-8")
+        reloaded(server, "not reloaded", "abort_after")
+
+
+def test_a_renewed_certificate_is_used(tmp_path: Path) -> None:
+    """By HTTP and by gRPC, for connections that come after."""
+    certificate, key = certified(tmp_path)
+
+    def trusted() -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=certificate)
+
+    def exported(port: int, roots: bytes) -> None:
+        credentials = grpc.ssl_channel_credentials(roots)
+        with grpc.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+            export = channel.unary_unary(SIGNALS["traces"].method)
+            export(request(call(0)).SerializeToString(), timeout=60)
+
+    with serving(grpc="127.0.0.1:0", certificate=certificate, key=key) as server:
+        old = trusted()
+        exported(server.grpc_port, (tmp_path / "certificate.pem").read_bytes())
+        certified(tmp_path)
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{server.url}/livez", verify=trusted())
+        server.reload()
+        assert httpx.get(f"{server.url}/livez", verify=trusted()).text == "ok"
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{server.url}/livez", verify=old)
+        exported(server.grpc_port, (tmp_path / "certificate.pem").read_bytes())
+
+
+def test_a_pair_that_does_not_fit_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = certified(tmp_path)
+    trusted = ssl.create_default_context(cafile=certificate)
+    with serving(certificate=certificate, key=key) as server:
+        (tmp_path / "key.pem").write_text("no key", encoding="utf-8")
+        server.reload()
+        assert httpx.get(f"{server.url}/livez", verify=trusted).text == "ok"
+    assert any("not reloaded: certificate = " in line for line in caplog.messages)
+
+
+def test_who_embeds_a_server_says_what_is_read_again(caplog: pytest.LogCaptureFixture) -> None:
+    given: Callable[[], Settings] = lambda: Settings(max_sessions=5)  # noqa: E731
+    server = Server(ServerSettings(), Settings(), Tenants(), reread=given)
+    server.reload()
+    asyncio.run(server.engines["default"].close())
+    assert any("max_sessions applies after a restart" in line for line in caplog.messages)
+
+
+_IN_A_TERMINAL = """
+import os, pty, sys
+child, terminal = pty.fork()
+if child == 0:
+    out = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.execv(sys.argv[2], sys.argv[2:])
+sys.stdin.read()
+os.close(terminal)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
+    """SIGHUP says that the terminal is gone: nobody reloads from there."""
+    log = tmp_path / "log"
+    serve = [PROGRAM, "serve", "--http", "127.0.0.1:0", "--grpc", ""]
+    command = [sys.executable, "-c", _IN_A_TERMINAL, str(log), *serve]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as terminal:
+        wait_for(lambda: log.exists() and "spans go nowhere" in log.read_text(encoding="utf-8"))
+        assert terminal.stdin is not None
+        terminal.stdin.close()
+        assert terminal.wait(60) == 0
+
+
+def test_it_takes_requests_while_load_balancers_look_elsewhere(tmp_path: Path) -> None:
+    with Serve(tmp_path / "log", "--drain", "600") as server:
+        server.tell(signal.SIGTERM)
+        wait_for(lambda: server.ready() == (503, {"running": "the server is shutting down"}))
+        assert server.metric("loopguard_server_ready", loopguard_server_check="running") == 0
+        assert server.send() == 200
+        server.tell(signal.SIGTERM)  # now
+        assert server.process.wait(60) == 0
+
+
+def test_a_bad_drain_is_an_error_at_start() -> None:
+    done = subprocess.run(
+        [PROGRAM, "serve", "--drain", "nan"],
+        capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "drain" in done.stderr
