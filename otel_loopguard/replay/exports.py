@@ -91,7 +91,7 @@ def _observation(row: Mapping[str, object], trace: Mapping[str, object]) -> Reco
     facts = {**mapping(parsed(trace.get("metadata"))), **metadata}
     prefix = "langfuse.observation."
     said = {f"{prefix}{key}": first(row, names) for key, names in _LANGFUSE.items()}
-    # Where contents are kept as text, none is empty text.
+    # Langfuse 4 keeps contents in columns without null: empty text may be none at all.
     said |= {f"{prefix}{key}": row.get(key) for key in ("input", "output") if row.get(key) != ""}
     said |= {f"{prefix}metadata.{key}": fact for key, fact in metadata.items()}
     said |= {f"langfuse.trace.metadata.{key}": facts.get(key) for key in _THREADS}
