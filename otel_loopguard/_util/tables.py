@@ -22,6 +22,17 @@ class Row(NamedTuple):
     name: str
     lines: list[str]
 
+    def labelled(self, *labels: str) -> dict[str, str]:
+        """Its text by the labels in front of lines, `""` for what stands before any."""
+        found, label = {"": ""}, ""
+        for line in self.lines:
+            head, colon, rest = line.partition(":")
+            if colon and head in labels:
+                label, line = head, rest  # noqa: PLW2901
+                found[label] = ""
+            found[label] = f"{found[label]} {line}".strip()
+        return found
+
     def fail(self, why: str) -> NoReturn:
         """Refuses the row."""
         msg = f"{self.place}: {self.name}: {why}"

@@ -241,7 +241,8 @@ def _show(view: Mapping[str, Any]) -> None:
 def _facts(view: Mapping[str, Any]) -> list[tuple[str, object]]:
     totals = cast("Mapping[str, Any]", view.get("totals") or {})
     action = view.get("action")
-    by = f" (by {view['by']})" if view.get("by") else ""
+    who = str(view.get("by") or "")
+    by = f" (by {who.removeprefix('by ')})" if who else ""
     return [
         ("process", view.get("process")),
         ("agent", view.get("agent")),

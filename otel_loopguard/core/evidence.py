@@ -84,6 +84,8 @@ class Evidence:
     """Whether its answer is not there yet by its own words, or its tool is declared to poll."""
     outcome: Key | None = None
     """Key of the masked outcome (or error)."""
+    content: Key | None = None
+    """Key of the lines and records of the outcome, in whatever order; of a long one its own."""
     outcome_exact: Key | None = None
     outcome_size: int = 0
     """Characters of the outcome."""

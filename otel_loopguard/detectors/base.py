@@ -6,9 +6,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from otel_loopguard._util.tables import read_table
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action, Detection, Effect, ErrorClass, Evidence, Kind, Severity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_loopguard._util.tables import Row
     from otel_loopguard.settings import Settings
 
 # A member of an enum costs as much as a call in Python 3.11; these are asked for at every step.
@@ -21,19 +25,39 @@ TRANSIENT: Final = ErrorClass.TRANSIENT
 _FIELDS: Final = frozenset(Detection.__slots__)
 
 
-def _wordings() -> dict[str, dict[str, tuple[str, str]]]:
-    """What `rules.txt` has by detector and rule: the message and the advice."""
-    usual, found = "", dict[str, dict[str, tuple[str, str]]]()
-    for row in read_table(__name__, "rules.txt"):
+class About(NamedTuple):
+    """What `rules.txt` has on a detector; `wordings` are message and advice, by rule."""
+
+    wordings: dict[str, tuple[str, str]]
+    tuned_by: tuple[str, ...] = ()
+    sure: tuple[float, ...] = (1.0, 1.0, 0.0)
+    strongest: Action | None = None
+
+
+def table_of(rows: Iterable[Row]) -> dict[str, About]:
+    """What the rows of such a table say, by detector."""
+    usual, found = "", dict[str, About]()
+    for row in rows:
         detector, *rules = row.name.split()
-        message, _, advice = " ".join(("", *row.lines)).partition(" Advice: ")
+        said = row.labelled("Sure", "Settings", "Up to", "Advice")
+        if not rules:
+            if said[""] or detector in found:
+                row.fail(f"expected it once, with Sure, Settings, Up to, Advice, got {said['']!r}")
+            try:
+                sure = tuple(map(float, said.get("Sure", "1 1 0").split()))
+                strongest = Action(said["Up to"]) if "Up to" in said else None
+            except ValueError as error:
+                row.fail(str(error))
+            usual, settings = said.get("Advice", ""), tuple(said.get("Settings", "").split())
+            found[detector] = About({}, settings, sure, strongest)
         if detector not in found:
-            usual, found[detector] = "" if rules else advice, {}
-        found[detector].update(dict.fromkeys(rules, (message.strip(), advice or usual)))
+            row.fail("expected a row of the detector above it")
+        wording = said[""], said.get("Advice", usual)
+        found[detector].wordings.update(dict.fromkeys(rules, wording))
     return found
 
 
-WORDINGS: Final = _wordings()
+TABLE: Final = table_of(read_table(__name__, "rules.txt"))
 
 
 class BaseDetector:
@@ -47,7 +71,8 @@ class BaseDetector:
 
     docs/detectors.md is made from these classes. The docstring has a question, and what the
     detector `Counts:`, `Leaves alone:` and `Cannot see:`. `rules` are its reasons, as `rules.txt`
-    has them, and `tuned_by` its main settings, its threshold first. `strongest` is the furthest
+    has them, and `tuned_by` its main settings, its threshold first. How sure a detection is, `sure`
+    says: at most, at the threshold, and more with each beyond it. `strongest` is the furthest
     action that it leads to by default, where that is not `max_action`.
     """
 
@@ -57,11 +82,11 @@ class BaseDetector:
     kinds: ClassVar[tuple[Kind, ...]] = tuple(Kind)
     signs: ClassVar[tuple[str, ...]] = ()
     lasting: ClassVar[bool] = False
-    rules: ClassVar[tuple[str, ...]] = ()
-    wordings: ClassVar[dict[str, tuple[str, str]]] = {}
-    tuned_by: ClassVar[tuple[str, ...]] = ()
-    strongest: ClassVar[Action | None] = None
-    sure: ClassVar[tuple[float, float, float]] = (1.0, 1.0, 0.0)
+    wordings: ClassVar[dict[str, tuple[str, str]]]
+    rules: ClassVar[tuple[str, ...]]
+    tuned_by: ClassVar[tuple[str, ...]]
+    strongest: ClassVar[Action | None]
+    sure: ClassVar[tuple[float, ...]]
     absolute: ClassVar[bool] = False
     digits: ClassVar[int] = 2
     max_action: ClassVar[Action] = Action.HINT
@@ -71,7 +96,7 @@ class BaseDetector:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "name" in vars(cls):
-            cls.wordings = WORDINGS.get(cls.name, {})
+            cls.wordings, cls.tuned_by, cls.sure, cls.strongest = TABLE.get(cls.name, About({}))
             cls.rules = tuple(rule for rule in cls.wordings if "." not in rule)
             cls.family = getattr(cls, "family", cls.__module__.rpartition(".")[2])
 
@@ -106,23 +131,22 @@ class BaseDetector:
         All of `said` fills in the words of the rule, and so do the count, and the tool and the
         answer of the call that is the `evidence`. The threshold is shown as it holds for that call.
         """
-        # At most, at the threshold, and more with each beyond it.
         most, least, more = self.sure
-        confidence = min(most, least + more * (count if self.absolute else count - threshold))
-        values: dict[str, Any] = {"count": count, **said}
-        if evidence is not None:
-            values = {"tool": evidence.tool, "answer": answer_of(evidence), **values}
-            threshold = evidence.shown(threshold)
-        message, advice = self.wordings[rule]
         fields: dict[str, Any] = {
-            "severity": Severity.WARNING, "confidence": confidence, "max_action": self.max_action,
+            "severity": Severity.WARNING, "max_action": self.max_action,
             "intervention": self.intervention, "reason": rule.partition(".")[0],
-            **{name: value for name, value in said.items() if name in _FIELDS},
+            "confidence": min(most, least + more * (count if self.absolute else count - threshold)),
+            **{name: said[name] for name in _FIELDS & said.keys()},
         }  # fmt: skip
-        fields["advice"] = said.get("advice") or advice.format(**values)
+        message, advice = self.wordings[rule]
+        said["count"] = count
+        if evidence is not None:
+            said["tool"], said["answer"] = evidence.tool, answer_of(evidence)
+            threshold = evidence.shown(threshold)
+        fields["advice"] = fields.get("advice") or (advice and advice.format_map(said))
         return Detection(
             self.name, keys=frozenset((keys,)) if isinstance(keys, int) else keys,
-            count=round(count, self.digits), threshold=threshold, message=message.format(**values),
+            count=round(count, self.digits), threshold=threshold, message=message.format_map(said),
             **fields,
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from otel_loopguard.settings import LIMITED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from otel_loopguard.core import Detection, Waited
+    from otel_loopguard.core import AgentUsage, Detection, Waited
     from otel_loopguard.settings import AgentLimits, Settings
 
 
@@ -78,7 +78,6 @@ class CheckpointAdvice(_OwnVerdict):
     """
 
     name = "checkpoint_advice"
-    tuned_by = ("tuning.budget.checkpoint_every",)
     intervention = "checkpoint"
     __slots__ = ("_given",)
 
@@ -114,8 +113,6 @@ class ContextSize(_OwnVerdict):
     name = "context_size"
     takes = Step
     kinds = (Kind.MODEL, Kind.AGENT)
-    tuned_by = ("tuning.stalls.compact_agents", "tuning.stalls.compact_tokens")
-    strongest = Action.ALLOW
     intervention = "compact_context"
     __slots__ = ("_agents", "_full")
 
@@ -155,7 +152,6 @@ class _LimitDetector(_OwnVerdict):
     """
 
     digits = 6
-    strongest = Action.ABORT
     per_task: ClassVar[frozenset[str]]
     __slots__ = ("_task", "_told")
 
@@ -204,7 +200,6 @@ class SpendingLimit(_LimitDetector):
     """
 
     name = "spending_limit"
-    tuned_by = ("budget_steps", "budget_tokens", "budget_cost", "budget_action")
     per_task = frozenset({"task_actions", "errors", "elapsed_s", "phases"})
     __slots__ = ("_raised",)
 
@@ -259,7 +254,6 @@ class OwnLimit(_LimitDetector):
     """
 
     name = "own_limit"
-    tuned_by = ("agent_limits", "task_limits")
     per_task = frozenset({"errors", "elapsed_s"})
     __slots__ = ()
 
@@ -269,34 +263,29 @@ class OwnLimit(_LimitDetector):
 
     def observe(self, usage: Usage) -> Detection | None:
         self.next_task(usage.task)
-        for owner, limits, used in self._owners(usage):
+        for owner, limits, source in self._owners(usage):
             for name, limit in limits.limits():
-                over = self.reached(owner, name, used[name], limit)
+                # A limit of a type of task is one of the session.
+                at = "calls" if source is usage and name == "actions" else name
+                used: float = getattr(source, at)
+                over = self.reached(owner, name, used, limit)
                 if over is not None:
                     return self.used(
-                        owner, name, used[name], limit, f"{owner.partition(' ')[0]}_", over=over,
+                        owner, name, used, limit, f"{owner.partition(' ')[0]}_", over=over,
                         key=key_of(f"{self.name} {owner} {name}".encode()), wanted=limits.action,
                         unit=LIMITED[name],
                     )  # fmt: skip
         return None
 
-    def _owners(self, usage: Usage) -> Iterator[tuple[str, AgentLimits, dict[str, float]]]:
-        """Whose limits concern this step, and what was used of each."""
+    def _owners(self, usage: Usage) -> Iterator[tuple[str, AgentLimits, Usage | AgentUsage]]:
+        """Whose limits concern this step, and what says how much was used of each."""
         settings = self._settings
         agent = None if usage.agent is None else settings.agent_limits.get(usage.agent)
-        own = usage.own
-        if agent is not None and own is not None:
-            yield f"agent {usage.agent!r}", agent, {
-                "actions": own.actions, "errors": own.errors, "tokens": own.tokens,
-                "cost": own.cost,
-            }  # fmt: skip
-        kind = usage.task_type
-        task = None if kind is None else settings.task_limits.get(kind)
+        if agent is not None and usage.own is not None:
+            yield f"agent {usage.agent!r}", agent, usage.own
+        task = None if usage.task_type is None else settings.task_limits.get(usage.task_type)
         if task is not None:
-            yield f"task of type {kind!r}", task, {
-                "actions": usage.calls, "errors": usage.errors, "tokens": usage.tokens,
-                "cost": usage.cost, "steps": usage.steps, "elapsed_s": usage.elapsed_s,
-            }  # fmt: skip
+            yield f"task of type {usage.task_type!r}", task, usage
 
 
 # The median of five passes over two calls that are unlike the others.
@@ -318,8 +307,6 @@ class TokenRate(_OwnVerdict):
 
     name = "token_rate"
     signs = ("tells_tokens",)
-    sure = (0.6, 0.6, 0)
-    strongest = Action.ALLOW
     intervention = "compact"
     __slots__ = ("_agents", "_found")
 
@@ -370,8 +357,6 @@ class PriceOfWaiting(BaseDetector):
 
     name = "price_of_waiting"
     signs = ("wait",)
-    sure = (0.6, 0.6, 0)
-    tuned_by = ("wait_longer",)
     __slots__ = ("_told",)
 
     @classmethod
@@ -420,8 +405,6 @@ class MilestoneStall(_OwnVerdict):
     name = "milestone_stall"
     family = "milestones"
     takes = MilestoneStatus
-    sure = (0.5, 0.5, 0)
-    tuned_by = ("tuning.milestones.steps", "tuning.milestones.elapsed_s")
     __slots__ = ()
 
     def observe(self, status: MilestoneStatus) -> Detection | None:
@@ -447,9 +430,6 @@ class CannotSucceed(_OwnVerdict):
     name = "cannot_succeed"
     family = "milestones"
     takes = MilestoneStatus
-    sure = (0.9, 0.9, 0)
-    tuned_by = ("tuning.milestones.failed_action",)
-    strongest = Action.PAUSE
     intervention = "end_early"
     __slots__ = ("_seen",)
 

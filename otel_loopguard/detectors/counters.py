@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
@@ -31,6 +31,8 @@ between the turns of a loop, and what is further apart is another matter."""
 ACROSS: Final = 0.998
 """The same of what comes back over long stretches of work, as a test that is run after each
 change: if it comes every fortieth call, the eighth is counted as the sixth."""
+FOREVER: Final[dict[str, Any]] = {"fade": 1.0, "earlier": 1.0, "window": 1 << 60}
+"""How calls are counted of which nothing fades and nothing is forgotten."""
 _WINDOW: Final = 50
 """Calls after which a key that did not come again is forgotten: half of it would have faded."""
 _EARLIER: Final = 1 / 3
@@ -177,12 +179,13 @@ class Counts:
 
 
 class CountingDetector(BaseDetector):
-    """A detector that counts calls; a user's turn halves what was counted."""
+    """A detector that counts calls, as `counting` says; a user's turn halves what was counted."""
 
+    counting: ClassVar[dict[str, Any]] = {}
     __slots__ = ("_counts",)
 
     def reset(self) -> None:
-        self._counts = Counts()
+        self._counts = Counts(**self.counting)
 
     def user_turn(self) -> None:
         self._counts.halve()

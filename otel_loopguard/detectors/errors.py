@@ -10,13 +10,7 @@ from xxhash import xxh3_64_intdigest as key_of
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, ErrorClass, ModelAttempt
-from otel_loopguard.detectors.base import (
-    TRANSIENT,
-    WRITE,
-    BaseDetector,
-    critical_if,
-    error_of,
-)
+from otel_loopguard.detectors.base import TRANSIENT, WRITE, BaseDetector, critical_if, error_of
 from otel_loopguard.detectors.counters import ITEM, Count, CountingDetector, Counts, reaches
 
 if TYPE_CHECKING:
@@ -56,14 +50,12 @@ class ErrorRepeat(CountingDetector):
     """
 
     name = "error_repeat"
-    tuned_by = ("error_threshold",)
-    strongest = Action.ABORT
     signs = ("error",)
     lasting = True
     __slots__ = ("_rows",)
 
     def reset(self) -> None:
-        self._counts = Counts()
+        super().reset()
         # By agent: the error of its last calls in a row, how many they are, and their round.
         self._rows: dict[int, tuple[int | None, float, int]] = {}
 
@@ -168,8 +160,6 @@ class ErrorRate(BaseDetector):
     """
 
     name = "error_rate"
-    tuned_by = ("tuning.calls.error_streak", "tuning.calls.error_rate")
-    sure = (0.85, 0.6, 0.03)
     max_action = Action.STEER
     __slots__ = ("_agents",)
 
@@ -229,9 +219,6 @@ class Outage(BaseDetector):
     """
 
     name = "outage"
-    tuned_by = ("error_threshold",)
-    strongest = Action.PAUSE
-    sure = (0.9, 0.65, 0.05)
     __slots__ = ("_answers", "_ended", "_errors")
 
     def reset(self) -> None:
@@ -253,7 +240,9 @@ class Outage(BaseDetector):
                 counts.scale_of(tool, _AFTER_SUCCESS, but=place)
             if self._errors.repeated and not evidence.failing and not evidence.waits:
                 self._ended += self._errors.scale_of(tool, 0.0)
-            if evidence.outcome_size < _LONG or _is_carried_out(evidence):
+            # What says that it was done, as all such calls of one program may, is no answer.
+            done = evidence.effect is WRITE and not evidence.failing and not evidence.rejects
+            if evidence.outcome_size < _LONG or done:
                 return None
         if key is None or evidence.waits:
             return None
@@ -281,11 +270,6 @@ class Outage(BaseDetector):
             times=counted.times, max_action=Action.PAUSE if pauses else Action.HINT,
             unanswered=Action.HINT,
         )  # fmt: skip
-
-
-def _is_carried_out(evidence: Evidence) -> bool:
-    """Whether it says that something was done, as all such calls of one program may."""
-    return evidence.effect is WRITE and not evidence.failing and not evidence.rejects
 
 
 _CLIMBS: Final = 4
@@ -323,15 +307,8 @@ class FailingModel(BaseDetector):
     """
 
     name = "failing_model"
-    tuned_by = (
-        "tuning.calls.error_streak",
-        "tuning.calls.wait_gap_s",
-        "wait_budget_s",
-    )
-    strongest = Action.DENY
     takes = ModelAttempt
     absolute = True
-    sure = (0.95, 0.6, 0.03)
     __slots__ = ("_rows",)
 
     def reset(self) -> None:

@@ -71,9 +71,6 @@ class NodeCycle(_GraphDetector[_Turns]):
     """
 
     name = "node_cycle"
-    tuned_by = ("tuning.graph.cycle_repeats", "graph_max_action")
-    strongest = Action.ASK
-    sure = (0.9, 0.7, 0.02)
     __slots__ = ("_known", "_unseen")
 
     def reset(self) -> None:
@@ -138,7 +135,6 @@ class _UnchangedDetector(_GraphDetector[dict[int, _Unchanged]]):
     The loop is that node, or `joint`, all that are counted.
     """
 
-    strongest = Action.STEER
     joint: ClassVar[bool] = False
     __slots__ = ()
 
@@ -176,8 +172,6 @@ class StateConvergence(_UnchangedDetector):
     """
 
     name = "state_convergence"
-    tuned_by = ("tuning.graph.unchanged",)
-    sure = (0.85, 0.6, 0.05)
     __slots__ = ()
 
     def count(self, visit: NodeVisit, counted: dict[int, _Unchanged]) -> None:
@@ -197,9 +191,7 @@ class NoProgress(_UnchangedDetector):
     """
 
     name = "no_progress"
-    tuned_by = ("tuning.graph.idle_iterations",)
     joint = True
-    sure = (0.85, 0.65, 0.03)
     __slots__ = ()
 
     def count(self, visit: NodeVisit, counted: dict[int, _Unchanged]) -> None:
@@ -222,8 +214,6 @@ class RapidIteration(_GraphDetector[deque[tuple[int, int]]]):
     """
 
     name = "rapid_iteration"
-    tuned_by = ("tuning.graph.rapid_ms",)
-    sure = (0.6, 0.6, 0)
     __slots__ = ()
 
     def begin(self) -> deque[tuple[int, int]]:
@@ -262,8 +252,6 @@ class GraphLimit(_GraphDetector[_Visited]):
     """
 
     name = "graph_limit"
-    tuned_by = ("graph_iterations", "budget_action")
-    strongest = Action.ABORT
     __slots__ = ()
 
     @classmethod

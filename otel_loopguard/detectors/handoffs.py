@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, AgentsInCycle, Exchange, Severity
-from otel_loopguard.detectors.base import WORDINGS, BaseDetector
+from otel_loopguard.detectors.base import TABLE, BaseDetector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -225,8 +225,6 @@ class _HandoffDetector(BaseDetector):
     family = "exchange"
     takes = Exchange
     absolute = True
-    strongest = Action.ABORT
-    sure = (0.9, 0.6, 0.03)
     __slots__ = ("_responses", "_window")
 
     def __init__(self, settings: Settings) -> None:
@@ -272,7 +270,7 @@ class _HandoffDetector(BaseDetector):
         }  # fmt: skip
         return self.found(
             rule, severity=response.severity, unanswered=response.unanswered,
-            advice=WORDINGS["exchange"][response.intervention][1].format(agent=now.agent),
+            advice=TABLE["exchange"].wordings[response.intervention][1].format(agent=now.agent),
             intervention=response.intervention,
             among=AgentsInCycle(names, now.words.tobytes(), begin, now.time), **fields,
         )  # fmt: skip
@@ -299,8 +297,6 @@ class HandoffRepeat(_HandoffDetector):
     """
 
     name = "handoff_repeat"
-    tuned_by = ("tuning.exchange.news", "tuning.exchange.overlap")
-    sure = (0.85, 0.55, 0.05)
     __slots__ = ("_earlier", "_found")
 
     def reset(self) -> None:
@@ -366,7 +362,6 @@ class PairCycle(_HandoffDetector):
     """
 
     name = "exchange_pair"
-    tuned_by = ("exchange_low", "exchange_window_s")
     __slots__ = ("_rallies",)
 
     def reset(self) -> None:
@@ -415,7 +410,6 @@ class RingCycle(_HandoffDetector):
     """
 
     name = "exchange_ring"
-    tuned_by = ("exchange_low", "exchange_window_s")
     __slots__ = ("_newest", "_returns")
 
     def reset(self) -> None:
@@ -479,8 +473,6 @@ class TopicCycle(_HandoffDetector):
     """
 
     name = "exchange_topic"
-    tuned_by = ("exchange_low", "tuning.exchange.overlap")
-    sure = (0.85, 0.55, 0.03)
     __slots__ = ("_issues", "_number")
 
     def reset(self) -> None:

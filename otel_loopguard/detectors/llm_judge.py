@@ -261,8 +261,6 @@ class JudgeDetector(BaseDetector):
 
     name = family = "judge"
     takes = Step
-    tuned_by = ("judge", "judge_max_action", "tuning.judge.confidence")
-    strongest = Action.ASK
     worker: ClassVar[JudgeWorker]
     __slots__ = ("_number", "_off", "_pending", "_signed", "_steps", "_sure", "_wait_until")
 

@@ -46,11 +46,6 @@ class ExactRepeat(CountingDetector):
     """
 
     name = "exact_repeat"
-    tuned_by = (
-        "repeat_threshold", "wait_budget_s", "transient_budget_s", "poll_tools",
-    )  # fmt: skip
-    strongest = Action.ABORT
-    sure = (0.99, 0.8, 0.04)
     __slots__ = ("_digits", "_turn", "_turns")
 
     def reset(self) -> None:
@@ -195,9 +190,6 @@ class MadeAgain(BaseDetector):
     """
 
     name = "made_again"
-    tuned_by = ("once_tools",)
-    strongest = Action.DENY
-    sure = (0.95, 0.6, 0.05)
     __slots__ = ("_made",)
 
     def reset(self) -> None:
@@ -250,9 +242,7 @@ class SimilarRepeat(BaseDetector):
     """
 
     name = "similar_repeat"
-    tuned_by = ("similar_threshold",)
     signs = ("terms",)
-    sure = (0.85, 0.6, 0.04)
     max_action = Action.STEER
     __slots__ = ("_asked", "_epoch")
 
@@ -330,9 +320,6 @@ class Cycle(BaseDetector):
     """
 
     name = "cycle"
-    tuned_by = ("cycle_repeats", "tuning.calls.cycle_max_period")
-    strongest = Action.ABORT
-    sure = (0.99, 0.85, 0.04)
     max_action = Action.ABORT
     __slots__ = ("_last_round", "_need", "_periods")
 

@@ -98,7 +98,6 @@ class StallDetector(BaseDetector):
 
     name = family = NAME
     digits = 3
-    tuned_by = ("step_timeout_s", "stall_idle_s", "stall_run_s", "stall_overall_s")
     __slots__ = ()
 
     def late(self, clock: Clock, name: str, key: int, now: int, *, near: bool) -> Detection:

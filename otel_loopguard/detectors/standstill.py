@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
@@ -14,18 +14,13 @@ from xxhash import xxh3_64_intdigest as key_of
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action
-from otel_loopguard.detectors.base import (
-    READ,
-    TRANSIENT,
-    WRITE,
-    BaseDetector,
-)
+from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector
 from otel_loopguard.detectors.counters import (
     ACROSS,
+    FOREVER,
     ITEM,
     BestScores,
     CountingDetector,
-    Counts,
     reaches,
 )
 
@@ -56,15 +51,11 @@ class Stagnation(CountingDetector):
     """
 
     name = "stagnation"
-    tuned_by = ("repeat_threshold",)
-    sure = (0.9, 0.6, 0.05)
+    counting: ClassVar = {"rare": True}
     __slots__ = ()
 
-    def reset(self) -> None:
-        self._counts = Counts(rare=True)
-
     def observe(self, evidence: Evidence) -> Detection | None:
-        outcome = evidence.outcome
+        outcome = evidence.content
         if outcome is None or evidence.call is None or evidence.error or evidence.waits:
             return None
         # What was cut behind an equal beginning may differ.
@@ -126,7 +117,6 @@ class BackToState(BaseDetector):
 
     name = "back_to_state"
     signs = ("state",)
-    sure = (0.85, 0.6, 0.05)
     __slots__ = ("_places",)
 
     def reset(self) -> None:
@@ -166,14 +156,10 @@ class FoundNothing(CountingDetector):
     """
 
     name = "found_nothing"
-    tuned_by = ("tuning.calls.nothing_threshold",)
     signs = ("nothing", "echo")
     lasting = True
-    sure = (0.8, 0.55, 0.05)
+    counting = FOREVER
     __slots__ = ()
-
-    def reset(self) -> None:
-        self._counts = Counts(fade=1.0, earlier=1.0, window=_FOREVER)
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.outcome is None or evidence.waits:
@@ -200,7 +186,6 @@ class FoundNothing(CountingDetector):
         return self.found(rule, counted.count, threshold, key, evidence, times=counted.times)
 
 
-_FOREVER: Final = 1 << 60
 _ECHO: Final = 40
 """Characters from which an answer that was in the question is an echo: a shorter one may well be
 the value that was asked for."""
@@ -228,7 +213,6 @@ class NothingNew(BaseDetector):
     """
 
     name = "nothing_new"
-    sure = (0.6, 0.6, 0)
     __slots__ = ("_agents", "_said")
 
     def reset(self) -> None:
@@ -284,14 +268,9 @@ class IdleCommand(CountingDetector):
     """
 
     name = "idle_command"
-    strongest = Action.ABORT
     signs = ("idle",)
-    sure = (0.95, 0.75, 0.03)
+    counting: ClassVar = {"earlier": 1.0}
     __slots__ = ("_first",)
-
-    def reset(self) -> None:
-        self._counts = Counts(earlier=1.0)
-        self._first = 0
 
     def user_turn(self) -> None:
         self.reset()
@@ -327,9 +306,7 @@ class NoBetterScore(BaseDetector):
     """
 
     name = "no_better_score"
-    tuned_by = ("tuning.calls.score_threshold",)
     signs = ("score",)
-    sure = (0.6, 0.6, 0)
     max_action = Action.ALLOW
     __slots__ = ("_scores",)
 
@@ -375,10 +352,8 @@ class RepeatedEdit(BaseDetector):
     """
 
     name = "repeated_edit"
-    tuned_by = ("tuning.calls.edit_threshold",)
     signs = ("file", "failing", "rejects", "score")
     lasting = True
-    sure = (0.8, 0.6, 0.03)
     __slots__ = ("_edited", "_failed", "_last_failed", "_scores")
 
     def reset(self) -> None:
@@ -451,14 +426,13 @@ class SameVerdict(CountingDetector):
     """
 
     name = "same_verdict"
-    tuned_by = ("tuning.calls.verdict_threshold",)
-    strongest = Action.ABORT
     signs = ("failure", "rejects")
-    sure = (0.9, 0.7, 0.03)
+    # After 200 calls such a line is forgotten: longer work has been about other things.
+    counting: ClassVar = {"fade": ACROSS, "earlier": 1.0, "window": 200}
     __slots__ = ("_scores", "_steered")
 
     def reset(self) -> None:
-        self._counts = Counts(fade=ACROSS, earlier=1.0, window=_FAR)
+        super().reset()
         self._scores = BestScores()
         self._steered: dict[int, bool] = {}
 
@@ -507,10 +481,6 @@ class SameVerdict(CountingDetector):
         )  # fmt: skip
 
 
-_FAR: Final = 200
-"""Calls after which such a line is forgotten: longer work has been about other things."""
-
-
 @dataclass(slots=True)
 class _Range:
     """The places of one range that were read, in order, and how often one was read again."""
@@ -553,9 +523,7 @@ class Sweep(BaseDetector):
     """
 
     name = "sweep"
-    tuned_by = ("tuning.calls.sweep_threshold",)
     signs = ("place",)
-    sure = (0.85, 0.6, 0.02)
     __slots__ = ("_ranges",)
 
     def reset(self) -> None:
@@ -590,11 +558,8 @@ class RevisedInVain(CountingDetector):
     name = "revised_in_vain"
     signs = ("revises",)
     lasting = True
-    sure = (0.8, 0.6, 0.03)
+    counting = FOREVER
     __slots__ = ()
-
-    def reset(self) -> None:
-        self._counts = Counts(fade=1.0, earlier=1.0, window=_FOREVER)
 
     def user_turn(self) -> None:
         self.reset()

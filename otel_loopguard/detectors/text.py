@@ -70,9 +70,7 @@ class Apologising(_PhraseStreak):
 
     name = "apologising"
     signs = ("apologies",)
-    tuned_by = ("tuning.text.apology_turns",)
     key = 0x61706F6C
-    sure = (0.75, 0.5, 0.05)
     __slots__ = ()
 
     def shows(self, text: ModelText) -> bool:
@@ -89,9 +87,7 @@ class Hedging(_PhraseStreak):
 
     name = "hedging"
     signs = ("hedges",)
-    tuned_by = ("tuning.text.hedge_turns",)
     key = 0x68656467
-    sure = (0.7, 0.4, 0.04)
     __slots__ = ()
 
     def shows(self, text: ModelText) -> bool:
@@ -107,8 +103,6 @@ class RefinementSpiral(_TextDetector):
     """
 
     name = "refinement_spiral"
-    sure = (0.85, 0.55, 0.05)
-    tuned_by = ("tuning.text.refine_times", "tuning.text.alike")
     max_action = Action.STEER
     __slots__ = ("_spirals",)
 
@@ -154,8 +148,6 @@ class TextRepetition(_TextDetector):
     """
 
     name = "text_repetition"
-    sure = (0.9, 0.6, 0.05)
-    tuned_by = ("text_repeat_times", "tuning.text.tail_times", "tuning.text.chant_times")
     max_action = Action.STEER
     __slots__ = ("_earlier",)
 
@@ -215,8 +207,6 @@ class ScopeCreep(_TextDetector):
 
     name = "scope_creep"
     takes = Plan
-    sure = (0.75, 0.5, 0.05)
-    tuned_by = ("tuning.text.scope_turns",)
     __slots__ = ("_growths",)
 
     def reset(self) -> None:
@@ -279,8 +269,6 @@ class TalkWithoutAction(_TextDetector):
     name = "talk_without_action"
     signs = ("promise", "personal")
     lasting = True
-    sure = (0.85, 0.6, 0.02)
-    tuned_by = ("tuning.text.talk_turns",)
     __slots__ = ("_talks",)
 
     def reset(self) -> None:
@@ -338,8 +326,6 @@ class ToolShopping(_TextDetector):
 
     name = "tool_shopping"
     takes = Evidence
-    sure = (0.8, 0.5, 0.05)
-    tuned_by = ("tuning.text.shop_tools",)
     __slots__ = ("_calls", "_first")
 
     def reset(self) -> None:

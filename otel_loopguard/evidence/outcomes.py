@@ -414,6 +414,20 @@ def _size_within(said: object, size: int) -> int:
     return len(said) if isinstance(said, str) else size if said is None else len(str(said))
 
 
+_RECORDS: Final = bytes.maketrans(b"[]{}", b"\n" * 4)
+_SORTED: Final = 4_000
+"""Bytes of an answer whose records are sorted: a page of results."""
+
+
+def content_key(outcome: Outcome) -> int | None:
+    """Key of the lines and records of an outcome, in whatever order; of a long one its own."""
+    raw = outcome.masked
+    if len(raw) > _SORTED or (b"\n" not in raw and raw[:1] not in (b"[", b"{")):
+        return outcome.key
+    records = {part.strip(b" ,") for part in raw.translate(_RECORDS).split(b"\n")}
+    return key_of(b"\n".join(sorted(records)))
+
+
 def says_nothing_found(outcome: Outcome) -> bool:
     """Whether an outcome says that nothing was found."""
     return outcome.tells and outcome.size <= _SENTENCE and _NOTHING.found_in(outcome.low)

@@ -188,6 +188,7 @@ class ToolCallExtractor:
         if outcome.key is not None:
             known = self._novelty.get(agent) or self._seen_by(agent)
             found.novelty, echo, found.seen = known.add(outcome.masked, call.raw, outcome.key)
+            found.content = outcomes.content_key(outcome)
             # A record that names what was asked for is an answer, and so is a list of them.
             found.echo = echo and (name.runs_code or not _is_record(reading.said))
         # A command that sleeps first begins after that.

@@ -86,14 +86,11 @@ class PriceTable:
     """
 
     def __init__(
-        self,
-        models: Mapping[str, Price],
-        long: Mapping[str, tuple[int, Price]] | None = None,
-        date: str = "",
+        self, models: Mapping[str, Price], long: Mapping[str, tuple[int, Price]], date: str
     ) -> None:
         self.date = date
         self.models: Final = dict(models)
-        self.long: Final = dict(long or {})
+        self.long: Final = dict(long)
         self._known: dict[str, str | None] = {}
 
     @classmethod
@@ -124,14 +121,9 @@ class PriceTable:
         return len(self.models)
 
     def cost(
-        self,
-        model: str,
-        input_tokens: int,
-        output_tokens: int,
-        *,
-        cache_read: int = 0,
-        cache_write: int = 0,
-    ) -> float | None:
+        self, model: str, input_tokens: int, output_tokens: int, *,
+        cache_read: int = 0, cache_write: int = 0,
+    ) -> float | None:  # fmt: skip
         """Returns the cost of one call of a model, in USD.
 
         Args:

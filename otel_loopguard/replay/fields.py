@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
@@ -117,6 +118,12 @@ def identifier(value: object, size: int) -> int:
     except (ValueError, binascii.Error):
         return 0
     return known if len(value) <= 2 * size else 0
+
+
+def numbered(name: str, size: int) -> int:
+    """A name as an id of `size` bytes, the same for the same name; never 0."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=size).digest()
+    return int.from_bytes(digest, "big") or 1
 
 
 def decoded(value: object) -> object:

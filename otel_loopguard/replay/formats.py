@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
 from typing import Final, TypeVar
 
 from otel_loopguard.replay.fields import (
@@ -32,20 +31,14 @@ from otel_loopguard.replay.fields import (
     text,
     time,
 )
+from otel_loopguard.replay.transcripts.session import instant
 from otel_loopguard.spans.views import RecordedSpan, Status
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _KINDS: Final = frozenset({"INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"})
 _STATUSES: Final[Mapping[str, Status]] = {"OK": "ok", "ERROR": "error"}
 
 
-def is_span(value: Mapping[str, object]) -> bool:
-    """Whether a JSON object is a span in this form."""
-    context = value.get("context")
-    return is_map(context) and "span_id" in context and "name" in value
-
-
-def _known(span: RecordedSpan, report: Report) -> Iterator[RecordedSpan]:
+def known(span: RecordedSpan, report: Report) -> Iterator[RecordedSpan]:
     """The span; none, and a report, where its ids are not valid."""
     if span.trace_id and span.span_id:
         yield span
@@ -53,19 +46,25 @@ def _known(span: RecordedSpan, report: Report) -> Iterator[RecordedSpan]:
         report("a span has no valid trace id and span id")
 
 
+def is_console(value: Mapping[str, object]) -> bool:
+    """True of a span as the SDK writes it."""
+    context = value.get("context")
+    return is_map(context) and "span_id" in context and "name" in value
+
+
 def console_spans(entry: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
     """The span of one object; none, and a report, where its ids are not valid."""
     context = mapping(entry.get("context"))
     status = mapping(entry.get("status"))
     kind = text(entry.get("kind")).removeprefix("SpanKind.")
-    end = _time(entry.get("end_time"))
+    end = instant(entry.get("end_time")) or None
     span = RecordedSpan(
         name=text(entry.get("name")),
         kind=kind if kind in _KINDS else "INTERNAL",
         trace_id=_id(context.get("trace_id"), 16),
         span_id=_id(context.get("span_id"), 8),
         parent_id=_id(entry.get("parent_id"), 8) or None,
-        start=_time(entry.get("start_time")) or end or 0,
+        start=instant(entry.get("start_time")) or end or 0,
         end=end,
         attributes=mapping(entry.get("attributes")),
         events=[
@@ -75,33 +74,26 @@ def console_spans(entry: Mapping[str, object], report: Report) -> Iterator[Recor
         status=_STATUSES.get(text(status.get("status_code")), "unset"),
         description=text(status.get("description")) or None,
     )
-    yield from _known(span, report)
+    yield from known(span, report)
 
 
 def _id(value: object, size: int) -> int:
     return identifier(text(value).removeprefix("0x"), size)
 
 
-def _time(value: object) -> int | None:
-    """Nanoseconds since the epoch; None if it is no time. The form has microseconds."""
-    try:
-        moment = datetime.fromisoformat(text(value).replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    since = moment - _EPOCH
-    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
-
-
 _MICROSECOND: Final = 1000
+
+
+def is_jaeger(value: Mapping[str, object]) -> bool:
+    """True of a trace of Jaeger, whose spans have no context of their own."""
+    return "spans" in value and not any(map(is_console, map(mapping, sequence(value["spans"])[:1])))
 
 
 def jaeger_spans(trace: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
     """The spans of one trace, in their order."""
     whole = trace.get("traceID")
     for entry in rows(trace, ("spans",), report):
-        yield from _known(_span(entry, whole), report)
+        yield from known(_span(entry, whole), report)
 
 
 def _span(entry: Mapping[str, object], whole: object) -> RecordedSpan:
@@ -176,7 +168,7 @@ def _status(tags: Mapping[str, object]) -> Status:
     return "ok" if code == "ok" else "unset"
 
 
-ROOTS: Final = ("resourceSpans", "resource_spans", "batches")
+_ROOTS: Final = ("resourceSpans", "resource_spans", "batches")
 """Names of the field that makes a document a trace export request."""
 
 _GROUPS: Final = (
@@ -192,6 +184,11 @@ _OTLP_STATUSES: Final[tuple[Status, ...]] = ("unset", "ok", "error")
 _DEPTH: Final = 64
 
 
+def is_otlp(value: Mapping[str, object]) -> bool:
+    """True of an export request of spans."""
+    return any(root in value for root in _ROOTS)
+
+
 def otlp_spans(document: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
     """The spans of one export request, in their order.
 
@@ -200,11 +197,11 @@ def otlp_spans(document: Mapping[str, object], report: Report) -> Iterator[Recor
     is missing is reported, and taken to end when it starts; a missing start is taken to be the end.
     """
     endless = 0
-    for resource in rows(document, ROOTS, report):
+    for resource in rows(document, _ROOTS, report):
         for group in rows(resource, _GROUPS, report):
             scope = text(mapping(first(group, _SCOPES)).get("name"))
             for entry in rows(group, ("spans",), report):
-                for span in _known(_otlp_span(entry, scope), report):
+                for span in known(_otlp_span(entry, scope), report):
                     if span.end is None:
                         endless += 1
                         span.end = span.start
@@ -228,9 +225,9 @@ def _otlp_span(entry: Mapping[str, object], scope: str) -> RecordedSpan:
         parent_id=identifier(first(entry, ("parentSpanId", "parent_span_id")), 8) or None,
         start=start or end or 0,
         end=end,
-        attributes=_attributes(entry.get("attributes"), 0),
+        attributes=otlp_attributes(entry.get("attributes")),
         events=[
-            (text(mapping(event).get("name")), _attributes(mapping(event).get("attributes"), 0))
+            (text(mapping(event).get("name")), otlp_attributes(mapping(event).get("attributes")))
             for event in sequence(entry.get("events"))
         ],
         status=_named(status.get("code"), "STATUS_CODE_", _OTLP_STATUSES),
@@ -247,7 +244,8 @@ def _named(value: object, prefix: str, names: Sequence[_Name]) -> _Name:
     return names[place] if 0 <= place < len(names) else names[0]
 
 
-def _attributes(value: object, depth: int) -> dict[str, object]:
+def otlp_attributes(value: object, depth: int = 0) -> dict[str, object]:
+    """The attributes of a span, a log record or a resource, by name."""
     found: dict[str, object] = {}
     for pair in sequence(value):
         if not is_map(pair) or not pair:
@@ -256,11 +254,11 @@ def _attributes(value: object, depth: int) -> dict[str, object]:
         # Almost all of them, and there may be thousands on a span.
         plain = inner.get("stringValue") if is_map(inner) and len(inner) == 1 else None
         name = key if isinstance(key, str) else ""
-        found[name] = _value(inner, depth) if plain is None else plain
+        found[name] = otlp_value(inner, depth) if plain is None else plain
     return found
 
 
-def _value(value: object, depth: int) -> object:
+def otlp_value(value: object, depth: int = 0) -> object:
     """The Python value of an AnyValue; what is none, or nested too deep, stays as it is."""
     if not is_map(value) or depth > _DEPTH:
         return value
@@ -281,11 +279,11 @@ def _double(value: object, _depth: int) -> object:
 
 
 def _array(value: object, depth: int) -> object:
-    return [_value(item, depth) for item in sequence(mapping(value).get("values"))]
+    return [otlp_value(item, depth) for item in sequence(mapping(value).get("values"))]
 
 
 def _pairs(value: object, depth: int) -> object:
-    return _attributes(mapping(value).get("values"), depth)
+    return otlp_attributes(mapping(value).get("values"), depth)
 
 
 _CASES: Final[Mapping[str, Callable[[object, int], object]]] = {

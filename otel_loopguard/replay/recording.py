@@ -1,8 +1,8 @@
 """A recording: what a file holds, spans or labelled runs, whatever its format.
 
-The shape of each line says its format, not the name of the file: an OTLP/JSON export request,
-Jaeger's JSON, a labelled run, a span as `ReadableSpan.to_json` writes it, or a line of a coding
-agent's transcript (`transcripts/`), which becomes a run once all of it is read. A first line that
+The shape of each line says its format, not the name of the file: a labelled run, one of `_FORMATS`
+(`formats.py`, `log_records.py`, `exports.py`), or a line of a coding agent's transcript
+(`transcripts/`), which becomes a run once all of it is read. A first line that
 only opens a document (`{`, `{"data": [`), and any line that is `{` or `[`, begins a document over
 many lines. It is read whole, up to `file.LIMIT` (256 MiB), and another one may follow it, as
 `ConsoleSpanExporter` writes them; everything else is read line by line.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -23,15 +23,27 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from otel_loopguard._util import bounded_json
-from otel_loopguard.replay import formats, labelled_runs, transcripts
-from otel_loopguard.replay.fields import is_list, is_map, kind_of, sequence
+from otel_loopguard.replay import exports, formats, labelled_runs, log_records, transcripts
+from otel_loopguard.replay.fields import Report, is_list, is_map, kind_of, sequence
 from otel_loopguard.replay.file import LIMIT, Broken, RecordedFile
 
 if TYPE_CHECKING:
     from otel_loopguard.replay.labelled_runs import Run
     from otel_loopguard.spans.views import RecordedSpan
 
-_WRAPPERS: Final = ("data", "trace", "result")
+_Reads = Callable[[Mapping[str, object], Report], Iterator["RecordedSpan"]]
+_FORMATS: Final[tuple[tuple[Callable[[Mapping[str, object]], bool], _Reads], ...]] = (
+    (formats.is_otlp, formats.otlp_spans),
+    (log_records.is_logs, log_records.log_spans),
+    (formats.is_jaeger, formats.jaeger_spans),
+    (exports.is_phoenix, exports.phoenix_spans),
+    (formats.is_console, formats.console_spans),
+    (exports.is_langsmith, exports.langsmith_spans),
+    (exports.is_langfuse, exports.langfuse_spans),
+)
+"""How to tell what a JSON object is, and how to read it; the first that fits."""
+
+_WRAPPERS: Final = ("data", "trace", "result", "runs", "spans")
 _DEPTH: Final = 8
 _OPENERS: Final = (b"{", b"[")
 _CLOSERS: Final = (b"}", b"]")
@@ -43,7 +55,10 @@ _BARREN: Final = 100_000
 """Lines in a row that hold nothing, after which the rest is not read."""
 _TRIES: Final = 8
 """How often a document is parsed before its last line; more would cost the square of its length."""
-EXPECTED: Final = "expected OTLP, Jaeger or console JSON, labelled steps or a transcript"
+EXPECTED: Final = (
+    "expected OTLP, Jaeger or console JSON, an export of Langfuse, LangSmith or Phoenix, labelled"
+    " steps or a transcript"
+)
 """What a file may hold."""
 
 
@@ -155,12 +170,8 @@ class Recording:
                 report(f"a run of {count:,} steps, more than {most:,}, is left out")
                 return
             yield labelled_runs.run(value, f"{self.name}:{number}", report)
-        elif any(root in value for root in formats.ROOTS):
-            yield from formats.otlp_spans(value, report)
-        elif "spans" in value:
-            yield from formats.jaeger_spans(value, report)
-        elif formats.is_span(value):
-            yield from formats.console_spans(value, report)
+        elif (reads := span_reader_of(value)) is not None:
+            yield from reads(value, report)
         else:
             yield from self._wrapped(value, number, depth)
 
@@ -208,11 +219,14 @@ class Recording:
             self._file.report(number, f"holds neither spans nor labelled steps, {EXPECTED}")
 
 
+def span_reader_of(value: Mapping[str, object]) -> _Reads | None:
+    """What reads the spans of a JSON object; None if it is in no format of spans."""
+    return next((reads for fits, reads in _FORMATS if fits(value)), None)
+
+
 def _is_recorded(line: Mapping[str, object]) -> bool:
     """Whether a line holds spans or labelled steps."""
-    if isinstance(line.get("steps"), list) or isinstance(line.get("spans"), list):
-        return True
-    return any(root in line for root in formats.ROOTS) or formats.is_span(line)
+    return isinstance(line.get("steps"), list) or span_reader_of(line) is not None
 
 
 class _Oversized(ValueError):  # noqa: N818  # says what the text is

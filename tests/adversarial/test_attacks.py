@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from pathlib import Path
 from random import Random
@@ -33,14 +32,6 @@ def test_what_comes_of_an_attack(attack: Attack) -> None:
     for number in range(attack.calls):
         run.calls(*attack.make(number))
     assert outcome_of(run) == attack.outcome
-
-
-def test_the_page_says_the_same() -> None:
-    """Every attack has its row in the page, in order, with what comes of it; and no other row."""
-    rows = re.findall(
-        r"^\| (?!what is done|-)(.+?) \| (\w+) \|", PAGE.read_text("utf-8"), re.MULTILINE
-    )
-    assert rows == [(attack.name, attack.outcome) for attack in ALL]
 
 
 def test_every_kind_of_attack_has_its_heading() -> None:

@@ -9,7 +9,7 @@ import pytest
 from otel_loopguard import LoopGuard, Settings, control
 from otel_loopguard.core import Kind, Step
 from tests.calls import EPOCH, SECOND, Run, call
-from tests.detectors.alone import actions, alone
+from tests.detectors.alone import STEPS, actions, alone, case, cases, told_of
 
 DENIED = "Permission denied (publickey)"
 USER = Step(Kind.OTHER, "user", text="try it again, please")
@@ -34,15 +34,6 @@ def test_the_same_error_with_other_arguments_is_noticed() -> None:
     assert run.decisions[0].detector == "error_repeat"
 
 
-def test_a_wrong_call_is_noticed_at_its_second_error() -> None:
-    """An error about the call itself will not go away by itself."""
-    run = Run()
-    for value in ("", " "):
-        run.calls(call("page_down", {"": value}, error="got an unexpected keyword argument ''"))
-    assert run.actions == ["hint"]
-    assert run.decisions[0].reason == "call_error"
-
-
 def test_transient_errors_have_time() -> None:
     """Three 429 within a minute are retries; past the budget they are a loop."""
     early = Run()
@@ -61,34 +52,6 @@ def test_failures_without_text_are_not_equal() -> None:
     for step in steps:
         step.error = True
     assert alone("error_repeat", *steps) == []
-
-
-def test_a_change_in_between_takes_weight() -> None:
-    """After each edit the same failing test counts a third of before."""
-    run = Run()
-    for number in range(6):
-        run.calls(
-            call("edit", {"path": "a.py", "new": f"v{number}"}, "ok"),
-            call("run_tests", {"x": number}, error="AssertionError: 1 test failed"),
-        )
-    assert run.actions == []
-
-
-def test_success_takes_weight() -> None:
-    """A tool that works in between is not stuck on its error."""
-    run = Run()
-    for number in range(8):
-        run.calls(
-            call("read", {"path": f"a{number}"}, error="no such file or directory"),
-            call("read", {"path": f"b{number}"}, f"content {number}"),
-        )
-    assert run.actions == []
-
-
-def test_an_error_for_other_things_each_time_is_told_and_stops_nothing() -> None:
-    """A hint at the third; an audit or a link checker gets many of them on purpose."""
-    decisions = alone("error_repeat", *[failing(n) for n in range(40)])
-    assert [(one.step, one.action.value) for one in decisions] == [(2, "hint")]
 
 
 def test_the_same_failing_call_climbs_the_ladder() -> None:
@@ -131,47 +94,12 @@ def test_other_errors_are_other_errors() -> None:
     assert alone("error_repeat", *steps) == []
 
 
-def test_two_tools_do_not_share_an_error() -> None:
-    """One tool's errors; several tools have another detector."""
-    steps = [call(f"tool_{n % 3}", {"n": n}, error=DENIED) for n in range(6)]
-    assert alone("error_repeat", *steps) == []
-
-
-def test_parallel_failures_count_once() -> None:
-    """A fan-out that fails is one failure."""
-    steps = [failing(0, at=0.001 * n, took=1) for n in range(6)]
-    assert alone("error_repeat", *steps) == []
-
-
-def test_a_user_turn_halves_it() -> None:
-    """What failed before a user spoke counts half."""
-    assert actions(alone("error_repeat", *[failing(n) for n in range(3)])) == ["hint"]
-    assert alone("error_repeat", failing(0), failing(1), USER, failing(2)) == []
-
-
-def test_a_failure_is_forgotten() -> None:
-    """An error that comes back after more than fifty calls begins anew."""
-    between = [call("read", {"page": n}, f"page {n} is about subject {n}") for n in range(51)]
-    assert alone("error_repeat", failing(0), failing(1), *between, failing(2)) == []
-
-
 @pytest.mark.parametrize("threshold", [2, 3, 5])
 def test_the_threshold_is_a_setting(threshold: int) -> None:
     """`error_threshold` equal errors, whatever the arguments."""
     steps = [failing(n) for n in range(8)]
     decisions = alone("error_repeat", *steps, error_threshold=threshold)
     assert [decision.step for decision in decisions] == [threshold - 1]
-
-
-def test_without_arguments_it_hints_at_most() -> None:
-    """Where it is not known what was asked, nothing is stopped on an equal error."""
-    steps = [call("ssh", error=DENIED) for _ in range(12)]
-    assert actions(alone("error_repeat", *steps)) == ["hint"]
-
-
-def test_a_success_in_between_takes_two_fifths() -> None:
-    """Two failures, a success and another failure are not three."""
-    assert alone("error_repeat", failing(0), failing(1), working(0), failing(2)) == []
 
 
 ABSENT = [
@@ -296,12 +224,6 @@ def test_an_answer_that_reports_a_failure_is_one(said: object) -> None:
     assert actions(alone("error_rate", *steps)) == ["hint"]
 
 
-def test_a_success_ends_a_streak() -> None:
-    """Five failures, a success, five failures: half a dozen were not in a row."""
-    steps = [*(broken(n) for n in range(5)), fine(0), fine(1), fine(2)]
-    assert alone("error_rate", *steps, *(broken(n) for n in range(5))) == []
-
-
 def test_a_user_begins_anew() -> None:
     """What failed before was asked for something else."""
     steps = [broken(n) for n in range(10)]
@@ -356,15 +278,6 @@ def test_one_error_from_several_tools_is_an_outage() -> None:
     assert "abort" not in run.actions
 
 
-def test_one_long_answer_from_several_tools_is_an_outage() -> None:
-    """An answer that does not depend on what was asked, nor on whom, is none."""
-    run = Run()
-    run.calls(*[call(f"lookup_{n % 2}", {"city": n}, DOWN) for n in range(3)])
-    assert run.actions == ["hint"]
-    assert run.decisions[0].detector == "outage"
-    assert run.decisions[0].step == 2
-
-
 def test_short_answers_of_several_tools_coincide() -> None:
     """Two tools may both say "none"."""
     run = Run()
@@ -381,43 +294,11 @@ def test_retries_at_once_are_noticed_and_then_held() -> None:
     assert run.decisions[0].reason == "retry_without_pause"
 
 
-def test_patient_retries_are_left_alone() -> None:
-    """With seconds in between a transient error has its budget of time."""
-    run = Run()
-    steps = [call("s", {"q": 1}, error="429 Too Many Requests", at=12 * n) for n in range(4)]
-    assert run.calls(*steps) == []
-
-
 def test_patience_is_that_of_one_tool() -> None:
     """One that is tried again after a pause is let; what several say is an outage all the same."""
     for tools, noticed in ((1, False), (2, True)):
         steps = [call(f"t{n % tools}", {"n": n % tools}, error=DOWN, at=20 * n) for n in range(9)]
         assert bool(alone("outage", *steps)) is noticed
-
-
-def test_outage_without_arguments_it_hints_at_most() -> None:
-    """Where it is not known what was asked, nothing is held on an equal answer."""
-    steps = [call(f"lookup_{n % 2}", None, DOWN) for n in range(12)]
-    assert actions(alone("outage", *steps)) == ["hint"]
-
-
-def test_a_real_answer_takes_two_fifths() -> None:
-    """A tool that answers is not down."""
-    steps = [
-        step
-        for n in range(8)
-        for step in (
-            call(f"lookup_{n % 2}", {"city": n}, DOWN),
-            call(f"lookup_{n % 2}", {"town": n}, f"it is {n} degrees in this town, and windy"),
-        )
-    ]
-    assert alone("outage", *steps) == []
-
-
-def test_an_error_that_is_not_transient_is_one_tools_own() -> None:
-    """One tool that fails in the same way is no outage."""
-    steps = [call("ssh", {"n": n}, error="Permission denied (publickey)") for n in range(9)]
-    assert alone("outage", *steps) == []
 
 
 @pytest.mark.parametrize(("threshold", "step"), [(2, 1), (5, 4)])
@@ -549,36 +430,6 @@ def test_refusals_are_failures_also_without_an_error_flag(
     assert actions(alone("error_repeat", *steps)) == ["hint", "deny"]
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param([edited(n) for n in range(2)], id="twice"),
-        pytest.param(
-            [call("bash", {"command": f"{name} --version"}, error=f"sh: {name}: command not found")
-             for name in "vim nano emacs ed pico micro joe vi".split()],
-            id="other tools each time",
-        ),
-        pytest.param(
-            [call("bash", {"command": f"frob sub{n} --help"}, "usage: frob [-x] FILE")
-             for n in range(8)],
-            id="help that was asked for",
-        ),
-        pytest.param(
-            [call("read_file", {"path": f"docs/{n}.md"}, "# Tool\n\nsome words on it\n\nmore\n\n"
-                  "If it says\n\nbash: frob: command not found") for n in range(8)],
-            id="text that quotes one",
-        ),
-        pytest.param(
-            [call("edit", f"edit {n}", USAGE, at=0.01 * n, took=1) for n in range(8)],
-            id="one parallel round",
-        ),
-    ],
-)  # fmt: skip
-def test_refused_honest_work_is_left_alone(steps: list[Step]) -> None:
-    """Who mends a call the next time, or looks for help, is not stuck."""
-    assert alone("error_repeat", *steps) == []
-
-
 def test_a_user_turn_begins_anew() -> None:
     """What was refused before was tried for something else."""
     steps = [edited(n) for n in range(3)]
@@ -609,54 +460,6 @@ def test_six_failures_with_one_line_give_a_hint_and_eight_another_way() -> None:
     assert decisions[0].message == (
         "'bash' failed 6 times with the same line, whatever was changed in between"
     )
-
-
-def test_an_exit_code_in_the_answer_is_a_failure() -> None:
-    """Not every tool raises."""
-    steps = [
-        call("bash", {"command": f"make -j{n}"}, "Exit code 2\ncc: a.c\nerror: no rule for frob.o")
-        for n in range(8)
-    ]
-    assert actions(alone("same_verdict", *steps)) == ["hint", "steer"]
-
-
-def test_the_same_call_of_another_tool_counts() -> None:
-    """A build tool without arguments, between edits."""
-    steps = [
-        step
-        for n in range(9)
-        for step in (
-            call("edit", {"path": "a.py", "new": f"v{n}"}, "ok"),
-            call("build", {"target": "all"}, error="error: linking with cc failed at frob"),
-        )
-    ]
-    assert actions(alone("same_verdict", *steps)) == ["hint", "steer"]
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param(built(5), id="five times"),
-        pytest.param(
-            [step for n in range(12) for step in (
-                call("edit", {"path": "a.py", "new": f"v{n}"}, "ok"),
-                call("bash", {"command": "ruff check"}, error=f"error: Found {20 - n} errors."),
-            )],
-            id="fewer each time",
-        ),
-        pytest.param(
-            [call("lookup", {"id": n}, error="Error: the item was not found in the list")
-             for n in range(50)],
-            id="many items that are not there",
-        ),
-        pytest.param(built(12, "503 Service Unavailable: try again later"), id="transient"),
-        pytest.param(built(12, "error: failed"), id="says too little"),
-        pytest.param(built(12, "a long answer " * 60), id="no line names the error"),
-    ],
-)  # fmt: skip
-def test_same_failure_honest_work_is_left_alone(steps: list[Step]) -> None:
-    """What moves, or is asked for something else, is work."""
-    assert alone("same_verdict", *steps) == []
 
 
 def test_same_failure_a_user_turn_halves_it() -> None:
@@ -754,3 +557,108 @@ def test_a_model_that_works_again_ends_what_its_failures_led_to() -> None:
     assert flag.control.action == "allow"
     run.calls(*unanswered([0.1] * 5))
     assert where(run) == ["5 hint", "9 deny"]
+
+
+TOLD = {
+    "all": [
+        # An error about the call itself will not go away by itself.
+        case("a wrong call is noticed at its second error", "call_error: 1 hint",
+             *[call("page_down", {"": value}, error="got an unexpected keyword argument ''")
+             for value in ("", " ")]),
+        # After each edit the same failing test counts a third of before.
+        case("a change in between takes weight", "", *[step for number in range(6)
+             for step in (call("edit", {"path": "a.py", "new": f"v{number}"}, "ok"),
+             call("run_tests", {"x": number}, error="AssertionError: 1 test failed"))]),
+        # A tool that works in between is not stuck on its error.
+        case("success takes weight", "", *[step for number in range(8) for step in (call("read",
+             {"path": f"a{number}"}, error="no such file or directory"), call("read",
+             {"path": f"b{number}"}, f"content {number}"))]),
+        # An answer that does not depend on what was asked, nor on whom, is none.
+        case("one long answer from several tools is an outage", "same_from_several_tools: 2 hint",
+             *[call(f"lookup_{n % 2}", {"city": n}, DOWN) for n in range(3)]),
+        # With seconds in between a transient error has its budget of time.
+        case("patient retries are left alone", "",
+             *[call("s", {"q": 1}, error="429 Too Many Requests", at=12 * n) for n in range(4)]),
+    ],
+    "error_repeat": [
+        # A hint at the third; an audit or a link checker gets many of them on purpose.
+        case("an error for other things each time is told and stops nothing", "equal_error: 2 hint",
+             *[failing(n) for n in range(40)]),
+        # One tool's errors; several tools have another detector.
+        case("two tools do not share an error", "",
+             *[call(f"tool_{n % 3}", {"n": n}, error=DENIED) for n in range(6)]),
+        # A fan-out that fails is one failure.
+        case("parallel failures count once", "",
+             *[failing(0, at=0.001 * n, took=1) for n in range(6)]),
+        # What failed before a user spoke counts half.
+        case("a user turn halves it 1", "equal_error: 2 hint", *[failing(n) for n in range(3)]),
+        case("a user turn halves it 2", "", failing(0), failing(1), USER, failing(2)),
+        # An error that comes back after more than fifty calls begins anew.
+        case("a failure is forgotten", "", failing(0), failing(1), *[call("read", {"page": n},
+             f"page {n} is about subject {n}") for n in range(51)], failing(2)),
+        # Where it is not known what was asked, nothing is stopped on an equal error.
+        case("without arguments it hints at most", "equal_error: 2 hint",
+             *[call("ssh", error=DENIED) for _ in range(12)]),
+        # Two failures, a success and another failure are not three.
+        case("a success in between takes two fifths", "",
+             failing(0), failing(1), working(0), failing(2)),
+        # Who mends a call the next time, or looks for help, is not stuck.
+        case("twice", "", *[edited(n) for n in range(2)]),
+        case("other tools each time", "", *[call("bash", {"command": f"{name} --version"},
+             error=f"sh: {name}: command not found")
+             for name in "vim nano emacs ed pico micro joe vi".split()]),
+        case("help that was asked for", "", *[call("bash", {"command": f"frob sub{n} --help"},
+             "usage: frob [-x] FILE") for n in range(8)]),
+        case("text that quotes one", "", *[call("read_file", {"path": f"docs/{n}.md"},
+             "# Tool\n\nsome words on it\n\nmore\n\n"
+             "If it says\n\nbash: frob: command not found") for n in range(8)]),
+        case("one parallel round", "",
+             *[call("edit", f"edit {n}", USAGE, at=0.01 * n, took=1) for n in range(8)]),
+    ],
+    "error_rate": [
+        # Five failures, a success, five failures: half a dozen were not in a row.
+        case("a success ends a streak", "", *[*(broken(n) for n in range(5)), fine(0), fine(1),
+             fine(2)], *(broken(n) for n in range(5))),
+    ],
+    "outage": [
+        # Where it is not known what was asked, nothing is held on an equal answer.
+        case("outage without arguments it hints at most", "same_from_several_tools: 2 hint",
+             *[call(f"lookup_{n % 2}", None, DOWN) for n in range(12)]),
+        # A tool that answers is not down.
+        case("a real answer takes two fifths", "",
+             *[step for n in range(8) for step in (call(f"lookup_{n % 2}", {"city": n}, DOWN),
+             call(f"lookup_{n % 2}", {"town": n}, f"it is {n} degrees in this town, and windy"))]),
+        # One tool that fails in the same way is no outage.
+        case("an error that is not transient is one tools own", "",
+             *[call("ssh", {"n": n}, error="Permission denied (publickey)") for n in range(9)]),
+    ],
+    "same_verdict": [
+        # Not every tool raises.
+        case("an exit code in the answer is a failure", "same_failure: 5 hint, 7 steer",
+             *[call("bash", {"command": f"make -j{n}"},
+             "Exit code 2\ncc: a.c\nerror: no rule for frob.o") for n in range(8)]),
+        # A build tool without arguments, between edits.
+        case("the same call of another tool counts", "same_failure: 13 hint, 17 steer", *[step
+             for n in range(9) for step in (call("edit", {"path": "a.py", "new": f"v{n}"}, "ok"),
+             call("build", {"target": "all"}, error="error: linking with cc failed at frob"))]),
+        # What moves, or is asked for something else, is work.
+        case("five times", "", *built(5)),
+        case("fewer each time", "", *[step for n in range(12) for step in (call("edit",
+             {"path": "a.py", "new": f"v{n}"}, "ok"), call("bash", {"command": "ruff check"},
+             error=f"error: Found {20 - n} errors."))]),
+        case("many items that are not there", "", *[call("lookup", {"id": n},
+             error="Error: the item was not found in the list") for n in range(50)]),
+        case("transient", "", *built(12, "503 Service Unavailable: try again later")),
+        case("says too little", "", *built(12, "error: failed")),
+        case("no line names the error", "", *built(12, "a long answer " * 60)),
+    ],
+}  # fmt: skip
+"""What one detector tells by itself, of so many steps; nothing of honest work."""
+
+
+@pytest.mark.parametrize(STEPS, cases(TOLD))
+def test_what_is_told(
+    detector: str, told: str, steps: list[Step], settings: dict[str, Any]
+) -> None:
+    """Reason, step and action of each decision."""
+    assert told_of(alone(detector, *steps, **settings)) == told

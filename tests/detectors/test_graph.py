@@ -13,6 +13,7 @@ import pytest
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
 from tests.calls import Run, call
+from tests.detectors.alone import STEPS, case, cases, told_of
 from tests.detectors.graphs import FAMILY, actions, agent, judged, node, said
 from tests.zero_code.interpreter import environment, interpreter
 
@@ -55,22 +56,6 @@ def test_a_react_agent_that_learns_is_left_alone() -> None:
         )
     ]
     assert {decision.detector for decision in judged(*turns)} <= {"graph_limit"}
-    assert set(actions(judged(*turns))) <= {"allow"}
-
-
-def test_new_calls_with_the_same_answer_are_work() -> None:
-    """A map over a list: each call is another one, each answer is `ok`."""
-    turns = [
-        step
-        for number in range(60)
-        for step in (node("pick"), call("process", {"item": number}, "ok"), node("work"))
-    ]
-    assert set(actions(judged(*turns))) <= {"allow"}
-
-
-def test_a_map_over_a_list_is_left_alone() -> None:
-    """The state that the node gets is another one each time; what it gives is the same."""
-    turns = [node("worker", {"status": "ok"}, {"item": number}) for number in range(60)]
     assert set(actions(judged(*turns))) <= {"allow"}
 
 
@@ -126,16 +111,6 @@ def test_agents_that_go_round_are_a_cycle() -> None:
     found = judged(*turn * 6, only="node_cycle")
     assert actions(found)[:1] == ["hint"]
     assert "2 agents" in found[0].message
-
-
-def test_another_graph_run_counts_by_itself() -> None:
-    """Six runs of one graph, three turns each, are no six times three turns."""
-    turns = [
-        node(name, {"state": "settled"}, at=run * 10 + place * 0.2, trace=run + 1)
-        for run in range(6)
-        for place, name in enumerate(["a", "b"] * 3)
-    ]
-    assert judged(*turns) == []
 
 
 def test_a_user_who_speaks_starts_anew() -> None:
@@ -215,34 +190,10 @@ def test_a_state_that_changes_is_no_convergence(changing: Callable[[int], object
     assert judged(*turns) == []
 
 
-def test_work_beside_the_state_is_work() -> None:
-    """The node says ok; a tool in it answered something new."""
-    turns = [
-        step
-        for number in range(12)
-        for step in (call("get", {"n": number}, f"row {number}"), node("worker", {"ok": True}))
-    ]
-    assert judged(*turns) == []
-
-
 def test_an_answer_that_was_not_captured_may_be_new() -> None:
     """Missing is not empty."""
     turn = [call("get", {"n": 1}, None), node("worker", {"ok": True})]
     assert judged(*turn * 30) == []
-
-
-def test_a_change_of_the_world_is_progress() -> None:
-    """Each edit is another one, and tests and state are as before."""
-    turns = [
-        step
-        for number in range(12)
-        for step in (
-            said(""),
-            call("edit_file", {"path": "a.py", "new": f"v{number}"}, "ok"),
-            node("edit", {"tests": "failing"}),
-        )
-    ]
-    assert judged(*turns) == []
 
 
 @pytest.mark.parametrize("how", ["by the clock", "by its tool", "declared"])
@@ -300,18 +251,6 @@ def test_one_new_text_is_progress() -> None:
     assert judged(*steps) == []
 
 
-def test_different_steps_under_one_name_are_no_iterations() -> None:
-    """Some instrumentations name every node after its class; their states tell them apart."""
-    turns = [node("Agent.task", {"step": number % 7}) for number in range(7 * 3)]
-    assert judged(*turns) == []
-
-
-def test_visits_beside_each_other_are_one() -> None:
-    """A fan-out of sixty workers that overlap and give the same is no sixty iterations."""
-    turns = [node("worker", {"ok": True}, at=number * 0.001, took=1) for number in range(60)]
-    assert judged(*turns) == []
-
-
 ONLY_SPEED = "rapid_iteration"
 
 
@@ -345,33 +284,6 @@ def test_without_times_nothing_counts() -> None:
     """A recording without times is not infinitely fast."""
     turns = [node("ab"[n % 2], {"gave": "ab"[n % 2]}) for n in range(40)]
     assert judged(*turns, only=ONLY_SPEED) == []
-
-
-def test_a_fast_healthy_graph_is_not_stuck() -> None:
-    """A map over two hundred items in 2 ms each."""
-    turns = [
-        node("worker", {"ok": True}, {"item": n}, at=n * 0.002, took=0.001) for n in range(200)
-    ]
-    assert set(actions(judged(*turns))) <= {"allow"}
-
-
-def test_a_fast_chain_of_nodes_is_not_stuck() -> None:
-    """Twelve nodes that check and change nothing: none was there before."""
-    turns = [node(f"check {chr(97 + n)}", {}, {"doc": 1}, at=n * 0.002) for n in range(12)]
-    assert judged(*turns) == []
-
-
-def test_fast_tools_that_bring_news_are_work() -> None:
-    """A graph over a local index: 3 ms for each query."""
-    turns = [
-        step
-        for n in range(60)
-        for step in (
-            call("lookup", {"word": f"w{n}"}, f"meaning {n}", at=n * 0.003, took=0.001),
-            node("tools", at=n * 0.003, took=0.0015),
-        )
-    ]
-    assert set(actions(judged(*turns))) <= {"allow"}
 
 
 LIMIT = "graph_limit"
@@ -440,26 +352,11 @@ def test_a_limit_without_a_warning_before_it() -> None:
     assert [decision.reason for decision in found] == ["iteration_limit"]
 
 
-def test_each_run_of_a_graph_has_its_own_count() -> None:
-    """Three runs of thirty iterations do not make ninety."""
-    steps = [
-        node("agent", {"n": n}, at=100 * run + n, trace=run + 1)
-        for run in range(3)
-        for n in range(30)
-    ]
-    assert judged(*steps) == []
-
-
 def test_a_user_turn_begins_again() -> None:
     """In one conversation every turn of the user has its own count."""
     user = Step(Kind.OTHER, "user", text="and now the rest")
     steps = [*turns(30), user, *turns(30, 30), user, *turns(30, 60)]
     assert judged(*steps) == []
-
-
-def test_many_nodes_are_no_iterations() -> None:
-    """Two hundred different nodes, each visited once; more than are remembered."""
-    assert judged(*[node(f"n{chr(97 + n % 26)}{n}x", {"n": n}) for n in range(200)]) == []
 
 
 def test_it_can_be_switched_off() -> None:
@@ -506,3 +403,59 @@ def test_a_graph_that_learns_is_left_alone() -> None:
     visits, decisions = ran("learning")
     assert len(visits) == 62
     assert [one for one in decisions if one[0] in FAMILY] == []
+
+
+TOLD = {
+    "the family": [
+        # A map over a list: each call is another one, each answer is `ok`.
+        case("new calls with the same answer are work", "", *[step for number in range(60)
+             for step in (node("pick"), call("process", {"item": number}, "ok"), node("work"))]),
+        # The state that the node gets is another one each time; what it gives is the same.
+        case("a map over a list is left alone", "",
+             *[node("worker", {"status": "ok"}, {"item": number}) for number in range(60)]),
+        # Six runs of one graph, three turns each, are no six times three turns.
+        case("another graph run counts by itself", "",
+             *[node(name, {"state": "settled"}, at=run * 10 + place * 0.2, trace=run + 1)
+             for run in range(6) for place, name in enumerate(["a", "b"] * 3)]),
+        # The node says ok; a tool in it answered something new.
+        case("work beside the state is work", "",
+             *[step for number in range(12) for step in (call("get", {"n": number},
+             f"row {number}"), node("worker", {"ok": True}))]),
+        # Each edit is another one, and tests and state are as before.
+        case("a change of the world is progress", "",
+             *[step for number in range(12) for step in (said(""), call("edit_file",
+             {"path": "a.py", "new": f"v{number}"}, "ok"), node("edit", {"tests": "failing"}))]),
+        # Some instrumentations name every node after its class; their states tell them apart.
+        case("different steps under one name are no iterations", "",
+             *[node("Agent.task", {"step": number % 7}) for number in range(7 * 3)]),
+        # A fan-out of sixty workers that overlap and give the same is no sixty iterations.
+        case("visits beside each other are one", "",
+             *[node("worker", {"ok": True}, at=number * 0.001, took=1) for number in range(60)]),
+        # A map over two hundred items in 2 ms each.
+        case("a fast healthy graph is not stuck", "", *[node("worker", {"ok": True}, {"item": n},
+             at=n * 0.002, took=0.001) for n in range(200)]),
+        # Twelve nodes that check and change nothing: none was there before.
+        case("a fast chain of nodes is not stuck", "",
+             *[node(f"check {chr(97 + n)}", {}, {"doc": 1}, at=n * 0.002) for n in range(12)]),
+        # A graph over a local index: 3 ms for each query.
+        case("fast tools that bring news are work", "",
+             *[step for n in range(60) for step in (call("lookup", {"word": f"w{n}"},
+             f"meaning {n}", at=n * 0.003, took=0.001), node("tools", at=n * 0.003, took=0.0015))]),
+        # Three runs of thirty iterations do not make ninety.
+        case("each run of a graph has its own count", "", *[node("agent", {"n": n},
+             at=100 * run + n, trace=run + 1) for run in range(3) for n in range(30)]),
+        # Two hundred different nodes, each visited once; more than are remembered.
+        case("many nodes are no iterations", "",
+             *[node(f"n{chr(97 + n % 26)}{n}x", {"n": n}) for n in range(200)]),
+    ],
+}  # fmt: skip
+"""What one detector tells by itself, of so many steps; nothing of honest work."""
+
+
+@pytest.mark.parametrize(STEPS, cases(TOLD))
+def test_what_is_told(
+    detector: str, told: str, steps: list[Step], settings: dict[str, Any]
+) -> None:
+    """Reason, step and action of each decision."""
+    only = None if detector == "the family" else detector
+    assert told_of(judged(*steps, only=only, **settings)) == told

@@ -10,7 +10,7 @@ from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors.repetition import Cycle
 from tests.calls import Run, call
-from tests.detectors.alone import actions, alone, evidence
+from tests.detectors.alone import STEPS, actions, alone, case, cases, evidence, told_of
 
 ANSWER = "no results for weather in Paris"
 MISSING = "cat: {}.py: No such file or directory"
@@ -40,28 +40,6 @@ def test_a_stubborn_agent_is_denied_and_aborted() -> None:
     assert run.actions == ["hint", "deny", "abort"]
     assert [decision.step for decision in run.decisions] == [2, 3, 6]
     assert len({decision.loop for decision in run.decisions}) == 1
-
-
-def test_keys_in_another_order_and_a_json_text_are_the_same_call() -> None:
-    """A JSON text and the equal map are one call."""
-    run = Run()
-    run.calls(
-        call(args={"a": 1, "b": 2}, outcome=ANSWER),
-        call(args='{"b": 2, "a": 1}', outcome=ANSWER),
-        call(args={"b": 2.0, "a": 1}, outcome=ANSWER),
-    )
-    assert run.actions == ["hint"]
-
-
-def test_other_calls_may_sit_between() -> None:
-    """Never "in a row": a loop is seen through good calls in between, though later."""
-    run = Run()
-    for number in range(12):
-        run.calls(
-            call("pytest", args={"x": 1}, outcome="1 failed, as always, in test_a.py"),
-            call("read", args={"path": f"f{number}.py"}, outcome=f"content {number}"),
-        )
-    assert run.actions == ["hint"]
 
 
 def test_volatile_values_do_not_hide_a_loop() -> None:
@@ -188,19 +166,6 @@ def test_missing_is_not_empty() -> None:
     assert not any(found.action.stops for found in outcomes.decisions)
 
 
-def test_parallel_calls_of_one_round_count_once() -> None:
-    """A fan-out of equal calls is waste, no loop."""
-    run = Run()
-    run.calls(*[call(args={"q": "x"}, outcome=ANSWER, at=0.001 * n, took=1) for n in range(6)])
-    assert run.actions == []
-
-
-def test_exempt_tools_are_never_judged() -> None:
-    """A tool can be taken out by name."""
-    run = Run(Settings(exempt_tools=frozenset({"search"})))
-    assert run.calls(*[call(args={"q": "x"}, outcome=ANSWER) for _ in range(30)]) == []
-
-
 def test_obeying_a_hint_clears_the_flag() -> None:
     """Another call takes the hint down; the ladder still remembers the loop."""
     run = Run()
@@ -245,19 +210,6 @@ def test_a_change_by_an_exempt_tool_is_a_change() -> None:
     assert repeats(run) == []
 
 
-def test_a_loop_beside_work_that_goes_on_hints_at_most() -> None:
-    """Where half or more of the calls in between were new, nothing is stopped."""
-    steps = [
-        step
-        for n in range(20)
-        for step in (
-            call("status", {"id": 1}, "the build of today is what it was"),
-            call("read", {"page": n}, f"page {n} is about subject {n * 7919:x}"),
-        )
-    ]
-    assert actions(alone("exact_repeat", *steps)) == ["hint"]
-
-
 def test_repeats_fade() -> None:
     """Forty other calls between two equal ones leave a little more than half."""
     between = iter(range(1000))
@@ -269,18 +221,6 @@ def test_repeats_fade() -> None:
     same = call(args={"q": "x"}, outcome=ANSWER)
     decisions = alone("exact_repeat", *[step for _ in range(6) for step in (same, *others())])
     assert decisions == []
-
-
-def test_without_a_clock_a_pending_answer_hints_at_most() -> None:
-    """Nobody can tell whether it waits, so nothing is stopped."""
-    decisions = alone("exact_repeat", *[call("job", {"id": 9}, "in progress") for _ in range(20)])
-    assert actions(decisions) == ["hint"]
-
-
-def test_another_answer_begins_anew() -> None:
-    """Twice the same, then another: that was progress."""
-    steps = [call(args={"q": "x"}, outcome=f"{ANSWER}, {n // 2}") for n in range(30)]
-    assert alone("exact_repeat", *steps) == []
 
 
 def test_transient_errors_have_time() -> None:
@@ -353,19 +293,6 @@ def test_a_cycle_is_broken_by_what_differs() -> None:
     assert [cycle.observe(step) for step in steps] == [None] * 40
 
 
-def test_the_same_edit_that_never_works_is_a_cycle() -> None:
-    """read, edit (no match), test: nothing changes, and it is noticed."""
-    run = Run()
-    for _ in range(4):
-        run.calls(
-            call("bash", {"command": "cat a.py"}, "def a(): return 1"),
-            call("edit", {"path": "a.py", "old": "x", "new": "y"}, "no match for old text"),
-            call("bash", {"command": "pytest -q"}, "1 failed, 2 passed"),
-        )
-    assert run.actions[:1] == ["hint"]
-    assert run.decisions[0].step <= 9
-
-
 def test_a_stubborn_cycle_is_denied_and_aborted() -> None:
     """The hint comes after the third turn; each round that still shows the cycle climbs."""
     steps = [call("bash", {"command": f"cat {n % 3}.py"}, MISSING.format(n % 3)) for n in range(18)]
@@ -424,11 +351,6 @@ def test_the_settings_say_when(settings: dict[str, Any], pages: int, first: int)
     """`cycle_repeats` turns of at most `tuning.calls.cycle_max_period` calls."""
     decisions = alone("cycle", *turns(40, pages), **settings)
     assert decisions[0].step == first
-
-
-def test_a_cycle_longer_than_the_longest_is_not_looked_for() -> None:
-    """`tuning.calls.cycle_max_period` bounds what is kept."""
-    assert alone("cycle", *turns(60, 5), tuning={"calls": {"cycle_max_period": 4}}) == []
 
 
 def test_a_user_turn_halves_it() -> None:
@@ -565,3 +487,57 @@ def test_a_user_begins_anew() -> None:
     """What was asked before was asked for something else."""
     steps = [asked(word) for word in WORDS]
     assert found(*steps[:3], USER, *steps[3:6]) == []
+
+
+TOLD = {
+    "all": [
+        # A JSON text and the equal map are one call.
+        case("keys in another order and a json text are the same call", "identical_call: 2 hint",
+             call(args={"a": 1, "b": 2}, outcome=ANSWER), call(args='{"b": 2, "a": 1}',
+             outcome=ANSWER), call(args={"b": 2.0, "a": 1}, outcome=ANSWER)),
+        # Never "in a row": a loop is seen through good calls in between, though later.
+        case("other calls may sit between", "same_verdict: 20 hint",
+             *[step for number in range(12) for step in (call("pytest", args={"x": 1},
+             outcome="1 failed, as always, in test_a.py"), call("read",
+             args={"path": f"f{number}.py"}, outcome=f"content {number}"))]),
+        # A fan-out of equal calls is waste, no loop.
+        case("parallel calls of one round count once", "",
+             *[call(args={"q": "x"}, outcome=ANSWER, at=0.001 * n, took=1) for n in range(6)]),
+        # A tool can be taken out by name.
+        case("exempt tools are never judged", "", *[call(args={"q": "x"}, outcome=ANSWER)
+             for _ in range(30)], exempt_tools=frozenset({"search"})),
+        # read, edit (no match), test: nothing changes, and it is noticed.
+        case("the same edit that never works is a cycle", "identical_call: 8 hint, 9 hint, 10 hint",
+             *[step for _ in range(4) for step in (call("bash", {"command": "cat a.py"},
+             "def a(): return 1"), call("edit", {"path": "a.py", "old": "x", "new": "y"},
+             "no match for old text"), call("bash", {"command": "pytest -q"},
+             "1 failed, 2 passed"))]),
+    ],
+    "exact_repeat": [
+        # Where half or more of the calls in between were new, nothing is stopped.
+        case("a loop beside work that goes on hints at most", "identical_call: 24 hint",
+             *[step for n in range(20) for step in (call("status", {"id": 1},
+             "the build of today is what it was"), call("read", {"page": n},
+             f"page {n} is about subject {n * 7919:x}"))]),
+        # Nobody can tell whether it waits, so nothing is stopped.
+        case("without a clock a pending answer hints at most", "polled_too_soon: 4 hint",
+             *[call("job", {"id": 9}, "in progress") for _ in range(20)]),
+        # Twice the same, then another: that was progress.
+        case("another answer begins anew", "",
+             *[call(args={"q": "x"}, outcome=f"{ANSWER}, {n // 2}") for n in range(30)]),
+    ],
+    "cycle": [
+        # `tuning.calls.cycle_max_period` bounds what is kept.
+        case("a cycle longer than the longest is not looked for", "",
+             *turns(60, 5), tuning={"calls": {"cycle_max_period": 4}}),
+    ],
+}  # fmt: skip
+"""What one detector tells by itself, of so many steps; nothing of honest work."""
+
+
+@pytest.mark.parametrize(STEPS, cases(TOLD))
+def test_what_is_told(
+    detector: str, told: str, steps: list[Step], settings: dict[str, Any]
+) -> None:
+    """Reason, step and action of each decision."""
+    assert told_of(alone(detector, *steps, **settings)) == told

@@ -11,7 +11,7 @@ from otel_loopguard import Settings
 from otel_loopguard.core import Effect, Kind, Step
 from otel_loopguard.detectors.standstill import Sweep
 from tests.calls import Run, call
-from tests.detectors.alone import actions, alone, evidence
+from tests.detectors.alone import STEPS, actions, alone, case, cases, evidence, told_of
 
 LONG = "No results were found. Please try again with other words."
 
@@ -58,23 +58,6 @@ def test_a_tool_of_unknown_effect_is_left_alone() -> None:
     assert not any(found.action.stops for found in run.decisions)
 
 
-def test_other_answers_in_between_do_not_hide_it() -> None:
-    """Counted in a window, not in a row."""
-    run = Run()
-    for number in range(3):
-        run.calls(
-            call("grep", {"pattern": number}, LONG),
-            call("read", {"path": number}, f"text {number}"),
-        )
-    assert run.actions == ["hint"]
-
-
-def test_a_short_answer_to_other_items_is_a_list_that_is_checked() -> None:
-    """To ask the same of many things, and to hear "no" each time, is work."""
-    steps = [call("check_stock", {"item": f"article-{n}"}, "not in stock now") for n in range(20)]
-    assert alone("stagnation", *steps) == []
-
-
 def test_a_short_answer_to_other_questions_counts_less() -> None:
     """As much less as it is shorter than fifty characters."""
     words = "the first part,of what and why,who said so,in which year,really,how old".split(",")
@@ -85,50 +68,12 @@ def test_a_short_answer_to_other_questions_counts_less() -> None:
     assert first == [99, 4, 2]
 
 
-def test_another_answer_takes_three_tenths() -> None:
-    """A tool that answers some of the questions is not stuck."""
-    steps = [
-        call(
-            "grep",
-            {"pattern": f"p{n}"},
-            f"a.py:{n}: match number {n} in this file" if n % 3 else LONG,
-        )
-        for n in range(60)
-    ]
-    assert alone("stagnation", *steps) == []
-
-
-def test_a_change_in_between_takes_two_thirds() -> None:
-    """After a change the same answer may mean something else."""
-    steps = [
-        step
-        for n in range(10)
-        for step in (
-            call("grep", {"pattern": f"p{n}"}, LONG),
-            call("edit", {"path": "a.py", "new": f"v{n}"}, "ok"),
-        )
-    ]
-    assert alone("stagnation", *steps) == []
-
-
 def test_a_user_turn_halves_it() -> None:
     """What a user asked for before counts half."""
     steps = [call("grep", {"pattern": f"p{n}"}, LONG) for n in range(3)]
     user = Step(Kind.OTHER, "user", text="look for the others too")
     assert actions(alone("stagnation", *steps)) == ["hint"]
     assert alone("stagnation", *steps[:2], user, steps[2]) == []
-
-
-def test_the_threshold_is_a_setting() -> None:
-    """`repeat_threshold` equal answers."""
-    steps = [call("grep", {"pattern": f"p{n}"}, LONG) for n in range(8)]
-    decisions = alone("stagnation", *steps, repeat_threshold=6)
-    assert [decision.step for decision in decisions] == [5]
-
-
-def test_without_arguments_nothing_counts() -> None:
-    """Whether the question moved is not known."""
-    assert alone("stagnation", *[call("grep", None, LONG) for _ in range(20)]) == []
 
 
 TEXTS = (
@@ -154,54 +99,6 @@ def test_three_programs_that_print_their_own_text_give_a_hint() -> None:
     assert decisions[0].message == (
         "'python' gave back what it was given, and nothing else: 3 calls brought nothing"
     )
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param([printed(text[:30]) for text in TEXTS], id="short texts"),
-        pytest.param(
-            [printed(text, f"{n} rows\n{n * 31} columns\n{text}") for n, text in enumerate(TEXTS)],
-            id="with news beside it",
-        ),
-        pytest.param(
-            [call("write_note", {"text": text}, text) for text in TEXTS],
-            id="what changes something",
-        ),
-        pytest.param(
-            [
-                call("python", {"code": f"raise Odd('{text}')"}, error=f"Odd: {text}")
-                for text in TEXTS
-            ],
-            id="failures",
-        ),
-        pytest.param([call("python", None, text) for text in TEXTS], id="arguments not captured"),
-        pytest.param(
-            [
-                call("python", {"code": f"print('{text}')"}, text, at=0.01 * n, took=1)
-                for n, text in enumerate(TEXTS)
-            ],
-            id="one parallel round",
-        ),
-    ],
-)
-def test_honest_work_is_left_alone(steps: list[Step]) -> None:
-    """Short answers, news, changes, failures and fan-outs are no echo."""
-    assert alone("found_nothing", *steps) == []
-
-
-def test_calls_that_are_no_echo_take_a_fifth() -> None:
-    """With two real answers between them echoes do not add up."""
-    steps = [
-        step
-        for n, text in enumerate(TEXTS * 4)
-        for step in (
-            printed(text),
-            call("read", {"page": n}, f"page {n} is about subject {n * 7919:x}"),
-            call("read", {"part": n}, f"part {n} is about matter {n * 104729:x}"),
-        )
-    ]
-    assert alone("found_nothing", *steps) == []
 
 
 def test_echo_a_user_turn_halves_it() -> None:
@@ -243,54 +140,6 @@ def test_four_searches_that_find_nothing_give_a_hint() -> None:
 def test_nothing_is_said_in_many_words(said: str) -> None:
     """Tools have many ways to say it, and each may say it in its own."""
     assert actions(alone("found_nothing", *[searched(word, said) for word in WORDS])) == ["hint"]
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param([searched("parser") for _ in range(12)], id="the same search again"),
-        pytest.param([searched(word, "3 results") for word in WORDS], id="something is found"),
-        pytest.param([searched(word, None) for word in WORDS], id="answers not captured"),
-        pytest.param(
-            [call("search", None, "No results found.") for _ in WORDS], id="arguments not captured"
-        ),
-        pytest.param(
-            [searched(word, None, error="no such table") for word in WORDS], id="failures"
-        ),
-        pytest.param(
-            [
-                searched(word, f"No results found in part one. {'But much in part two. ' * 30}")
-                for word in WORDS
-            ],
-            id="long answers",
-        ),
-        pytest.param(
-            [searched(word, at=0.01 * n, took=1) for n, word in enumerate(WORDS)],
-            id="one parallel round",
-        ),
-        pytest.param(
-            [
-                step
-                for n, word in enumerate(WORDS)
-                for step in (
-                    searched(word),
-                    call("edit", {"path": "a.py", "new": f"v{n}"}, "the file was changed"),
-                )
-            ],
-            id="a change in between",
-        ),
-        pytest.param(
-            [
-                searched(word, "No results found." if n % 2 else f"a.py:{n}: {word} is here")
-                for n, word in enumerate(WORDS * 3)
-            ],
-            id="every second one finds something",
-        ),
-    ],
-)
-def test_found_nothing_honest_work_is_left_alone(steps: list[Step]) -> None:
-    """Repeats, failures, fan-outs, changes and searches that find something do not add up."""
-    assert alone("found_nothing", *steps) == []
 
 
 def test_found_nothing_a_user_turn_halves_it() -> None:
@@ -335,46 +184,6 @@ def test_answers_that_were_all_given_before_give_a_hint() -> None:
     assert decisions[0].message == "22 of the last 24 answers were given before in this run"
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param([looked(n) for n in range(24)], id="too few calls"),
-        pytest.param([looked(3 * n) for n in range(60)], id="it always says the same"),
-        pytest.param([call("look", {"at": n}, "") for n in range(60)], id="it says nothing"),
-        pytest.param(
-            [
-                looked(n, f"room {n} has {n * 7919:x} in it" if n % 5 == 0 else None)
-                for n in range(60)
-            ],
-            id="every fifth answer is new",
-        ),
-        pytest.param(
-            [
-                step
-                for n in range(60)
-                for step in (
-                    [looked(n)]
-                    if n % 8
-                    else [looked(n), call("edit", {"path": "a.py", "new": f"v{n}"}, "ok")]
-                )
-            ],
-            id="a change now and then",
-        ),
-        pytest.param(
-            [step for n in range(60) for step in ([looked(n), call("wait", {}, "ok")])],
-            id="waits",
-        ),
-        pytest.param(
-            [call("look", {"at": n}, None if n % 8 == 0 else ROOMS[n % 3]) for n in range(60)],
-            id="an answer now and then that was not captured",
-        ),
-    ],
-)
-def test_grinding_honest_work_is_left_alone(steps: list[Step]) -> None:
-    """News, changes, waits, and what is not known begin a stretch anew."""
-    assert alone("nothing_new", *steps) == []
-
-
 def test_a_user_begins_anew() -> None:
     """What was asked before was asked for something else."""
     steps = [looked(n) for n in range(36)]
@@ -406,20 +215,6 @@ def test_commands_that_do_nothing_are_equal_to_each_other() -> None:
     assert decisions[0].reason == "does_nothing"
 
 
-def test_notes_beside_real_work_lead_to_a_hint_at_most() -> None:
-    """Less than half of the calls in between do nothing."""
-    steps = [
-        step
-        for n in range(12)
-        for step in (
-            ran(f"echo 'step {n} is done'", f"step {n} is done"),
-            ran(f"cat a{n}.py", f"text {n}"),
-            ran(f"sed -i 's/{n}/x/' a{n}.py"),
-        )
-    ]
-    assert actions(alone("idle_command", *steps)) == ["hint"]
-
-
 @pytest.mark.parametrize(
     "step",
     [
@@ -438,17 +233,6 @@ def test_notes_beside_real_work_lead_to_a_hint_at_most() -> None:
 def test_honest_commands_are_left_alone(step: Step) -> None:
     """Whatever reads, writes or runs something does something."""
     assert alone("idle_command", *[step] * 8) == []
-
-
-def test_a_parallel_round_counts_once() -> None:
-    """The agent can react between rounds only."""
-    steps = [call("bash", {"command": ":"}, "", at=0.01 * n, took=1) for n in range(8)]
-    assert alone("idle_command", *steps) == []
-
-
-def test_a_user_turn_begins_anew() -> None:
-    """What was done before was done for something else."""
-    assert alone("idle_command", *NOTHING[:3], USER, *NOTHING[:3]) == []
 
 
 FLAT = (0.71, 0.74, 0.72, 0.73, 0.74, 0.72, 0.71, 0.73)
@@ -471,42 +255,6 @@ def test_six_tries_without_a_better_number_are_noted(said: str) -> None:
     decisions = alone("no_better_score", *trained(*FLAT, said=said))
     assert [(one.step, one.action) for one in decisions] == [(7, "allow")]
     assert decisions[0].message == "a number that 'train' measures was no better in 6 tries"
-
-
-def test_a_field_of_an_answer_is_a_number_as_well() -> None:
-    """A map is looked at like a text."""
-    steps = [call("train", {"rate": n}, {"score": x, "took": n}) for n, x in enumerate(FLAT)]
-    assert actions(alone("no_better_score", *steps)) == ["allow"]
-
-
-def test_it_is_noted_again_after_six_more() -> None:
-    """Not at every try."""
-    assert actions(alone("no_better_score", *trained(*FLAT, *FLAT[1:]))) == ["allow", "allow"]
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param(trained(*FLAT[:7]), id="five times no better"),
-        pytest.param(trained(*(n / 20 for n in range(20))), id="up"),
-        pytest.param(trained(*(1 - n / 20 for n in range(20))), id="down"),
-        pytest.param(trained(*FLAT[:6], 0.9, *FLAT[:5]), id="better once"),
-        pytest.param(trained(*FLAT, said="size: {}"), id="no measure"),
-        pytest.param(trained(*range(3), *range(9), said="error: {}"), id="codes"),
-        pytest.param([*trained(*FLAT[:5]), USER, *trained(*FLAT[:5])], id="a user turn"),
-        pytest.param([call("train", {"rate": 1}, "loss: 0.5")] * 20, id="the same try"),
-        pytest.param([call("train", {"rate": n}) for n in range(20)], id="no answer"),
-    ],
-)
-def test_what_gets_better_or_measures_nothing_is_left_alone(steps: list[Step]) -> None:
-    """And so is a try that is none."""
-    assert alone("no_better_score", *steps) == []
-
-
-def test_the_setting_says_when() -> None:
-    """`tuning.calls.score_threshold` tries."""
-    decisions = alone("no_better_score", *trained(*FLAT), tuning={"calls": {"score_threshold": 3}})
-    assert [one.step for one in decisions] == [4, 7]
 
 
 TEST = {"command": "cd /app && pytest -q tests"}
@@ -541,58 +289,6 @@ def test_an_answer_that_turns_down_counts_as_a_failure() -> None:
     said = "The program did not pass"
     steps = [step for n in range(12) for step in (edit(n), call("run_tests", {"n": n}, said))]
     assert actions(alone("repeated_edit", *steps)) == ["hint"]
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param([*tried(11), failing(11)], id="eleven edits"),
-        pytest.param([edit(n) for n in range(40)], id="nothing fails"),
-        pytest.param([failing(0), *(edit(n) for n in range(40))], id="one failure"),
-        pytest.param(
-            [s for n in range(40) for s in (edit(n, f"/app/{n}.py"), failing(n))],
-            id="many files",
-        ),
-        pytest.param(
-            [*tried(11), call("bash", TEST, "12 passed"), *tried(11)], id="green",
-        ),
-        pytest.param(
-            [*tried(11), call("bash", {"command": "cd /app && pytest -q tests -x"}, "12 passed"),
-             *tried(11)],
-            id="green in other words",
-        ),
-        pytest.param(
-            [s for n in range(40) for s in (
-                edit(n),
-                call("bash", {"command": f"frob{n}"}, error=f"bash: frob{n}: command not found"),
-            )],
-            id="no such command",
-        ),
-        pytest.param(
-            [s for n in range(40) for s in (
-                edit(n), call("bash", {"command": f"curl {n}"}, error="503 Service Unavailable"),
-            )],
-            id="transient",
-        ),
-        pytest.param(
-            [s for n in range(40) for s in (
-                call("str_replace_editor", {"command": "view", "path": "a.py"}, f"line {n}"),
-                failing(n),
-            )],
-            id="only viewed",
-        ),
-        pytest.param(
-            [s for n in range(20) for s in (
-                edit(n), call("bash", TEST, error=f"Exit code 1\n{40 - n} failed, 8 passed"),
-            )],
-            id="fewer failures",
-        ),
-        pytest.param([*tried(8), USER, *tried(8)], id="a user turn"),
-    ],
-)  # fmt: skip
-def test_edits_honest_work_is_left_alone(steps: list[Step]) -> None:
-    """What moves, or is no try, is work."""
-    assert alone("repeated_edit", *steps) == []
 
 
 def test_edits_the_setting_says_when() -> None:
@@ -636,12 +332,6 @@ def test_what_cannot_be_reached_turned_nothing_down() -> None:
     )
 
 
-def test_changes_in_between_do_not_matter() -> None:
-    """With an edit before each it is the sixth."""
-    decisions = alone("same_verdict", *guesses(20))
-    assert [(decision.step, decision.action) for decision in decisions] == [(11, "hint")]
-
-
 def test_the_same_check_without_a_change_is_half_a_try() -> None:
     """Nothing was tried in between."""
     steps = [call("look_at_tests", {}, VERDICT) for _ in range(20)]
@@ -653,31 +343,6 @@ def test_a_clock_in_the_verdict_does_not_hide_it() -> None:
     steps = [call("run_tests", {"at": n}, f"3 failed, 2 passed in {n + 1}.{n}1s") for n in range(8)]
     assert actions(alone("same_verdict", *steps)) == ["hint"]
     steps = [call("run_tests", {"at": n}, f"{20 - n} failed, 2 passed") for n in range(12)]
-    assert alone("same_verdict", *steps) == []
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param(guesses(5), id="five times"),
-        pytest.param(guesses(12, "wrong"), id="short verdicts"),
-        pytest.param(guesses(12, "all of the tests have passed"), id="nothing is turned down"),
-        pytest.param(
-            [call("run_tests", {"at": n}, error=VERDICT) for n in range(12)],
-            id="failures of the call",
-        ),
-        pytest.param(
-            [call(f"check_{n}", {"at": n}, VERDICT) for n in range(12)], id="one tool each"
-        ),
-        pytest.param(
-            [call("run_tests", {"at": n}, VERDICT, at=0.01 * n, took=1) for n in range(12)],
-            id="one parallel round",
-        ),
-        pytest.param([call("run_tests", {"at": n}) for n in range(12)], id="not captured"),
-    ],
-)
-def test_same_verdict_honest_work_is_left_alone(steps: list[Step]) -> None:
-    """A test that fails for a while is work."""
     assert alone("same_verdict", *steps) == []
 
 
@@ -708,23 +373,6 @@ def test_guesses_typed_by_hand_climb_from_twenty_on() -> None:
     assert [(decision.step, decision.action) for decision in decisions] == [
         (5, "hint"), (19, "deny"),
     ]  # fmt: skip
-
-
-def test_tries_after_changes_do_not_climb() -> None:
-    """Forty edits that did not mend the test are told once."""
-    assert actions(alone("same_verdict", *guesses(40))) == ["hint"]
-
-
-def test_nineteen_hints_of_a_riddle_are_no_guessing_without_end() -> None:
-    """A hint in between changes nothing, and below twenty nothing climbs."""
-    steps = [call("unlock", {"password": f"secret{n}"}, "Wrong password?") for n in range(19)]
-    assert actions(alone("same_verdict", *steps)) == ["hint"]
-
-
-def test_guesses_without_arguments_are_not_stopped() -> None:
-    """Nobody knows whether they are guesses."""
-    steps = [call("unlock", None, "Wrong password?") for _ in range(40)]
-    assert actions(alone("same_verdict", *steps)) in ([], ["hint"])
 
 
 def page(place: object, name: str = "offset", tool: str = "read", **more: object) -> Step:
@@ -758,41 +406,6 @@ def test_a_sweep_that_wraps_around_is_noticed(name: str) -> None:
 def test_the_same_places_count_too() -> None:
     """Eight places that were read before, after the first step back."""
     assert places(*[n % 10 for n in range(20)]) == [17, 18, 19]
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param([page(100 * n) for n in range(60)], id="onward only"),
-        pytest.param([page(6000 - 100 * n) for n in range(60)], id="backward only"),
-        pytest.param(
-            [page(100 * (n % 10), chapter=n // 10) for n in range(60)], id="other arguments"
-        ),
-        pytest.param([page(100 * (n % 4)) for n in range(40)], id="few places"),
-        pytest.param(
-            [page(place) for n in range(5) for place in (100 * n, 2000 - 100 * n)],
-            id="to and fro in parts that were not read",
-        ),
-        pytest.param(
-            [call("read", {"offset": n % 10, "page": n % 10}, f"t {n}") for n in range(40)],
-            id="two arguments that page",
-        ),
-        pytest.param([page(f"c{n % 10}", "cursor") for n in range(40)], id="a cursor of letters"),
-        pytest.param([page(bool(n % 2), "page") for n in range(40)], id="true and false"),
-        pytest.param(
-            [
-                step
-                for n in range(40)
-                for step in (page(n % 10), call("edit", {"path": "a.py", "new": f"v{n}"}, "ok"))
-            ],
-            id="a change in between",
-        ),
-        pytest.param([page(n % 10, tool="write_page") for n in range(40)], id="pages are written"),
-    ],
-)
-def test_honest_reading_is_left_alone(steps: list[Step]) -> None:
-    """Reading on, other things, a few places and changes are no sweep."""
-    assert alone("sweep", *steps) == []
 
 
 def test_a_search_that_halves_a_range_is_no_sweep() -> None:
@@ -869,38 +482,190 @@ def test_six_revisions_in_a_row_give_a_hint() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param(revised(6), id="six calls"),
-        pytest.param([*revised(5), USER, *revised(5)], id="a user turn"),
-        pytest.param(revised(8, error="Error: no such draft"), id="failed"),
-        pytest.param(
-            [call("revise", {"draft": DRAFTS[n]}, DRAFTS[n + 1]) for n in range(8)],
-            id="short",
-        ),
-        pytest.param(
-            [call("write", {"text": TEXT.format(DRAFTS[n])}, "ok") for n in range(8)],
-            id="short answers",
-        ),
-        pytest.param(
-            [call("revise", {"draft": TEXT * (n + 1)}, TEXT * (n + 2)) for n in range(3)],
-            id="longer each time",
-        ),
-        pytest.param(
-            [
-                call(
-                    "send",
-                    {"to": DRAFTS[n], "text": TEXT.format(DRAFTS[n])},
-                    TEXT.format(DRAFTS[n]),
-                )
-                for n in range(8)
-            ],
-            id="to somebody else",
-        ),
-        pytest.param([call("read", {"text": TEXT}, TEXT)] * 8, id="nothing changed at all"),
+TOLD = {
+    "all": [
+        # Counted in a window, not in a row.
+        case("other answers in between do not hide it", "same_answer: 4 hint",
+             *[step for number in range(3) for step in (call("grep", {"pattern": number}, LONG),
+             call("read", {"path": number}, f"text {number}"))]),
     ],
-)
-def test_other_calls_are_left_alone(steps: list[Step]) -> None:
-    """What moves, is short, or is for another detector."""
-    assert alone("revised_in_vain", *steps) == []
+    "stagnation": [
+        # To ask the same of many things, and to hear "no" each time, is work.
+        case("a short answer to other items is a list that is checked", "", *[call("check_stock",
+             {"item": f"article-{n}"}, "not in stock now") for n in range(20)]),
+        # A tool that answers some of the questions is not stuck.
+        case("another answer takes three tenths", "", *[call("grep", {"pattern": f"p{n}"},
+             f"a.py:{n}: match number {n} in this file" if n % 3 else LONG) for n in range(60)]),
+        # After a change the same answer may mean something else.
+        case("a change in between takes two thirds", "",
+             *[step for n in range(10) for step in (call("grep", {"pattern": f"p{n}"}, LONG),
+             call("edit", {"path": "a.py", "new": f"v{n}"}, "ok"))]),
+        # `repeat_threshold` equal answers.
+        case("the threshold is a setting", "same_answer: 5 hint",
+             *[call("grep", {"pattern": f"p{n}"}, LONG) for n in range(8)], repeat_threshold=6),
+        # Whether the question moved is not known.
+        case("without arguments nothing counts", "",
+             *[call("grep", None, LONG) for _ in range(20)]),
+    ],
+    "found_nothing": [
+        # Short answers, news, changes, failures and fan-outs are no echo.
+        case("short texts", "", *[printed(text[:30]) for text in TEXTS]),
+        case("with news beside it", "", *[printed(text, f"{n} rows\n{n * 31} columns\n{text}") for
+             n, text in enumerate(TEXTS)]),
+        case("what changes something", "",
+             *[call("write_note", {"text": text}, text) for text in TEXTS]),
+        case("failures", "", *[call("python", {"code": f"raise Odd('{text}')"},
+             error=f"Odd: {text}") for text in TEXTS]),
+        case("arguments not captured", "", *[call("python", None, text) for text in TEXTS]),
+        case("one parallel round", "", *[call("python", {"code": f"print('{text}')"}, text,
+             at=0.01 * n, took=1) for n, text in enumerate(TEXTS)]),
+        # With two real answers between them echoes do not add up.
+        case("calls that are no echo take a fifth", "",
+             *[step for n, text in enumerate(TEXTS * 4) for step in (printed(text), call("read",
+             {"page": n}, f"page {n} is about subject {n * 7919:x}"), call("read", {"part": n},
+             f"part {n} is about matter {n * 104729:x}"))]),
+        # Repeats, failures, fan-outs, changes and searches that find something do not add up.
+        case("the same search again", "", *[searched("parser") for _ in range(12)]),
+        case("something is found", "", *[searched(word, "3 results") for word in WORDS]),
+        case("answers not captured", "", *[searched(word, None) for word in WORDS]),
+        case("arguments not captured", "",
+             *[call("search", None, "No results found.") for _ in WORDS]),
+        case("failures", "", *[searched(word, None, error="no such table") for word in WORDS]),
+        case("long answers", "", *[searched(word,
+             f"No results found in part one. {'But much in part two. ' * 30}") for word in WORDS]),
+        case("one parallel round", "",
+             *[searched(word, at=0.01 * n, took=1) for n, word in enumerate(WORDS)]),
+        case("a change in between", "",
+             *[step for n, word in enumerate(WORDS) for step in (searched(word), call("edit",
+             {"path": "a.py", "new": f"v{n}"}, "the file was changed"))]),
+        case("every second one finds something", "", *[searched(word, "No results found." if n % 2
+             else f"a.py:{n}: {word} is here") for n, word in enumerate(WORDS * 3)]),
+    ],
+    "nothing_new": [
+        # News, changes, waits, and what is not known begin a stretch anew.
+        case("too few calls", "", *[looked(n) for n in range(24)]),
+        case("it always says the same", "", *[looked(3 * n) for n in range(60)]),
+        case("it says nothing", "", *[call("look", {"at": n}, "") for n in range(60)]),
+        case("every fifth answer is new", "", *[looked(n, f"room {n} has {n * 7919:x} in it" if
+             n % 5 == 0 else None) for n in range(60)]),
+        case("a change now and then", "", *[step for n in range(60) for step in ([looked(n)] if
+             n % 8 else [looked(n), call("edit", {"path": "a.py", "new": f"v{n}"}, "ok")])]),
+        case("waits", "",
+             *[step for n in range(60) for step in ([looked(n), call("wait", {}, "ok")])]),
+        case("an answer now and then that was not captured", "",
+             *[call("look", {"at": n}, None if n % 8 == 0 else ROOMS[n % 3]) for n in range(60)]),
+    ],
+    "idle_command": [
+        # Less than half of the calls in between do nothing.
+        case("notes beside real work lead to a hint at most", "does_nothing: 12 hint", *[step
+             for n in range(12) for step in (ran(f"echo 'step {n} is done'", f"step {n} is done"),
+             ran(f"cat a{n}.py", f"text {n}"), ran(f"sed -i 's/{n}/x/' a{n}.py"))]),
+        # The agent can react between rounds only.
+        case("a parallel round counts once", "",
+             *[call("bash", {"command": ":"}, "", at=0.01 * n, took=1) for n in range(8)]),
+        # What was done before was done for something else.
+        case("a user turn begins anew", "", *NOTHING[:3], USER, *NOTHING[:3]),
+    ],
+    "no_better_score": [
+        # A map is looked at like a text.
+        case("a field of an answer is a number as well", "no_better_score: 7 allow",
+             *[call("train", {"rate": n}, {"score": x, "took": n}) for n, x in enumerate(FLAT)]),
+        # Not at every try.
+        case("it is noted again after six more", "no_better_score: 7 allow, 13 allow",
+             *trained(*FLAT, *FLAT[1:])),
+        # And so is a try that is none.
+        case("five times no better", "", *trained(*FLAT[:7])),
+        case("up", "", *trained(*(n / 20 for n in range(20)))),
+        case("down", "", *trained(*(1 - n / 20 for n in range(20)))),
+        case("better once", "", *trained(*FLAT[:6], 0.9, *FLAT[:5])),
+        case("no measure", "", *trained(*FLAT, said="size: {}")),
+        case("codes", "", *trained(*range(3), *range(9), said="error: {}")),
+        case("a user turn", "", *[*trained(*FLAT[:5]), USER, *trained(*FLAT[:5])]),
+        case("the same try", "", *[call("train", {"rate": 1}, "loss: 0.5")] * 20),
+        case("no answer", "", *[call("train", {"rate": n}) for n in range(20)]),
+        # `tuning.calls.score_threshold` tries.
+        case("the setting says when", "no_better_score: 4 allow, 7 allow",
+             *trained(*FLAT), tuning={"calls": {"score_threshold": 3}}),
+    ],
+    "repeated_edit": [
+        # What moves, or is no try, is work.
+        case("eleven edits", "", *[*tried(11), failing(11)]),
+        case("nothing fails", "", *[edit(n) for n in range(40)]),
+        case("one failure", "", *[failing(0), *(edit(n) for n in range(40))]),
+        case("many files", "",
+             *[s for n in range(40) for s in (edit(n, f"/app/{n}.py"), failing(n))]),
+        case("green", "", *[*tried(11), call("bash", TEST, "12 passed"), *tried(11)]),
+        case("green in other words", "", *[*tried(11), call("bash",
+             {"command": "cd /app && pytest -q tests -x"}, "12 passed"), *tried(11)]),
+        case("no such command", "", *[s for n in range(40) for s in (edit(n), call("bash",
+             {"command": f"frob{n}"}, error=f"bash: frob{n}: command not found"))]),
+        case("transient", "", *[s for n in range(40) for s in (edit(n), call("bash",
+             {"command": f"curl {n}"}, error="503 Service Unavailable"))]),
+        case("only viewed", "", *[s for n in range(40) for s in (call("str_replace_editor",
+             {"command": "view", "path": "a.py"}, f"line {n}"), failing(n))]),
+        case("fewer failures", "", *[s for n in range(20) for s in (edit(n), call("bash", TEST,
+             error=f"Exit code 1\n{40 - n} failed, 8 passed"))]),
+        case("a user turn", "", *[*tried(8), USER, *tried(8)]),
+    ],
+    "same_verdict": [
+        # With an edit before each it is the sixth.
+        case("changes in between do not matter", "same_verdict: 11 hint", *guesses(20)),
+        # A test that fails for a while is work.
+        case("five times", "", *guesses(5)),
+        case("short verdicts", "", *guesses(12, "wrong")),
+        case("nothing is turned down", "", *guesses(12, "all of the tests have passed")),
+        case("failures of the call", "",
+             *[call("run_tests", {"at": n}, error=VERDICT) for n in range(12)]),
+        case("one tool each", "", *[call(f"check_{n}", {"at": n}, VERDICT) for n in range(12)]),
+        case("one parallel round", "",
+             *[call("run_tests", {"at": n}, VERDICT, at=0.01 * n, took=1) for n in range(12)]),
+        case("not captured", "", *[call("run_tests", {"at": n}) for n in range(12)]),
+        # Forty edits that did not mend the test are told once.
+        case("tries after changes do not climb", "same_verdict: 11 hint", *guesses(40)),
+        # A hint in between changes nothing, and below twenty nothing climbs.
+        case("nineteen hints of a riddle are no guessing without end", "same_verdict: 5 hint",
+             *[call("unlock", {"password": f"secret{n}"}, "Wrong password?") for n in range(19)]),
+        # Nobody knows whether they are guesses.
+        case("guesses without arguments are not stopped", "same_verdict: 10 hint",
+             *[call("unlock", None, "Wrong password?") for _ in range(40)]),
+    ],
+    "sweep": [
+        # Reading on, other things, a few places and changes are no sweep.
+        case("onward only", "", *[page(100 * n) for n in range(60)]),
+        case("backward only", "", *[page(6000 - 100 * n) for n in range(60)]),
+        case("other arguments", "", *[page(100 * (n % 10), chapter=n // 10) for n in range(60)]),
+        case("few places", "", *[page(100 * (n % 4)) for n in range(40)]),
+        case("to and fro in parts that were not read", "",
+             *[page(place) for n in range(5) for place in (100 * n, 2000 - 100 * n)]),
+        case("two arguments that page", "",
+             *[call("read", {"offset": n % 10, "page": n % 10}, f"t {n}") for n in range(40)]),
+        case("a cursor of letters", "", *[page(f"c{n % 10}", "cursor") for n in range(40)]),
+        case("true and false", "", *[page(bool(n % 2), "page") for n in range(40)]),
+        case("a change in between", "", *[step for n in range(40) for step in (page(n % 10),
+             call("edit", {"path": "a.py", "new": f"v{n}"}, "ok"))]),
+        case("pages are written", "", *[page(n % 10, tool="write_page") for n in range(40)]),
+    ],
+    "revised_in_vain": [
+        # What moves, is short, or is for another detector.
+        case("six calls", "", *revised(6)),
+        case("a user turn", "", *[*revised(5), USER, *revised(5)]),
+        case("failed", "", *revised(8, error="Error: no such draft")),
+        case("short", "", *[call("revise", {"draft": DRAFTS[n]}, DRAFTS[n + 1]) for n in range(8)]),
+        case("short answers", "",
+             *[call("write", {"text": TEXT.format(DRAFTS[n])}, "ok") for n in range(8)]),
+        case("longer each time", "",
+             *[call("revise", {"draft": TEXT * (n + 1)}, TEXT * (n + 2)) for n in range(3)]),
+        case("to somebody else", "", *[call("send", {"to": DRAFTS[n],
+             "text": TEXT.format(DRAFTS[n])}, TEXT.format(DRAFTS[n])) for n in range(8)]),
+        case("nothing changed at all", "", *[call("read", {"text": TEXT}, TEXT)] * 8),
+    ],
+}  # fmt: skip
+"""What one detector tells by itself, of so many steps; nothing of honest work."""
+
+
+@pytest.mark.parametrize(STEPS, cases(TOLD))
+def test_what_is_told(
+    detector: str, told: str, steps: list[Step], settings: dict[str, Any]
+) -> None:
+    """Reason, step and action of each decision."""
+    assert told_of(alone(detector, *steps, **settings)) == told

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
 from tests.calls import EPOCH, SECOND, Run, call
+from tests.detectors.alone import STEPS, alone, case, cases, told_of
 
 ANSWER = (
     "The table has four columns, and the third of them holds the price in euros without tax, so "
@@ -65,28 +67,6 @@ def test_the_same_text_after_new_answers_is_healthy() -> None:
     for number in range(8):
         content = " ".join(f"word{number}x{place}" for place in range(60))
         run.calls(call("read", {"path": f"f{number}"}, content), say(ANSWER))
-    assert run.actions == []
-
-
-def test_a_short_text_is_no_repetition() -> None:
-    """At every end "Done." is said."""
-    run = Run()
-    run.calls(*[say("Done.")] * 20)
-    assert run.actions == []
-
-
-def test_the_same_answer_to_a_user_is_healthy() -> None:
-    """It was asked again."""
-    run = Run()
-    for _ in range(8):
-        run.calls(say(ANSWER), Step(Kind.OTHER, "user", text="what does the table hold?"))
-    assert run.actions == []
-
-
-def test_several_speakers_may_say_the_same() -> None:
-    """Eight agents, one answer."""
-    run = Run()
-    run.calls(*(say(ANSWER, f"agent {number}") for number in range(8)))
     assert run.actions == []
 
 
@@ -208,29 +188,6 @@ def test_a_spiral_that_goes_on_leads_to_a_steer_and_no_further() -> None:
     assert {"hint", "steer"} <= set(run.actions) <= {"allow", "hint", "steer"}
 
 
-def test_draft_review_and_final_version_are_healthy() -> None:
-    """Three texts that are alike are a pipeline's."""
-    run = Run()
-    run.calls(*drafts()[:3])
-    assert run.actions == []
-
-
-def test_drafts_that_change_are_healthy() -> None:
-    """Each says something else."""
-    run = Run()
-    for topic in ("kettles", "toasters", "irons", "lamps", "fans"):
-        run.calls(say(f"{topic} " + " ".join(f"{topic}{n} does well" for n in range(20))))
-    assert run.actions == []
-
-
-def test_a_draft_after_a_change_is_a_new_one() -> None:
-    """What was written was used."""
-    run = Run()
-    for number, draft in enumerate(drafts() * 2):
-        run.calls(draft, call("write_file", {"path": f"draft{number}"}, "ok"))
-    assert run.actions == []
-
-
 def test_a_batch_with_a_template_is_healthy() -> None:
     """Every customer gets the same letter, after a look at his account (F5)."""
     run = Run()
@@ -268,22 +225,6 @@ def test_data_is_no_draft() -> None:
                 * 2
             )
         )
-    assert run.actions == []
-
-
-def test_a_user_asks_for_the_next_draft() -> None:
-    """Then it is wanted."""
-    run = Run()
-    for draft in drafts() * 3:
-        run.calls(draft, Step(Kind.OTHER, "user", text="make it shorter"))
-    assert run.actions == []
-
-
-def test_two_speakers_do_not_refine_each_other() -> None:
-    """Writer and critic quote the same text, and each says it twice."""
-    run = Run()
-    for number, change in enumerate(CHANGES):
-        run.calls(say(DRAFT.format(*change), "critic" if number % 2 else "writer"))
     assert run.actions == []
 
 
@@ -380,28 +321,12 @@ def test_texts_that_promise_nothing_again_are_left_alone(texts: list[str]) -> No
     assert run.actions == []
 
 
-def test_the_same_announcement_before_each_call_is_no_talk() -> None:
-    """It does what it says."""
-    run = Run()
-    for city in ("Oslo", "Rome", "Bonn", "Kiev", "Bern", "Riga"):
-        run.calls(tell("Let me check the weather."), call("weather", {"city": city}, f"sun {city}"))
-    assert run.actions == []
-
-
 def test_a_handoff_is_an_action() -> None:
     """The work went to another agent."""
     run = Run()
     for city in ("Oslo", "Rome", "Bonn", "Kiev", "Bern", "Riga"):
         task = f"Find the tallest building of {city} and its year, then stop {city * 3}"
         run.calls(tell("I will ask for it."), Step(Kind.HANDOFF, "finder", args=task))
-    assert run.actions == []
-
-
-def test_a_model_call_without_a_text_may_have_called_a_tool() -> None:
-    """Where only models are instrumented, that is all there is to see of a call."""
-    run = Run()
-    for _ in range(8):
-        run.calls(tell("Let me check the weather."), tell(None))
     assert run.actions == []
 
 
@@ -412,29 +337,6 @@ def test_a_failed_model_call_does_nothing() -> None:
     for text in TALK["the same, numbered"]:
         run.calls(tell(text), failed)
     assert run.actions == ["hint"]
-
-
-def test_different_announcements_count_where_tools_are_seen() -> None:
-    """One thing after the other is announced, and none of the tools is called."""
-    run = Run()
-    run.calls(call("list_tools", {}, "weather, hotels, flights"))
-    run.calls(*map(tell, HEALTHY["different announcements, tools out of sight"]))
-    assert [decision.reason for decision in run.decisions] == ["only_announced"]
-
-
-def test_a_user_in_between_makes_it_a_chat() -> None:
-    """Each text answers somebody."""
-    run = Run()
-    for text in TALK["the same, numbered"]:
-        run.calls(tell(text), Step(Kind.OTHER, "user", text="go on"))
-    assert run.actions == []
-
-
-def test_agents_are_different_speakers() -> None:
-    """Each of six agents says once that it begins."""
-    run = Run()
-    run.calls(*(tell("I will now begin working on the task.", f"agent {n}") for n in range(6)))
-    assert run.actions == []
 
 
 @pytest.mark.parametrize(
@@ -591,15 +493,6 @@ def test_a_long_text_with_one_doubt_is_not_full_of_it() -> None:
     assert run.actions == []
 
 
-def test_phrases_the_numbers_are_settings() -> None:
-    """`tuning.text.hedge_turns` and `tuning.text.apology_turns`."""
-    run = Run(Settings(tuning={"text": {"hedge_turns": 2, "apology_turns": 4}}))
-    run.calls(*map(say, DOUBTS[:2]))
-    assert run.actions == ["hint"]
-    run.calls(*map(say, APOLOGIES[:3]))
-    assert run.actions == ["hint"]
-
-
 ONLY = Settings(switched_off=frozenset({"refinement_spiral"}))
 TASKS = [
     "read the parser", "write a test", "fix the lexer", "check the docs", "ask for a review",
@@ -686,14 +579,6 @@ def test_work_between_the_plans_is_progress(plan: Callable[[int], Step]) -> None
     assert "scope_creep" not in [found.detector for found in run.decisions]
 
 
-def test_a_user_may_want_more() -> None:
-    """Each task more was asked for."""
-    run = Run()
-    for count in range(3, 10):
-        run.calls(boxes(count), Step(Kind.OTHER, "user", text="and one thing more"))
-    assert run.actions == []
-
-
 def test_another_plan_is_another_plan() -> None:
     """Longer and longer, and never the same."""
     run = Run(ONLY)
@@ -714,13 +599,6 @@ def test_whatever_a_tool_for_lists_is_given_nothing_throws(given: object) -> Non
     run.calls(*(call("write_todos", given, f"answer {number}") for number in range(2)))
     assert run.guard.faults.counts == {}
     assert run.actions == []
-
-
-def test_the_number_is_a_setting() -> None:
-    """`tuning.text.scope_turns`."""
-    run = Run(Settings(tuning={"text": {"scope_turns": 2}}))
-    run.calls(*(boxes(n) for n in range(3, 6)))
-    assert run.actions == ["hint"]
 
 
 TOOLS = ["search", "lookup", "browse", "wiki", "maps", "news", "archive"]
@@ -758,14 +636,6 @@ def test_one_tool_that_helps_ends_the_row() -> None:
         news = " ".join(f"fact{start}x{place}" for place in range(40))
         run.calls(call("encyclopedia", {"q": start}, news))
     assert "tool_shopping" not in seen(run)
-
-
-def test_many_tools_that_help_are_healthy() -> None:
-    """Each was needed once."""
-    run = Run()
-    for tool in TOOLS:
-        run.calls(call(tool, {"q": "x"}, " ".join(f"{tool}{place}" for place in range(40))))
-    assert run.actions == []
 
 
 def test_few_tools_are_no_shopping() -> None:
@@ -817,3 +687,74 @@ def test_shopping_the_numbers_are_settings() -> None:
     run = Run(Settings(tuning={"text": {"shop_tools": 3}}))
     run.calls(*(missing(tool) for tool in TOOLS[:3]))
     assert "tool_shopping" in seen(run)
+
+
+TOLD = {
+    "all": [
+        # At every end "Done." is said.
+        case("a short text is no repetition", "", *[say("Done.")] * 20),
+        # It was asked again.
+        case("the same answer to a user is healthy", "",
+             *[step for _ in range(8) for step in (say(ANSWER), Step(Kind.OTHER, "user",
+             text="what does the table hold?"))]),
+        # Eight agents, one answer.
+        case("several speakers may say the same", "",
+             *(say(ANSWER, f"agent {number}") for number in range(8))),
+        # Three texts that are alike are a pipeline's.
+        case("draft review and final version are healthy", "", *drafts()[:3]),
+        # Each says something else.
+        case("drafts that change are healthy", "",
+             *[say(f"{topic} " + " ".join(f"{topic}{n} does well" for n in range(20)))
+             for topic in ("kettles", "toasters", "irons", "lamps", "fans")]),
+        # What was written was used.
+        case("a draft after a change is a new one", "",
+             *[step for number, draft in enumerate(drafts() * 2) for step in (draft,
+             call("write_file", {"path": f"draft{number}"}, "ok"))]),
+        # Then it is wanted.
+        case("a user asks for the next draft", "", *[step for draft in drafts() * 3
+             for step in (draft, Step(Kind.OTHER, "user", text="make it shorter"))]),
+        # Writer and critic quote the same text, and each says it twice.
+        case("two speakers do not refine each other", "", *[say(DRAFT.format(*change), "critic" if
+             number % 2 else "writer") for number, change in enumerate(CHANGES)]),
+        # It does what it says.
+        case("the same announcement before each call is no talk", "",
+             *[step for city in ("Oslo", "Rome", "Bonn", "Kiev", "Bern", "Riga")
+             for step in (tell("Let me check the weather."), call("weather", {"city": city},
+             f"sun {city}"))]),
+        # Where only models are instrumented, that is all there is to see of a call.
+        case("a model call without a text may have called a tool", "",
+             *[step for _ in range(8) for step in (tell("Let me check the weather."), tell(None))]),
+        # One thing after the other is announced, and none of the tools is called.
+        case("different announcements count where tools are seen", "only_announced: 10 hint",
+             call("list_tools", {}, "weather, hotels, flights"), *map(tell,
+             HEALTHY["different announcements, tools out of sight"])),
+        # Each text answers somebody.
+        case("a user in between makes it a chat", "",
+             *[step for text in TALK["the same, numbered"] for step in (tell(text),
+             Step(Kind.OTHER, "user", text="go on"))]),
+        # Each of six agents says once that it begins.
+        case("agents are different speakers", "",
+             *(tell("I will now begin working on the task.", f"agent {n}") for n in range(6))),
+        # `tuning.text.hedge_turns` and `tuning.text.apology_turns`.
+        case("phrases the numbers are settings", "doubt_in_a_row: 1 hint", *map(say, DOUBTS[:2]),
+             *map(say, APOLOGIES[:3]), tuning={"text": {"hedge_turns": 2, "apology_turns": 4}}),
+        # Each task more was asked for.
+        case("a user may want more", "", *[step for count in range(3, 10)
+             for step in (boxes(count), Step(Kind.OTHER, "user", text="and one thing more"))]),
+        # `tuning.text.scope_turns`.
+        case("the number is a setting", "plan_only_grows: 2 hint",
+             *(boxes(n) for n in range(3, 6)), tuning={"text": {"scope_turns": 2}}),
+        # Each was needed once.
+        case("many tools that help are healthy", "", *[call(tool, {"q": "x"},
+             " ".join(f"{tool}{place}" for place in range(40))) for tool in TOOLS]),
+    ],
+}  # fmt: skip
+"""What one detector tells by itself, of so many steps; nothing of honest work."""
+
+
+@pytest.mark.parametrize(STEPS, cases(TOLD))
+def test_what_is_told(
+    detector: str, told: str, steps: list[Step], settings: dict[str, Any]
+) -> None:
+    """Reason, step and action of each decision."""
+    assert told_of(alone(detector, *steps, **settings)) == told

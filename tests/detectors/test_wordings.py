@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard.detectors.base import WORDINGS
+from otel_loopguard._util.tables import rows_in
+from otel_loopguard.detectors.base import TABLE, table_of
 from tests.docs.detectors import CLASSES
 
 
@@ -24,4 +25,19 @@ def test_a_rule_has_a_sentence(detector: Any) -> None:
 
 def test_the_table_names_detectors() -> None:
     """And what cycles of agents call for."""
-    assert set(WORDINGS) == {*(detector.name for detector in CLASSES), "exchange"}
+    assert set(TABLE) == {*(detector.name for detector in CLASSES), "exchange"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a:\n  Sure: 1 1 x", "r.txt:1: a: could not convert string to float: 'x'"),
+        ("a:\n\na b: hm\nc:\n  Up to: halt", "r.txt:4: c: 'halt' is not a valid Action"),
+        ("a:\nb c: hm", "r.txt:2: b c: expected a row of the detector above it"),
+        ("a:\n  Setings: x", "r.txt:1: a: expected it once, .* got 'Setings: x'"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_place(text: str, why: str) -> None:
+    """With file and line."""
+    with pytest.raises(ValueError, match=f"^{why}"):
+        table_of(rows_in(text, "r.txt"))

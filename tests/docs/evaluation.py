@@ -158,7 +158,7 @@ def compared() -> dict[str, list[compare.Share]]:
 
 
 def beside() -> str:
-    """The guard beside the rules of other agents, in few words: ours and as they are meant."""
+    """How often the guard is wrong, in two sentences, and the rules of other agents beside it."""
     names = (OURS, *(peer.name for peer in PEERS))
     first = compared()[OURS]
     people = first[6].of + first[8].of
@@ -171,7 +171,14 @@ def beside() -> str:
         f"of {people} recorded stuck: noticed",
         "stopped",
     )
-    return _table(
+    healthy = [first[0], first[4]]
+    noticed, stopped = [first[2], first[6], first[8]], [first[3], first[7], first[9]]
+    said = (
+        f"Of {_runs(healthy)} healthy runs the guard stops {_hits(healthy) or 'none'}. "
+        f"Of {_runs(noticed)} stuck ones it notices {_hits(noticed)} and stops {_hits(stopped)}."
+        "\n\n"
+    )
+    return said + _table(
         heads,
         (
             (
@@ -184,6 +191,14 @@ def beside() -> str:
             for found in [compared()[name]]
         ),
     )
+
+
+def _runs(shares: list[compare.Share]) -> int:
+    return sum(share.of for share in shares)
+
+
+def _hits(shares: list[compare.Share]) -> int:
+    return sum(share.hits for share in shares)
 
 
 def detectors_written() -> str:

@@ -18,10 +18,11 @@ from otel_loopguard.cli.app import app
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.settings import all_fields
 from otel_loopguard.telemetry import METRICS
+from tests.adversarial.attacks import ATTACKS
 from tests.dialects import page as dialects
 from tests.docs import adapters, detectors, evaluation, fleet, performance
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
-from tests.docs.trace import tree
+from tests.docs.trace import replayed, tree
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -195,7 +196,14 @@ def metrics(those: Iterable[Metric]) -> str:
     )
 
 
+def attacks(kind: str) -> str:
+    """What comes of one kind of run that was made to deceive."""
+    heads = ("what is done", "outcome", "why")
+    return table(heads, ((one.name, one.outcome, one.why) for one in ATTACKS[kind]))
+
+
 SECTIONS: dict[tuple[str, str], Write] = {
+    ("README.md", "run"): lambda: fenced(replayed()),
     ("README.md", "measured"): evaluation.beside,
     ("docs/opentelemetry.md", "trace"): lambda: fenced(tree()),
     ("docs/opentelemetry.md", "metrics"): partial(metrics, METRICS),
@@ -211,6 +219,10 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/project/calibration.md", "calibrate"): calibrated,
     **{("docs/detectors.md", one): partial(detectors.section, one) for one in detectors.FAMILIES},
     ("docs/execution.md", "learned"): learned,
+    **{
+        ("docs/project/adversarial.md", re.sub(r"\W+", "-", kind.lower())): partial(attacks, kind)
+        for kind in ATTACKS
+    },
     ("docs/project/evaluation.md", "targets"): evaluation.targets,
     ("docs/project/evaluation.md", "detectors"): evaluation.detectors,
     ("docs/project/evaluation.md", "detectors-written"): evaluation.detectors_written,

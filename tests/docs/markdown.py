@@ -50,7 +50,7 @@ class Block:
 
 def pages() -> list[Path]:
     """All pages, in order."""
-    names = ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")
+    names = ("README", "AGENTS", "CONTRIBUTING", "SECURITY", "CHANGELOG")
     folders = ("collector-config", "examples")
     found = [ROOT / f"{name}.md" for name in names]
     found += [ROOT / folder / "README.md" for folder in folders]

@@ -98,6 +98,20 @@ def test_no_long_lines(page: Path) -> None:
     assert [line for line in lines if len(line) > 100] == []
 
 
+def test_pages_can_be_read() -> None:
+    """At most 30,000 words by hand, blocks of code and what is looked up left out."""
+    looked_up = {"reference.md", "evaluation.md", "features.md", "performance.md"}
+    words = 0
+    for page in PAGES:
+        if "docs" in page.parts and page.name not in looked_up:
+            text = page.read_text(encoding="utf-8")
+            for written in sections(page).values():
+                text = text.replace(written, "")
+            prose = re.sub(r"^```.*?^```$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
+            words += sum(bool(re.search(r"\w", word)) for word in prose.split())
+    assert 20_000 < words <= 30_000
+
+
 def test_every_attribute_is_explained() -> None:
     """docs/opentelemetry.md has every name of `semconv.py`."""
     text = (ROOT / "docs/opentelemetry.md").read_text(encoding="utf-8")

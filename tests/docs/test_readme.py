@@ -40,7 +40,7 @@ SHELL = [
 LANGUAGES = {"python", "sh", "text", "console", "toml", "json", "yaml"}
 LANGUAGES |= {"ts", "java", "go", "sql"}  # clients of `serve` and readers of results, tested apart
 TOOLS = {"pip", "git", "cd", "python", "pytest", "make", "curl", "tail", "npm"}
-TOOLS |= {"opentelemetry-instrument", "otel-loopguard"}
+TOOLS |= {".venv/bin/python", "opentelemetry-instrument", "otel-loopguard"}
 
 
 def place(found: object) -> object:
@@ -56,6 +56,13 @@ def test_the_readme_has_a_short_program_that_prints_its_outcome() -> None:
     assert len(text.splitlines()) <= 25
     assert printed is not None
     assert "aborted)" in printed
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    """No more than 600 words, those of blocks and tables too."""
+    text = re.sub(r"<!--.*?-->", "", (ROOT / "README.md").read_text(encoding="utf-8"))
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    assert sum(bool(re.search(r"\w", word)) for word in text.split()) <= 600
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -18,6 +21,8 @@ from otel_loopguard import (
     semconv,
 )
 from tests.agents import agent, provider_with, tool_call
+from tests.docs.programs import command_line, plain
+from tests.operations.drawing.svg import cut
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -56,6 +61,23 @@ def tree() -> str:
         last = place == len(calls) - 1
         lines += _lines(span, "└─ " if last else "├─ ", "   " if last else "│  ")
     return "".join(f"{line}\n" for line in lines)
+
+
+def replayed() -> str:
+    """The run of README.md as `replay --tree` draws it, with the sentences cut."""
+    memory = InMemorySpanExporter()
+    provider: TracerProvider = provider_with(SimpleSpanProcessor(memory))
+    tracer = provider.get_tracer("my.agent")
+    with agent(tracer, gen_ai__conversation__id="chat-1"):
+        for _ in range(7):
+            tool_call(tracer, args='{"query": "weather in Paris"}', result="No results.")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "spans.jsonl"
+        spans = [span.to_json(indent=None) for span in memory.get_finished_spans()]
+        path.write_text("\n".join(spans), encoding="utf-8")
+        said = plain(command_line("replay", "--tree", str(path)))
+    drawn = [line for line in said.splitlines() if re.match(r"session chat-1$|[├└│ ] ?", line)]
+    return "".join(f"{cut(line, 80, 1)}\n" for line in drawn)
 
 
 def _lines(span: ReadableSpan, branch: str, below: str) -> list[str]:

@@ -10,6 +10,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.evidence import parsed
 from otel_loopguard.evidence.outcomes import (
     Outcome,
+    content_key,
     outcome_of,
     rejects,
     reports_failure,
@@ -51,6 +52,25 @@ def test_a_frame_makes_an_answer_no_longer(said: object, size: int) -> None:
     """What one value stands in does not count, as JSON text or as a value; a record counts."""
     for value in (said, json.dumps(said, separators=(",", ":"))):
         assert outcome_of(Step(Kind.TOOL, "t", outcome=value), 1000, parsed(value)).size == size
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ("1. a - x\n2. b - y\n3. c - z", "3. c - z\n1. a - x\n2. b - y", True),
+        ([{"url": "a"}, {"url": "b"}], [{"url": "b"}, {"url": "a"}], True),
+        ({"hits": [{"u": "a"}, {"u": "b"}]}, {"hits": [{"u": "b"}, {"u": "a"}]}, True),
+        ({"x": 1, "y": 2}, {"x": 2, "y": 1}, False),
+        ([1, 2], [2, 1], False),
+        ("from a to b", "from b to a", False),
+        ("1. a - x\n2. b - y", "1. b - y\n2. a - x", False),
+    ],
+)
+def test_records_in_another_order_are_equal_content(
+    one: object, other: object, equal: bool
+) -> None:
+    """Lines of a text and records of a list may be given in any order; what they say may not."""
+    assert (content_key(of(one)) == content_key(of(other))) is equal
 
 
 def test_an_outcome_that_was_not_captured_has_no_key() -> None:

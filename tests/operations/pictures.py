@@ -14,6 +14,7 @@ import logging
 import os
 import tempfile
 import time
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +41,7 @@ from otel_loopguard import (
     session,
 )
 from tests.browser import browser
+from tests.docs.markdown import sections
 from tests.operations import boards
 from tests.operations.drawing.panels import Prometheus as Source
 from tests.operations.drawing.panels import drawn
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 FOLDER: Final = ROOT / "docs/pictures"
+THEME: Final = ROOT / "docs/theme"
 DECISION: Final = FOLDER / "decision.json"
 _BOARD: Final = (
     "Drawn by tests/operations/pictures.py from the dashboard's JSON and what a real Prometheus "
@@ -167,6 +170,23 @@ def _looping(endpoint: str) -> int:
     return top.get_span_context().trace_id
 
 
+def card() -> None:
+    """Takes the picture that a link to the site is shown with."""
+    logo = (THEME / "logo.svg").read_text(encoding="utf-8")
+    (run,) = sections(ROOT / "README.md")["run"].split("```")[1:2]
+    page = f"""<body style="margin: 0; padding: 48px 64px; background: #3949ab; color: #fff;
+      font: 26px system-ui, 'DejaVu Sans', sans-serif">
+    <div style="display: flex; align-items: center; gap: 24px; font-size: 60px; font-weight: 600">
+      <div style="width: 96px">{logo}</div>otel-loopguard</div>
+    <p>Notices agents that loop, stall or get nowhere, and stops them in time.</p>
+    <pre style="background: #1a237e; border-radius: 12px; padding: 20px 28px; font-size: 18px;
+      line-height: 1.35">{escape(run.removeprefix("text").strip())}</pre>"""
+    with browser() as opened:
+        shown = opened.new_page(viewport={"width": 1200, "height": 630})
+        shown.set_content(page)
+        shown.screenshot(path=THEME / "card.png")
+
+
 def dashboards() -> dict[str, str]:
     """Both dashboards after an hour of a shop, by name."""
     with tempfile.TemporaryDirectory() as folder:
@@ -196,16 +216,18 @@ def shown(server: Prometheus, end: float) -> dict[str, str]:
 def main() -> None:
     """Makes what is asked for, or everything."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("pages", "dashboards"))
+    parser.add_argument("what", nargs="?", choices=("pages", "dashboards", "card"))
     what = parser.parse_args().what
     logging.disable(logging.CRITICAL)
     FOLDER.mkdir(exist_ok=True)
-    if what != "dashboards":
+    if what in {None, "card"}:
+        card()
+    if what in {None, "pages"}:
         try:
             pages()
         except MissingError as error:
             print(f"no pictures of Jaeger and Phoenix: {error}")
-    if what != "pages":
+    if what in {None, "dashboards"}:
         for name, picture in dashboards().items():
             (FOLDER / f"{name}.svg").write_text(picture, encoding="utf-8")
 

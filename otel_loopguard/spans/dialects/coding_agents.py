@@ -1,8 +1,8 @@
 """Claude Code, Codex, gemini-cli and Copilot: their spans, and log records as a server shows them.
 
 A log record that tells of a call is read as a span that ends with it and is named after the event
-(`otel_loopguard.server.logs`). From captures of Claude Code 2.1.330, Codex 0.169.0, gemini-cli
-0.61.0 and Copilot CLI 1.0.102 (`tests/dialects/node_captures`); what is not in them from
+(`otel_loopguard.replay.log_records`). From captures of Claude Code 2.1.330, Codex 0.169.0,
+gemini-cli 0.61.0 and Copilot CLI 1.0.102 (`tests/dialects/node_captures`); what is not in them from
 code.claude.com/docs/en/monitoring-usage (2026-08-10), openai/codex codex-rs/otel (0136a73) and
 google-gemini/gemini-cli packages/core/src/telemetry (0.61.0).
 """
