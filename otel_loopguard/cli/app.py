@@ -471,7 +471,7 @@ def sessions(store: Store = None, socket: Socket = None, form: Form = Format.TAB
 
 
 @app.command(rich_help_panel=_LIVE)
-def watch(
+def watch(  # noqa: PLR0913, PLR0917  # they are options
     store: Store = None,
     socket: Socket = None,
     interval: Annotated[
@@ -480,11 +480,47 @@ def watch(
     rounds: Annotated[
         int, typer.Option(min=0, help="Updates before it ends; 0: until Ctrl-C.")
     ] = 0,
+    agents: Annotated[
+        bool,
+        typer.Option(
+            "--agents",
+            help="Judges coding agents by the transcripts that they are writing, without hooks: a "
+            "line for each decision.",
+        ),
+    ] = False,
+    folder: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(
+            metavar="DIR",
+            help="With --agents: folder of transcripts; may be repeated. By default those of "
+            "Claude Code, Codex and gemini-cli.",
+        ),
+    ] = None,
+    may_stop: Annotated[
+        bool,
+        typer.Option(
+            "--may-stop",
+            help="With --agents: stops (SIGSTOP) the process of a session that goes in circles, "
+            "until you answer. Linux.",
+        ),
+    ] = False,
+    settings: SettingsFile = None,
 ) -> None:
-    """Shows the sessions of live processes, updated until Ctrl-C."""
+    """Shows the sessions of live processes, updated until Ctrl-C; or watches coding agents."""
     from otel_loopguard.cli import live  # noqa: PLC0415
 
-    _exit(lambda: live.watch_sessions(live.transport_to(store, socket), interval, rounds))
+    if not agents:
+        if folder or may_stop or settings:
+            msg = "--folder, --may-stop and --settings need --agents"
+            raise typer.BadParameter(msg)
+        _exit(lambda: live.watch_sessions(live.transport_to(store, socket), interval, rounds))
+    if store or socket:
+        msg = "--store and --socket are for live processes, not for --agents"
+        raise typer.BadParameter(msg)
+    from otel_loopguard.cli.watch.command import Options, watch_agents  # noqa: PLC0415
+
+    options = Options(folder or (), may_stop, interval, rounds)
+    _exit(lambda: watch_agents(_settings(settings), options))
 
 
 @app.command(rich_help_panel=_LIVE)

@@ -73,7 +73,7 @@ def send_request(transport: Transport, **request: str | None) -> int:
         sent["plan"] = read_whole(sent["plan"], _PLAN_BYTES).decode("utf-8", "replace")
     if "answer" in sent:
         sent["answer"] = answer_of(sent["answer"]).value
-    sent.setdefault("by", _user())
+    sent.setdefault("by", user_name())
     replies = transport.ask(dict(sent))
     if not replies and isinstance(transport, SocketTransport):
         _start_hook_process(StateFolder())
@@ -106,7 +106,8 @@ def report_unknown(what: str, name: str) -> int:
     return 1
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Name of who types, for the record of who did what."""
     with suppress(OSError, KeyError, ImportError):
         name = getpass.getuser()
         return f"user {name}" if is_reserved(name) else name

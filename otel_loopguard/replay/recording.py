@@ -140,7 +140,7 @@ class Recording:
 
     def _line(self, number: int, line: bytes) -> Iterator[RecordedSpan | Run]:
         try:
-            value = _parse(line)
+            value = parse_json(line)
         except (ValueError, RecursionError) as error:
             # The last line of a transcript that is being written.
             if self._transcript is None or not self._file.torn:
@@ -270,7 +270,7 @@ class _Document:
 
     def _value(self) -> object:
         try:
-            return _parse(self._text)
+            return parse_json(self._text)
         except _Oversized:
             raise
         except (ValueError, RecursionError):
@@ -283,7 +283,7 @@ def _check(text: bytes | bytearray) -> None:
         raise _Oversized(why)
 
 
-def _parse(line: bytes | bytearray) -> object:
+def parse_json(line: bytes | bytearray) -> object:
     """Parses JSON; also with lone surrogates, NaN, invalid UTF-8, which strict parsers refuse."""
     if len(line) > bounded_json.MAX_RECORDED_VALUES:  # else it cannot have more values
         _check(line)
@@ -309,7 +309,7 @@ def _opens_document(line: bytes) -> bool:
     if not line.rstrip().endswith((b"{", b"[", b",", b":")):
         return False
     try:
-        _parse(line)
+        parse_json(line)
     except (ValueError, RecursionError) as error:
         return not isinstance(error, _Oversized)
     return False

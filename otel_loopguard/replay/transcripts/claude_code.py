@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.replay.fields import kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import (
     SessionReader,
@@ -56,8 +57,10 @@ class ClaudeCode(SessionReader):
 
     def _begin(self) -> None:
         super()._begin()
-        self._answers: dict[str, Step] = {}
-        self._last: dict[str | None, int] = {}  # time of the last line of each agent
+        self._answers: BoundedDict[str, Step] = BoundedDict(_MESSAGES)
+        self._last: BoundedDict[str | None, int] = BoundedDict(
+            _MESSAGES
+        )  # time of the last line of each agent
         self._sides: dict[str, str] = {}  # side chains by the `uuid` of their lines
 
     @staticmethod
@@ -137,8 +140,6 @@ class ClaudeCode(SessionReader):
         if step is None:
             step = session.answer(model or None, self._last.get(agent, 0) or time, time, agent)
             self._answers[key] = step
-            if len(self._answers) > _MESSAGES:
-                del self._answers[next(iter(self._answers))]
         step.end = max(step.end or 0, time)
         for block in found:
             if block.get("type") == "text":

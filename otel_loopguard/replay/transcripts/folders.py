@@ -3,7 +3,8 @@
 Claude Code: `$CLAUDE_CONFIG_DIR` (`~/.claude`), `projects/<project>/<session>.jsonl`, sub-agents in
 `<session>/subagents/**/agent-*.jsonl`, in older versions `agent-*.jsonl` beside the session. Codex:
 `$CODEX_HOME` (`~/.codex`), `sessions` and `archived_sessions`. gemini-cli: `$GEMINI_CLI_HOME`
-(`~`), `.gemini/tmp/<project>/chats`, sub-agents in `chats/<session>`.
+(`~`), `.gemini/tmp/<project>/chats`, sub-agents in `chats/<session>`; the folder of the project
+stands in `.gemini/tmp/<project>/.project_root`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 
 _ENDS: Final = (".jsonl.gz", ".json.gz", ".jsonl", ".json")
 _HEAD: Final = 65_536
+_LONGEST_PATH: Final = 4_096
 _GZIP: Final = b"\x1f\x8b"
 _HEADS: Final = (
     ("codex", re.compile(rb'"type"\s*:\s*"(?:session_meta|response_item|event_msg|turn_context)"')),
@@ -61,9 +63,9 @@ def usual_folders() -> list[tuple[str, Path]]:
 def session_files(path: Path) -> SessionFiles:
     """A file that was named, with its sub-agents' where they lie beside it."""
     beside = path.with_suffix("") / "subagents"
-    found = SessionFiles("", path, _modified(path))
+    found = SessionFiles("", path, modified(path))
     if path.suffix == ".jsonl" and beside.is_dir():
-        found.sub_agents = sorted(_walk(beside))
+        found.sub_agents = sorted(transcript_files(beside))
     return found
 
 
@@ -72,7 +74,9 @@ def sessions_in(folder: Path) -> list[SessionFiles]:
 
     Files that are no transcripts are passed over.
     """
-    heads = [head for path in _walk(folder) if (head := _Head.of(path)) is not None]
+    heads = [
+        head for path in transcript_files(folder) if (head := TranscriptHead.of(path)) is not None
+    ]
     by_key = {(head.agent, head.key): head for head in heads if head.above is None}
     found: dict[Path, SessionFiles] = {}
     parents = {(head.agent, head.key): head.above for head in heads if head.above is not None}
@@ -90,17 +94,25 @@ def sessions_in(folder: Path) -> list[SessionFiles]:
 
 
 @dataclass(slots=True)
-class _Head:
-    """What the first lines of a transcript tell of it."""
+class TranscriptHead:
+    """What the first lines of a transcript tell of it.
+
+    Attributes:
+        agent: Name of the coding agent.
+        path: The file.
+        key: Key of its session among those of the agent.
+        above: Key of the session that a sub-agent works for; None for a session of its own.
+        modified: When it changed last, seconds since the epoch.
+    """
 
     agent: str
     path: Path
     key: str
-    above: str | None  # key of the session that a sub-agent works for
+    above: str | None
     modified: float
 
     @classmethod
-    def of(cls, path: Path) -> _Head | None:
+    def of(cls, path: Path) -> TranscriptHead | None:
         """The head of a file; None if it is no transcript, or cannot be read."""
         try:
             with path.open("rb") as stream:
@@ -113,7 +125,7 @@ class _Head:
         if agent is None or (agent == "claude-code" and not _TYPED.search(head)):
             return None
         key, above = _place(agent, path, head)
-        return cls(agent, path, key, above, _modified(path))
+        return cls(agent, path, key, above, modified(path))
 
 
 def _place(agent: str, path: Path, head: bytes) -> tuple[str, str | None]:
@@ -138,10 +150,10 @@ def _first(sign: re.Pattern[bytes], head: bytes) -> str | None:
 
 
 def _top(
-    head: _Head,
-    by_key: dict[tuple[str, str], _Head],
+    head: TranscriptHead,
+    by_key: dict[tuple[str, str], TranscriptHead],
     parents: Mapping[tuple[str, str], str | None],
-) -> _Head | None:
+) -> TranscriptHead | None:
     """The session that a sub-agent works for in the end; None if its file is gone."""
     above, seen = head.above, {head.key}
     while above is not None and above not in seen:
@@ -153,7 +165,7 @@ def _top(
     return None
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def transcript_files(folder: Path) -> Iterator[Path]:
     """The files below a folder that may be transcripts; links to folders are not followed."""
     for root, folders, names in os.walk(folder):
         folders.sort()
@@ -164,7 +176,20 @@ def _walk(folder: Path) -> Iterator[Path]:
                     yield path
 
 
-def _modified(path: Path) -> float:
+def project_of(path: Path) -> str:
+    """The folder that gemini-cli works in, by the place of a transcript; empty if unknown."""
+    if "chats" not in path.parts:
+        return ""
+    place = next(above for above in path.parents if above.name == "chats")
+    try:
+        with (place.parent / ".project_root").open(encoding="utf-8", errors="replace") as stream:
+            return stream.read(_LONGEST_PATH).strip()
+    except OSError:
+        return ""
+
+
+def modified(path: Path) -> float:
+    """When a file changed last, seconds since the epoch; 0 if it is not there."""
     try:
         return path.stat().st_mtime
     except OSError:

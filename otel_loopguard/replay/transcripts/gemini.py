@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.replay.fields import is_map, kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import (
     SessionReader,
@@ -22,6 +23,8 @@ from otel_loopguard.replay.transcripts.session import (
 from otel_loopguard.spans.coding_tools import gemini_result
 
 _CONTEXT: Final = "<session_context>"
+_MESSAGES: Final = 10_000
+"""Ids of messages that are remembered, so that one written again counts once: 170 bytes each."""
 _OVER: Final = frozenset(("success", "error", "cancelled"))
 
 
@@ -34,7 +37,7 @@ class Gemini(SessionReader):
         super()._begin()
         self._agent: str | None = None
         self._waiting: Mapping[str, object] | None = None  # the message that may grow yet
-        self._known: set[str] = set()
+        self._known: BoundedDict[str, None] = BoundedDict(_MESSAGES)
         self._last = 0
 
     @staticmethod
@@ -84,7 +87,7 @@ class Gemini(SessionReader):
         message, self._waiting = self._waiting, None
         if message is None:
             return
-        self._known.add(text(message.get("id")))
+        self._known[text(message.get("id"))] = None
         time = instant(message.get("timestamp"))
         if message.get("type") == "gemini":
             self._answer(message, time)

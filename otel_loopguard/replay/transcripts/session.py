@@ -11,6 +11,7 @@ from typing import ClassVar, Final, Literal
 
 from xxhash import xxh3_64_hexdigest
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.replay.fields import Report, integer, is_list, is_map, kind_of, mapping, text
 from otel_loopguard.replay.labelled_runs import MAX_STEPS, Run
@@ -22,6 +23,9 @@ Ending = Literal["finished", "interrupted", "unknown"]
 _LONGEST: Final = 100_000
 """Characters of an answer that are kept, half of them its end."""
 _OPEN: Final = 10_000
+_KNOWN: Final = 10_000
+"""Ids of calls that are remembered, so that one written again counts once: 170 bytes each, and the
+longest run in the development data has 92 calls."""
 _FILES: Final = frozenset(("image", "document", "input_image"))
 _NAMED: Final = 200
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -92,15 +96,17 @@ class Session:
         self._endings: list[Ending] = []
         self._report = report
         self._steps: list[Step] = []
-        self._calls: dict[str, _Call] = {}
-        self._known: set[str] = set()
+        self._newest: Step | None = None
+        self._calls: BoundedDict[str, _Call] = BoundedDict(_OPEN)
+        self._known: BoundedDict[str, None] = BoundedDict(_KNOWN)
         self._told = False
 
     def prompt(self, time: int) -> None:
         """A person wrote; what follows at once belongs to the same turn."""
-        if self._steps and self._steps[-1].name == "user" and self._steps[-1].kind is Kind.OTHER:
+        newest = self._newest
+        if newest is not None and newest.name == "user" and newest.kind is Kind.OTHER:
             return
-        if self._steps:
+        if newest is not None:
             self._endings.append(self.ending)
         self.ending = "unknown"
         self._add(prompt_step(self.agent, start=time))
@@ -130,11 +136,9 @@ class Session:
             return
         if key in self._known:
             return
-        self._known.add(key)
+        self._known[key] = None
         self.ending = "unknown"
         self._calls[key] = _Call(text(tool)[:_NAMED] or None, args, time, agent and agent[:_NAMED])
-        if len(self._calls) > _OPEN:
-            del self._calls[next(iter(self._calls))]
 
     def result(
         self,
@@ -152,7 +156,7 @@ class Session:
         call = self._calls.pop(key, None)
         if call is None:
             if key not in self._known:
-                self._known.add(key)
+                self._known[key] = None
                 self._report("a result belongs to no call before it")
             return
         step = tool_step(
@@ -174,6 +178,20 @@ class Session:
         """Whether a call has no result yet."""
         return key in self._calls
 
+    def settled(self) -> list[Step]:
+        """Takes out the steps that no later line changes, while the transcript is being written.
+
+        The newest answer of a model may get more text, and its tokens, until another step follows
+        or the turn has ended.
+        """
+        newest = self._steps[-1] if self._steps else None
+        grows = newest is not None and newest.kind is Kind.MODEL and self.ending != "finished"
+        count = len(self._steps) - grows
+        taken = self._steps[:count]
+        del self._steps[:count]
+        self._endings.clear()
+        return taken
+
     def finish(self) -> Transcript | None:
         """The session; None if nothing happened in it."""
         if not self._steps and not self._calls:
@@ -192,6 +210,7 @@ class Session:
         )
 
     def _add(self, step: Step) -> None:
+        self._newest = step
         if len(self._steps) < MAX_STEPS:
             self._steps.append(step)
         elif not self._told:
@@ -218,6 +237,20 @@ class SessionReader(Reader):
         before = self.finish()
         self._begin()
         return before
+
+    def settled(self) -> list[Step]:
+        """Takes out the steps of the session that no later line changes."""
+        return self._session.settled()
+
+    @property
+    def session_id(self) -> str:
+        """Id of the session that the last line belongs to; empty while no line has said it."""
+        return self._session.id
+
+    @property
+    def cwd(self) -> str:
+        """Folder that the agent works in; empty while no line has said it."""
+        return self._session.cwd
 
     def finish(self) -> Transcript | None:
         """The session so far."""

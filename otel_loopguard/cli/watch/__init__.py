@@ -1,0 +1,1 @@
+"""`watch --agents`: follows the transcripts of coding agents while they are written."""

@@ -1,0 +1,325 @@
+"""`watch --agents`: judges coding agents by their transcripts, warns, and stops who is stuck."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_loopguard._control.flag import APPLICATION, POLICY
+from otel_loopguard.cli.live import user_name
+from otel_loopguard.cli.output import line, say, word
+from otel_loopguard.cli.watch.followed import FollowedFolders, FollowedSession
+from otel_loopguard.cli.watch.processes import AgentProcess, NoProcessError, can_stop, writer_of
+from otel_loopguard.core import Action
+from otel_loopguard.errors import LoopGuardSettingsError, RecordingError
+from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.hooks.hook_files import HOOK_FILES
+from otel_loopguard.replay.transcripts import READERS
+from otel_loopguard.replay.transcripts.folders import usual_folders
+from otel_loopguard.replay.transcripts.session import SessionReader
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from otel_loopguard._control.flag import Flag
+    from otel_loopguard.core import Decision
+    from otel_loopguard.sessions import Session
+    from otel_loopguard.settings import Settings
+
+LEAST_S: Final = 0.5
+"""Seconds between two looks, at least: an agent writes a line in seconds, and a walk through its
+folders asks the disk for each file."""
+_FOREVER_S: Final = 1e9
+_SENTENCE: Final = 400
+_REPORTS: Final = 10
+_YES: Final = frozenset(("y", "yes"))
+_NO: Final = frozenset(("n", "no"))
+
+
+class Options(NamedTuple):
+    """The options of the command."""
+
+    folders: Sequence[Path] = ()  # empty: where agents keep their transcripts
+    may_stop: bool = False
+    interval_s: float = 1.0
+    rounds: int = 0  # looks before it ends; 0: until Ctrl-C
+
+
+def watch_agents(settings: Settings, options: Options) -> int:
+    """Follows transcripts until Ctrl-C, and prints a line per decision; returns the exit code.
+
+    Raises:
+        LoopGuardError: There is nothing to follow, or an option cannot be used here.
+    """
+    _check(options)
+    places = [(None, folder) for folder in options.folders] or usual_folders()
+    watch = _AgentWatch(settings, options)
+    what = ", ".join(str(folder) if name is None else f"{name} {folder}" for name, folder in places)
+    say(f"following {what}; Ctrl-C ends it")
+    say(f"not followed, for their transcripts are not read: {', '.join(_not_read())}", error=True)
+    ends = [one for one in _ENDING if signal.getsignal(one) is not signal.SIG_IGN]
+    before = [signal.signal(one, _interrupt) for one in ends]
+    try:
+        watch.run()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for one in ends:
+            signal.signal(one, signal.SIG_IGN)  # nothing keeps what is stopped from going on
+        watch.close()
+        for one, handler in zip(ends, before, strict=True):
+            signal.signal(one, handler)
+    return 0
+
+
+_ENDING: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""Signals that end the command, after which whatever it stopped goes on."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del frame
+    raise KeyboardInterrupt(number)
+
+
+def _check(options: Options) -> None:
+    if options.interval_s < LEAST_S:
+        msg = f"--interval {options.interval_s:g}: with --agents at least {LEAST_S:g} seconds"
+        raise LoopGuardSettingsError(msg)
+    if options.may_stop and not can_stop():
+        msg = "--may-stop: this system does not tell which process writes a file; Linux does"
+        raise LoopGuardSettingsError(msg)
+    for folder in options.folders:
+        if not folder.is_dir():
+            msg = f"--folder {folder}: there is no such folder"
+            raise RecordingError(msg)
+    if not options.folders and not usual_folders():
+        msg = (
+            "no coding agent keeps transcripts here: there is no folder of them in ~/.claude, "
+            "~/.codex or ~/.gemini; name one with --folder"
+        )
+        raise RecordingError(msg)
+
+
+def _not_read() -> list[str]:
+    """The agents that hooks guard and whose transcripts nothing here reads."""
+    read = {reader.agent for reader in READERS if issubclass(reader, SessionReader)}
+    return [agent for agent in HOOK_FILES if agent not in read]
+
+
+@dataclass(slots=True)
+class _Stopped:
+    """A session whose process is stopped, until its flag is changed."""
+
+    process: AgentProcess
+    flag: Flag
+    cleared: int  # how often its flag was cleared before
+    seen: bool = False  # as stopped
+
+
+class _AgentWatch:
+    """Judges what is written, tells what is decided, and holds processes until people answer."""
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        self._options = options
+        self._webhook = bool(settings.webhook_url)
+        self._made: list[Decision] = []
+        self._stopped: dict[str, _Stopped] = {}
+        self._reports = 0
+        self._typing = sys.stdin is not None  # until standard input ends
+        self._guard = LoopGuard(_live(settings), local=False, on_decision=self._decided)
+        self._followed = FollowedFolders(options.folders, self._broken, self._guard.forget)
+
+    def run(self) -> None:
+        """Looks again and again."""
+        left = self._options.rounds or sys.maxsize
+        while left:
+            for session in self._followed.look():
+                self._judge(session)
+            self._answer()
+            left -= 1
+            if left:
+                self._wait()
+
+    def close(self) -> None:
+        """Lets everything go on that is stopped."""
+        for key in list(self._stopped):
+            self._let_go(key, "the watch ends")
+        self._guard.flush()
+        self._guard.shutdown()
+
+    def _judge(self, session: FollowedSession) -> None:
+        for key, found in session.look():
+            self._guard.observe(found.step, key)
+            made, self._made = self._made, []
+            for decision in made:
+                if not found.old and decision.action is not Action.ALLOW:
+                    self._tell(session, key, decision)
+
+    def _decided(self, session: Session, decision: Decision) -> None:
+        del session
+        self._made.append(decision)
+
+    def _tell(self, session: FollowedSession, key: str, decision: Decision) -> None:
+        action = f"would {word(decision.action)}" if decision.shadow else word(decision.action)
+        where = f"{session.agent}, {session.project}" if session.project else session.agent
+        self._say(f"{action} {key} ({where}): {line(decision.message, _SENTENCE)}")
+        if not decision.action.stops and decision.action is not Action.ASK:
+            return
+        stops = self._options.may_stop and decision.action.stops and not decision.shadow
+        held = stops and self._stop(session, key)
+        if held or self._webhook:
+            escalations = self._guard.escalation().escalations
+            escalations.escalate(key, decision.message, hold=held)
+
+    def _stop(self, session: FollowedSession, key: str) -> bool:
+        """Stops the process that writes a session; whether it is stopped by that."""
+        flag = self._guard.flag_of(key)
+        if flag is None:
+            return False
+        if key in self._stopped:  # by a line before, of those that were written meanwhile
+            self._stopped[key].cleared = _without_abort(flag)
+            return True
+        try:
+            process = writer_of(list(session.transcripts), session.agent, session.cwd)
+        except NoProcessError as error:
+            self._say(f"not stopped: {error}")
+            return False
+        if process.state == "T":
+            self._say(f"process {process.number} ({process.name}) is stopped already")
+            return False
+        # Before the signal: an interrupt between the two must not leave it stopped.
+        self._stopped[key] = _Stopped(process, flag, _without_abort(flag))
+        if not process.send(signal.SIGSTOP):
+            del self._stopped[key]
+            self._say(f"not stopped: process {process.number} cannot be sent a signal")
+            return False
+        self._followed.kept.add(key)
+        self._say(
+            f"process {process.number} ({process.name}) is stopped until a person answers: "
+            f"otel-loopguard resume {key}, or abort {key}"
+        )
+        self._ask()
+        return True
+
+    def _ask(self) -> None:
+        """Asks about the session that was stopped first."""
+        if self._typing and self._stopped:
+            say(f"let {next(iter(self._stopped))} go on? y goes on, n ends it:")
+
+    def _answer(self) -> None:
+        """Does what was answered about the processes that are stopped."""
+        for key, stopped in list(self._stopped.items()):
+            control, state = stopped.flag.control, stopped.process.state
+            if not state:
+                self._forget(key)
+                self._say(f"process {stopped.process.number} of {key} has ended")
+            elif control.action is Action.ABORT and control.by != POLICY:
+                # It takes the signal once it goes on.
+                stopped.process.send(signal.SIGTERM)
+                self._let_go(key, f"was told to end, by {control.by}")
+            elif stopped.flag.cleared > stopped.cleared:
+                self._let_go(key, f"goes on, by {control.by or 'somebody'}")
+            elif state != "T" and stopped.seen:
+                stopped.flag.clear(by=user_name())
+                self._let_go(key, "goes on: something else continued it")
+            else:
+                stopped.seen = stopped.seen or state == "T"
+
+    def _let_go(self, key: str, why: str) -> None:
+        stopped = self._stopped[key]
+        stopped.process.send(signal.SIGCONT)
+        self._forget(key)
+        self._say(f"process {stopped.process.number} of {key} {why}")
+
+    def _forget(self, key: str) -> None:
+        del self._stopped[key]
+        self._followed.kept.discard(key)
+        self._ask()
+
+    def _wait(self) -> None:
+        """Waits for the next look, or for what is typed."""
+        if not (self._typing and self._stopped and _is_ours(sys.stdin.fileno())):
+            time.sleep(self._options.interval_s)
+            return
+        until = time.monotonic() + self._options.interval_s
+        ready, _, _ = select.select([sys.stdin], [], [], self._options.interval_s)
+        if ready:
+            self._typed(os.read(sys.stdin.fileno(), 4096))
+            self._answer()
+            time.sleep(max(0.0, until - time.monotonic()))
+
+    def _typed(self, data: bytes) -> None:
+        self._typing = bool(data)
+        for said in data.decode("utf-8", "replace").split("\n")[:-1]:
+            first = next(iter(self._stopped.values()), None)
+            if first is None:
+                return
+            if said.strip().casefold() in _YES:
+                first.flag.clear(by=user_name())
+            elif said.strip().casefold() in _NO:
+                first.flag.set(Action.ABORT, reason="aborted by hand", by=user_name())
+            else:
+                self._ask()
+            self._answer()
+
+    def _broken(self, path: str, number: int, why: str) -> None:
+        self._reports += 1
+        if self._reports <= _REPORTS:
+            say(f"{path}:{number}: {why}", error=True)
+        if self._reports == _REPORTS:
+            say("otel-loopguard: further reports are left out", error=True)
+
+    @staticmethod
+    def _say(text: str) -> None:
+        say(f"{time.strftime('%H:%M:%S')} {text}")
+        sys.stdout.flush()
+
+
+def _live(settings: Settings) -> Settings:
+    """The settings of hooks, for sessions whose steps are told late and perhaps again."""
+    # The transcripts are what is kept: journals of a store would count steps twice.
+    store = {"store_url": type(settings.store_url)("")} if settings.store_url else {}
+    return settings.model_copy(
+        update={
+            **store,
+            # The machine is the user's: nothing here runs the agent's calls.
+            "execution_resources": False,
+            "control_socket": settings.control_socket or "auto",
+            # A person may come back the next day: a session forgotten meanwhile counts from 0.
+            "session_ttl_s": _FOREVER_S,
+            # What was decided before is not put before people again: `_tell` does it for the rest.
+            "escalate_on": (),
+            "escalate_severity": "none",
+            # A process stays stopped until somebody answers.
+            "escalation_fallback": "wait",
+        }
+    )
+
+
+def _without_abort(flag: Flag) -> int:
+    """Takes back an abort of the policy, which a person is to decide on; how often it was cleared.
+
+    An abort takes precedence: nobody's would be told from it.
+    """
+    if flag.control.action is Action.ABORT:
+        flag.clear(by=APPLICATION)
+    return flag.cleared
+
+
+def _is_ours(descriptor: int) -> bool:
+    """Whether what is typed is for this process: not while it runs in the background."""
+    if not os.isatty(descriptor):
+        return True
+    with suppress(OSError):
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    return False

@@ -1,0 +1,254 @@
+"""Transcripts are followed while they are written: what comes in pieces is judged as a whole is."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard.cli.replay import result_of
+from otel_loopguard.cli.watch import followed
+from otel_loopguard.cli.watch.followed import FollowedFolders
+from tests.replay.transcripts.reading import CAPTURES, lines, one
+from tests.replay.transcripts.writing import Labelled, write
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision
+
+TRACES = Path(__file__).resolve().parents[4] / "shared/traces"
+FILES = [TRACES / f"codetracer-{name}.jsonl.gz" for name in ("claude", "kimi")]
+FORMS = ("claude-code", "codex", "gemini")
+_EVERY = 10
+
+Told = tuple[str, str, str]
+"""Action, rule and sentence of a decision."""
+
+
+def told(decision: Decision) -> Told:
+    return decision.action.value, decision.reason, decision.message
+
+
+class Following:
+    """Follows a folder as `watch --agents` does, with every look made by the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.broken: list[str] = []
+        self.new: list[Told] = []
+        self.old: list[Told] = []
+        self._made: list[Told] = []
+        self.guard = LoopGuard(
+            Settings(session_ttl_s=1e9), local=False,
+            on_decision=lambda _, decision: self._made.append(told(decision)),
+        )  # fmt: skip
+        self.folders = FollowedFolders(
+            [folder], lambda _, __, why: self.broken.append(why), self.guard.forget
+        )
+
+    def look(self) -> None:
+        for session in self.folders.look():
+            for key, found in session.look():
+                self._made.clear()
+                self.guard.observe(found.step, key)
+                (self.old if found.old else self.new).extend(self._made)
+
+
+def wanted(path: Path) -> list[Told]:
+    """What `transcripts` says of the whole file."""
+    return [told(decision) for decision in result_of(one(path), Settings()).decisions]
+
+
+def labelled(every: int) -> Iterator[Labelled]:
+    for file in FILES:
+        for number, line in enumerate(gzip.decompress(file.read_bytes()).splitlines()):
+            if number % every == 0:
+                yield json.loads(line)
+
+
+@pytest.fixture(autouse=True)
+def _every_look_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed, "_WALK_SHARE", 0)
+
+
+@pytest.fixture
+def stuck() -> list[str]:
+    """The lines of a real transcript of Claude Code in which the guard would have stopped it."""
+    (path,) = (CAPTURES / "claude/projects/-app").glob("*.jsonl")
+    return path.read_text("utf-8").splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.skipif(not FILES[0].exists(), reason="the traces are not there")
+def test_pieces_are_judged_as_the_whole(
+    form: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    rare = request.config.getoption("--rare")
+    noticed = 0
+    for number, run in enumerate(labelled(1 if rare else _EVERY)):
+        draw = random.Random(number)
+        whole, live = tmp_path / f"{number}-whole", tmp_path / f"{number}-live"
+        path = write(run, form, whole)
+        said = wanted(path)
+        live.mkdir()
+        following = Following(live)
+        files = sorted(whole.rglob("*.jsonl"))
+        if len(files) > 1:  # of sub-agents: written at once, their lines are merged by time
+            shutil.copytree(whole, live, dirs_exist_ok=True)
+        else:
+            data = files[0].read_bytes()
+            copy = live / files[0].relative_to(whole)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            cuts = sorted(draw.randrange(len(data)) for _ in range(8))
+            for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+                with copy.open("ab") as file:
+                    file.write(data[start:end])
+                following.look()
+        following.look()
+        found = following.new
+        if form == "gemini":
+            # Its last message may be written anew: it is read once another one follows.
+            said = said[: len(found)] if len(said) - len(found) <= 1 else said
+        assert found == said, run["id"]
+        assert not following.old
+        assert not following.broken
+        noticed += bool(found)
+    assert noticed
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "gemini"])
+def test_transcripts_that_agents_wrote_are_followed(agent: str, tmp_path: Path) -> None:
+    """Line by line, with a look after each."""
+    source = CAPTURES / agent
+    following = Following(tmp_path)
+    for path in sorted(source.rglob("*.jsonl"), key=lambda path: len(path.parts)):
+        copy = tmp_path / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        for line in path.read_text("utf-8").splitlines(keepends=True):
+            with copy.open("a", encoding="utf-8") as file:
+                file.write(line)
+            following.look()
+    assert following.new == wanted(source)
+    assert following.new
+    assert not following.broken
+
+
+def test_what_was_there_before_is_known_and_not_told_again(
+    tmp_path: Path, stuck: list[str]
+) -> None:
+    place = tmp_path / "projects"
+    place.mkdir()
+    path = place / "session.jsonl"
+    half = next(n for n in range(len(stuck)) if len(_all_of(tmp_path / f"{n}", stuck[:n])) == 1)
+    path.write_text("".join(stuck[:half]), "utf-8")
+    following = Following(place)
+    following.look()
+    assert not following.old
+    assert not following.new  # nothing is read of what nobody writes
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(stuck[half:])
+    following.look()
+    whole = _all_of(tmp_path / "whole", stuck)
+    assert [*following.old, *following.new] == whole
+    assert len(following.old) == 1
+    assert any(action == "deny" for action, _, _ in following.new)
+
+
+def _all_of(folder: Path, written: list[str]) -> list[Told]:
+    folder.mkdir()
+    following = Following(folder)
+    (folder / "session.jsonl").write_text("".join(written), "utf-8")
+    following.look()
+    return following.new
+
+
+@pytest.mark.parametrize("how", ["truncated", "replaced"])
+def test_a_file_that_is_written_anew_is_read_anew(
+    how: str, tmp_path: Path, stuck: list[str]
+) -> None:
+    """Of what is in it again nothing is told again; what comes after is judged with it."""
+    whole = _all_of(tmp_path / "whole", stuck)
+    place = tmp_path / "here"
+    place.mkdir()
+    path, following = place / "session.jsonl", Following(place)
+    half = len(stuck) // 2
+    path.write_text("".join(stuck[:half]), "utf-8")
+    following.look()
+    before = list(following.new)
+    assert before
+    if how == "truncated":
+        path.write_text("\n" + "".join(stuck[:half]), "utf-8")  # longer: only its content tells
+    else:
+        other = path.with_suffix(".new")
+        other.write_text("".join(stuck[:half]), "utf-8")
+        other.replace(path)
+    following.look()
+    assert following.new == before
+    assert following.old == before
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(stuck[half:])
+    following.look()
+    assert following.new == whole
+
+
+def test_a_file_that_was_moved_here_is_old(tmp_path: Path, stuck: list[str]) -> None:
+    """As Codex moves a rollout that is archived."""
+    away = tmp_path / "away.jsonl"
+    away.write_text("".join(stuck), "utf-8")
+    os.utime(away, (1_700_000_000, 1_700_000_000))
+    place = tmp_path / "here"
+    place.mkdir()
+    following = Following(place)
+    away.replace(place / "session.jsonl")
+    following.look()
+    assert not following.new
+    assert not following.old
+
+
+def test_a_line_that_is_torn_waits_and_one_that_is_broken_is_passed_over(
+    tmp_path: Path, stuck: list[str]
+) -> None:
+    whole = _all_of(tmp_path / "whole", stuck)
+    place = tmp_path / "here"
+    place.mkdir()
+    path, following = place / "session.jsonl", Following(place)
+    written = "".join([stuck[0], "{broken\n", "[]\n", "\n", *stuck[1:]]).encode()
+    with path.open("wb", buffering=0) as file:
+        for start in range(0, len(written), 999):
+            file.write(written[start : start + 999])
+            following.look()
+    assert following.new == whole
+    assert following.broken == ["no valid JSON", "the line is no object"]
+
+
+def test_only_so_many_sessions_are_held(
+    tmp_path: Path, stuck: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that goes on after others took its place is judged on, and tells nothing twice."""
+    monkeypatch.setattr(followed, "_SESSIONS", 3)
+    whole = _all_of(tmp_path / "whole", stuck)
+    place = tmp_path / "here"
+    place.mkdir()
+    following = Following(place)
+    half = len(stuck) // 2
+    first = place / "first.jsonl"
+    first.write_text("".join(stuck[:half]), "utf-8")
+    following.look()
+    before = list(following.new)
+    for number in range(5):
+        key = f"session-{number}"
+        person = {"type": "user", "message": {"role": "user", "content": "do it"}}
+        lines(place / f"{key}.jsonl", [{**person, "sessionId": key, "uuid": "u"}])
+        following.look()
+    assert len(list(following.folders.look())) == 3
+    with first.open("a", encoding="utf-8") as file:
+        file.writelines(stuck[half:])
+    following.look()
+    assert following.new == whole
+    assert following.old == before

@@ -1,0 +1,369 @@
+"""`otel-loopguard watch --agents` over agents that run: warns, stops, and lets go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.watch.processes import Agent, Watch, until
+from tests.cli.watch.test_followed import FILES, labelled
+from tests.escalation.hooks import Hook, served
+from tests.replay.transcripts.reading import CAPTURES
+from tests.replay.transcripts.writing import write
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+
+KEY = "996c115b-4f4b-4a0e-9161-c4e20b794525"
+(CAPTURE,) = (CAPTURES / "claude/projects/-app").glob("*.jsonl")
+STUCK = CAPTURE.read_text("utf-8").splitlines(keepends=True)
+DENIED = 3
+"""The call at which the guard would have stopped it; see tests/cli/test_transcripts.py."""
+
+
+def _cut() -> int:
+    """Lines up to the result of the call at which it is denied."""
+    results = 0
+    for number, line in enumerate(STUCK):
+        results += '"tool_result"' in line
+        if results == DENIED:
+            return number + 1
+    raise AssertionError
+
+
+CUT = _cut()
+
+
+@pytest.fixture
+def projects(tmp_path: Path, runtime_dir: Path) -> Path:
+    del runtime_dir  # for the control socket
+    place = tmp_path / "projects"
+    place.mkdir()
+    return place
+
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def watch(projects: Path, tmp_path: Path) -> Iterator[Callable[..., Watch]]:
+    started: list[Watch] = []
+
+    def start(*options: str) -> Watch:
+        started.append(Watch(projects, *options, place=tmp_path / f"out-{len(started)}"))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+@pytest.fixture
+def agent(projects: Path) -> Iterator[Callable[..., Agent]]:
+    started: list[Agent] = []
+
+    def start(name: str = KEY, *options: str, **more: Any) -> Agent:
+        started.append(Agent(projects / f"{name}.jsonl", *options, **more))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.end()
+
+
+def control(*arguments: str) -> str:
+    """What another terminal does."""
+    code = "from otel_loopguard.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_each_decision_is_a_line_and_nothing_is_stopped(
+    watch: Callable[..., Watch], agent: Callable[..., Agent]
+) -> None:
+    watching, writer = watch(), agent()
+    writer.write(STUCK)
+    watching.wait_for(f"deny {KEY} (claude-code, app): 'Bash' was called 3 times with equal")
+    assert writer.state != "T"
+    printed = watching.end()
+    assert [action for action, _ in watching.told] == ["hint", "deny"]
+    assert "not followed, for their transcripts are not read: vscode, cursor, opencode" in printed
+
+
+@pytest.mark.parametrize("how", ["typed", "resumed", "allowed"])
+def test_who_goes_in_circles_is_stopped_until_a_person_lets_it_go_on(
+    how: str, watch: Callable[..., Watch], agent: Callable[..., Agent]
+) -> None:
+    watching, writer = watch("--may-stop"), agent()
+    writer.write(STUCK[:CUT])
+    writer.wait_for(stopped=True)
+    watching.wait_for(f"let {KEY} go on?")
+    writer.ask(STUCK[CUT])
+    if how == "typed":
+        watching.type("what\n")
+        until(lambda: watching.printed.count("go on?") == 2, "asked again")
+        assert writer.state == "T"
+        watching.type("Y\n")
+    else:
+        control("resume" if how == "resumed" else "allow", KEY)
+    writer.wait_for(stopped=False)
+    watching.wait_for(f"process {writer.process.pid} of {KEY} goes on, by ")
+    assert writer.process.stdout is not None
+    assert writer.process.stdout.readline()  # it writes on
+    watching.end()
+
+
+@pytest.mark.parametrize("how", ["typed", "aborted"])
+def test_who_goes_in_circles_is_ended_where_a_person_says_so(
+    how: str, watch: Callable[..., Watch], agent: Callable[..., Agent]
+) -> None:
+    watching, writer = watch("--may-stop"), agent()
+    writer.write(STUCK[:CUT])
+    watching.wait_for(f"let {KEY} go on?")
+    if how == "typed":
+        watching.type("n\n")
+    else:
+        control("abort", KEY)
+    assert writer.process.wait(60) == -signal.SIGTERM
+    watching.wait_for(f"process {writer.process.pid} of {KEY} was told to end, by ")
+    watching.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_was_stopped_goes_on_when_the_watch_ends(
+    number: signal.Signals, watch: Callable[..., Watch], agent: Callable[..., Agent]
+) -> None:
+    watching, writer = watch("--may-stop"), agent()
+    writer.write(STUCK[:CUT])
+    writer.wait_for(stopped=True)
+    watching.wait_for("is stopped until a person answers")
+    assert "the watch ends" in watching.end(number)
+    writer.wait_for(stopped=False)
+    assert writer.process.poll() is None
+
+
+def test_who_is_continued_from_elsewhere_goes_on(
+    watch: Callable[..., Watch], agent: Callable[..., Agent]
+) -> None:
+    watching, writer = watch("--may-stop", "--interval", "0.5"), agent()
+    writer.write(STUCK[:CUT])
+    watching.wait_for("go on?")
+    until(lambda: '"pause"' in control("sessions", "--format", "json"), "listed as paused")
+    # Seen as stopped at one look at least.
+    until(lambda: _looks_after(watching), "looked")
+    os.kill(writer.process.pid, signal.SIGCONT)
+    watching.wait_for("something else continued it")
+    assert writer.process.poll() is None
+    watching.end()
+
+
+def _looks_after(watching: Watch) -> bool:
+    """Whether it has looked again: what is typed is answered after a look."""
+    asked = watching.printed.count("go on?")
+    watching.type("hm\n")
+    until(lambda: watching.printed.count("go on?") > asked, "asked again")
+    return True
+
+
+def test_who_has_ended_is_asked_about_no_more(
+    watch: Callable[..., Watch], agent: Callable[..., Agent]
+) -> None:
+    watching, writer = watch("--may-stop"), agent()
+    writer.write(STUCK[:CUT])
+    watching.wait_for("go on?")
+    writer.end()
+    watching.wait_for(f"process {writer.process.pid} of {KEY} has ended")
+    watching.end()
+
+
+def test_an_agent_that_opens_the_file_for_each_line_is_known_by_name_and_folder(
+    watch: Callable[..., Watch], agent: Callable[..., Agent], projects: Path
+) -> None:
+    lines = [line.replace('"cwd": "/app"', f'"cwd": "{projects}"') for line in STUCK]
+    other = agent("other", "--by-name")  # in the same folder, and no agent
+    watching, writer = watch("--may-stop"), agent(KEY, "--by-name", argv0="claude")
+    writer.write(lines[:CUT])
+    writer.wait_for(stopped=True)
+    assert other.state != "T"
+    watching.end()
+    writer.wait_for(stopped=False)
+
+
+def test_of_gemini_cli_the_process_is_stopped_that_its_launcher_started(
+    watch: Callable[..., Watch], projects: Path
+) -> None:
+    """It says in a file beside its transcripts where it works, and starts itself with options."""
+    work, place = projects.parent / "work", projects / "app/chats"
+    work.mkdir()
+    place.mkdir(parents=True)
+    (place.parent / ".project_root").write_text(str(work), "utf-8")
+    (work / "gemini").write_text(LAUNCHER, "utf-8")
+    watching = watch("--may-stop")
+    command = [sys.executable, "gemini", str(place / "session.jsonl")]
+    # A session of its own, so that all of it can be killed.
+    with subprocess.Popen(
+        command, cwd=work, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as launcher:
+        try:
+            assert launcher.stdout is not None
+            child = int(launcher.stdout.readline())
+            watching.wait_for(f"process {child} (")
+            assert _state(launcher.pid) != "T"
+            until(lambda: _state(child) == "T", "stopped")
+            # What it had written by then goes as far as an abort: a person decides on that too.
+            watching.wait_for("abort s (gemini, work)")
+            watching.type("n\n")
+            watching.wait_for(f"process {child} of s was told to end, by ")
+            assert launcher.wait(60) == 0
+            watching.end()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(launcher.pid, signal.SIGKILL)
+
+
+LAUNCHER = """
+import json, subprocess, sys
+from time import sleep
+if "-u" not in sys.orig_argv:
+    child = subprocess.Popen([sys.executable, "-u", *sys.argv])
+    print(child.pid, flush=True)
+    sys.exit(child.wait() and 0)
+lines = [{"sessionId": "s", "projectHash": "x", "kind": "main"}]
+response = {"functionResponse": {"response": {"error": "no such file: missing.txt"}}}
+for number in range(8):
+    call = {"id": f"c{number}", "name": "run_shell_command", "args": {"command": "cat x"}}
+    call |= {"status": "error", "result": [response]}
+    call |= {"timestamp": f"2026-11-23T07:00:{2 * number + 1:02}Z"}
+    message = {"id": f"m{number}", "type": "gemini", "content": "", "toolCalls": [call]}
+    lines.append(message | {"timestamp": f"2026-11-23T07:00:{2 * number:02}Z"})
+for line in lines:
+    with open(sys.argv[1], "a") as file:
+        file.write(json.dumps(line) + "\\n")
+sleep(600)
+"""
+"""Starts itself with an option, as gemini-cli does; then writes, and goes on."""
+
+
+def _state(number: int) -> str:
+    text = Path(f"/proc/{number}/stat").read_text("utf-8")
+    return text.rpartition(")")[2].split()[0]
+
+
+def test_of_two_that_may_be_it_none_is_stopped(
+    watch: Callable[..., Watch], agent: Callable[..., Agent], projects: Path
+) -> None:
+    lines = [line.replace('"cwd": "/app"', f'"cwd": "{projects}"') for line in STUCK]
+    other = agent("other", "--by-name", argv0="claude")
+    watching, writer = watch("--may-stop"), agent(KEY, "--by-name", argv0="claude")
+    writer.write(lines[:CUT])
+    watching.wait_for("not stopped: more than one (2) is claude-code in")
+    assert "T" not in (other.state, writer.state)
+    watching.end()
+
+
+def test_who_only_reads_a_transcript_is_not_stopped(
+    watch: Callable[..., Watch], agent: Callable[..., Agent], projects: Path
+) -> None:
+    place = projects / f"{KEY}.jsonl"
+    place.touch()
+    with subprocess.Popen(["tail", "-f", str(place)], stdout=subprocess.DEVNULL) as reader:
+        watching, writer = watch("--may-stop"), agent(KEY, "--by-name")
+        writer.write(STUCK[:CUT])
+        watching.wait_for("not stopped: no process of yours")
+        stat = Path(f"/proc/{reader.pid}/stat").read_text("utf-8")
+        assert stat.rpartition(")")[2].split()[0] != "T"
+        reader.kill()
+    watching.end()
+
+
+def test_neither_itself_nor_who_started_it_is_stopped(
+    watch: Callable[..., Watch], projects: Path
+) -> None:
+    """The test writes the transcript, and is the parent of the watch."""
+    watching = watch("--may-stop")
+    with (projects / f"{KEY}.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(STUCK[:CUT])
+        file.flush()
+        watching.wait_for("not stopped: no process of yours")
+    watching.end()
+
+
+def test_the_webhook_is_told_of_what_is_new(
+    watch: Callable[..., Watch], agent: Callable[..., Agent], projects: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    with served(Hook()) as hook:
+        monkeypatch.setenv("LOOPGUARD_WEBHOOK_URL", hook.url)
+        place = projects / f"{KEY}.jsonl"
+        place.write_text("".join(STUCK[:CUT]), "utf-8")
+        watching, writer = watch(), agent()
+        writer.write(STUCK[CUT:])
+        fresh = agent("fresh")
+        fresh.write([line.replace(KEY, "fresh") for line in STUCK])
+        until(lambda: hook.posts, "posted")
+        watching.end()
+        sessions = {json.loads(body)["data"]["session"] for _, body in hook.posts}
+        assert sessions == {"fresh"}
+    assert watching.told == [("hint", "fresh"), ("deny", "fresh")]
+
+
+@pytest.mark.skipif(not FILES[0].exists(), reason="the traces are not there")
+def test_many_sessions_are_told_what_transcripts_says_of_them(
+    watch: Callable[..., Watch], projects: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    every = 1 if request.config.getoption("--rare") else 12
+    whole = tmp_path / "whole"
+    for number, run in enumerate(labelled(every)):
+        write(run, "claude-code", whole / str(number))
+    said = control("transcripts", str(whole), "--last", "0", "--format", "json")
+    wanted = {
+        row["session"]: [one["action"] for one in row["decisions"] if one["action"] != "allow"]
+        for row in map(json.loads, said.splitlines())
+    }
+    watching = watch()
+    shutil.copytree(whole, projects, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    until(lambda: len(watching.told) >= sum(map(len, wanted.values())), "all are told")
+    watching.end()
+    for session, actions in wanted.items():
+        assert [action for action, key in watching.told if key == session] == actions
+    assert any(wanted.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--agents", "--interval", "0.1"), "--interval 0.1: with --agents at least 0.5 seconds"),
+        (("--agents", "--folder", "/nowhere"), "--folder /nowhere: there is no such folder"),
+        (("--may-stop",), "need --agents"),
+        (("--agents", "--store", "memory://"), "--store and --socket are for live processes"),
+    ],
+)
+def test_what_cannot_be_watched_is_said_at_once(
+    options: tuple[str, ...], why: str, command: Any
+) -> None:
+    result = command("watch", *options)
+    assert result.exit_code == 2
+    assert why in " ".join(result.output.replace("│", " ").split())
+
+
+def test_without_a_folder_of_transcripts_there_is_nothing_to_watch(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    result = command("watch", "--agents", "--rounds", "1")
+    assert result.exit_code == 2
+    assert "no coding agent keeps transcripts here" in result.output
