@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.core.task import Task
     from otel_loopguard.policy.explain import Explanation
-    from otel_loopguard.policy.preferences import Preferences
+    from otel_loopguard.settings.preferences import Preferences
 
 _CONFIG: Final = "langchain_core.runnables.config"
 _OPENINFERENCE: Final = "openinference.instrumentation.langchain"

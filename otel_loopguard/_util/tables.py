@@ -43,9 +43,14 @@ def read_table(module: str, file: str) -> list[Row]:
     """The rows of a table beside a module, also of one in an archive.
 
     Raises:
-        ValueError: A line belongs to no row, or two rows have one name; with file and line.
+        ValueError: A line belongs to no row, or two rows have one name; with file and line. Or
+            the package was loaded by what has no files.
     """
-    return list(rows_in((get_data(module.rpartition(".")[0], file) or b"").decode(), file))
+    text = get_data(module.rpartition(".")[0], file)
+    if text is None:
+        msg = f"{file}: cannot be read beside {module}"
+        raise ValueError(msg)
+    return list(rows_in(text.decode(), file))
 
 
 def read_texts(module: str, file: str) -> dict[str, str]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.backtest.clickhouse import SCHEME, Table, table_of
+from otel_loopguard.backtest.exports import export_spans, is_export
 from otel_loopguard.backtest.extras import load
 from otel_loopguard.backtest.rows import ENTRY, RUN, SPAN, STEP, entry_of, row_of, written
 from otel_loopguard.errors import RecordingError
@@ -25,6 +26,9 @@ from otel_loopguard.replay import Recording, Run
 from otel_loopguard.replay.file import RecordedFile
 from otel_loopguard.spans.dialects.registry import collect_keys
 from otel_loopguard.spans.reader import Reader
+
+if TYPE_CHECKING:
+    from otel_loopguard.spans.views import RecordedSpan
 
 COLUMNS: Final = ("unit", "conversation", "moment", "seq", "form", "body", "source")
 _SPANS: Final = (
@@ -45,9 +49,11 @@ _LINE: Final = 16 * 1024 * 1024
 """Buffers of DuckDB have this size, some for each thread: 64 MB took all of `--memory`."""
 _BATCH: Final = 2_000
 _SECOND: Final = 1_000_000_000
+_PARQUET: Final = (".parquet", ".pq")
 _RECORDED: Final = (".jsonl", ".json", ".ndjson", ".gz")
 EXPECTED: Final = (
-    "expected spans (TraceId, SpanId, Timestamp, SpanAttributes, …) or steps (session, kind, …)"
+    "expected spans (TraceId, SpanId, Timestamp, SpanAttributes, …), steps (session, kind, …) or an"
+    " export of Phoenix (context.span_id, span_kind, …) or LangSmith (id, run_type, …)"
 )
 
 
@@ -58,8 +64,8 @@ class Source:
     Attributes:
         name: As it was given.
         files: The files, in order of their names.
-        form: `parquet`, `lines` (JSON lines of rows), `recorded` (`otel_loopguard.replay`) or
-            `clickhouse`.
+        form: `parquet`, `lines` (JSON lines of rows), `recorded` (`otel_loopguard.replay`, and
+            Parquet of an export) or `clickhouse`.
         size: Bytes of all files; rows of a table.
         identity: Digest of what the files are (paths, sizes, times of change) or the table (its
             address, rows and newest time), and of the condition.
@@ -125,8 +131,8 @@ def _files(name: str) -> tuple[str, ...]:
 
 
 def _form(file: str) -> str:
-    if file.endswith((".parquet", ".pq")):
-        return "parquet"
+    if file.endswith(_PARQUET):
+        return "recorded" if is_export(file) else "parquet"
     # Broken lines are reported when all are read.
     first = next(RecordedFile(file, lambda _file, _line, _why: None).lines(), (0, b""))[1]
     try:
@@ -320,13 +326,17 @@ def stage(source: Source, folder: Path) -> dict[str, int]:
     )
     broken: dict[str, int] = {}
 
-    def report(_file: str, _line: int, why: str) -> None:
+    def report(why: str) -> None:
         broken[why] = broken.get(why, 0) + 1
 
     for number, file in enumerate(source.files):
-        recording = Recording(file, report)
+        entries: Iterable[RecordedSpan | Run] = (
+            export_spans(file, report)
+            if file.endswith(_PARQUET)
+            else Recording(file, lambda _file, _line, why: report(why))
+        )
         with files.ParquetWriter(folder / f"{number:06}.parquet", schema) as writer:
-            rows = _staged(recording, number)
+            rows = _staged(entries, Path(file).name, number)
             while batch := list(islice(rows, _BATCH)):
                 columns = zip(*batch, strict=True)
                 table = arrow.table(dict(zip(COLUMNS, map(list, columns), strict=True)), schema)
@@ -337,10 +347,10 @@ def stage(source: Source, folder: Path) -> dict[str, int]:
 _Staged = tuple[str, str | None, int, int, str, str, str]
 
 
-def _staged(recording: Recording, number: int) -> Iterator[_Staged]:
+def _staged(entries: Iterable[RecordedSpan | Run], name: str, number: int) -> Iterator[_Staged]:
     """The rows of a recording, in its order."""
-    read, name, seq = Reader().read, recording.name, 0
-    for place, entry in enumerate(recording):
+    read, seq = Reader().read, 0
+    for place, entry in enumerate(entries):
         seq += 1
         if not isinstance(entry, Run):
             step = read(entry)

@@ -38,8 +38,9 @@ Files = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE",
-        help="OTLP JSON lines, Jaeger JSON, JSON of ConsoleSpanExporter, labelled step lines, "
-        "transcripts of coding agents or folders of them; plain, .gz, or - for stdin.",
+        help="OTLP JSON lines, Jaeger JSON, JSON of ConsoleSpanExporter, exports of Phoenix, "
+        "LangSmith or Langfuse, labelled step lines, transcripts of coding agents or folders of "
+        "them; plain, .gz, or - for stdin.",
     ),
 ]
 Form = Annotated[Format, typer.Option("--format", help="table, or one JSON object per line.")]

@@ -116,7 +116,7 @@ class UsageExtractor:
         cost = step.cost
         if cost is None and self._prices is not None:
             # Where money is limited, the guard loaded it when it began.
-            from otel_loopguard.policy.prices import cost_of  # noqa: PLC0415
+            from otel_loopguard.settings.prices import cost_of  # noqa: PLC0415
 
             cost = cost_of(step, self._prices)
             spending.unpriced += cost is None

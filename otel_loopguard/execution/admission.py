@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from otel_loopguard.core import ResourcePressure
     from otel_loopguard.execution.advice import LatencyEstimator, Workload
     from otel_loopguard.execution.users import BackgroundStore
-    from otel_loopguard.policy.preferences import Preferences
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.active import ActiveSpan, ToolSpans
     from otel_loopguard.sessions.stats import SessionStats
     from otel_loopguard.settings import Settings
+    from otel_loopguard.settings.preferences import Preferences
     from otel_loopguard.spans.reader import Reader
 
 

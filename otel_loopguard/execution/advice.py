@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from otel_loopguard.core import ResourcePressure
     from otel_loopguard.execution.latency import Estimate
     from otel_loopguard.execution.profiler import BatchEstimate
-    from otel_loopguard.policy.preferences import Preferences
     from otel_loopguard.settings import Settings
+    from otel_loopguard.settings.preferences import Preferences
 
 
 class Workload(NamedTuple):

@@ -23,7 +23,7 @@ from otel_loopguard.plans import checked
 
 if TYPE_CHECKING:
     from otel_loopguard.core.admission import ResourceUse
-    from otel_loopguard.policy.preferences import Preferences
+    from otel_loopguard.settings.preferences import Preferences
 
 _FORCE: Final = (
     Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND, Choice.PROMPT_USER, Choice.DEFER, Choice.DENY,

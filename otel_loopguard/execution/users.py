@@ -19,7 +19,7 @@ from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Choice
-from otel_loopguard.policy.preferences import Preferences, default_preferences
+from otel_loopguard.settings.preferences import Preferences, default_preferences
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.execution.admission import Admissions
     from otel_loopguard.policy.explain import Explanation
-    from otel_loopguard.policy.preferences import Preferences
     from otel_loopguard.sessions import SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
     from otel_loopguard.sessions.decisions import Decisions
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.stats import DecisionIndex
     from otel_loopguard.sessions.watchdog import Watchdog
     from otel_loopguard.settings import Settings
+    from otel_loopguard.settings.preferences import Preferences
     from otel_loopguard.telemetry import Telemetry
 
 

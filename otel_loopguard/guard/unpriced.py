@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind
-from otel_loopguard.policy.prices import cost_of, table_of
+from otel_loopguard.settings.prices import cost_of, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

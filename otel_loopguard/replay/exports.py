@@ -20,7 +20,7 @@ the rows of `GET /v1/projects/{project}/spans`, both of 20.26.1.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -40,6 +40,12 @@ from otel_loopguard.replay.formats import console_spans, known
 from otel_loopguard.replay.transcripts.session import instant
 from otel_loopguard.spans.values import parsed
 from otel_loopguard.spans.views import RecordedSpan
+
+SpanReads = Callable[[Mapping[str, object], Report], Iterator[RecordedSpan]]
+"""Reads the spans that a JSON object holds, and reports what it passes over."""
+
+Format = tuple[Callable[[Mapping[str, object]], bool], SpanReads]
+"""Tells whether a JSON object is in a format, and reads it."""
 
 _THREADS: Final = ("session_id", "thread_id")
 """Keys of a conversation in LangChain's metadata."""
@@ -85,7 +91,7 @@ def _observation(row: Mapping[str, object], trace: Mapping[str, object]) -> Reco
     facts = {**mapping(parsed(trace.get("metadata"))), **metadata}
     prefix = "langfuse.observation."
     said = {f"{prefix}{key}": first(row, names) for key, names in _LANGFUSE.items()}
-    # Where contents are kept as text, none is empty text.
+    # Langfuse 4 keeps contents in columns without null: empty text may be none at all.
     said |= {f"{prefix}{key}": row.get(key) for key in ("input", "output") if row.get(key) != ""}
     said |= {f"{prefix}metadata.{key}": fact for key, fact in metadata.items()}
     said |= {f"langfuse.trace.metadata.{key}": facts.get(key) for key in _THREADS}
@@ -228,3 +234,16 @@ def _flat(name: str, value: object, depth: int) -> Iterator[tuple[str, object]]:
             yield from _flat(f"{name}.{key}" if name else key, each, depth + 1)
     elif value is not None:
         yield name, value
+
+
+EXPORTS: Final[tuple[Format, ...]] = (
+    (is_phoenix, phoenix_spans),
+    (is_langsmith, langsmith_spans),
+    (is_langfuse, langfuse_spans),
+)
+"""The formats of rows, the first that fits."""
+
+
+def export_reader_of(row: Mapping[str, object]) -> SpanReads | None:
+    """What reads a row of an export; None if it is in none that is known."""
+    return next((reads for fits, reads in EXPORTS if fits(row)), None)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -24,22 +24,19 @@ import orjson
 
 from otel_loopguard._util import bounded_json
 from otel_loopguard.replay import exports, formats, labelled_runs, log_records, transcripts
-from otel_loopguard.replay.fields import Report, is_list, is_map, kind_of, sequence
+from otel_loopguard.replay.fields import is_list, is_map, kind_of, sequence
 from otel_loopguard.replay.file import LIMIT, Broken, RecordedFile
 
 if TYPE_CHECKING:
     from otel_loopguard.replay.labelled_runs import Run
     from otel_loopguard.spans.views import RecordedSpan
 
-_Reads = Callable[[Mapping[str, object], Report], Iterator["RecordedSpan"]]
-_FORMATS: Final[tuple[tuple[Callable[[Mapping[str, object]], bool], _Reads], ...]] = (
+_FORMATS: Final[tuple[exports.Format, ...]] = (
     (formats.is_otlp, formats.otlp_spans),
     (log_records.is_logs, log_records.log_spans),
     (formats.is_jaeger, formats.jaeger_spans),
-    (exports.is_phoenix, exports.phoenix_spans),
+    *exports.EXPORTS,  # Phoenix before the console: its spans have a context, too
     (formats.is_console, formats.console_spans),
-    (exports.is_langsmith, exports.langsmith_spans),
-    (exports.is_langfuse, exports.langfuse_spans),
 )
 """How to tell what a JSON object is, and how to read it; the first that fits."""
 
@@ -219,7 +216,7 @@ class Recording:
             self._file.report(number, f"holds neither spans nor labelled steps, {EXPECTED}")
 
 
-def span_reader_of(value: Mapping[str, object]) -> _Reads | None:
+def span_reader_of(value: Mapping[str, object]) -> exports.SpanReads | None:
     """What reads the spans of a JSON object; None if it is in no format of spans."""
     return next((reads for fits, reads in _FORMATS if fits(value)), None)
 

@@ -57,7 +57,11 @@ class Readiness:
         """
         if self._hop is not None:
             await asyncio.shield(self._ask(self._hop))
-        return self.known()
+        found = self.known()
+        if found.get("store", OK) != OK:
+            # Whoever can connect may ask, and what the store says has its address.
+            found["store"] = "the store does not answer; the log says why"
+        return found
 
     def known(self) -> dict[str, str]:
         """The same without asking anybody; from any thread."""

@@ -19,7 +19,7 @@ from otel_loopguard import (
 )
 from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.errors import EscalationError
-from otel_loopguard.policy.prices import PriceTable
+from otel_loopguard.settings.prices import PriceTable
 from tests.agents import agent, provider_with, tool_call
 from tests.calls import Run
 from tests.escalation.agents import asked as waiting_of

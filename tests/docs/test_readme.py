@@ -15,9 +15,9 @@ import yaml
 
 from otel_loopguard import Settings
 from otel_loopguard.cli.app import app
-from otel_loopguard.policy.prices import PriceTable
 from otel_loopguard.settings import all_fields
 from otel_loopguard.settings._names import variable_of
+from otel_loopguard.settings.prices import PriceTable
 from tests.docs.markdown import ROOT, Block, blocks, name_of, pages
 from tests.docs.programs import Interpreter, need_shared, plain, programs
 from tests.zero_code.interpreter import interpreter, run

@@ -7,7 +7,7 @@ import pytest
 from otel_loopguard import LoopGuardSettingsError, Settings
 from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, Choice, FollowUp, ResourcePressure, Source
 from otel_loopguard.execution.advice import Advice, ExecutionAdvisor, Workload, execution_follow_ups
-from otel_loopguard.policy.preferences import Preferences, default_preferences
+from otel_loopguard.settings.preferences import Preferences, default_preferences
 
 SYNC, PROMPT = Choice.EXECUTE_SYNC, Choice.PROMPT_USER
 BACKGROUND, DEFER = Choice.AUTO_BACKGROUND, Choice.DEFER

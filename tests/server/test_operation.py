@@ -89,7 +89,8 @@ def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path
         wait_for(lambda: server.send(0) == 200)
         redis.freeze()
         wait_for(lambda: server.ready()[0] == 503)
-        assert "the store does not answer" in server.ready()[1]["store"]
+        # And no address, for everybody may ask.
+        assert server.ready()[1] == {"store": "the store does not answer; the log says why"}
         assert server.send(1) == 503
         assert server.metric(REFUSED, error_type="store") >= 1
         assert server.metric(READY, loopguard_server_check="store") == 0
@@ -106,7 +107,7 @@ def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path
         wait_for(lambda: server.send(2) == 200)
         assert server.metric(READY, loopguard_server_check="store") == 1
         assert server.metric("loopguard_server_leases_total", loopguard_server_lease="taken") == 1
-        assert len(server.logged("not ready: ", "the store does not answer", "(store")) == 1
+        assert len(server.logged("not ready: the store does not answer: redis://", "(store")) == 1
         assert len(server.logged("requests are refused: the store does not answer")) == 1
         redis.kill()
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from otel_loopguard.cli.replay import decision_row, result_of
 from otel_loopguard.core import Action, Decision, Kind
 from otel_loopguard.errors import RecordingError
-from otel_loopguard.policy.prices import PriceTable
 from otel_loopguard.replay import RecordedSession, Transcript
+from otel_loopguard.settings.prices import PriceTable
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.policy.prices import PriceTable
+from otel_loopguard.settings.prices import PriceTable
 
 TABLE = PriceTable.load()
 
