@@ -59,7 +59,7 @@ def watch_agents(settings: Settings, options: Options) -> int:
     Raises:
         LoopGuardError: There is nothing to follow, or an option cannot be used here.
     """
-    _check(options)
+    _check(settings, options)
     places = [(None, folder) for folder in options.folders] or usual_folders()
     watch = _AgentWatch(settings, options)
     what = ", ".join(str(folder) if name is None else f"{name} {folder}" for name, folder in places)
@@ -91,12 +91,15 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt(number)
 
 
-def _check(options: Options) -> None:
+def _check(settings: Settings, options: Options) -> None:
     if options.interval_s < LEAST_S:
         msg = f"--interval {options.interval_s:g}: with --agents at least {LEAST_S:g} seconds"
         raise LoopGuardSettingsError(msg)
     if options.may_stop and not can_stop():
         msg = "--may-stop: this system does not tell which process writes a file; Linux does"
+        raise LoopGuardSettingsError(msg)
+    if options.may_stop and settings.mode == "shadow":
+        msg = "--may-stop: mode = shadow stops nothing; expected guard"
         raise LoopGuardSettingsError(msg)
     for folder in options.folders:
         if not folder.is_dir():

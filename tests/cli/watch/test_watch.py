@@ -358,6 +358,20 @@ def test_what_cannot_be_watched_is_said_at_once(
     assert why in " ".join(result.output.replace("│", " ").split())
 
 
+def test_in_shadow_it_says_what_it_would_do_and_may_not_stop(
+    watch: Callable[..., Watch], agent: Callable[..., Agent], command: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("LOOPGUARD_MODE", "shadow")
+    result = command("watch", "--agents", "--may-stop")
+    assert result.exit_code == 2
+    assert "--may-stop: mode = shadow stops nothing" in result.output
+    watching, writer = watch(), agent()
+    writer.write(STUCK)
+    watching.wait_for(f"would deny {KEY} ")
+    watching.end()
+
+
 def test_without_a_folder_of_transcripts_there_is_nothing_to_watch(
     command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
