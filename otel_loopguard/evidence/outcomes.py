@@ -411,7 +411,7 @@ def _size_within(said: object, size: int) -> int:
             said = parts[0]
         else:
             break
-    return len(said) if isinstance(said, str) else size if said is None else len(str(said))
+    return size if said is None else len(said if isinstance(said, str) else canonical(said))
 
 
 _RECORDS: Final = bytes.maketrans(b"[]{}", b"\n" * 4)

@@ -114,7 +114,9 @@ class Subscribers:
         waiting, lock = self._waiting, self._publishing
         if lock._is_owned():  # noqa: SLF001  # a listener asks: those after it are called later
             return
-        while waiting and lock.acquire(blocking=False):
+        while waiting or wait_s:
+            if not lock.acquire(timeout=wait_s):
+                return  # the other thread looks once more after it has let go
             try:
                 self.decided = False
                 while waiting:
@@ -122,8 +124,7 @@ class Subscribers:
                     self._call(listeners, notice)
             finally:
                 lock.release()
-        if wait_s and lock.acquire(timeout=wait_s):
-            lock.release()
+            wait_s = 0
 
     def _add(self, listeners: list[Listener], notice: object) -> None:
         if len(self._waiting) >= _MOST:

@@ -33,6 +33,7 @@ def test_an_unreadable_open_span_is_one_fault() -> None:
     rig = Rig()
     spans = [rig.tracer.start_span("execute_tool search", attributes=TOOL) for _ in range(2)]
     bad = rig.tracer.start_span("a run", attributes=RUN)
+    rig.guard.settle()  # it can be read when it starts
     bad.update_name(Unreadable())  # type: ignore[arg-type]
     spans += [rig.tracer.start_span("execute_tool search", attributes=TOOL) for _ in range(2)]
     rig.guard.tick(time.time_ns() + 7200 * SECOND)
@@ -47,6 +48,7 @@ def test_a_run_that_cannot_be_read_any_more_does_not_hide_its_calls() -> None:
     """A call below it is still found to hang."""
     rig = Rig()
     with rig.tracer.start_as_current_span("a run", attributes=RUN) as run:
+        rig.guard.settle()
         run.update_name(Unreadable())  # type: ignore[arg-type]
         call = rig.tracer.start_span("execute_tool search", attributes=TOOL)
         late(rig)
