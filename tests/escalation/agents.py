@@ -30,7 +30,7 @@ def asked(guard: LoopGuard) -> list[Escalation]:
     return guard.escalation().escalations.open_escalations()
 
 
-def until(true: Callable[[], object], limit_s: float = 60) -> None:
+def until(true: Callable[[], object], limit_s: float = 300) -> None:
     """Waits until something is true, or fails."""
     end = time.monotonic() + limit_s
     while not true():
