@@ -82,6 +82,12 @@ class Count:
     different: int
     times: int = 1
 
+    @classmethod
+    def of(cls, call: int | None, tool: str, *counted: Any) -> Count:
+        """What is counted of the first call."""
+        calls = () if call is None else (call,)
+        return cls(*counted, calls=calls, tools=(tool,), different=len(calls))
+
     def add(self, evidence: Evidence) -> None:
         """Counts another call, but not what it weighs."""
         self.times += 1
@@ -124,18 +130,17 @@ class Counts:
         Without `changes` what was counted before a change counts in full.
         """
         once = self._once.pop(key, None)
-        counted = self.repeated.get(key) if once is None else Count(*once)
+        counted = self.repeated.get(key) if once is None else Count.of(*once)
         if counted is None or evidence.number - counted.number > self._window:
             self.repeated.pop(key, None)
-            call = evidence.call
             first = (
+                evidence.call, evidence.tool,
                 weight, mark, evidence.time, evidence.epoch, evidence.round, evidence.number,
-                () if call is None else (call,), (evidence.tool,), int(call is not None),
             )  # fmt: skip
             if self._rare:
                 keep(self._once, key, first, _MOST)
             else:
-                keep(self.repeated, key, Count(*first), _MOST)
+                keep(self.repeated, key, Count.of(*first), _MOST)
             return None
         count = counted.count * self._fade ** max(evidence.number - counted.number - 1, 0)
         if changes and evidence.epoch != counted.epoch:
@@ -149,7 +154,7 @@ class Counts:
     def get(self, key: Hashable) -> Count | None:
         """What is counted under a key."""
         once = self._once.get(key)
-        return self.repeated.get(key) if once is None else Count(*once)
+        return self.repeated.get(key) if once is None else Count.of(*once)
 
     def forget(self, key: Hashable) -> None:
         """Forgets a key."""
