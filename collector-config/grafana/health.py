@@ -82,7 +82,7 @@ def _cost(made: build.Dashboard) -> build.Dashboard:
     return (
         made.with_row(build.Row("Cost"))
         .with_panel(
-            lines("What the guard costs", "Per ended span, on the agent's thread. Points lead to "
+            lines("What the guard costs", "Per ended span, on whichever thread. Points lead to "
                   "traces.", Query(_quantile(0.5, duration), "half"),
                   Query(_quantile(0.9, duration), "9 of 10"),
                   Query(_quantile(0.99, duration), "99 of 100", exemplar=True),

@@ -222,7 +222,7 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_EVALUATION_DURATION, "histogram", "s", (),
-        "Time the guard takes for an ended span on the agent's thread. Sampled.",
+        "Time the guard takes to read and judge an ended span, on whichever thread. Sampled.",
         (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1),
     ),
     Metric(
