@@ -28,6 +28,7 @@ from otel_loopguard.replay.fields import (
     Report,
     first,
     identifier,
+    instant,
     is_list,
     is_map,
     mapping,
@@ -37,7 +38,6 @@ from otel_loopguard.replay.fields import (
     text,
 )
 from otel_loopguard.replay.formats import console_spans, known
-from otel_loopguard.replay.transcripts.session import instant
 from otel_loopguard.spans.values import parsed
 from otel_loopguard.spans.views import RecordedSpan
 

@@ -6,8 +6,10 @@ import base64
 import binascii
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final, TypeGuard
 
 Report = Callable[[str], None]
 """Called with what was passed over, in a few words without content."""
@@ -147,3 +149,27 @@ _NAMES: Mapping[type[Any], str] = {
     int: "a number",
     float: "a number",
 }
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_TIME: Final = re.compile(
+    r"\A(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9})\d*)?(?:Z|([+-]\d\d):?(\d\d))?\Z"
+)
+
+
+def instant(value: object) -> int:
+    """A time in nanoseconds since the epoch, of ISO text or milliseconds; 0 if it is none."""
+    if not isinstance(value, str):
+        count = integer(value)
+        return count * 1_000_000 if count is not None and 0 < count < 9_000_000_000_000 else 0
+    found = _TIME.match(value)
+    if found is None:
+        return 0
+    try:
+        moment = datetime.fromisoformat(found[1]).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return 0
+    shift = int(found[3]) * 60 + int(f"{found[3][0]}{found[4]}") if found[3] else 0
+    micros = (moment - _EPOCH) // _MICROSECOND - shift * 60_000_000
+    return max(0, micros * 1_000 + int((found[2] or "0").ljust(9, "0")))

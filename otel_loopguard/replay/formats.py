@@ -23,6 +23,7 @@ from otel_loopguard.replay.fields import (
     decoded,
     first,
     identifier,
+    instant,
     integer,
     is_map,
     mapping,
@@ -31,7 +32,6 @@ from otel_loopguard.replay.fields import (
     text,
     time,
 )
-from otel_loopguard.replay.transcripts.session import instant
 from otel_loopguard.spans.views import RecordedSpan, Status
 
 _KINDS: Final = frozenset({"INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"})

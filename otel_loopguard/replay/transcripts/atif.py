@@ -11,13 +11,21 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from otel_loopguard.replay.fields import Report, is_list, is_map, kind_of, mapping, sequence, text
+from otel_loopguard.replay.fields import (
+    Report,
+    instant,
+    is_list,
+    is_map,
+    kind_of,
+    mapping,
+    sequence,
+    text,
+)
 from otel_loopguard.replay.transcripts.session import (
     Reader,
     Session,
     Transcript,
     blocks,
-    instant,
     map_of,
     tokens,
 )

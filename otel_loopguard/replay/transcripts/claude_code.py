@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.replay.fields import kind_of, mapping, sequence, text
+from otel_loopguard.replay.fields import instant, kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import (
     SessionReader,
     Transcript,
     blocks,
-    instant,
     map_of,
     tokens,
 )

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.replay.fields import kind_of, mapping, sequence, text
+from otel_loopguard.replay.fields import instant, kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import (
     SessionReader,
     Transcript,
     blocks,
-    instant,
     map_of,
     tokens,
 )

@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.replay.fields import is_map, kind_of, mapping, sequence, text
+from otel_loopguard.replay.fields import instant, is_map, kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import (
     SessionReader,
     Transcript,
     blocks,
-    instant,
     tokens,
 )
 from otel_loopguard.spans.coding_tools import gemini_result

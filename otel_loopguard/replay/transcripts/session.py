@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from typing import ClassVar, Final, Literal
 
 from xxhash import xxh3_64_hexdigest
@@ -28,11 +26,6 @@ _KNOWN: Final = 10_000
 longest run in the development data has 92 calls."""
 _FILES: Final = frozenset(("image", "document", "input_image"))
 _NAMED: Final = 200
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MICROSECOND: Final = timedelta(microseconds=1)
-_TIME: Final = re.compile(
-    r"\A(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9})\d*)?(?:Z|([+-]\d\d):?(\d\d))?\Z"
-)
 
 
 @dataclass(slots=True)
@@ -255,23 +248,6 @@ class SessionReader(Reader):
     def finish(self) -> Transcript | None:
         """The session so far."""
         return self._session.finish()
-
-
-def instant(value: object) -> int:
-    """A time in nanoseconds since the epoch, of ISO text or milliseconds; 0 if it is none."""
-    if not isinstance(value, str):
-        count = integer(value)
-        return count * 1_000_000 if count is not None and 0 < count < 9_000_000_000_000 else 0
-    found = _TIME.match(value)
-    if found is None:
-        return 0
-    try:
-        moment = datetime.fromisoformat(found[1]).replace(tzinfo=timezone.utc)
-    except ValueError:
-        return 0
-    shift = int(found[3]) * 60 + int(f"{found[3][0]}{found[4]}") if found[3] else 0
-    micros = (moment - _EPOCH) // _MICROSECOND - shift * 60_000_000
-    return max(0, micros * 1_000 + int((found[2] or "0").ljust(9, "0")))
 
 
 def blocks(content: object, report: Report) -> list[Mapping[str, object]]:
