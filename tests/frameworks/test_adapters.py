@@ -152,7 +152,10 @@ def _compare(framework: Framework, line: dict[str, Any]) -> None:
         framework.keep(key, line)
     known = framework.results.get(key, {})
     changed = {name for name in known | line if known.get(name) != line.get(name)}
-    assert changed <= {"versions"}, "results.json is stale: run `make frameworks`"
+    # Whether a model is asked once more before the abort is heard depends on which thread judges.
+    assert changed <= {"versions", "model_calls_after_abort"}, (
+        "results.json is stale: run `make frameworks`"
+    )
 
 
 def _tell(redis: Server, *words: str) -> None:

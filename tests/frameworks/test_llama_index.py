@@ -33,7 +33,10 @@ def test_a_workflow_of_agents_is_stopped(said: dict[str, Any]) -> None:
 
 def test_a_tool_that_takes_the_context(said: dict[str, Any]) -> None:
     """It gets the workflow's context, which is no argument of the loop."""
-    assert said["a_tool_that_takes_the_context"] == {"ran": 4, "parts": ["Noted."] * 4}
+    assert said["a_tool_that_takes_the_context"] == {
+        "ran": 4,
+        "parts": ["No results were noted."] * 4,
+    }
 
 
 def test_runs_are_sessions_of_their_own(said: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ def _said() -> dict[str, Any]:
 def test_a_server_refuses_the_loop_of_a_client_without_the_adapter() -> None:
     """The hint is behind a result, and the loop is refused; the next connection is not."""
     said = _said()["server_alone"]
-    assert said["errors"] == [False, False, False, False, True]
+    assert said["errors"] == [*[False] * 5, True]
     assert said["hinted"] == [3]
     assert said["again"] == [False, "No results for x."]
 

@@ -77,7 +77,7 @@ async def search(query: str) -> str:
 
 def _broken(query: str) -> str:
     ran.append(query)
-    raise OSError(query)
+    raise FileNotFoundError(2, "No such file or directory", query)
 
 
 def _agent(model=None, name="looper", **options):
@@ -212,7 +212,7 @@ def failing():
     tool = FunctionTool(_broken, name="search", description="Searches.")
     stop = _stop(_agent(tools=[tool]))
     kinds = [span.attributes.get("error.type") for span in exporter.get_finished_spans()]
-    return {"parts": len(stop.parts), "errors": kinds.count("OSError") == len(ran)}
+    return {"parts": len(stop.parts), "errors": kinds.count("FileNotFoundError") == len(ran)}
 
 
 CASES = (

@@ -81,7 +81,7 @@ class Case:
         """Takes the context of the workflow."""
         self.ran.append(query)
         await ctx.store.set("query", query)
-        return "Noted."
+        return "No results were noted."
 
     def run(self, agent: Any = None) -> str:
         async def work() -> str:

@@ -53,7 +53,7 @@ async def server_alone():
     """A client without the adapter: the server refuses the loop of one connection."""
     with trace.get_tracer("agent").start_as_current_span("invoke_agent"):
         async with Client(stdio_client(_remote())) as client:
-            said = [await _said(client, query=query) for query in "xxxxx"]
+            said = [await _said(client, query=query) for query in "xxxxxx"]
     async with Client(stdio_client(_remote())) as client:
         again = await _said(client)
     return {
