@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from google.protobuf.json_format import MessageToDict
@@ -31,6 +37,7 @@ from tests.server.test_logs import records
 from tests.stores.servers import free_port, need_redis
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from pathlib import Path
 
     from stack.programs import Program
@@ -40,7 +47,29 @@ if TYPE_CHECKING:
 
 # A worker that was killed is missed after two seconds.
 QUICK: Final = {"session.timeout.ms": "2000", "heartbeat.interval.ms": "500"}
+# A broker that has just started loads its groups, or elects who does.
+NOT_READY: Final = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
 _names = count()
+
+
+def _answer(ask: Callable[[], Future[Any]]) -> Any:
+    """What a broker answers, asked again while the coordinator of the group is not ready."""
+    answers: list[Any] = []
+
+    def answered() -> bool:
+        try:
+            answers.append(ask().result(60))
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_READY:
+                raise
+        return bool(answers)
+
+    wait_for(answered, "the coordinator of a group is ready")
+    return answers[0]
 
 
 class Topic:
@@ -80,13 +109,14 @@ class Topic:
         group = group or self.group
         asked = [ConsumerGroupTopicPartitions(group, list(self._partitions))]
         admin = self._admin()
-        found = admin.list_consumer_group_offsets(asked)[group].result(60)
+        found = _answer(lambda: admin.list_consumer_group_offsets(asked)[group])
         return sum(max(0, one.offset) for one in found.topic_partitions)
 
     def members(self) -> int:
         """How many workers read it."""
         admin = self._admin()
-        return len(admin.describe_consumer_groups([self.group])[self.group].result(60).members)
+        found = _answer(lambda: admin.describe_consumer_groups([self.group])[self.group])
+        return len(found.members)
 
     def done(self) -> None:
         """Waits until every record is committed."""
