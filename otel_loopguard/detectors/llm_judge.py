@@ -16,7 +16,7 @@ from otel_loopguard._util.text import truncate
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.detectors.base import BaseDetector
-from otel_loopguard.settings.imported import imported
+from otel_loopguard.settings import imported
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
@@ -237,11 +237,8 @@ class JudgeWorker:
     def _answer(self, question: Question) -> object:
         answer = self._judge(question)
         if inspect.isawaitable(answer):
-            answer = asyncio.run(self._awaited(answer))
+            answer = asyncio.run(asyncio.wait_for(answer, self._limit_s))
         return opinion(answer)
-
-    async def _awaited(self, answer: Awaitable[Answer]) -> Answer:
-        return await asyncio.wait_for(answer, self._limit_s)
 
 
 # A surer judge is asked again sooner, but not about the same steps.

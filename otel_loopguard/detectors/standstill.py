@@ -12,7 +12,7 @@ from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import NamedTuple, dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action
 from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector
 from otel_loopguard.detectors.counters import (
@@ -331,17 +331,6 @@ _ALIKE: Final = 60.0
 same program with another flag."""
 
 
-class _Tried(NamedTuple):
-    tool: str
-    call: int | None
-    sample: str
-
-
-class _Edited(NamedTuple):
-    edits: int
-    last: int
-
-
 class RepeatedEdit(BaseDetector):
     """Is one file edited over and over, while what is tried in between fails?
 
@@ -357,8 +346,9 @@ class RepeatedEdit(BaseDetector):
     __slots__ = ("_edited", "_failed", "_last_failed", "_scores")
 
     def reset(self) -> None:
-        self._edited: dict[int, _Edited] = {}
-        self._failed: list[_Tried] = []
+        # Of each file how often it was edited, and when last; what failed: tool, call and sample.
+        self._edited: dict[int, tuple[int, int]] = {}
+        self._failed: list[tuple[str, int | None, str]] = []
         self._scores = BestScores()
         self._last_failed = -1
 
@@ -368,10 +358,10 @@ class RepeatedEdit(BaseDetector):
             return None
         if evidence.failing:
             return None
-        before = self._edited.get(evidence.file)
-        again = before is not None and self._last_failed > before.last
-        edits = 1 if before is None else before.edits + again
-        keep(self._edited, evidence.file, _Edited(edits, evidence.number), 64)
+        edits, last = self._edited.get(evidence.file, (1, evidence.number))
+        again = self._last_failed > last
+        edits += again
+        keep(self._edited, evidence.file, (edits, evidence.number), 64)
         threshold = self._settings.tuning.calls.edit_threshold
         if not again or edits * self._settings.sensitivity < threshold:
             return None
@@ -383,7 +373,7 @@ class RepeatedEdit(BaseDetector):
         if measured is not None and measured[1]:
             self._edited.clear()
         if not evidence.failing and not evidence.rejects:
-            if any(self._is_same(failed, evidence) for failed in self._failed):
+            if any(_is_same(evidence, *failed) for failed in self._failed):
                 self.reset()
         elif (
             # Wrong usage is no try, and neither is a transient error.
@@ -391,18 +381,16 @@ class RepeatedEdit(BaseDetector):
             and (evidence.runs_code or evidence.rejects)
             and evidence.error_class is not TRANSIENT
         ):
-            tried = _Tried(evidence.tool, evidence.call, evidence.sample)
+            tried = evidence.tool, evidence.call, evidence.sample
             self._failed = [*self._failed[-15:], tried]
             self._last_failed = evidence.number
 
-    @staticmethod
-    def _is_same(failed: _Tried, evidence: Evidence) -> bool:
-        """Whether a call tries what failed; without their arguments it is taken for the same."""
-        if failed.tool != evidence.tool:
-            return False
-        if failed.call is None or failed.call == evidence.call or not failed.sample:
-            return True
-        return fuzz.ratio(failed.sample, evidence.sample, score_cutoff=_ALIKE) > 0
+
+def _is_same(evidence: Evidence, tool: str, call: int | None, sample: str) -> bool:
+    """Whether a call tries what failed; without their arguments it is taken for the same."""
+    if tool != evidence.tool or call is None or call == evidence.call or not sample:
+        return tool == evidence.tool
+    return fuzz.ratio(sample, evidence.sample, score_cutoff=_ALIKE) > 0
 
 
 _SAID: Final = 12

@@ -19,11 +19,6 @@ _SPEAKERS: Final = 4
 _PROSE: Final = 80
 
 
-class _Row(NamedTuple):
-    length: int
-    turn: int
-
-
 class _TextDetector(BaseDetector):
     takes = ModelText
     absolute = True
@@ -41,19 +36,19 @@ class _PhraseStreak(_TextDetector):
     __slots__ = ("_rows",)
 
     def reset(self) -> None:
-        self._rows: dict[int, _Row] = {}
+        # By speaker: texts in a row, and the turn of the last.
+        self._rows: dict[int, tuple[int, int]] = {}
 
     def shows(self, text: ModelText) -> bool:
         """Whether a text shows the sign."""
         raise NotImplementedError
 
     def observe(self, text: ModelText) -> Detection | None:
-        before = self._rows.pop(text.speaker, None)
+        length, turn = self._rows.pop(text.speaker, (0, text.turn))
         if text.structured or not self.shows(text):
             return None
-        length = before.length if before is not None and before.turn == text.turn else 0
-        length = max(length + (not text.beside), 1)
-        keep(self._rows, text.speaker, _Row(length, text.turn), _SPEAKERS)
+        length = max((length if turn == text.turn else 0) + (not text.beside), 1)
+        keep(self._rows, text.speaker, (length, text.turn), _SPEAKERS)
         if length < self.threshold:
             return None
         key = text.speaker ^ self.key
@@ -132,12 +127,6 @@ class RefinementSpiral(_TextDetector):
         )
 
 
-class _Earlier(NamedTuple):
-    key: int
-    turn: int
-    gain: Gain
-
-
 class TextRepetition(_TextDetector):
     """Does a model repeat itself word by word?
 
@@ -152,7 +141,8 @@ class TextRepetition(_TextDetector):
     __slots__ = ("_earlier",)
 
     def reset(self) -> None:
-        self._earlier: dict[int, deque[_Earlier]] = {}
+        # By speaker: key, turn and gain of the newest texts.
+        self._earlier: dict[int, deque[tuple[int, int, Gain]]] = {}
 
     def observe(self, text: ModelText) -> Detection | None:
         count = self._count(text)
@@ -177,15 +167,15 @@ class TextRepetition(_TextDetector):
         if text.structured or text.size < _PROSE or text.beside:
             return 0
         earlier = self._earlier.get(text.speaker)
-        if earlier is None or earlier[-1].turn != text.turn:
+        if earlier is None or earlier[-1][1] != text.turn:
             # Twice as many as it takes: of two texts that alternate, each is every other one.
-            earlier = deque[_Earlier](maxlen=2 * self._settings.text_repeat_times)
+            most = 2 * self._settings.text_repeat_times
+            earlier = deque[tuple[int, int, Gain]](maxlen=most)
         news = self._settings.tuning.text.news
         count = 1 + sum(
-            before.key == text.key and text.gain.nothing_since(before.gain, news)
-            for before in earlier
+            key == text.key and text.gain.nothing_since(gain, news) for key, _, gain in earlier
         )
-        earlier.append(_Earlier(text.key, text.turn, text.gain))
+        earlier.append((text.key, text.turn, text.gain))
         keep(self._earlier, text.speaker, earlier, _SPEAKERS)
         return count
 

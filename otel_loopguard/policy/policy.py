@@ -177,7 +177,11 @@ class Policy:
         # Of two that go equally far, the first source takes precedence.
         found = sorted(found, key=_place)
         verdicts = [_at_once(one, number, self._strongest) for one in found if one.own is not None]
-        self._hold(one.loop for one in verdicts if one.action is Action.DENY)
+        for one in verdicts:
+            if one.action is Action.DENY:
+                # Its calls are refused from now on.
+                others = (loop for loop in self.loops if loop.keys.isdisjoint(one.loop.keys))
+                self.loops = [*others, one.loop][-_LOOPS:]
         best: Verdict | None = None
         for detection in found:
             if detection.own is not None:
@@ -189,12 +193,6 @@ class Policy:
             if further and (best is None or action.rank > best.action.rank):
                 best = Verdict(action, detection, loop, time)
         return self._give(verdicts if best is None else [*verdicts, best], number)
-
-    def _hold(self, denied: Iterable[Loop]) -> None:
-        """Remembers loops that were denied at once, so that their calls are refused."""
-        for loop in denied:
-            others = (one for one in self.loops if one.keys.isdisjoint(loop.keys))
-            self.loops = [*others, loop][-_LOOPS:]
 
     def defied(
         self, call: int, tool: str, number: int, moment: int, hearing: Hearing = UNASKED
