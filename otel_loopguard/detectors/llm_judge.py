@@ -241,6 +241,8 @@ class JudgeWorker:
         return opinion(answer)
 
 
+# Steps in a row with weak signs before a question: healthy runs have them for a few.
+_PERSIST: Final = 10
 # A surer judge is asked again sooner, but not about the same steps.
 _SOONEST: Final = 5
 # One confident opinion may be chance.
@@ -283,7 +285,7 @@ class JudgeDetector(BaseDetector):
         if (
             self._pending is None
             and self._number >= max(settings.judge_from_step, self._wait_until)
-            and self._signed >= tuning.patience
+            and self._signed >= _PERSIST
         ):
             glances = tuple(glance for glance, _ in self._steps)
             self._pending = self.worker.submit(Question(self._number - 1, signs, glances))

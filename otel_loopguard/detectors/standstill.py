@@ -112,7 +112,7 @@ class BackToState(BaseDetector):
 
     Counts: changes of a file back to what it was; pages and screens shown before.
     Leaves alone: new states in between; looks after a rest.
-    Cannot see: screens that are not captured as text.
+    Cannot see: screens not captured as text.
     """
 
     name = "back_to_state"
@@ -209,7 +209,7 @@ class NothingNew(BaseDetector):
 
     Counts: the last 24 answers of an agent, if nine tenths were known.
     Leaves alone: tools that always say the same; changes; waits.
-    Cannot see: answers that are not captured, or always worded differently.
+    Cannot see: answers not captured, or always worded differently.
     """
 
     name = "nothing_new"
@@ -295,6 +295,8 @@ class IdleCommand(CountingDetector):
 
 
 _NO_BETTER_SCORE: Final = key_of(b"no_better_score")
+_NO_BETTER: Final = 6
+"""Tries without a better number until it is noted, and noted again."""
 
 
 class NoBetterScore(BaseDetector):
@@ -317,12 +319,11 @@ class NoBetterScore(BaseDetector):
         if evidence.waits or evidence.score is None:
             return None
         counted = self._scores.add(evidence)
-        threshold = self._settings.tuning.calls.score_threshold
-        if counted is None or counted[0] == 0 or counted[0] % threshold:
+        if counted is None or counted[0] == 0 or counted[0] % _NO_BETTER:
             return None
         keys = evidence.score[0] ^ _NO_BETTER_SCORE
         return self.found(
-            "no_better_score", counted[0], threshold, keys, tool=evidence.tool, own=Action.ALLOW
+            "no_better_score", counted[0], _NO_BETTER, keys, tool=evidence.tool, own=Action.ALLOW
         )
 
 

@@ -9,6 +9,7 @@ from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action, Evidence, Gain, ModelText, Plan
 from otel_loopguard.detectors.base import TRANSIENT, WAIT, WRITE, BaseDetector
+from otel_loopguard.evidence.model_text import CHANTED
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
@@ -148,12 +149,10 @@ class TextRepetition(_TextDetector):
         count = self._count(text)
         part = text.tail or text.chant
         if part is not None:
-            tuning = self._settings.tuning.text
-            rule, threshold, confidence = (
-                ("repeating_end", tuning.tail_times, 0.8)
-                if text.tail
-                else ("chanting", tuning.chant_times, 0.75)
-            )
+            rule, threshold, confidence = "chanting", CHANTED, 0.75
+            if text.tail:
+                rule, threshold = "repeating_end", self._settings.tuning.text.tail_times
+                confidence = 0.8
             return self.found(
                 rule, part.times, threshold, part.key, name=text.name, part=part.period,
                 confidence=confidence,
@@ -311,7 +310,7 @@ class ToolShopping(_TextDetector):
 
     Counts: different tools in a row, each called twice at most, that brought nothing.
     Leaves alone: news; changes; transient errors.
-    Cannot see: answers that are not captured.
+    Cannot see: answers not captured.
     """
 
     name = "tool_shopping"

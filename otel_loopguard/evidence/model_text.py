@@ -93,7 +93,9 @@ _MARKS: Final = frozenset("{}[]|<>=;`\t")
 _TABLE: Final = 0.5
 """Share of lines with a column mark from which a text is a table."""
 _DIGITS: Final = re.compile(r"\d+")
-_CHANTED: Final = 16_000
+CHANTED: Final = 6
+"""Times in a row that sentences are a chant: a refrain comes four or five times."""
+_COMPARED: Final = 16_000
 """Characters of each end of a text in which sentences are compared."""
 _SENTENCES: Final = 500
 """Sentences of each end that are compared, for half a millisecond."""
@@ -175,7 +177,7 @@ def chant_of(text: str, times: int, chars: int) -> Tail | None:
     """
     if len(text) < chars or text[:_LOOK].lstrip()[:1] in _DATA:
         return None
-    prose = _BLOCK.sub("\n`\n", cut(text, _CHANTED))
+    prose = _BLOCK.sub("\n`\n", cut(text, _COMPARED))
     sentences: list[str] = _SENTENCE.findall(prose)
     if len(sentences) > 2 * _SENTENCES:
         sentences = [*sentences[:_SENTENCES], "`", *sentences[-_SENTENCES:]]
@@ -367,7 +369,7 @@ class ModelTextExtractor:
         alike, renumbered = (0.0, False) if before is None else self._compared(before, now)
         tuning = self._settings.tuning.text
         tail = tail_of(text, tuning.tail_period, tuning.tail_times, _REPEATED)
-        chant = None if tail else chant_of(text, tuning.chant_times, _REPEATED)
+        chant = None if tail else chant_of(text, CHANTED, _REPEATED)
         excuses = _EXCUSES.may_match(plain)
         return ModelText(
             speaker=speaker, name=name, turn=self._turn, key=key, size=len(text),

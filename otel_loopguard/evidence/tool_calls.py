@@ -120,8 +120,8 @@ def _is_record(said: object) -> bool:
     return isinstance(said, dict)
 
 
-# As where a ladder descends: less is the date or the spinner of the same answer.
-_NEWS: Final = 0.3
+NEWS: Final = 0.3
+"""New share of an answer that is news: less is the date or the spinner of the same one."""
 # A span may say anything.
 _MOST_TOKENS: Final = 1 << 40
 
@@ -219,7 +219,7 @@ class ToolCallExtractor:
     def _wait(self, step: Step, found: Evidence) -> None:
         """Counts a look at what is not ready; a wait is over once something came of a call."""
         progress, found.asked = self._progress, min(max(self._asked, 0), _MOST_TOKENS)
-        news = found.novelty is not None and found.novelty >= _NEWS
+        news = found.novelty is not None and found.novelty >= NEWS
         if found.waits and not news:
             found.wait = progress.wait = progress.wait or Waited()
             for wait in (progress.wait, progress.waited):

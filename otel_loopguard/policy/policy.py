@@ -92,6 +92,8 @@ _REPEATS: Final = 16
 # Verdicts that an interrupt or a fault kept from taking effect, and how often they are tried: what
 # fails three times fails for ever.
 _OWED: Final = 8
+# Rungs that a loop goes down: something new beside a loop does not keep it alive for ever.
+_DESCENTS: Final = 3
 _TRIES: Final = 3
 _WARNINGS: Final = "warnings"
 
@@ -113,7 +115,7 @@ class Policy:
     a call that began after that confirms it, and what can no longer be heard is said again.
 
     A success that brings something new takes one confirmation of every loop back, and each goes
-    down to the rung that it then stands on, at most `tuning.policy.descend_limit` times and never
+    down to the rung that it then stands on, at most three times and never
     below the hint. A pause and an abort stay. A loop not seen for `tuning.policy.forget_after` (24)
     calls is forgotten.
 
@@ -233,7 +235,7 @@ class Policy:
         """Takes one confirmation off every loop after a success with news."""
         settings, patience = self._settings, self._settings.hint_climbs_after
         for loop in self.loops:
-            if loop.action in LASTING or loop.descents >= settings.tuning.policy.descend_limit:
+            if loop.action in LASTING or loop.descents >= _DESCENTS:
                 continue
             if patience:
                 loop.rounds = max(loop.rounds - 1, 0)
