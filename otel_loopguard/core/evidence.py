@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.values import dataclass
 
@@ -279,6 +279,10 @@ class NodeVisit:
     def idle(self) -> bool:
         """Whether surely nothing new came of it, and no time was given."""
         return self.known and not (self.news or self.unseen or self.waiting)
+
+
+CHANTED: Final = 6
+"""Times in a row that sentences are a chant: a refrain comes four or five times."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -421,32 +421,26 @@ class RingCycle(_HandoffDetector):
         found: Detection | None = None
         for size in range(_SMALLEST, min(len(self._newest), _LARGEST) + 1):
             turn = list(self._newest)[-size:]
-            if self._comes_round(turn, exchange):
-                self._returns[size].add(turn[0], exchange)
-                found = found or self._judge(turn, exchange)
-            else:
-                self._returns[size].clear()
+            returns = self._returns[size]
+            if not self._comes_round(turn, exchange):
+                returns.clear()
+                continue
+            returns.add(turn[0], exchange)
+            if found is None and self._lacks_news(returns):
+                keys, names = frozenset(one.key for one in turn), [one.agent for one in turn]
+                found = self.cycle(
+                    "agent_cycle", exchange, min(keys), returns, keys, agents=names,
+                    ring=" -> ".join(map(repr, names)),
+                )  # fmt: skip
         self._newest.append(exchange)
         return found
 
     def _comes_round(self, turn: list[Exchange], now: Exchange) -> bool:
         before = turn[0]
-        if before.key != now.key or not is_near(before, now, self._window):
-            return False
-        if len({one.key for one in turn}) < len(turn):
+        differ = len({one.key for one in turn}) == len(turn)
+        if before.key != now.key or not differ or not is_near(before, now, self._window):
             return False
         return now.silent or self._is_same(before, now)
-
-    def _judge(self, turn: list[Exchange], now: Exchange) -> Detection | None:
-        returns = self._returns[len(turn)]
-        if not self._lacks_news(returns):
-            return None
-        keys = frozenset(one.key for one in turn)
-        names = [one.agent for one in turn]
-        return self.cycle(
-            "agent_cycle", now, min(keys), returns, keys, agents=names,
-            ring=" -> ".join(map(repr, names)),
-        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -497,7 +491,11 @@ class TopicCycle(_HandoffDetector):
             issue = self._issues[place]
             if not is_near(issue.last, now, self._window):
                 del self._issues[place]
-            elif self._is_about(issue, now):
+            elif (
+                issue.last.number == now.number - 1
+                if now.silent
+                else any(self._is_same(before, now) for before in issue.texts)
+            ):
                 self._issues.append(self._issues.pop(place))
                 return issue
         if not now.words and not now.silent:
@@ -506,11 +504,6 @@ class TopicCycle(_HandoffDetector):
         self._issues.append(_Issue(self._number, now, _Returns(self._window)))
         del self._issues[:-8]
         return self._issues[-1]
-
-    def _is_about(self, issue: _Issue, now: Exchange) -> bool:
-        if now.silent:
-            return issue.last.number == now.number - 1
-        return any(self._is_same(before, now) for before in issue.texts)
 
     def _hold(self, issue: _Issue, now: Exchange) -> None:
         before = issue.holders.get(now.key)

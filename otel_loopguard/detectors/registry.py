@@ -190,15 +190,13 @@ class DetectorSet:
         kind = evidence.kind if type(evidence) is Step else type(evidence)
         found: list[Detection] = []
         signs = self._registry.signs.get(kind)
+        signed: object = kind
         if signs is not None and any(shown := signs(evidence)):
             signed = kind, *map(bool, shown)
-            observers = self._observers.get(signed)
-            if observers is None:
-                observers = self._observers[signed] = self._concerned(kind, evidence)
-        else:
-            observers = self._observers.get(kind)
-            if observers is None:
-                observers = self._observers[kind] = self._concerned(kind)
+        observers = self._observers.get(signed)
+        if observers is None:
+            given = None if signed is kind else evidence
+            observers = self._observers[signed] = self._concerned(kind, given)
         for name, observe in observers:
             try:
                 seen: object = observe(evidence)

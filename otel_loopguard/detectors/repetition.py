@@ -254,11 +254,9 @@ class SimilarRepeat(BaseDetector):
         terms, news = evidence.terms, evidence.novelty
         if news is None or evidence.waits or evidence.error or evidence.item or not evidence.fresh:
             return None
-        if len(evidence.sample) >= _QUESTION:
-            return None
         # Of a tool that nobody knows a page is an answer, and a word may be a receipt.
         reads = evidence.effect is READ or evidence.outcome_size >= _PAGE
-        if not reads or evidence.place is not None:
+        if not reads or evidence.place is not None or len(evidence.sample) >= _QUESTION:
             return None
         if evidence.epoch != self._epoch:
             self._asked.clear()

@@ -58,11 +58,10 @@ class Stagnation(CountingDetector):
         outcome = evidence.content
         if outcome is None or evidence.call is None or evidence.error or evidence.waits:
             return None
-        # What was cut behind an equal beginning may differ.
-        if evidence.effect is WRITE or evidence.cut:
-            return None
         reads = evidence.effect is READ
-        if not reads and evidence.outcome_size < _PAGE:
+        brief = not reads and evidence.outcome_size < _PAGE
+        # What was cut behind an equal beginning may differ.
+        if evidence.effect is WRITE or evidence.cut or brief:
             return None
         key = (evidence.agent, evidence.tool, outcome)
         telling = evidence.outcome_size >= _LINE and not evidence.nothing and not evidence.item
@@ -173,12 +172,9 @@ class FoundNothing(CountingDetector):
             elif not evidence.nothing:
                 self._counts.scale(lambda key: _OTHER if key == agent else 1.0)
             return None
-        weight = 1.0
-        if not echo:
-            weight = _PLACE if evidence.place is not None else ITEM if evidence.item else 1.0
         threshold = self._settings.tuning.calls.nothing_threshold
-        if echo:
-            weight = threshold / _ECHOES
+        weight = _PLACE if evidence.place is not None else ITEM if evidence.item else 1.0
+        weight = threshold / _ECHOES if echo else weight
         counted = self._counts.add(agent, evidence, weight)
         if counted is None or not reaches(counted.count, evidence.needs(threshold)):
             return None

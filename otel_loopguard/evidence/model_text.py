@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from itertools import compress
+from itertools import compress, zip_longest
 from typing import TYPE_CHECKING, Final
 
 from rapidfuzz import fuzz
@@ -16,6 +16,7 @@ from rapidfuzz import fuzz
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
+from otel_loopguard.core.evidence import CHANTED
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.normalize import NAMED, PrefilteredPattern, key_of, text_bytes
 from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
@@ -93,8 +94,6 @@ _MARKS: Final = frozenset("{}[]|<>=;`\t")
 _TABLE: Final = 0.5
 """Share of lines with a column mark from which a text is a table."""
 _DIGITS: Final = re.compile(r"\d+")
-CHANTED: Final = 6
-"""Times in a row that sentences are a chant: a refrain comes four or five times."""
 _COMPARED: Final = 16_000
 """Characters of each end of a text in which sentences are compared."""
 _SENTENCES: Final = 500
@@ -301,12 +300,8 @@ def _pieces(raw: bytes) -> Collection[bytes]:
 
 def _differ_in_numbers(one: str, other: str) -> bool:
     """Whether two samples are equal but for their numbers."""
-    if one.count(" ") != other.count(" "):
-        return False
-    for word, with_it in zip(one.split(" "), other.split(" "), strict=True):
-        if word != with_it and _DIGITS.sub("0", word) != _DIGITS.sub("0", with_it):
-            return False
-    return True
+    pairs = zip_longest(one.split(" "), other.split(" "), fillvalue="")
+    return all(one == two or _DIGITS.sub("0", one) == _DIGITS.sub("0", two) for one, two in pairs)
 
 
 _SPEAKERS: Final = 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
@@ -278,7 +277,10 @@ _CODES: Final = ("exit_code", "exitcode", "returncode", "return_code")
 _SAYS_FAILED: Final = re.compile(pattern_of("failed"), re.ASCII)
 _BROKE_OFF: Final = re.compile(pattern_of("broke off"), re.ASCII)
 _ONE_LINE: Final = re.compile(pattern_of("one line"), re.ASCII)
-_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
+_LIMITS: Final = {
+    os.environ.get(f"OTEL_{of}ATTRIBUTE_VALUE_LENGTH_LIMIT", "").strip() for of in ("SPAN_", "")
+}
+"""The limits of attributes that this process is told to have."""
 _LEAST_CUT: Final = 64
 """Characters of the shortest limit that anybody sets."""
 _ROUND: Final = 250
@@ -347,11 +349,11 @@ class Outcome(NamedTuple):
     Nothing has to be looked for in one that does not."""
     low: str
     """The head in lower case, a character for each byte; empty of a long one that tells nothing."""
-    cut: bool
-    """Whether a limit cut it, as far as can be told: two of them are equal by a guess."""
+    cut: int
+    """Characters after which a limit may have cut it; 1 if it is cut for sure, 0 if it is not."""
 
 
-UNSEEN: Final = Outcome(None, None, 0, b"", b"", False, "", False)
+UNSEEN: Final = Outcome(None, None, 0, b"", b"", False, "", 0)
 _BARE: Final = Reading(None, None, False, None, 0, None, None, None, UNSEEN, _NO_LEAVES)
 """Of a step that has neither arguments nor an outcome, as that of a model."""
 
@@ -374,7 +376,7 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
         raw = normalize.bounded(canonical(value), limit)
     else:
         raw = normalize.bounded_text(text, limit)
-    cut = text is not None and _is_cut(text, raw)
+    cut = 0 if text is None else _cut_after(text, raw)
     size = len(raw)
     if value is step.outcome and size <= normalize.MASKED_BYTES and isinstance(said, (dict, list)):
         size = _size_within(cast("object", said), size)
@@ -390,6 +392,10 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     masked = normalize.masked_outcome(raw) if tells else raw
     if masked is not raw:
         key = key_of(masked)
+        if isinstance(said, dict) and size <= normalize.MASKED_BYTES:
+            # An id of the request itself makes no answer another one.
+            fields = cast("dict[str, object]", said)
+            exact = key_of(canonical(normalize.without_request_ids(fields)))
     return Outcome(exact, key, size, raw, masked, tells, raw[:_LOOK].lower().decode("latin-1"), cut)
 
 
@@ -439,7 +445,7 @@ def is_empty(said: object) -> bool:
         named = cast("dict[str, object]", said)
         return any(value == [] for value in named.values()) and all(
             not value or name in WORDS["states"] or isinstance(value, (int, float))
-            for name, value in named.items()
+            for name, value in normalize.without_request_ids(named).items()
         )
     return said == []
 
@@ -516,24 +522,18 @@ def _says_failed(fields: Mapping[str, object]) -> bool:
     )
 
 
-def _is_cut(text: str, raw: bytes) -> bool:
-    """Whether text ends where a limit ends it: of as many characters as limits have, or marked so.
+def _cut_after(text: str, raw: bytes) -> int:
+    """Characters of a text that ends where limits end texts; 1 of one that is marked as cut.
 
-    JSON that does not end was cut as well. Text of one of these lengths by chance is rare.
+    JSON that does not end was cut as well. Text of one of these lengths by chance is rare, and no
+    limit has it where another text is longer.
     """
     if raw[:1] in (b"{", b"[") and raw[-1:] in (b"}", b"]"):
-        return False
+        return 0
     size = len(text)
-    if size >= _LEAST_CUT and (size % _ROUND == 0 or not size & (size - 1) or size in _limits()):
-        return True
+    if size >= _MARK and _CUT.found_in(raw[-_MARK:].decode("latin-1").lower()):
+        return 1
     # Only what begins as JSON is looked at to its end.
-    if raw[:1] in (b"{", b"[") and normalize.is_cut_json(raw):
-        return True
-    return size >= _MARK and _CUT.found_in(raw[-_MARK:].decode("latin-1").lower())
-
-
-@cache
-def _limits() -> frozenset[int]:
-    """The limits of attributes that this process is told to have."""
-    found = (os.environ.get(name, "") for name in _LIMITS)
-    return frozenset(int(limit) for limit in found if limit.isdecimal())
+    if str(size) in _LIMITS or (raw[:1] in (b"{", b"[") and normalize.is_cut_json(raw)):
+        return 1
+    return size if size >= _LEAST_CUT and (size % _ROUND == 0 or not size & (size - 1)) else 0

@@ -120,6 +120,22 @@ def _is_record(said: object) -> bool:
     return isinstance(said, dict)
 
 
+def _is_item(found: Evidence, call: Call, name: ToolName, last: str) -> bool:
+    """Whether it asks for another item, where that matters; else only where numbers tell it."""
+    missing = found.nothing or found.error
+    if missing or found.outcome_size < _BRIEF:
+        if not missing and name.asks and found.runs_code:
+            # Another query is another question, and one number all that it is answered by.
+            return last != call.sample
+        # What is not there is asked for in other spellings before it is given up.
+        return calls.is_another(last, call.sample, texts=name.has("judges")) and not (
+            missing and calls.is_respelled(last, call.sample)
+        )
+    if found.novelty is None or found.novelty > _NOTHING_NEW:
+        return False
+    return found.outcome_size < _NOTE and calls.is_numbered(last, call.sample)
+
+
 NEWS: Final = 0.3
 """New share of an answer that is news: less is the date or the spinner of the same one."""
 # A span may say anything.
@@ -134,8 +150,8 @@ class ToolCallExtractor:
     """
 
     __slots__ = (
-        "_asked", "_calls", "_habits", "_items", "_novelty", "_pace", "_paid", "_progress",
-        "_rounds", "_settings", "_versions", "_viewer", "_writes",
+        "_asked", "_calls", "_habits", "_novelty", "_pace", "_paid", "_progress",
+        "_rounds", "_settings", "_tools", "_versions", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
@@ -144,8 +160,8 @@ class ToolCallExtractor:
         self._calls = calls.Calls(settings)
         self._versions = calls.Versions()
         self._rounds, self._pace, self._habits = Rounds(), Pace(), RepeatBaseline()
-        # By tool, the arguments of its last call.
-        self._items: dict[str, str] = {}
+        # By tool, the arguments of its last call, and the length of its longest answer.
+        self._tools: dict[str, tuple[str, int]] = {}
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
         # Tokens and money of the model calls since the newest tool call.
@@ -174,12 +190,16 @@ class ToolCallExtractor:
         name = tool_name(tool)
         reading = prepare(step, self._settings.max_value_chars)
         outcome = reading.found
+        # No limit cuts at a length where the tool said more before.
+        last, longest = self._tools.get(tool, ("", 0))
+        cut = outcome.cut == 1 or (outcome.cut > 0 and outcome.cut >= longest)
+        said = len(step.outcome) if isinstance(step.outcome, str) else 0
         call = self._calls.identify(step, reading, outcome.key)
         found = progress.call = Evidence(
             number=progress.calls, tool=tool, agent=agent, call=call.key, call_exact=call.exact,
             guessed=call.guessed, sample=call.sample, place=calls.place_of(call),
             outcome=outcome.key, outcome_exact=outcome.exact, outcome_size=outcome.size,
-            cut=outcome.cut, epoch=progress.epoch, time=step.end or 0,
+            cut=cut, epoch=progress.epoch, time=step.end or 0,
             round=self._rounds.add(step.start, step.end or 0, agent, call.exact),
             effect=self._effect(tool, name, call.arguments),
             runs_code=effects.runs_code(name, call.arguments),
@@ -205,6 +225,8 @@ class ToolCallExtractor:
             tool, again=not since.fresh, paid=since.changed and not found.failing
         )
         found.ease = ease * tightened / self._settings.sensitivity
+        keep(self._tools, tool, (call.sample, max(longest, said)), CALLS)
+        found.item = _is_item(found, call, name, last)
         self._compare(found, step, call, outcome, name)
         weigh(found, since)
         self._wait(step, found)
@@ -278,7 +300,7 @@ class ToolCallExtractor:
         found.own = found.effect is Effect.READ and effects.reads_files(name, call.arguments)
         found.revises = self._versions.revises(call, outcome)
         found.variant = self._versions.varies(call, outcome, changed=found.changed)
-        item = found.item = self._is_item(found, call, name)
+        item = found.item
         file = effects.file_of(call.arguments) if item or writes else None
         if file is not None and writes and not name.runs_code:
             found.file = key_of(text_bytes(file))
@@ -319,22 +341,6 @@ class ToolCallExtractor:
         edited = found.file is not None and progress.epoch != found.epoch
         told = found.brief and found.fresh and not found.nothing
         progress.news += 1.0 if edited or told else found.novelty
-
-    def _is_item(self, found: Evidence, call: Call, name: ToolName) -> bool:
-        """Whether it asks for another item, where that matters; else only where numbers tell it."""
-        last, missing = self._items.get(found.tool, ""), found.nothing or found.error
-        keep(self._items, found.tool, call.sample, CALLS)
-        if missing or found.outcome_size < _BRIEF:
-            if not missing and name.asks and found.runs_code:
-                # Another query is another question, and one number all that it is answered by.
-                return last != call.sample
-            # What is not there is asked for in other spellings before it is given up.
-            return calls.is_another(last, call.sample, texts=name.has("judges")) and not (
-                missing and calls.is_respelled(last, call.sample)
-            )
-        if found.novelty is None or found.novelty > _NOTHING_NEW:
-            return False
-        return found.outcome_size < _NOTE and calls.is_numbered(last, call.sample)
 
     def refused(self, step: Step) -> int:
         """Round of a call that was refused, of which nothing else is noted."""

@@ -45,6 +45,8 @@ _LONG, _PAGE, _TEXT = 100, 400, 250
 more than 256 are kept; one of 100 may still be a message or a button."""
 
 # What an equal answer says towards a stop, which takes three and a few refusals:
+_OWN: Final = 0.5
+"""The least of what is the agent's own: who waits for a program looks into its folder as well."""
 _UNKNOWN: Final = 0.05
 """Of a line of a call of which nothing is known: sixty in a row are a loop in any language."""
 _LOOKS: Final = 0.4
@@ -134,12 +136,14 @@ def _rested(rest: float, rests_s: float) -> float:
 
 
 def _said(call: Evidence, *, firm: bool, unclear: bool) -> float:
-    """What an equal answer says: all of it where nothing came of it, or only the agent changes it.
+    """What an equal answer says: all of it where nothing came of it.
 
     Of any other call by its length, and that of what was asked.
     """
-    if unclear or firm or call.own:
+    if unclear or firm:
         return _UNCLEAR if unclear else 1.0
+    if call.own:
+        return max(_OWN, says(call.outcome_size))
     looks = call.effect is _READ and not call.runs_code
     line = (_LOOKS if looks else _UNKNOWN) * says(call.outcome_size)
     page = _STATE * _share(call.outcome_size, _PAGE)

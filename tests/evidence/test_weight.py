@@ -109,7 +109,8 @@ def test_words_do_not_acquit(kind: str, known: str) -> None:
 @pytest.mark.parametrize(
     ("given", "least", "most"),
     [
-        ({**KINDS["own"]}, 1.0, 1.0),
+        ({**KINDS["own"], "size": 2}, 0.5, 0.5),
+        ({**KINDS["own"], "size": 200}, 0.99, 1.0),
         ({**KINDS["own"], "pause": 60}, 0.0, 0.01),
         ({**KINDS["read"], "size": 100}, 0.3, 0.5),
         ({**KINDS["read"], "size": 2000}, 0.5, 0.7),
@@ -125,7 +126,7 @@ def test_words_do_not_acquit(kind: str, known: str) -> None:
         ({**ANSWERS["transient"]}, 0.1, 0.1),
         ({**ANSWERS["unseen"]}, 0.0, 0.0),
         ({**KINDS["own"], "news": 1.0}, 0.0, 0.0),
-        ({**KINDS["own"], "news": 1.0, "refused": True}, 0.4, 0.6),
+        ({**KINDS["own"], "size": 200, "news": 1.0, "refused": True}, 0.4, 0.6),
         ({"effect": Effect.WAIT}, 0.0, 0.0),
     ],
 )
