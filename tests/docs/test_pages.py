@@ -161,6 +161,15 @@ def test_every_name_in_the_prose_is_a_setting() -> None:
         assert found <= known, page
 
 
+def test_every_tuning_value_in_the_prose_is_one() -> None:
+    """What was taken away is named by the page of changes only."""
+    known = set(all_fields())
+    for page in PAGES:
+        if page.name != "CHANGELOG.md":
+            found = set(re.findall(r"`(tuning\.[a-z_]+\.\w+)", page.read_text(encoding="utf-8")))
+            assert found <= known, page
+
+
 def test_every_error_is_named() -> None:
     """A page names every error that users may catch."""
     text = "".join(
