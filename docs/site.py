@@ -25,6 +25,16 @@ ELSEWHERE = {
 }
 """Pages of the site by their files in the repository, where these are not below docs/."""
 
+MOVED = {
+    "backtests": "false-alarms/#backtests",
+    "execution": "resilience/#admission",
+    "fleet": "multi-process/#a-fleet-of-servers",
+    "project/calibration": "false-alarms/#calibration",
+    "project/development": "project/contributing/#commands",
+    "testing": "false-alarms/#test-your-agent",
+}
+"""Where the pages of earlier versions are now, by their addresses; those lead there."""
+
 _LINK = re.compile(
     r"(?P<text>!?\[[^\]]*\])\((?P<to>(?!https?://|#|mailto:)[^)\s#]+)(?P<at>#[^)\s]*)?\)"
 )
@@ -53,3 +63,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{link['text']}({place}{link['at'] or ''})"
 
     return _LINK.sub(lead, markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Writes a page at each earlier address that leads to where its text is now."""
+    for page, place in MOVED.items():
+        to = "../" * (page.count("/") + 1) + place
+        file = Path(config.site_dir, page, "index.html")
+        file.parent.mkdir(parents=True)
+        file.write_text(
+            f'<!doctype html><meta charset="utf-8"><title>Moved</title>\n'
+            f'<meta http-equiv="refresh" content="0; url={to}"><a href="{to}">Moved</a>\n',
+            encoding="utf-8",
+        )

@@ -174,7 +174,7 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
         key: Key of the session; any text that is not empty.
         tasks: Plan of the session: its tasks, as `plans.read` takes them, 1 to 1000. The guard
             counts them by the steps that name them, and pauses the session when what is left cannot
-            succeed; see docs/execution.md. In place of the milestones and the plan before.
+            succeed; see docs/resilience.md. In place of the milestones and the plan before.
 
     Yields:
         The key.

@@ -81,7 +81,7 @@ def set_testing(
             ...
             rehearsal.advance(61)
 
-    It holds at once, for all threads, until it is called again; see docs/testing.md.
+    It holds at once, for all threads, until it is called again; see docs/false-alarms.md.
 
     Args:
         testing: `"off"`: as though no guard were there: no decision is taken, `check` and `gate`

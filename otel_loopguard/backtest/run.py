@@ -109,7 +109,7 @@ def run(  # noqa: PLR0913
     digest = settings_hash(settings)
     threads = jobs or os.cpu_count() or 1
     buckets = out / f"buckets-{source.identity}"
-    notify("parting", 0, 1)
+    notify("partitioning", 0, 1)
     count, notes = partition(source, buckets, memory, threads)
     folder = out / f"decisions-{source.identity}-{__version__}-{digest}"
     folder.mkdir(parents=True, exist_ok=True)

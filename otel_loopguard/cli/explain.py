@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_loopguard.cli import live
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, json_line, say
+from otel_loopguard.cli.output import Format, json_line, say, sentence
 from otel_loopguard.cli.replay import replay_all
 
 if TYPE_CHECKING:
@@ -51,4 +51,4 @@ def _print(form: Format, told: dict[str, Any], text: str) -> None:
         json_line(told)
     else:
         for line in text.splitlines():
-            say(line)
+            sentence(line)

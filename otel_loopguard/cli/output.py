@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Final, cast
 
 import orjson
@@ -88,6 +89,18 @@ def json_line(row: Mapping[str, object]) -> None:
 def say(text: str, *, error: bool = False) -> None:
     """Prints one line, with anything unprintable in it escaped."""
     typer.echo(printable(text), err=error)
+
+
+def sentence(text: str) -> None:
+    """Prints a line; a terminal that is too narrow gets it wrapped between words, and indented."""
+    text = printable(text)
+    if sys.stdout.isatty():
+        indent = " " * (len(text) - len(text.lstrip()) + 2)
+        text = fill(
+            text, console().width, subsequent_indent=indent,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+    typer.echo(text)
 
 
 def console() -> Console:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = (
     *("session", "source", "steps#", "calls#", "failed#", "recovered#", "switches#", "loops#"),
-    *("prevented#", "alerts#", "severity", "stop", "tokens#", "interval s#", "lacking#"),
+    *("prevented#", "alerts#", "severity", "should stop", "tokens#", "interval s#", "lacking#"),
 )
 _TOOLS: Final = 20
 
@@ -137,6 +137,6 @@ def _cells(source: str, report: Report) -> tuple[object, ...]:
     return (
         report.session, source, report.steps, report.actions, report.failures, report.recovered,
         report.strategy_switches, report.loops_detected, report.loops_prevented,
-        report.alert_count, report.highest_severity, "stop" if report.should_stop else "",
+        report.alert_count, report.highest_severity, "yes" if report.should_stop else "",
         report.tokens, report.mean_interval_s, sum(report.lacks.values()),
     )  # fmt: skip

@@ -81,9 +81,15 @@ def test_the_overview_says_where_a_stop_would_have_come(command: Any) -> None:
     assert result.exit_code == 0
     head = "3 sessions (claude-code 1, codex 1, gemini 1), 0 of them without a decision"
     assert result.stdout.splitlines()[0] == head
-    assert "stop at call 3: identical_call" in result.stdout
-    assert "hint at call 2: equal_error" in result.stdout
+    assert "stops at call 3: identical_call" in result.stdout
+    assert "hints at call 2: equal_error" in result.stdout
     assert "After the stops came 7 calls, 0 minutes, 1,590 tokens, $0.01." in result.stdout
+
+
+def test_that_there_is_no_session_is_said(tmp_path: Path, command: Any) -> None:
+    """With the folders that were looked at, and the time."""
+    said = command("transcripts", str(tmp_path), "--days", "7").stdout
+    assert said == f"no sessions of the last 7 days in {tmp_path}\n"
 
 
 def test_a_model_without_a_price_is_shown_as_such(home: Path, command: Any) -> None:

@@ -39,7 +39,7 @@ def test_no_heading_and_no_id_is_cut(width: int, monkeypatch: pytest.MonkeyPatch
     assert all(len(line) <= width for line in shown.splitlines())
 
 
-@pytest.mark.parametrize("name", ["steps", "replay", "report", "learn", "eval"])
+@pytest.mark.parametrize("name", ["steps", "replay", "report", "explain", "learn", "eval"])
 def test_a_real_terminal_of_80_columns(name: str, runs: Path) -> None:
     """Nothing is wider than the terminal, and nothing but content is cut."""
     outer, inner = pty.openpty()

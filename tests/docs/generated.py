@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import itertools
 import json
 import re
@@ -15,6 +16,7 @@ from pydantic import SecretStr
 
 from otel_loopguard import semconv
 from otel_loopguard.cli.app import app
+from otel_loopguard.core.report import Report, RunMetrics
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.settings import all_fields
 from otel_loopguard.telemetry import METRICS
@@ -196,6 +198,20 @@ def metrics(those: Iterable[Metric]) -> str:
     )
 
 
+def report() -> str:
+    """The table of the fields of a report, with what the docstrings say."""
+    rows: list[tuple[object, ...]] = []
+    for kind, before in ((Report, ""), (RunMetrics, "run.")):
+        for name, meaning in re.findall(
+            r"^    (\w+): (.+?)(?=^    \w+: |\Z)",
+            inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2],
+            re.MULTILINE | re.DOTALL,
+        ):
+            if (before, name) != ("", "run"):
+                rows.append((f"`{before}{name}`", " ".join(meaning.split())))
+    return table(("field", "meaning"), iter(rows))
+
+
 def attacks(kind: str) -> str:
     """What comes of one kind of run that was made to deceive."""
     heads = ("what is done", "outcome", "why")
@@ -213,12 +229,13 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/opentelemetry.md", "keys"): dialects.keys,
     ("docs/reference.md", "settings"): settings,
     ("docs/reference.md", "commands"): commands,
+    ("docs/reference.md", "report"): report,
     ("docs/reference.md", "doctor"): shown("doctor", SAMPLE),
     ("docs/reference.md", "steps"): shown("steps", SAMPLE, head=8),
     ("docs/reference.md", "replay"): shown("replay", SAMPLE, "--tree"),
-    ("docs/project/calibration.md", "calibrate"): calibrated,
+    ("docs/false-alarms.md", "calibrate"): calibrated,
     **{("docs/detectors.md", one): partial(detectors.section, one) for one in detectors.FAMILIES},
-    ("docs/execution.md", "learned"): learned,
+    ("docs/limits.md", "learned"): learned,
     **{
         ("docs/project/adversarial.md", re.sub(r"\W+", "-", kind.lower())): partial(attacks, kind)
         for kind in ATTACKS
@@ -240,7 +257,7 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/project/evaluation.md", "captures"): dialects.recovered,
     ("docs/project/performance.md", "aims"): performance.aims,
     ("docs/project/performance.md", "results"): performance.results,
-    ("docs/fleet.md", "workers"): fleet.workers,
+    ("docs/multi-process.md", "workers"): fleet.workers,
     ("docs/frameworks.md", "adapters"): adapters.measured,
     ("docs/frameworks.md", "versions"): adapters.versions,
 }

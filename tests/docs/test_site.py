@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import expect
 
+from docs.site import MOVED
 from tests.browser import browser, needs_chromium
 from tests.docs.markdown import ROOT
 
@@ -77,3 +78,13 @@ def test_a_link_to_it_is_shown_with_a_picture(site: str) -> None:
         sitemap = page.goto(f"{site}sitemap.xml")
         assert sitemap is not None
         assert f"<loc>{site}false-alarms/</loc>" in sitemap.text()
+
+
+@pytest.mark.parametrize(("page", "place"), MOVED.items())
+def test_an_earlier_address_leads_to_the_text(site: str, page: str, place: str) -> None:
+    """Links to pages that were merged still find what they were about."""
+    with browser() as opened:
+        shown = opened.new_page()
+        shown.goto(f"{site}{page}/")
+        shown.wait_for_url(f"{site}{place}", timeout=60_000)
+        expect(shown.locator(f"[id='{place.partition('#')[2]}']")).to_be_attached(timeout=60_000)

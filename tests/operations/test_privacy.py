@@ -30,7 +30,7 @@ from otel_loopguard import (
     session,
 )
 from tests.agents import agent, provider_with
-from tests.operations.programs import OPERATIONS
+from tests.docs.markdown import ROOT
 from tests.stores.servers import Server, need_redis
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ def redis(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_the_page_says_all_that_leaves() -> None:
-    """docs/operations.md has every name that the guard writes or reads; metrics have their page."""
-    text = OPERATIONS.read_text(encoding="utf-8").split("\n## Privacy\n", 1)[1]
+    """docs/security.md has every name that the guard writes or reads; metrics have their page."""
+    page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    text = page.partition("\n## Privacy\n")[2].partition("\n## ")[0]
     names = {
         value
         for name, value in vars(semconv).items()

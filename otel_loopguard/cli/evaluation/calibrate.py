@@ -15,7 +15,7 @@ import typer
 
 from otel_loopguard.cli.evaluation.trials import HIGHEST, at_line, changes
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, console, json_line, table
+from otel_loopguard.cli.output import Format, console, json_line, sentence, table
 from otel_loopguard.cli.replay import SpanResults, result_of
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardError
@@ -67,7 +67,7 @@ def show(made: Calibration, output: str | None) -> None:
     out.print()
     if made.left_out:
         typer.echo(f"{made.left_out:,} runs that are not known to be good are left out.")
-    typer.echo(
+    sentence(
         f"A run like these {made.runs} is stopped with a probability of {made.rate:g} at most, "
         f"if a stop takes {made.line} confirmation{'s' if made.line > 1 else ''} after the hint."
     )

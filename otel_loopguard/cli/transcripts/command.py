@@ -65,7 +65,11 @@ def print_transcripts(
     if reports > _SHOWN:
         typer.echo(f"otel-loopguard: {reports - _SHOWN:,} more reports left out", err=True)
     overview = Overview.of(sessions)
-    if form is Format.TABLE:
+    if form is Format.TABLE and not sessions:
+        places = paths or [str(folder) for _, folder in usual_folders()]
+        since = f" of the last {options.days:g} days" if options.days else ""
+        say(f"no sessions{since} in {', '.join(places)}")
+    elif form is Format.TABLE:
         _show(overview, Counter(result.agent for result in sessions))
     if options.html is not None:
         write_page(overview, options.html)
@@ -110,7 +114,7 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
     out = console()
     names = ", ".join(f"{agent} {count}" for agent, count in agents.most_common())
     sessions = counted(overview.count, "session")
-    say(f"{sessions} ({names or 'none'}), {overview.quiet:,} of them without a decision")
+    say(f"{sessions} ({names}), {overview.quiet:,} of them without a decision")
     for title, results in (
         ("Would have been stopped", overview.stopped),
         ("Would have been stopped, and the agent ended its turn by itself", overview.finished),
@@ -128,7 +132,7 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
 
 def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
     """What is shown of a session that the guard has something to say about."""
-    word = "stop" if result.stop else "hint"
+    word = "stops" if result.stop else "hints"
     after = moment.after
     return (
         result.session,
