@@ -55,6 +55,11 @@ _SCHEMAS: Final = {
                 "shadow": {"type": "boolean"},
             },
         },
+        "warning": {
+            **_MAYBE,
+            "description": "What keeps the session from being guarded well, for who runs the agent: "
+            "spans come too late. No part of `version`.",
+        },
         "version": {**_TEXT, "description": "Another one after every change."},
     }),
     "Session": _object({

@@ -421,7 +421,7 @@ public final class LoopGuard {
                 case "true" -> true;
                 case "false" -> false;
                 default -> {
-                    if (word.matches("-?\\d{1,18}")) {
+                    if (word.matches("-?\\d{1,19}")) {
                         yield Long.valueOf(word);
                     }
                     yield Double.valueOf(word);
