@@ -57,8 +57,8 @@ _SCHEMAS: Final = {
         },
         "warning": {
             **_MAYBE,
-            "description": "What keeps the session from being guarded well, for who runs the agent: "
-            "spans come too late. No part of `version`.",
+            "description": "For who runs the agent: why the session is not guarded well, as of "
+            "spans that come too late. No part of `version`.",
         },
         "version": {**_TEXT, "description": "Another one after every change."},
     }),

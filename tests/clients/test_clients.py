@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import threading
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import pytest
 
 from otel_loopguard.server import Tenants
 from otel_loopguard.server.openapi import document
+from tests.clients.programs import program
 from tests.dialects.agents import run
 from tests.server.serving import PROTOBUF, call, serving
 from tests.server.serving import request as spans
@@ -36,19 +36,11 @@ TOKEN = "one-of-sixteen-signs-or-more"  # as agents have it, without a space
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
-def program(name: str, *paths: str) -> str:
-    """Where a program is; skips without it, but CI has to have it."""
-    found = shutil.which(name) or next(filter(os.path.exists, paths), None)
-    if found is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"there is no {name}")
-    return found
-
-
 @pytest.fixture(scope="module")
 def go(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command of a program that asks with the Go module."""
     built = tmp_path_factory.mktemp("go") / "asks"
-    run(program("go", "/usr/local/go/bin/go"), "build", "-o", str(built), ".", at=HERE / "go")
+    run(program("go"), "build", "-o", str(built), ".", at=HERE / "go")
     return [str(built)]
 
 
@@ -100,7 +92,7 @@ def test_a_client_speaks_as_the_document_says(language: str) -> None:
 
 
 def test_the_module_for_go_is_tested() -> None:
-    go = program("go", "/usr/local/go/bin/go")
+    go = program("go")
     run(go, "vet", "./...", at=CLIENTS / "go")
     assert run(go, "test", "-count=1", "./...", at=CLIENTS / "go").startswith("ok")
 
@@ -174,7 +166,7 @@ def test_an_answer_of_another_program_is_none_for_java(classes: Path) -> None:
 
 def test_a_control_is_read_whole_by_java(classes: Path) -> None:
     """With what a later version may add to it."""
-    control = {
+    control: dict[str, Any] = {
         "new": [1, 2.5, {"a": [], "b": {}}, None, True], "session": "a b&c", "action": "deny",
         "stops": True, "reason": 'é "\\/\b\f\n\r\t \U0001f600', "hint": None, "by": "ann",
         "until": 1790000000000000000, "version": "v", "warning": "spans\x1b come late",
