@@ -125,9 +125,13 @@ func (g *Guard) Gate(ctx context.Context) (hint string, err error) {
 	return g.once(found), nil
 }
 
-// Refuses asks before a call of a tool. The error is a *Refused, or nil if the call may be made.
+// Refuses asks before a call of a tool. The error is a *Refused, or that of the context; nil if the
+// call may be made.
 func (g *Guard) Refuses(ctx context.Context, tool string) error {
 	found, _ := g.ask(ctx, "", askFor)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	of := found.Decision
 	if !found.Stops || (found.Action == "deny" && of != nil && of.Tool != tool) {
 		return nil

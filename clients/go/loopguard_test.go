@@ -104,6 +104,9 @@ func TestAnAbortStops(t *testing.T) {
 	if _, err := guard.Gate(ctx); !errors.As(err, &stopped) {
 		t.Error(err)
 	}
+	if err := guard.Refuses(ctx, "write"); !errors.As(err, &stopped) {
+		t.Error(err)
+	}
 }
 
 func TestAGateWaitsForTheEndOfAPause(t *testing.T) {

@@ -144,7 +144,11 @@ public final class LoopGuard {
         return fresh ? Optional.of(control.hint()) : Optional.empty();
     }
 
-    /** Asks before a call of a tool; throw what is returned, or give the model its message. */
+    /**
+     * Asks before a call of a tool; throw what is returned, or give the model its message.
+     *
+     * @throws CancellationException As {@link #gate}.
+     */
     public Optional<Refused> refuses(String session, String tool) {
         var control = control(session);
         var of = control.decision();
