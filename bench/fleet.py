@@ -106,6 +106,12 @@ class Fleet:
         """Bytes of memory that the workers have."""
         return sum(_resident_bytes(one.pid) for one in self.workers)
 
+    def memory(self) -> str:
+        """Memory of each process, as it is now."""
+        workers = ((f"worker {at}", one) for at, one in enumerate(self.workers))
+        of = [*workers, ("Redis", self.redis)]
+        return ", ".join(f"{name} {_resident_bytes(one.pid) / 1e9:.2f} GB" for name, one in of)
+
     def redis_bytes(self) -> int:
         """Bytes that Redis has for what it keeps."""
         return self._store.info("memory")["used_memory_dataset"]
@@ -139,6 +145,7 @@ def measure(sessions: int, steps: int, workers: int) -> Row:
             sys.exit("a request was answered before its flag was set")
         timed = _bodies(sessions, steps, PER_TIMED_REQUEST)
         p50, p99 = _delay(fleet, client, pool, timed, rate / 2)
+        print(f"{sessions:,} live sessions: {fleet.memory()}", file=sys.stderr, flush=True)
     worker_s, redis_s = (end - begin for begin, end in zip(before, after, strict=True))
     worker_bytes, redis_bytes = (end - begin for begin, end in zip(idle, used, strict=True))
     return Row(

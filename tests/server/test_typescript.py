@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
-from tests.dialects.agents import run
+from tests.dialects.agents import CLIENTS, TYPESCRIPT, built_typescript, run
 from tests.server.serving import serving
 
-ROOT = Path(__file__).resolve().parents[2]
-CLIENT, AGENTS = ROOT / "clients" / "typescript", ROOT / "tests" / "typescript"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(
     shutil.which("npm") is None and "CI" not in os.environ, reason="there is no npm"
@@ -24,27 +24,14 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def built() -> Path:
     """The client, built, and what the agents need."""
-    shutil.rmtree(CLIENT / "dist", ignore_errors=True)
-    run("npm", "ci", "--no-audit", "--no-fund", at=CLIENT)  # as the page says
-    run("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", at=AGENTS)
-    return AGENTS
+    built_typescript()
+    return TYPESCRIPT
 
 
 def test_the_client_follows_the_flag(built: Path) -> None:
     with serving() as server:
         said = run("node", "--test", "client.test.mjs", at=built, LOOPGUARD_URL=server.url)
     assert "fail 0" in said
-
-
-def test_a_loop_of_ones_own_is_hinted_at_refused_and_stopped(built: Path) -> None:
-    with serving() as server:
-        said = json.loads(run("node", "own-loop.mjs", server.url, "chat-1", at=built))
-    assert said["hints"] >= 1
-    assert said["refused"] >= 1
-    assert said["stopped"].startswith("'search' was called")
-    assert said["stopped"].endswith("(session chat-1 aborted)")
-    shown = (AGENTS / "own-loop.mjs").read_text().split("// begin\n")[1].split("// end")[0]
-    assert shown.strip() in (ROOT / "docs" / "other-languages.md").read_text()
 
 
 @pytest.mark.parametrize("agent", ["ai-sdk-agent.mjs", "mastra-agent.mjs"])
@@ -56,3 +43,41 @@ def test_an_agent_in_node_is_hinted_at_and_stopped(built: Path, agent: str) -> N
         assert said["steps"] < 30
         (row,) = httpx.get(f"{server.url}/v1/sessions").json()["sessions"]
         assert (row["session"], row["by"]) == ("chat-1", "policy")
+
+
+ENTRIES = ("otel-loopguard", "otel-loopguard/ai-sdk", "otel-loopguard/mastra")
+USER = """
+import { LoopGuardControl, LoopGuardStop, type Control } from "otel-loopguard";
+import { prepareStep, stopWhen } from "otel-loopguard/ai-sdk";
+import * as mastra from "otel-loopguard/mastra";
+const control = new LoopGuardControl({ session: "chat-1", onProblem: () => {} });
+const found: Control = await control.check();
+const warning: string | null | undefined = found.warning;
+const error = new LoopGuardStop(found);
+export { error, mastra, prepareStep, stopWhen, warning };
+"""
+
+
+@pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.rare)])
+def test_it_is_installed_from_the_repository(tmp_path: Path, built: Path, packed: bool) -> None:
+    """As the page says, from a fresh clone into an empty project, with its types."""
+    del built  # for the compiler
+    clone, project = tmp_path / "otel-loopguard/clients/typescript", tmp_path / "project"
+    ignored = shutil.ignore_patterns("dist", "node_modules")
+    shutil.copytree(CLIENTS / "typescript", clone, ignore=ignored)
+    project.mkdir()
+    (project / "package.json").write_text('{"type": "module", "private": true}')
+    source = str(clone)
+    if packed:
+        name = run("npm", "pack", "--silent", at=clone).split()[-1]
+        source = str(clone / name)
+    run("npm", "install", "--no-audit", "--no-fund", "--install-links", source, at=project)
+    installed = project / "node_modules/otel-loopguard"
+    assert not installed.is_symlink()
+    assert {one.name for one in installed.iterdir()} == {"README.md", "dist", "package.json"}
+    imports = "".join(f"await import('{entry}');" for entry in ENTRIES)
+    run("node", "--input-type=module", "-e", imports, at=project)
+    (project / "user.ts").write_text(USER)
+    compiler = CLIENTS / "typescript/node_modules/typescript/bin/tsc"
+    options = ("--noEmit", "--strict", "--module", "nodenext", "--target", "es2022")
+    run("node", str(compiler), *options, "user.ts", at=project)

@@ -138,3 +138,36 @@ test("a server that answers at once is not asked without a pause", async () => {
   control.close();
   assert.ok(asked < 30, `asked ${asked} times`);
 });
+
+// Answers as it is told, then no more.
+function answers(...rows) {
+  return async () => {
+    const row = rows.shift();
+    if (row === undefined) throw new Error("it is gone");
+    return Response.json({ session: "gone", stops: true, reason: "why", hint: null, by: null, until: null, decision: null, version: "1", ...row });
+  };
+}
+
+test("a server that is gone refuses nothing any more, and an abort that is known stays", async () => {
+  const onProblem = () => {};
+  const denied = new LoopGuardControl({ session: "gone", url, onProblem, fetch: answers({ action: "deny" }) });
+  assert.equal((await denied.refuses("search")).action, "deny");
+  assert.equal(await denied.refuses("search"), undefined);
+  const aborted = new LoopGuardControl({ session: "gone", url, onProblem, fetch: answers({ action: "abort" }) });
+  for (let asked = 0; asked < 2; asked += 1) await assert.rejects(aborted.check(), LoopGuardStop);
+});
+
+test("a pause outlives an answer that does not come", async () => {
+  const flaky = answers({ action: "pause" }, { action: "pause", session: 7, stops: "no" }, { action: "hint", hint: "go on", version: "2" });
+  const control = new LoopGuardControl({ session: "gone", url, onProblem: () => {}, fetch: flaky });
+  assert.equal((await control.gate()).action, "hint");
+});
+
+test("a warning of the server is told once", async () => {
+  const told = [];
+  const late = { action: "allow", stops: false, warning: "spans come late" };
+  const control = new LoopGuardControl({ session: "gone", url, onProblem: (text) => told.push(text), fetch: answers(late, late) });
+  await control.check();
+  await control.check();
+  assert.deepEqual(told, ["otel-loopguard: spans come late"]);
+});

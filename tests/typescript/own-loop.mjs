@@ -1,15 +1,17 @@
-// A loop of one's own, as docs/other-languages.md shows it: node own-loop.mjs URL SESSION.
+// A loop of one's own, as docs/other-languages.md shows it: node own-loop.mjs SESSION. Variables say
+// where spans go, when, and whom to ask.
 import { trace } from "@opentelemetry/api";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
-import { NodeTracerProvider, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-node";
+import { BatchSpanProcessor, NodeTracerProvider } from "@opentelemetry/sdk-trace-node";
+import { setTimeout as sleep } from "node:timers/promises";
 import { LoopGuardControl, LoopGuardStop } from "../../clients/typescript/dist/index.js";
 
-const [url, session] = process.argv.slice(2);
-const exporter = new OTLPTraceExporter({ url: `${url}/v1/traces` });
-const provider = new NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] });
+const [session] = process.argv.slice(2);
+const processor = new BatchSpanProcessor(new OTLPTraceExporter());
+const provider = new NodeTracerProvider({ spanProcessors: [processor] });
 provider.register();
-const control = new LoopGuardControl({ url, session });
-const said = { hints: 0, made: 0, refused: 0, stopped: "" };
+const control = new LoopGuardControl({ session });
+const STEP_TAKES_MS = 400;
 
 // begin
 const tracer = trace.getTracer("my-agent");
@@ -32,25 +34,23 @@ async function called(tool, input, make) {
   }
   span.setAttribute("gen_ai.tool.call.result", result);
   span.end();
-  return result;
+  return { result, refused: refusal !== undefined };
 }
 // end
 
 try {
-  for (let step = 0; step < 30; step += 1) {
+  const signal = control.abortSignal();
+  for (let step = 0; step < 300; step += 1) {
     await control.check();
-    if (await control.hint()) said.hints += 1;
-    const made = said.made;
-    await called("search", { q: "x" }, async () => {
-      said.made += 1;
-      return "nothing was found for this query";
-    });
-    if (made === said.made) said.refused += 1;
-    await provider.forceFlush();
+    const hint = await control.hint();
+    if (hint) console.log(`hint: ${hint}`);
+    const { result, refused } = await called("search", { q: "x" }, async () => "nothing was found for this query");
+    if (refused) console.log(`refused: ${result}`);
+    await sleep(STEP_TAKES_MS, undefined, { signal }).catch(() => signal.throwIfAborted());
   }
 } catch (error) {
   if (!(error instanceof LoopGuardStop)) throw error;
-  said.stopped = error.message;
+  console.log(`stopped: ${error.message}`);
 }
+control.close();
 await provider.shutdown();
-console.log(JSON.stringify(said));

@@ -1,4 +1,9 @@
-/** The control flag of one agent session, as `otel-loopguard serve` keeps it. No dependencies. */
+/**
+ * The control flag of one agent session, as `otel-loopguard serve` keeps it. No dependencies.
+ *
+ * Speaks one operation of the server's OpenAPI document (`GET /v1/openapi.json`):
+ * `control_by_query`.
+ */
 
 export type Action = "allow" | "hint" | "steer" | "ask" | "deny" | "pause" | "abort";
 
@@ -27,6 +32,8 @@ export interface Control {
     confidence: number;
     shadow: boolean;
   } | null;
+  /** What keeps the session from being guarded well, for who runs the agent. */
+  warning?: string | null;
   /** Another one after every change. */
   version: string;
 }
@@ -38,7 +45,7 @@ export interface Options {
   url?: string;
   /** Bearer token of the tenant; default: `LOOPGUARD_TOKEN`. */
   token?: string;
-  /** Milliseconds that a question may take; then the last answer counts. Default 2000. */
+  /** Milliseconds that a question may take; then everything is allowed. Default 2000. */
   timeoutMs?: number;
   /** Milliseconds that `gate` waits for a paused session. Default 60000. */
   pauseLimitMs?: number;
@@ -57,13 +64,15 @@ export class LoopGuardStop extends Error {
 
 const WAIT_S = 30;
 const RETRY_MS = 1_000;
+/** Milliseconds without an answer after which a pause holds nobody: longer than a server's restart. */
+const PATIENCE_MS = 30_000;
 /** Milliseconds until the next question after an answer that came before its time. */
 const EARLY_MS = 100;
 const MOST_TOLD = 100;
 
 /**
- * Follows the control flag of one session. A server that cannot be reached stops nobody: the last
- * known control counts, `allow` at first.
+ * Follows the control flag of one session. A server that cannot be reached stops nobody, but an
+ * abort that is known stays.
  *
  *     const control = new LoopGuardControl({ session: conversationId });
  *     for (;;) {
@@ -94,10 +103,7 @@ export class LoopGuardControl {
     this.#options = options;
     this.#url = `${base.replace(/\/+$/, "")}/v1/session/control?id=${encodeURIComponent(options.session)}`;
     this.#headers = token ? { authorization: `Bearer ${token}` } : {};
-    this.#known = {
-      session: options.session, action: "allow", stops: false, reason: null, hint: null, by: null,
-      until: null, decision: null, version: "",
-    };
+    this.#known = allowed(options.session);
   }
 
   /** The control that is known, without asking. */
@@ -105,10 +111,10 @@ export class LoopGuardControl {
     return this.#known;
   }
 
-  /** Asks for the control; gives the last known one where the server does not answer in time. */
+  /** Asks for the control; where the server does not answer in time, everything is allowed. */
   async refresh(): Promise<Control> {
     const limit = AbortSignal.timeout(this.#options.timeoutMs ?? 2_000);
-    await this.#ask("", limit);
+    if (!(await this.#ask("", limit))) this.#lift();
     return this.#known;
   }
 
@@ -123,6 +129,7 @@ export class LoopGuardControl {
   async gate(): Promise<Control> {
     const until = Date.now() + (this.#options.pauseLimitMs ?? 60_000);
     let control = await this.check();
+    let heard = Date.now();
     while (control.action === "pause") {
       const left = until - Date.now();
       if (left <= 0) throw new LoopGuardStop(control);
@@ -131,6 +138,8 @@ export class LoopGuardControl {
       const asked = await this.#ask(`&wait=${wait}&since=${control.version}`, AbortSignal.timeout(wait * 1_000 + 5_000));
       control = this.#known;
       if (control.action === "abort") throw new LoopGuardStop(control);
+      if (asked) heard = Date.now();
+      else if (Date.now() - heard > PATIENCE_MS) return this.#lift();
       if (!asked) await pause(Math.min(RETRY_MS, left));
       else if (control.action === "pause" && Date.now() < early) await pause(EARLY_MS);
     }
@@ -185,24 +194,40 @@ export class LoopGuardControl {
       const found: unknown = await answer.json();
       if (!isControl(found)) throw new Error("the answer is no control of a session");
       this.#known = found;
+      if (typeof found.warning === "string") this.#tell("warning", found.warning);
       if (this.#known.action === "abort" && !this.#stop.signal.aborted) {
         this.#stop.abort(new LoopGuardStop(this.#known));
       }
       return true;
     } catch (error) {
-      if (!this.#closed.signal.aborted) this.#problem(error instanceof Error ? error.message : String(error));
+      if (!this.#closed.signal.aborted) {
+        const message = error instanceof Error ? error.message : String(error);
+        this.#tell(message, `${message}; the run goes on unguarded until the server answers`);
+      }
       return false;
     }
   }
 
-  #problem(message: string): void {
-    // What the error quotes may be anything.
-    message = message.replace(/[\u0000-\u001f\u007f-\u009f]/g, " ");
-    if (this.#told.has(message) || this.#told.size >= MOST_TOLD) return;
-    this.#told.add(message);
-    const say = this.#options.onProblem ?? ((text: string) => console.warn(text));
-    say(`otel-loopguard: ${message}; the run goes on unguarded until the server answers`);
+  /** Allows everything, unless the session is aborted. */
+  #lift(): Control {
+    if (this.#known.action !== "abort") this.#known = allowed(this.session);
+    return this.#known;
   }
+
+  #tell(kind: string, text: string): void {
+    if (this.#told.has(kind) || this.#told.size >= MOST_TOLD) return;
+    this.#told.add(kind);
+    const say = this.#options.onProblem ?? ((text: string) => console.warn(text));
+    // What the text quotes may be anything.
+    say(`otel-loopguard: ${text.replace(/[\u0000-\u001f\u007f-\u009f]/g, " ")}`);
+  }
+}
+
+function allowed(session: string): Control {
+  return {
+    session, action: "allow", stops: false, reason: null, hint: null, by: null, until: null,
+    decision: null, version: "",
+  };
 }
 
 /** Whether this is a control: another program may answer at the address, with any JSON. */

@@ -9,6 +9,13 @@ require (
 	go.opentelemetry.io/otel/trace v1.45.0
 	google.golang.org/adk/v2 v2.2.0
 	google.golang.org/genai v1.66.0
+	loopguard v0.0.0
+	loopguard/adk v0.0.0
+)
+
+replace (
+	loopguard => ../../../clients/go
+	loopguard/adk => ../../../clients/go/adk
 )
 
 require (

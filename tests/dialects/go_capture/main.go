@@ -1,17 +1,18 @@
 // An agent of ADK whose model is scripted: go run . OTLP_URL SESSION REPEATS.
 // With REPEATS it asks for one call as often, else for those of the script. With LOOPGUARD_URL it
-// asks the guard. go run . ask HINTED DENIED ABORTED says what the guard answers, and
-// go run . own OTLP_URL SESSION is a loop without a framework.
+// asks the guard. go run . own SESSION is a loop without a framework, told where to by variables.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log"
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -26,7 +27,12 @@ import (
 	"google.golang.org/adk/v2/tool"
 	"google.golang.org/adk/v2/tool/functiontool"
 	"google.golang.org/genai"
+	"loopguard"
+	"loopguard/adk"
 )
+
+// A step of the loop without a framework, whose model takes a moment.
+const stepTakes = 400 * time.Millisecond
 
 type call struct {
 	name string
@@ -90,29 +96,29 @@ func broken(_ agent.Context, asked number) (found, error) {
 	return found{}, fmt.Errorf("broken backend for x=%d", asked.X)
 }
 
-func asked(sessions []string) {
-	ctx := context.Background()
-	hinted, denied, aborted := NewGuard(sessions[0]), NewGuard(sessions[1]), NewGuard(sessions[2])
-	for range 2 {
-		fmt.Println("hint:", must(hinted.Gate(ctx)))
-	}
-	for _, name := range []string{"search", "write"} {
-		fmt.Println("refused:", denied.Refuses(ctx, name))
-	}
-	_, err := aborted.Gate(ctx)
-	fmt.Println("stopped:", err)
-}
-
-func own(ctx context.Context, spans *sdktrace.TracerProvider, session string) {
-	guard, tracer := NewGuard(session), spans.Tracer("my-agent")
-	for range 30 {
-		if _, err := guard.Gate(ctx); err != nil {
+func own(ctx context.Context, session string) {
+	traces := must(otlptracehttp.New(ctx))
+	spans := sdktrace.NewTracerProvider(sdktrace.WithBatcher(traces))
+	guard, tracer := loopguard.New(session), spans.Tracer("my-agent")
+	ctx, cancel := guard.Context(ctx)
+	defer cancel()
+	for range 300 {
+		hint, err := guard.Gate(ctx)
+		if err != nil {
 			fmt.Println("stopped:", err)
 			return
 		}
-		fmt.Println(Called(ctx, tracer, guard, session, "search", `{"q": "x"}`, func() (string, error) {
+		if hint != "" {
+			fmt.Println("hint:", hint)
+		}
+		var refused *loopguard.Refused
+		_, err = Called(ctx, tracer, guard, "search", `{"q": "x"}`, func() (string, error) {
 			return "nothing was found for this query", nil
-		}))
+		})
+		if errors.As(err, &refused) {
+			fmt.Println("refused:", err)
+		}
+		time.Sleep(stepTakes)
 	}
 }
 
@@ -120,7 +126,7 @@ func exporting(ctx context.Context, url string) *sdktrace.TracerProvider {
 	named := resource.NewSchemaless(attribute.String("service.name", "agents"))
 	traces := must(otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(url+"/v1/traces")))
 	return sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(Conversation{}), sdktrace.WithSyncer(traces),
+		sdktrace.WithSpanProcessor(adk.Conversation{}), sdktrace.WithSyncer(traces),
 		sdktrace.WithResource(named))
 }
 
@@ -132,13 +138,9 @@ func must[T any](value T, err error) T {
 }
 
 func main() {
-	if os.Args[1] == "ask" {
-		asked(os.Args[2:])
-		return
-	}
 	ctx := context.Background()
 	if os.Args[1] == "own" {
-		own(ctx, exporting(ctx, os.Args[2]), os.Args[3])
+		own(ctx, os.Args[2])
 		return
 	}
 	url, id := os.Args[1], os.Args[2]
@@ -148,17 +150,17 @@ func main() {
 	spans := exporting(ctx, url)
 	otel.SetTracerProvider(spans)
 
-	ctx = WithConversation(ctx, id)
+	ctx = adk.WithConversation(ctx, id)
 	if os.Getenv("LOOPGUARD_URL") != "" {
-		ctx = WithGuard(ctx, NewGuard(id))
+		ctx = adk.WithGuard(ctx, loopguard.New(id))
 	}
 	helper := must(llmagent.New(llmagent.Config{
 		Name:        "helper",
 		Model:       &scripted{},
 		Instruction: "Find it.",
 
-		BeforeModelCallbacks: []llmagent.BeforeModelCallback{BeforeModel},
-		BeforeToolCallbacks:  []llmagent.BeforeToolCallback{BeforeTool},
+		BeforeModelCallbacks: []llmagent.BeforeModelCallback{adk.BeforeModel},
+		BeforeToolCallbacks:  []llmagent.BeforeToolCallback{adk.BeforeTool},
 		Tools: []tool.Tool{
 			must(functiontool.New(
 				functiontool.Config{Name: "search", Description: "Searches."}, search)),

@@ -11,6 +11,10 @@ import io.opentelemetry.sdk.trace.export.SimpleSpanProcessor;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import loopguard.LoopGuard;
+import loopguard.springai.ConversationFilter;
+import loopguard.springai.GuardedTool;
+import loopguard.springai.LoopGuardAdvisor;
 import org.springframework.ai.chat.client.ChatClient;
 import org.springframework.ai.chat.client.advisor.MessageChatMemoryAdvisor;
 import org.springframework.ai.chat.client.advisor.ToolCallingAdvisor;
@@ -76,7 +80,7 @@ public class Agent {
                 .toolContext(Map.of(ChatMemory.CONVERSATION_ID, arguments[2]))
                 .advisors(advisors -> advisors.param(ChatMemory.CONVERSATION_ID, arguments[2]))
                 .call().content());
-        } catch (IllegalStateException stopped) {
+        } catch (LoopGuard.Stopped stopped) {
             System.out.println("stopped: " + stopped.getMessage());
         }
         provider.close();

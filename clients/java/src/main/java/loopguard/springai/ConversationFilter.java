@@ -1,3 +1,5 @@
+package loopguard.springai;
+
 import io.micrometer.common.KeyValue;
 import io.micrometer.observation.Observation;
 import io.micrometer.observation.ObservationFilter;

@@ -1,3 +1,6 @@
+package loopguard.springai;
+
+import loopguard.LoopGuard;
 import org.springframework.ai.chat.client.ChatClientRequest;
 import org.springframework.ai.chat.client.ChatClientResponse;
 import org.springframework.ai.chat.client.advisor.api.AdvisorChain;

@@ -1,4 +1,7 @@
+package loopguard.springai;
+
 import io.opentelemetry.api.trace.Span;
+import loopguard.LoopGuard;
 import org.springframework.ai.chat.memory.ChatMemory;
 import org.springframework.ai.chat.model.ToolContext;
 import org.springframework.ai.tool.ToolCallback;
@@ -26,10 +29,10 @@ public record GuardedTool(ToolCallback tool, LoopGuard guard) implements ToolCal
     public String call(String input, ToolContext context) {
         if (context != null
                 && context.getContext().get(ChatMemory.CONVERSATION_ID) instanceof String session) {
-            var reason = guard.refuses(session, getToolDefinition().name());
-            if (reason.isPresent()) {
+            var refused = guard.refuses(session, getToolDefinition().name());
+            if (refused.isPresent()) {
                 Span.current().setAttribute("error.type", "loopguard_deny");
-                return reason.get();
+                return refused.get().getMessage();
             }
         }
         return tool.call(input, context);

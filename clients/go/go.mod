@@ -1,0 +1,3 @@
+module loopguard
+
+go 1.23
