@@ -15,6 +15,7 @@ from otel_loopguard.spans.keys import (
     PLAN_KEYS,
     RUNS,
     TASK_KEYS,
+    TRANSFER_KEYS,
     as_handoff,
     hands_off,
     plan_of,
@@ -82,6 +83,7 @@ class _Layout(NamedTuple):
     task_keys: tuple[str, ...]
     has_plan: bool
     has_owner: bool
+    has_target: bool
 
 
 class Reader:
@@ -105,7 +107,7 @@ class Reader:
         self._agent_keys = collect_keys("agent_keys", self._dialects)
         self.marks = frozenset[str]().union(*(dialect.marks for dialect in self._dialects))
         self._owner_keys = {*self._session_keys, *self._agent_keys, *TASK_KEYS, *PLAN_KEYS}
-        self._keys = self.marks | self._owner_keys
+        self._keys = self.marks | self._owner_keys | TRANSFER_KEYS
         scopes = [scope for dialect in self._dialects for scope in declared(dialect, "scopes")]
         self._agent_scopes = frozenset(scopes)
         self._agent_scope_prefixes = tuple(one[:-1] for one in scopes if one.endswith("*"))
@@ -183,8 +185,8 @@ class Reader:
             _set_owner(step, span, layout)
         if dialect is not None and len(layout.dialects) > 1:
             _fill(step, span, dialect, layout.dialects)
-        if step.kind is _TOOL and step.name is not None and hands_off(step.name):
-            as_handoff(step)
+        if step.kind is _TOOL and (layout.has_target or hands_off(step.name or "")):
+            as_handoff(step, span)
         elif step.kind is _MODEL:
             _set_cost(step, span.attributes)
         if self.scopes.get(step.scope) not in _FOLLOWED:
@@ -202,6 +204,7 @@ class Reader:
             tuple(key for key in TASK_KEYS if key in found),
             not found.isdisjoint(PLAN_KEYS),
             not found.isdisjoint(self._owner_keys),
+            not found.isdisjoint(TRANSFER_KEYS),
         )
         return layout
 
