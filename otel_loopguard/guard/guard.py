@@ -740,6 +740,7 @@ class LoopGuard(SessionQueries):
         if on_decision is not None:
             decisions.append(("on_decision", lambda made: on_decision(made.session, made.decision)))
         decisions.append(("on_decision", lambda made: notify_listeners(made.decision, self.faults)))
+        steps.extend(self.telemetry.voice.on_steps)
         decisions.append(("log", self.telemetry.voice.on_decision))
         if self.telemetry.verdicts is not None:
             decisions.append(("verdicts", self.telemetry.verdicts.on_decision))
