@@ -62,7 +62,8 @@ def test_a_refused_call_is_a_decision_with_the_id_of_the_call() -> None:
 
 def test_a_turn_of_ones_own_leaves_the_decision_of_each_refused_call() -> None:
     """The refusals that `turn.tool` makes; the call at which the run ended was not refused."""
-    scene, ran = Scene(), []
+    scene = Scene()
+    asked, ran = list[int](), list[str]()
 
     def search(q: str) -> str:
         ran.append(q)
@@ -73,11 +74,12 @@ def test_a_turn_of_ones_own_leaves_the_decision_of_each_refused_call() -> None:
         pytest.raises(otel_loopguard.LoopGuardAbort),
         otel_loopguard.turn(key, tracer_provider=scene.provider) as turn,
     ):
-        for asked in range(20):  # noqa: B007
+        for number in range(20):
+            asked.append(number)
             turn.tool("search", {"q": "x"}, search)
     outcomes = [one["gen_ai.tool.call.decision.outcome"] for one in sent(scene, CALL)]
     assert len(ran) == 4
-    assert outcomes == ["deny"] * (asked - len(ran))
+    assert outcomes == ["deny"] * (len(asked) - len(ran) - 1)
 
 
 def test_a_pause_of_the_policy_and_its_end() -> None:
