@@ -216,8 +216,12 @@ class EventEmitter:
             self._conventions.on_decision(made, place)
         asks = decision.action in (Action.ASK, Action.PAUSE)
         asks = asks or decision.intervention == "escalate_human"
-        if asks and self._events and not self.answering:
-            self._emitter.put(events.asked(decision, made.agent, place))
+        if asks and not self.answering:
+            self._tell(events.asked(decision, made.agent, place))
+
+    def _tell(self, event: Event) -> None:
+        if self._emitter is not None and self._events:
+            self._emitter.put(event)
 
     def _said(self, decision: Decision) -> str:
         """The action as it takes effect: what nobody is stopped by was not done."""
@@ -231,32 +235,28 @@ class EventEmitter:
     def escalated(self, case: Case) -> None:
         """Reports what is put before people, when it is made and when it is over."""
         with swallow(self._faults, "telemetry.escalated"):
-            if self._emitter is not None and self._events:
-                self._emitter.put(events.escalated(case))
+            self._tell(events.escalated(case))
 
     def cycled(self, session: str, news: CycleNews, opened: ActiveSpan | None) -> None:
         """Reports what happened to a cycle of agents."""
-        if self._emitter is not None and self._events:
-            view = None if opened is None else opened.view
-            ids = (0, 0) if view is None else (view.trace_id, view.span_id)
-            self._emitter.put(events.cycle(session, news, span_ref(*ids, opened)))
+        view = None if opened is None else opened.view
+        ids = (0, 0) if view is None else (view.trace_id, view.span_id)
+        self._tell(events.cycle(session, news, span_ref(*ids, opened)))
 
     def manual_change(
         self, fields: Mapping[str, str], text: str, span: ActiveSpanView | None
     ) -> None:
         """Reports a change of a flag that the policy did not make."""
-        if self._emitter is not None and self._events:
-            place = (
-                SpanRef() if span is None else SpanRef(span.trace_id, span.span_id, span.sampled)
-            )
-            self._emitter.put(events.manual_change(fields, text, place))
-            if self._conventions is not None:
-                self._conventions.on_change(fields, text, place)
+        place = SpanRef()
+        if span is not None:
+            place = SpanRef(span.trace_id, span.span_id, span.sampled)
+        self._tell(events.manual_change(fields, text, place))
+        if self._conventions is not None:
+            self._conventions.on_change(fields, text, place)
 
     def evaluated(self, verdict: Verdict) -> None:
         """Reports a verdict, as the GenAI conventions have it."""
-        if self._emitter is not None and self._events:
-            self._emitter.put(events.evaluated(verdict))
+        self._tell(events.evaluated(verdict))
 
     def _has_span(self, decision: Decision, opened: ActiveSpan | None) -> bool:
         """Whether it gets a span of its own; usually where no other span has it.

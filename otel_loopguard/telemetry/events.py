@@ -18,6 +18,7 @@ from otel_loopguard.telemetry.metrics import AGENT, TOOL
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
+    from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.core.report import Spent
     from otel_loopguard.sessions import CycleNews
     from otel_loopguard.sessions.active import ActiveSpan
@@ -126,29 +127,10 @@ class Event:
     error: str | None = None
 
 
-class Escalated(Protocol):
-    """What is put before people, as far as its event says it; see `escalation.Escalation`."""
-
-    # ruff: noqa: D102
-    @property
-    def id(self) -> str: ...
-    @property
-    def session(self) -> str: ...
-    @property
-    def cause(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def at(self) -> int: ...
-    @property
-    def agent(self) -> str | None: ...
-    @property
-    def decision(self) -> Decision | None: ...
-
-
 class Reply(Protocol):
     """How an escalation ended, as far as its event says it; see `escalation.Reply`."""
 
+    # ruff: noqa: D102
     @property
     def answer(self) -> str | None: ...
     @property
@@ -159,7 +141,7 @@ class Case(Protocol):
     """One escalation and its outcome, as its events have them."""
 
     @property
-    def escalation(self) -> Escalated:
+    def escalation(self) -> Escalation:
         """What is put before people."""
         ...
 
