@@ -681,7 +681,6 @@ class LoopGuard(SessionQueries):
         )
         self._annotator = SpanAnnotator(
             self.reader, faults, events=settings.span_events,
-            finish_reason=settings.span_finish_reason,
             verdicts="annotations" in settings.verdicts,
         )  # fmt: skip
         self._index = DecisionIndex()
