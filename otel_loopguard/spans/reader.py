@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.dedup import absorb
 from otel_loopguard.spans.dialects.genai import NAME as GENAI
 from otel_loopguard.spans.dialects.registry import collect_keys, declared, registered
 from otel_loopguard.spans.errors import failed
@@ -256,25 +257,4 @@ def _fill(step: Step, span: SpanView, claiming: Dialect, dialects: tuple[Dialect
             continue
         other = dialect.read(span)
         if other is not None and other.kind is step.kind:
-            _merge(step, other)
-
-
-def _merge(step: Step, other: Step) -> None:
-    if step.kind is _TOOL:
-        lacking = step.lacks
-        if "args" in lacking:
-            step.args = other.args
-        if "outcome" in lacking:
-            step.outcome = other.outcome
-        step.error = step.error or other.error
-        step.error_text = step.error_text or other.error_text
-        step.error_type = step.error_type or other.error_type
-    elif step.kind is _MODEL:
-        step.text = other.text if step.text is None else step.text
-        step.model = step.model or other.model
-        step.tokens_in = other.tokens_in if step.tokens_in is None else step.tokens_in
-        step.tokens_out = other.tokens_out if step.tokens_out is None else step.tokens_out
-    step.session = step.session or other.session
-    step.agent = step.agent or other.agent
-    step.node = step.node or other.node
-    step.call_id = step.call_id or other.call_id
+            absorb(step, other)
