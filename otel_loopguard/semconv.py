@@ -185,9 +185,6 @@ VERDICT_ID: Final = "loopguard.verdict.id"
 ERROR_TYPE: Final = "error.type"
 """OpenTelemetry's own; set on a span that a deny or abort turns to ERROR, unless it has one."""
 
-FINISH_REASON: Final = "gen_ai.agent.finish_reason"
-"""Proposed for OpenTelemetry and not merged; with `span_finish_reason` only."""
-
 ERROR_ABORT: Final = "loopguard_abort"
 """Value of `error.type` for an abort."""
 

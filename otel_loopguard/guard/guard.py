@@ -46,6 +46,7 @@ from otel_loopguard.sessions.watchdog import Stall, Watchdog
 from otel_loopguard.settings import Settings
 from otel_loopguard.spans.dedup import SpanDeduplicator
 from otel_loopguard.spans.keys import plan_above
+from otel_loopguard.spans.messages import fetched
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.sdk_views import REWRITTEN, ActiveSpanView, EndedSpanView
 from otel_loopguard.telemetry import State, Telemetry
@@ -430,7 +431,7 @@ class LoopGuard(SessionQueries):
             where = "prepare"
             if step.reading is None:
                 prepare(step, self._max_chars)
-            if step.kind is _MODEL:
+            if step.kind is not _TOOL and (step.kind is _MODEL or fetched(span)):
                 where = "messages"
                 session = None if opened is None else opened.session
                 known = session or self._sessions.of_trace(span.trace_id)
@@ -445,7 +446,7 @@ class LoopGuard(SessionQueries):
     ) -> list[tuple[Session, Step]]:  # fmt: skip
         """Adds calls that only messages report to the steps to judge. The lock is held."""
         try:
-            if step is None or step.kind is not _MODEL:
+            if step is None or step.kind is _TOOL or (step.kind is not _MODEL and read is None):
                 return self._untraced.counted(judged, step)
             own = None if opened is None else opened.session
             return self._untraced.answered(
@@ -680,7 +681,6 @@ class LoopGuard(SessionQueries):
         )
         self._annotator = SpanAnnotator(
             self.reader, faults, events=settings.span_events,
-            finish_reason=settings.span_finish_reason,
             verdicts="annotations" in settings.verdicts,
         )  # fmt: skip
         self._index = DecisionIndex()
@@ -739,6 +739,7 @@ class LoopGuard(SessionQueries):
         if on_decision is not None:
             decisions.append(("on_decision", lambda made: on_decision(made.session, made.decision)))
         decisions.append(("on_decision", lambda made: notify_listeners(made.decision, self.faults)))
+        steps.extend(self.telemetry.voice.on_steps)
         decisions.append(("log", self.telemetry.voice.on_decision))
         if self.telemetry.verdicts is not None:
             decisions.append(("verdicts", self.telemetry.verdicts.on_decision))

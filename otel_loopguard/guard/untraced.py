@@ -183,7 +183,9 @@ class Untraced:
         request = None
         if requested.waits or calls:
             request = request_on(span) if read is None or read.request is None else read.request
-        steps = requested.answer(step, request) if requested.waits else []
+        # A fetched answer has no request: results of calls are in the next one.
+        sent = requested.waits and step.kind is Kind.MODEL
+        steps = requested.answer(step, request) if sent else []
         for call in steps:
             call.agent = call.agent or agent
         if calls:

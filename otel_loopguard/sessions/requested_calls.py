@@ -116,8 +116,10 @@ class RequestedCalls:
         """Adds the calls that a response requests."""
         end = model.end or model.start
         for known in self._rounds:
-            # Another span of the same answer: one instrumentation inside or beside another.
-            if known.end >= model.start and _same_calls(known.calls, calls):
+            # Another span of the same answer: one instrumentation inside or beside another, or it
+            # was fetched once more.
+            again = known.end >= model.start or model.kind is not Kind.MODEL
+            if again and _same_calls(known.calls, calls):
                 return
         head = None if request is None else request.head
         self._rounds.append(_Round(list(calls), (model.agent, model.scope), end, head))

@@ -228,11 +228,6 @@ class Settings(Group):
         "Adds decisions and manual changes to open spans as span events too, for views that show "
         "no log events.",
     )
-    span_finish_reason: bool = value(
-        False,
-        "Writes `gen_ai.agent.finish_reason` = `guardrail` on the outermost agent span of a run "
-        "that the policy aborts; the convention is a proposal and may change.",
-    )
     switched_off: Names = value(
         frozenset(), "Detectors, or families of detectors, that are not used."
     )

@@ -9,6 +9,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.values import (
     begin,
     captured,
+    first_identifier,
     listing,
     mapping,
     parsed,
@@ -170,6 +171,26 @@ def _crew(found: Iterable[object]) -> tuple[object, ...]:
     )
 
 
+_FROM: Final = ("gen_ai.agent.handoff.source.name", "gen_ai.handoff.from_agent")
+_TO: Final = (
+    "gen_ai.agent.handoff.target.name", "gen_ai.transfer.target.name", "gen_ai.handoff.to_agent",
+)  # fmt: skip
+TRANSFER_KEYS: Final = frozenset(_TO[:2])
+"""Keys that make a tool's call a handoff, however the tool is named."""
+
+
+def as_transfer(step: Step, span: SpanView) -> Step:
+    """Turns a step into the handoff that its span says it is: from which agent, to which.
+
+    An agent that comes back with a result is a tool, and asking it a call like any other.
+    """
+    if span.attributes.get("gen_ai.transfer.mode") != "return_to_caller":
+        step.kind = Kind.HANDOFF
+        step.name = first_identifier(span, _TO, but="unknown")
+        step.agent = first_identifier(span, _FROM) or step.agent
+    return step
+
+
 _TRANSFER = "transfer_to_"
 _NAMED = frozenset(
     (
@@ -190,8 +211,10 @@ def hands_off(name: str) -> bool:
     return name.startswith(_TRANSFER) or name in _NAMED
 
 
-def as_handoff(step: Step) -> Step:
+def as_handoff(step: Step, span: SpanView | None = None) -> Step:
     """Turns a tool call into a handoff: `name` becomes the agent it goes to, if that is known."""
+    if span is not None and not TRANSFER_KEYS.isdisjoint(span.attributes):
+        return as_transfer(step, span)
     name = step.name or ""
     if name in _NAMED:
         targets = (text(within(step.args, key)) for key in _TARGETS)

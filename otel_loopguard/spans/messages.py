@@ -210,6 +210,20 @@ def calls_on(span: SpanView) -> list[RequestedCall]:
     return []
 
 
+_FETCHED: Final = "fetch_response"
+_UNFINISHED: Final = ("queued", "in_progress")
+
+
+def fetched(span: SpanView) -> bool:
+    """Whether a span fetches an answer that its model was asked for before, and it is there.
+
+    Each look at an answer that is not there yet has such a span, too (`in_progress`).
+    """
+    get = span.attributes.get
+    waits = get("gen_ai.response.status") in _UNFINISHED
+    return get("gen_ai.operation.name") == _FETCHED and not waits
+
+
 def asks_for_tools(span: SpanView) -> bool:
     """Whether a model's span says that its answer asks for tools, whatever else it says."""
     attributes = span.attributes

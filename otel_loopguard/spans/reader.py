@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.dedup import absorb
 from otel_loopguard.spans.dialects.genai import NAME as GENAI
 from otel_loopguard.spans.dialects.registry import collect_keys, declared, registered
 from otel_loopguard.spans.errors import failed
@@ -15,6 +16,7 @@ from otel_loopguard.spans.keys import (
     PLAN_KEYS,
     RUNS,
     TASK_KEYS,
+    TRANSFER_KEYS,
     as_handoff,
     hands_off,
     plan_of,
@@ -82,6 +84,7 @@ class _Layout(NamedTuple):
     task_keys: tuple[str, ...]
     has_plan: bool
     has_owner: bool
+    has_target: bool
 
 
 class Reader:
@@ -105,7 +108,7 @@ class Reader:
         self._agent_keys = collect_keys("agent_keys", self._dialects)
         self.marks = frozenset[str]().union(*(dialect.marks for dialect in self._dialects))
         self._owner_keys = {*self._session_keys, *self._agent_keys, *TASK_KEYS, *PLAN_KEYS}
-        self._keys = self.marks | self._owner_keys
+        self._keys = self.marks | self._owner_keys | TRANSFER_KEYS
         scopes = [scope for dialect in self._dialects for scope in declared(dialect, "scopes")]
         self._agent_scopes = frozenset(scopes)
         self._agent_scope_prefixes = tuple(one[:-1] for one in scopes if one.endswith("*"))
@@ -183,8 +186,8 @@ class Reader:
             _set_owner(step, span, layout)
         if dialect is not None and len(layout.dialects) > 1:
             _fill(step, span, dialect, layout.dialects)
-        if step.kind is _TOOL and step.name is not None and hands_off(step.name):
-            as_handoff(step)
+        if step.kind is _TOOL and (layout.has_target or hands_off(step.name or "")):
+            as_handoff(step, span)
         elif step.kind is _MODEL:
             _set_cost(step, span.attributes)
         if self.scopes.get(step.scope) not in _FOLLOWED:
@@ -202,6 +205,7 @@ class Reader:
             tuple(key for key in TASK_KEYS if key in found),
             not found.isdisjoint(PLAN_KEYS),
             not found.isdisjoint(self._owner_keys),
+            not found.isdisjoint(TRANSFER_KEYS),
         )
         return layout
 
@@ -253,25 +257,4 @@ def _fill(step: Step, span: SpanView, claiming: Dialect, dialects: tuple[Dialect
             continue
         other = dialect.read(span)
         if other is not None and other.kind is step.kind:
-            _merge(step, other)
-
-
-def _merge(step: Step, other: Step) -> None:
-    if step.kind is _TOOL:
-        lacking = step.lacks
-        if "args" in lacking:
-            step.args = other.args
-        if "outcome" in lacking:
-            step.outcome = other.outcome
-        step.error = step.error or other.error
-        step.error_text = step.error_text or other.error_text
-        step.error_type = step.error_type or other.error_type
-    elif step.kind is _MODEL:
-        step.text = other.text if step.text is None else step.text
-        step.model = step.model or other.model
-        step.tokens_in = other.tokens_in if step.tokens_in is None else step.tokens_in
-        step.tokens_out = other.tokens_out if step.tokens_out is None else step.tokens_out
-    step.session = step.session or other.session
-    step.agent = step.agent or other.agent
-    step.node = step.node or other.node
-    step.call_id = step.call_id or other.call_id
+            absorb(step, other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import lasting
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry import events
-from otel_loopguard.telemetry.events import context_of, span_context, span_ref
+from otel_loopguard.telemetry.events import SpanRef, context_of, span_context, span_ref
 from otel_loopguard.telemetry.recorder import MetricsRecorder
 from otel_loopguard.telemetry.span_annotator import is_written
 from otel_loopguard.version import __version__
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Decision
     from otel_loopguard.sessions import CycleNews
     from otel_loopguard.sessions.active import ActiveSpan
-    from otel_loopguard.sessions.observation import DecisionRecord
+    from otel_loopguard.sessions.observation import DecisionRecord, Listener
     from otel_loopguard.settings import Settings
+    from otel_loopguard.telemetry.conventions import ConventionEvents
     from otel_loopguard.telemetry.events import Case, Event
     from otel_loopguard.telemetry.metrics import Counts
     from otel_loopguard.telemetry.recorder import Misses, State
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 _NAME: Final = "otel_loopguard"
 _IDLE_S: Final = 2.0
 _NOBODY_ASKS: Final = "nothing here asks for it: add an adapter or `control.check()`"
+
+_OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
+_NEWEST: Final = "gen_ai_latest_experimental"
 
 Fields = Callable[["Decision"], Mapping[str, events.Value]]
 """What the log record of a decision says beside its text."""
@@ -146,11 +151,17 @@ def _close(reference: weakref.ref[BackgroundEmitter]) -> None:
         emitter.close()
 
 
+def _wants_proposed() -> bool:
+    """True if the environment asks for the newest GenAI conventions."""
+    return _NEWEST in os.environ.get(_OPT_IN, "").replace(" ", "").split(",")
+
+
 class EventEmitter:
     """Logs what one guard decides, and has events emitted. Nothing here waits or raises.
 
     Attributes:
         answering: Whether somebody else reports what is put before people (`escalated`).
+        on_steps: What hears of every step, as a guard's subscribers have it.
     """
 
     def __init__(
@@ -169,6 +180,13 @@ class EventEmitter:
         self._spans = settings.decision_spans if live else False
         self._live = live
         self.answering = False
+        self.on_steps: list[Listener] = []
+        self._conventions: ConventionEvents | None = None
+        if emitter is not None and self._events and _wants_proposed():
+            from otel_loopguard.telemetry.conventions import ConventionEvents  # noqa: PLC0415
+
+            self._conventions = ConventionEvents(emitter.put)
+            self.on_steps.append(("log", self._conventions.on_step))
 
     def on_decision(self, made: DecisionRecord) -> None:
         """Logs a decision, and has its event emitted."""
@@ -194,10 +212,16 @@ class EventEmitter:
         span = self._has_span(decision, opened)
         if span or self._events:
             self._emitter.put(events.decided(decision, made.agent, fields, place, span=span))
+        if self._conventions is not None:
+            self._conventions.on_decision(made, place)
         asks = decision.action in (Action.ASK, Action.PAUSE)
         asks = asks or decision.intervention == "escalate_human"
-        if asks and self._events and not self.answering:
-            self._emitter.put(events.asked(decision, made.agent, place))
+        if asks and not self.answering:
+            self._tell(events.asked(decision, made.agent, place))
+
+    def _tell(self, event: Event) -> None:
+        if self._emitter is not None and self._events:
+            self._emitter.put(event)
 
     def _said(self, decision: Decision) -> str:
         """The action as it takes effect: what nobody is stopped by was not done."""
@@ -211,27 +235,28 @@ class EventEmitter:
     def escalated(self, case: Case) -> None:
         """Reports what is put before people, when it is made and when it is over."""
         with swallow(self._faults, "telemetry.escalated"):
-            if self._emitter is not None and self._events:
-                self._emitter.put(events.escalated(case))
+            self._tell(events.escalated(case))
 
     def cycled(self, session: str, news: CycleNews, opened: ActiveSpan | None) -> None:
         """Reports what happened to a cycle of agents."""
-        if self._emitter is not None and self._events:
-            view = None if opened is None else opened.view
-            ids = (0, 0) if view is None else (view.trace_id, view.span_id)
-            self._emitter.put(events.cycle(session, news, span_ref(*ids, opened)))
+        view = None if opened is None else opened.view
+        ids = (0, 0) if view is None else (view.trace_id, view.span_id)
+        self._tell(events.cycle(session, news, span_ref(*ids, opened)))
 
     def manual_change(
         self, fields: Mapping[str, str], text: str, span: ActiveSpanView | None
     ) -> None:
         """Reports a change of a flag that the policy did not make."""
-        if self._emitter is not None and self._events:
-            self._emitter.put(events.manual_change(fields, text, span))
+        place = SpanRef()
+        if span is not None:
+            place = SpanRef(span.trace_id, span.span_id, span.sampled)
+        self._tell(events.manual_change(fields, text, place))
+        if self._conventions is not None:
+            self._conventions.on_change(fields, text, place)
 
     def evaluated(self, verdict: Verdict) -> None:
         """Reports a verdict, as the GenAI conventions have it."""
-        if self._emitter is not None and self._events:
-            self._emitter.put(events.evaluated(verdict))
+        self._tell(events.evaluated(verdict))
 
     def _has_span(self, decision: Decision, opened: ActiveSpan | None) -> bool:
         """Whether it gets a span of its own; usually where no other span has it.

@@ -18,6 +18,7 @@ from otel_loopguard.telemetry.metrics import AGENT, TOOL
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
+    from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.core.report import Spent
     from otel_loopguard.sessions import CycleNews
     from otel_loopguard.sessions.active import ActiveSpan
@@ -94,7 +95,7 @@ def span_context(trace_id: int, span_id: int, *, sampled: bool = True) -> SpanCo
 
 Value = str | bool | int | float | Sequence[str]
 
-_INFO, _WARN, _ERROR = SeverityNumber.INFO, SeverityNumber.WARN, SeverityNumber.ERROR
+INFO, _WARN, _ERROR = SeverityNumber.INFO, SeverityNumber.WARN, SeverityNumber.ERROR
 _SEVERITIES: Final = {Action.DENY: _WARN, Action.PAUSE: _WARN, Action.ABORT: _ERROR}
 _CYCLES: Final = {"intervened": _WARN, "escalated": _ERROR}
 
@@ -126,29 +127,10 @@ class Event:
     error: str | None = None
 
 
-class Escalated(Protocol):
-    """What is put before people, as far as its event says it; see `escalation.Escalation`."""
-
-    # ruff: noqa: D102
-    @property
-    def id(self) -> str: ...
-    @property
-    def session(self) -> str: ...
-    @property
-    def cause(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def at(self) -> int: ...
-    @property
-    def agent(self) -> str | None: ...
-    @property
-    def decision(self) -> Decision | None: ...
-
-
 class Reply(Protocol):
     """How an escalation ended, as far as its event says it; see `escalation.Reply`."""
 
+    # ruff: noqa: D102
     @property
     def answer(self) -> str | None: ...
     @property
@@ -159,7 +141,7 @@ class Case(Protocol):
     """One escalation and its outcome, as its events have them."""
 
     @property
-    def escalation(self) -> Escalated:
+    def escalation(self) -> Escalation:
         """What is put before people."""
         ...
 
@@ -181,10 +163,10 @@ def decided(
     marked = annotation(decision, with_session=True)
     attributes: dict[str, Value] = {**marked.attributes, **fields}
     attributes.pop(semconv.ERROR_TYPE, None)
-    _name(attributes, agent, decision.tool)
+    add_names(attributes, agent, decision.tool)
     return Event(
         semconv.EVENT_DECISION,
-        _SEVERITIES.get(decision.action, _INFO),
+        _SEVERITIES.get(decision.action, INFO),
         decision.message,
         attributes,
         decision.time,
@@ -207,14 +189,14 @@ def escalated(case: Case) -> Event:
     }
     if decision is not None:
         attributes |= annotation(decision, with_session=True, status=False).attributes
-    _name(attributes, one.agent, "" if decision is None else decision.tool)
+    add_names(attributes, one.agent, "" if decision is None else decision.tool)
     if reply is None:
         return Event(semconv.EVENT_ESCALATION, _WARN, one.reason, attributes, one.at, place)
     attributes[semconv.CONTROL_BY] = reply.by
     if reply.answer is not None:
         attributes[semconv.ESCALATION_ANSWER] = str(reply.answer)
     said = f"an escalation is over: {reply.answer or 'nobody answered'}"
-    return Event(semconv.EVENT_ESCALATION, _INFO, said, attributes, 0, place)
+    return Event(semconv.EVENT_ESCALATION, INFO, said, attributes, 0, place)
 
 
 def asked(decision: Decision, agent: str | None, place: SpanRef) -> Event:
@@ -224,7 +206,7 @@ def asked(decision: Decision, agent: str | None, place: SpanRef) -> Event:
     attributes[semconv.ESCALATION_ID] = decision.id
     cause = decision.action.value if decision.action in _ASKING else "cycle"
     attributes[semconv.ESCALATION_CAUSE] = cause
-    _name(attributes, agent, decision.tool)
+    add_names(attributes, agent, decision.tool)
     said = decision.question or decision.message
     return Event(semconv.EVENT_ESCALATION, _WARN, said, attributes, decision.time, place)
 
@@ -243,13 +225,12 @@ def evaluated(verdict: Verdict) -> Event:
     }
     place = SpanRef(verdict.trace_id, verdict.span_id, verdict.sampled)
     text = verdict.explanation
-    return Event(EVENT_EVALUATION, _INFO, text, attributes, verdict.time, place)
+    return Event(EVENT_EVALUATION, INFO, text, attributes, verdict.time, place)
 
 
-def manual_change(fields: Mapping[str, str], text: str, span: ActiveSpanView | None) -> Event:
+def manual_change(fields: Mapping[str, str], text: str, place: SpanRef) -> Event:
     """The event of a change of a flag that the policy did not make."""
-    place = SpanRef() if span is None else SpanRef(span.trace_id, span.span_id, span.sampled)
-    return Event(semconv.EVENT_CONTROL, _INFO, text, fields, 0, place)
+    return Event(semconv.EVENT_CONTROL, INFO, text, fields, 0, place)
 
 
 def cycle(session: str, news: CycleNews, place: SpanRef) -> Event:
@@ -270,11 +251,12 @@ def cycle(session: str, news: CycleNews, place: SpanRef) -> Event:
     if news.outcome is not None:
         attributes[semconv.CYCLE_OUTCOME] = news.outcome
     said = f"a cycle of agents was {news.state}: {', '.join(one.agents or one.patterns)}"
-    severity = _CYCLES.get(news.state, _INFO)
+    severity = _CYCLES.get(news.state, INFO)
     return Event(semconv.EVENT_CYCLE, severity, said, attributes, 0, place)
 
 
-def _name(attributes: dict[str, Value], agent: str | None, tool: str) -> None:
+def add_names(attributes: dict[str, Value], agent: str | None, tool: str) -> None:
+    """Adds the names of an agent and a tool, as far as there are any."""
     if agent:
         attributes[AGENT] = agent
     if tool:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from otel_loopguard.telemetry.verdicts.attributes import VerdictAttributes
 
 _KEPT: Final = 4096
-_FINISHED: Final = Annotation({semconv.FINISH_REASON: "guardrail"})
 
 writers: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()
 """The exporters that write decisions on ended spans, and the faults of whose guard; None: all."""
@@ -48,13 +47,11 @@ class SpanAnnotator:
     """
 
     def __init__(
-        self, reader: Reader, faults: InternalErrors, *, events: bool, finish_reason: bool = False,
-        verdicts: bool = False,
-    ) -> None:  # fmt: skip
+        self, reader: Reader, faults: InternalErrors, *, events: bool, verdicts: bool = False
+    ) -> None:
         self._reader = reader
         self._faults = faults
         self._events = events
-        self._finish_reason = finish_reason
         self._verdicts: VerdictAttributes | None = None
         if verdicts:
             from otel_loopguard.telemetry.verdicts import attributes  # noqa: PLC0415  # who asks
@@ -150,9 +147,6 @@ class SpanAnnotator:
                 agent.add_event(own)
         else:
             self._annotate(agent, own, event=self._events)
-        if aborts and not decision.shadow and self._finish_reason:
-            outermost = agents[-1][0] if agents else steps[-1][0]
-            self._annotate(outermost, _FINISHED)
         top, step = steps[-1]
         if self._verdicts is not None and not noted:
             self._annotate(top, Annotation(self._verdicts.on_topmost(made, top.attributes)))

@@ -75,12 +75,6 @@ def test_a_loop_says_so() -> None:
         "decision_id": decision.id,
     }
     assert span["loopguard.outcome"] == "loop"
-    assert "gen_ai.agent.finish_reason" not in span
-
-
-def test_the_proposed_finish_reason_is_a_setting() -> None:
-    _, span = stopped("ends-2", span_finish_reason=True)
-    assert span["gen_ai.agent.finish_reason"] == "guardrail"
 
 
 def test_a_spent_budget_says_so() -> None:

@@ -22,7 +22,7 @@ from otel_loopguard.settings import all_fields
 from otel_loopguard.telemetry import METRICS
 from tests.adversarial.attacks import ATTACKS
 from tests.dialects import page as dialects
-from tests.docs import adapters, detectors, evaluation, fleet, performance
+from tests.docs import adapters, conventions, detectors, evaluation, fleet, performance
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import replayed, tree
 
@@ -227,6 +227,8 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/opentelemetry.md", "attributes"): attributes,
     ("docs/opentelemetry.md", "dialects"): dialects.dialects,
     ("docs/opentelemetry.md", "keys"): dialects.keys,
+    ("docs/opentelemetry.md", "conventions"): conventions.names,
+    ("docs/opentelemetry.md", "operations"): conventions.operations,
     ("docs/reference.md", "settings"): settings,
     ("docs/reference.md", "commands"): commands,
     ("docs/reference.md", "report"): report,

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.errors import failed
-from otel_loopguard.spans.keys import NO_AGENT, after, tool_in
+from otel_loopguard.spans.keys import NO_AGENT, RUNS, after, as_transfer, tool_in
 from otel_loopguard.spans.messages import asked, written
 from otel_loopguard.spans.values import (
     SUSPECT,
     begin,
     captured,
     first_count,
-    first_identifier,
     hidden,
     identifier,
     known,
@@ -47,13 +46,25 @@ KINDS = {
     "execute_task": Kind.NODE,
     "handoff": Kind.HANDOFF,
     "agent_handoff": Kind.HANDOFF,
+    # What a program does around its model, as often as it likes: nothing that a model chose, and
+    # so no call to judge. Where a model asks for it there is an `execute_tool` span around it.
+    "fetch_response": Kind.OTHER,  # a wait; the calls of the answer are read (`messages.fetched`)
+    "plan": Kind.OTHER,  # its model calls are steps; of the span itself the plan is read
+    "create_agent": Kind.OTHER,
+    "embeddings": Kind.OTHER,
+    "retrieval": Kind.OTHER,
+    "search_memory": Kind.OTHER,
+    "create_memory": Kind.OTHER,
+    "update_memory": Kind.OTHER,
+    "upsert_memory": Kind.OTHER,
+    "delete_memory": Kind.OTHER,
+    "create_memory_store": Kind.OTHER,
+    "delete_memory_store": Kind.OTHER,
 }
-"""Kind of a step by `gen_ai.operation.name`; other operations are of no interest: `OTHER`."""
+"""Kind of a step by `gen_ai.operation.name`; operations that are not listed are `OTHER`, too."""
 
 _TOKENS_IN = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 _TOKENS_OUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
-_FROM = ("gen_ai.agent.handoff.source.name", "gen_ai.handoff.from_agent")
-_TO = ("gen_ai.agent.handoff.target.name", "gen_ai.handoff.to_agent")
 _DETAILS = "gen_ai.client.inference.operation.details"
 
 
@@ -71,13 +82,8 @@ class GenAI:
     agent_keys = ("gen_ai.agent.name",)
     key_prefixes = ("agent", "gen_ai.", "tool")
     call_words: ClassVar = {
-        "gen_ai.operation.name": frozenset(
-            (
-                "execute_tool", "chat", "generate_content", "text_completion", "embeddings",
-                "execute_task",
-            )
-        ),
-    }  # fmt: skip
+        "gen_ai.operation.name": frozenset(name for name, kind in KINDS.items() if kind not in RUNS)
+    }
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without an operation and without the name of a tool."""
@@ -125,9 +131,6 @@ def tool(span: SpanView, dialect: str) -> Step:
             _from_events(step, span)
         if troubled or span.events:
             failed(step, span)
-    if _TO[0] in span.attributes:
-        step.kind, step.name = Kind.HANDOFF, first_identifier(span, _TO)
-        step.agent = first_identifier(span, _FROM)
     return step
 
 
@@ -207,7 +210,4 @@ def _enclosing(span: SpanView, kind: Kind, dialect: str) -> Step:
 
 
 def _handoff(span: SpanView, dialect: str) -> Step:
-    step = begin(span, Kind.HANDOFF, None, dialect)
-    step.agent = first_identifier(span, _FROM)
-    step.name = first_identifier(span, _TO, but="unknown")
-    return failed(step, span)
+    return failed(as_transfer(begin(span, Kind.HANDOFF, None, dialect), span), span)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dialects.genai import NAME as GENAI
 from otel_loopguard.spans.dialects.genai import model
-from otel_loopguard.spans.errors import fail, failed
+from otel_loopguard.spans.errors import failed, set_outcome
 from otel_loopguard.spans.keys import chain_kind
 from otel_loopguard.spans.messages import written
 from otel_loopguard.spans.values import (
@@ -75,10 +75,7 @@ def _tool(span: SpanView) -> Step:
     failed(step, span)
     # A tool that raised has no result either.
     if result is not None and result != _HIDDEN:
-        outcome = tool_message(result)
-        step.outcome = outcome.value
-        if outcome.failed:
-            fail(step, outcome.error)
+        set_outcome(step, tool_message(result))
     return step
 
 

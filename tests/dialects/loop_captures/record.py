@@ -14,7 +14,11 @@ The captures beside this file were written by it, in an environment of their own
         done
     done
 
-`v2` knows neither `responses` nor `messages`. No call leaves the machine: the server is in the
+    pip install openai==3.57.0 opentelemetry-instrumentation-genai-openai==1.3b0
+    python record.py background genai
+
+`v2` knows neither `responses` nor `messages`; `background` asks for an answer and fetches it until
+it is there (`fetch_response`). No call leaves the machine: the server is in the
 program. What tells of the machine (host, port, paths), the schemas of the tools, and the copies of
 all messages in `input.value` and `output.value` are left out of what is written.
 """
@@ -29,6 +33,7 @@ import json
 import os
 import sys
 import threading
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -40,6 +45,9 @@ ROUNDS = [
     [("search", {"query": "alpha"}), ("fetch", {"url": "http://example.test/beta"})],
     [("broken", {"x": 1})],
 ]
+FETCHED = Counter()
+UNFINISHED = 2
+"""How often an answer is fetched before it is there."""
 TOOLS = {"search": "query", "fetch": "url", "broken": "x"}
 
 
@@ -71,9 +79,16 @@ class Model(BaseHTTPRequestHandler):
             self.say_chat(turn, asked.get("stream"))
         elif self.path.endswith("/responses"):
             calls = [m for m in asked["input"] if m.get("type") == "function_call"]
-            self.say_response(_turn_after(len(calls)))
+            background = asked.get("background")
+            self.say_response(_turn_after(len(calls)), "queued" if background else "completed")
         else:
             self.say_message(sum(m["role"] == "assistant" for m in asked["messages"]))
+
+    def do_GET(self):
+        turn = self.path.rpartition("_")[2]
+        FETCHED[turn] += 1
+        there = FETCHED[turn] > UNFINISHED
+        self.say_response(int(turn), "completed" if there else "in_progress")
 
     def say_chat(self, turn, stream):
         calls = [
@@ -104,7 +119,8 @@ class Model(BaseHTTPRequestHandler):
         whole = {**head, "object": "chat.completion", "usage": usage, "choices": choices}
         self.send(json.dumps(whole).encode())
 
-    def say_response(self, turn):
+    def say_response(self, turn, status):
+        done = status == "completed"
         output = [
             {"type": "function_call", "id": f"fc_{turn}_{n}", "call_id": f"call_{turn}_{n}",
              "name": name, "arguments": json.dumps(args), "status": "completed"}
@@ -119,10 +135,12 @@ class Model(BaseHTTPRequestHandler):
             "output_tokens_details": {"reasoning_tokens": 0},
         }  # fmt: skip
         self.send(json.dumps({
-            "id": f"resp_{turn}", "object": "response", "created_at": 1, "status": "completed",
-            "model": "fake", "output": output, "parallel_tool_calls": True, "tool_choice": "auto",
+            "id": f"resp_{turn}", "object": "response", "created_at": 1, "status": status,
+            "model": "fake", "output": output if done else [],
+            "parallel_tool_calls": True, "tool_choice": "auto",
             "tools": [], "temperature": 1.0, "top_p": 1.0, "error": None,
-            "incomplete_details": None, "instructions": None, "metadata": {}, "usage": usage,
+            "incomplete_details": None, "instructions": None, "metadata": {},
+            "usage": usage if done else None,
         }).encode())  # fmt: skip
 
     def say_message(self, turn):
@@ -190,7 +208,7 @@ def run_chat(url, *, stream=False):
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": said})
 
 
-def run_responses(url):
+def run_responses(url, *, background=False):
     import openai
 
     client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
@@ -201,7 +219,10 @@ def run_responses(url):
     ]  # fmt: skip
     items = [{"role": "user", "content": "What is the weather in Paris?"}]
     while True:
-        got = client.responses.create(model="fake", input=items, tools=tools)
+        options = {"background": True} if background else {}
+        got = client.responses.create(model="fake", input=items, tools=tools, **options)
+        while got.status in ("queued", "in_progress"):
+            got = client.responses.retrieve(got.id)
         calls = [item for item in got.output if item.type == "function_call"]
         if not calls:
             return
@@ -246,6 +267,9 @@ def instrument(way, by, provider):
         os.environ["OTEL_SEMCONV_STABILITY_OPT_IN"] = "gen_ai_latest_experimental"
         os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "span_only"
         from opentelemetry.instrumentation.openai_v2 import OpenAIInstrumentor as One
+    elif by == "genai":
+        os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "span_only"
+        from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor as One
     elif by == "v2-default":
         from opentelemetry.instrumentation.openai_v2 import OpenAIInstrumentor as One
     elif by == "openinference":
@@ -288,6 +312,7 @@ def main(way, by):
     url = f"http://127.0.0.1:{server.server_port}/v1"
     with trace.get_tracer("my.app").start_as_current_span("answer"):
         {"chat": run_chat, "responses": run_responses, "messages": run_messages,
+         "background": lambda url: run_responses(url, background=True),
          "stream": lambda url: run_chat(url, stream=True)}[way](url)  # fmt: skip
     spans = [written(span) for span in memory.get_finished_spans()]
     place = Path(__file__).parent / f"{way}__{by}.json"
