@@ -127,7 +127,7 @@ class Escalations:
 
     def changed(self, flag: Flag) -> None:
         """A flag was changed past its escalation, which is over by that. Any lock may be held."""
-        if not self.register.any_open:
+        if not self.register.is_about(flag):
             return
         with swallow(self._faults, "escalation"):
             control = flag.control

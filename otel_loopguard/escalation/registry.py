@@ -40,6 +40,8 @@ class EscalationRegistry:
     def __init__(self, cooldown_s: float) -> None:
         self._cooldown = int(cooldown_s * 1e9)
         self._open: dict[str, Case] = {}
+        # The same by the flag of their session: every guard of a process is told of every flag.
+        self._of_flag: dict[Flag, list[Case]] = {}
         self._over: BoundedDict[str, Case] = BoundedDict(_OVER)
         self._sent: BoundedDict[str, Case] = BoundedDict(_COOLING)
         self._newest: BoundedDict[str, Case] = BoundedDict(_COOLING)
@@ -51,6 +53,10 @@ class EscalationRegistry:
     def any_open(self) -> bool:
         """Whether any escalation is open."""
         return bool(self._open)
+
+    def is_about(self, flag: Flag) -> bool:
+        """Whether an escalation of the session of a flag is open. Takes no lock."""
+        return flag in self._of_flag
 
     @property
     def due(self) -> int:
@@ -83,8 +89,9 @@ class EscalationRegistry:
             self._open[found.id] = self._newest[found.session] = case
             if sent:
                 self._sent[found.session] = case
-            if found.held and case.flag is not None:
-                case.flag.escalations += 1
+            if case.flag is not None:
+                self._of_flag.setdefault(case.flag, []).append(case)
+                case.flag.escalations += found.held
             return True
 
     def resolve(self, escalation_id: str, reply: Reply, now: int) -> Case:
@@ -111,7 +118,7 @@ class EscalationRegistry:
     def of_flag(self, flag: Flag) -> list[Case]:
         """The open escalations of the session of a flag."""
         with self._lock:
-            return [case for case in self._open.values() if case.flag is flag]
+            return list(self._of_flag.get(flag, ()))
 
     def find(self, escalation_id: str) -> Case | None:
         """An escalation by its id, open or over; None if it is not known."""
@@ -137,8 +144,11 @@ class EscalationRegistry:
 
     def _end(self, case: Case, reply: Reply, now: int) -> Case:
         del self._open[case.escalation.id]
-        if case.escalation.held and case.flag is not None:
-            case.flag.escalations -= 1
+        if case.flag is not None:
+            left = [one for one in self._of_flag.pop(case.flag, ()) if one is not case]
+            if left:
+                self._of_flag[case.flag] = left
+            case.flag.escalations -= case.escalation.held
         case.reply, case.over, case.flag = reply, now, None
         self._over[case.escalation.id] = case
         return case

@@ -174,6 +174,10 @@ class AuditTrail:
         here = control.by == POLICY and control.decision is not None
         if control.by is None or here or control.session is None:
             return
+        # Asked first: every guard of the process hears of the change, and all but one end here.
+        session = self._sessions.find(control.session)
+        if session is None or session.flag is not flag:
+            return
         with swallow(self._faults, "control"):
             if held():
                 # A signal handler changes it within our own code.
