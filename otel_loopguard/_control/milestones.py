@@ -7,10 +7,9 @@ from difflib import get_close_matches
 from typing import Final, cast
 
 from otel_loopguard._control.context import (
+    ask_guards,
     current_flag,
-    current_key,
     flags_at,
-    keepers,
     named_session,
     trace_key,
 )
@@ -174,8 +173,4 @@ def compacted(session: str | None = None) -> bool:
     Returns:
         False if no session is known.
     """
-    key = current_key(session)
-    if key is None:
-        return False
-    known = [keeper.compacted(key) for keeper in keepers()]
-    return any(known)
+    return any(ask_guards(session, lambda guard, key: guard.compacted(key)))
