@@ -131,7 +131,7 @@ class Flag:
         refusals: What the session was told in place of results of calls; the newest 16.
         plan: The tasks that a person gave in place of the plan; empty: nobody did.
         raised_budgets: Limits of budgets that a person raised, by name.
-        asked: How many open escalations hold the session.
+        escalations: How many open escalations hold the session.
     """
 
     __slots__ = (

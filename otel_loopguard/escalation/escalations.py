@@ -116,9 +116,10 @@ class Escalations:
         check_limit(found.escalation, reply)
         # It is forgotten when the case is over.
         flag = found.flag
-        case = self.register.resolve(escalation_id, reply, clock())
-        self._apply(case, flag, reply)
-        self._publish(case)
+        if not self.register.end(found, reply, clock()):
+            raise found.error()
+        self._apply(found, flag, reply)
+        self._publish(found)
         return True
 
     def open_escalations(self) -> list[Escalation]:
@@ -136,7 +137,7 @@ class Escalations:
                 if aborted or (case.escalation.held and control.action is not Action.PAUSE):
                     answer = Answer.ABORT if aborted else Answer.CONTINUE
                     reply = Reply(answer, control.by or TIME_LIMIT, via="control")
-                    if self.register.resolve_if_open(case, reply, clock()):
+                    if self.register.end(case, reply, clock()):
                         self._unpublished.append(case)
             if self._unpublished:
                 self._timeouts.wake()
@@ -161,7 +162,7 @@ class Escalations:
             self._publish(self._unpublished.popleft())
         for case in self.register.late(now):
             reply, flag = self._fallback(case), case.flag
-            if self.register.resolve_if_open(case, reply, now):
+            if self.register.end(case, reply, now):
                 if case.escalation.held:
                     self._apply(case, flag, reply)
                 self._publish(case)
