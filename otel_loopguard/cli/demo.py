@@ -103,7 +103,7 @@ def run_demo() -> int:
     stopped = _live(out)
     out.print(
         Text(
-            "\nA recorded run (InterCode, gpt-4 at a SQL database), replayed on its trace:",
+            "\nA recorded run (InterCode, gpt-3.5 at a SQL database), replayed on its trace:",
             style="bold",
         )
     )

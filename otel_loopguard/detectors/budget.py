@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -11,15 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action, Evidence, Kind, MilestoneStatus, Severity, Step, Usage
 from otel_loopguard.detectors.base import BaseDetector, critical_if
 from otel_loopguard.settings import LIMITED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from otel_loopguard.core import AgentUsage, Detection, Waited
-    from otel_loopguard.settings import AgentLimits, Settings
+    from otel_loopguard.core import Detection, Waited
+    from otel_loopguard.settings import Settings
 
 
 _RANK: Final = attrgetter("rank")
@@ -145,6 +145,17 @@ class ContextSize(_OwnVerdict):
         return self.found(rule, count, threshold, 102, **advised(self._settings))
 
 
+class _Used(NamedTuple):
+    """A limit and what was used of it; `said` fills in the words of its rule."""
+
+    owner: str
+    name: str
+    used: float
+    limit: float
+    key: int
+    said: dict[str, Any]
+
+
 class _LimitDetector(_OwnVerdict):
     """Compares what was used with limits: once near, and once at each of them.
 
@@ -160,34 +171,38 @@ class _LimitDetector(_OwnVerdict):
         # By owner and name of a limit: whether it was told as reached, or as near only.
         self._told: dict[tuple[str, str], bool] = {}
 
-    def next_task(self, task: int) -> None:
-        """Forgets what was told of the task before."""
-        if task != self._task:
-            self._task = task
-            self._told = {
-                key: over for key, over in self._told.items() if key[1] not in self.per_task
-            }
+    def limits(self, usage: Usage) -> Iterator[_Used]:
+        """The limits that concern this step."""
+        raise NotImplementedError
 
-    def reached(self, owner: str, name: str, used: float, limit: float) -> bool | None:
-        """Whether a limit is reached, or only near; None where there is nothing new to tell."""
-        over = used >= limit
-        told = self._told.get((owner, name))
-        if used < limit * self._settings.tuning.budget.warning or told or told is over:
-            return None
-        return over
+    def observe(self, usage: Usage) -> Detection | None:
+        if usage.task != self._task:
+            self._task, told = usage.task, self._told
+            self._told = {at: over for at, over in told.items() if at[1] not in self.per_task}
+        found: _Used | None = None
+        for one in self.limits(usage):
+            over, told = one.used >= one.limit, self._told.get(one[:2])
+            near = one.used >= one.limit * self._settings.tuning.budget.warning
+            if near and not told and told is not over and (over or found is None):
+                found = one
+                if over:
+                    break
+        return found and self._tell(*found)
 
-    def used(  # noqa: PLR0913
-        self, owner: str, name: str, used: float, limit: float, code: str = "", *, key: int,
-        over: bool, wanted: str | None = None, more: str = "", **said: Any,
-    ) -> Detection:  # fmt: skip
-        """A detection of a limit that is reached, or near; its rules begin with a code."""
-        self._told[owner, name] = over
+    def _tell(  # noqa: PLR0913, PLR0917
+        self, owner: str, name: str, used: float, limit: float, key: int, said: dict[str, Any]
+    ) -> Detection:
+        """A detection of a limit that is reached, or near."""
+        over = self._told[owner, name] = used >= limit
         near = round(limit * self._settings.tuning.budget.warning, 6)
+        code, wanted = said.pop("code", ""), said.pop("wanted", None)
+        more = said.pop("more", "") + ("" if over else ", which is near the limit")
+        key = key or key_of(f"{self.name} {owner} {name}".encode())
         return self.found(
             f"{code}{name}_limit", used, limit if over else near, key, limit=limit,
             **at_limit(self._settings, over=over, wanted=wanted), owner=owner[:200],
             reason=f"{code}{name}_{'limit' if over else 'near'}", severity=critical_if(over),
-            more=more + ("" if over else ", which is near the limit"), **said,
+            more=more, **said,
         )  # fmt: skip
 
 
@@ -211,38 +226,25 @@ class SpendingLimit(_LimitDetector):
         super().reset()
         self._raised: Mapping[str, float] = {}
 
-    def observe(self, usage: Usage) -> Detection | None:
+    def limits(self, usage: Usage) -> Iterator[_Used]:
         if usage.raised != self._raised:
             # One that a person raised is a new limit.
             for name, limit in usage.raised.items():
                 if self._raised.get(name) != limit:
                     self._told.pop(("", name), None)
             self._raised = dict(usage.raised)
-        self.next_task(usage.task)
-        near: Callable[[], Detection] | None = None
         for place, budget in enumerate(self._settings.budgets, 1):
             limit = self._raised.get(budget.name, budget.limit)
             spent: float = getattr(usage, budget.spent)
-            over = self.reached("", budget.name, spent, limit)
-            if over is None or self._is_late(budget.name, usage, over=over):
+            # The timer, which needs no step, may have said it first.
+            late = usage.late == "limit" or (usage.late == "near" and spent < limit)
+            if late and budget.name == "elapsed_s" and budget.name not in self._raised:
                 continue
             more = ""
             if budget.name == "cost" and usage.unpriced:
                 more = f", not counting {usage.unpriced} model calls of unknown cost"
-            tell = partial(
-                self.used, "", budget.name, spent, limit, key=place, over=over, more=more,
-                unit=budget.unit,
-            )  # fmt: skip
-            if over:
-                return tell()
-            near = near or tell
-        return near and near()
-
-    def _is_late(self, name: str, usage: Usage, *, over: bool) -> bool:
-        """Whether the timer, which needs no step, said it first."""
-        if name != "elapsed_s" or name in self._raised:
-            return False
-        return usage.late == "limit" or (usage.late == "near" and not over)
+            said = {"unit": budget.unit, "more": more}
+            yield _Used("", budget.name, spent, limit, place, said)
 
 
 class OwnLimit(_LimitDetector):
@@ -261,31 +263,22 @@ class OwnLimit(_LimitDetector):
     def wanted(cls, settings: Settings) -> bool:
         return bool(settings.agent_limits or settings.task_limits)
 
-    def observe(self, usage: Usage) -> Detection | None:
-        self.next_task(usage.task)
-        for owner, limits, source in self._owners(usage):
+    def limits(self, usage: Usage) -> Iterator[_Used]:
+        settings = self._settings
+        for of, who, own, source in (
+            ("agent", usage.agent, settings.agent_limits, usage.own),
+            ("task", usage.task_type, settings.task_limits, usage),
+        ):
+            limits = None if who is None else own.get(who)
+            if limits is None or source is None:
+                continue
+            owner = f"{'task of type' if of == 'task' else of} {who!r}"
             for name, limit in limits.limits():
                 # A limit of a type of task is one of the session.
                 at = "calls" if source is usage and name == "actions" else name
                 used: float = getattr(source, at)
-                over = self.reached(owner, name, used, limit)
-                if over is not None:
-                    return self.used(
-                        owner, name, used, limit, f"{owner.partition(' ')[0]}_", over=over,
-                        key=key_of(f"{self.name} {owner} {name}".encode()), wanted=limits.action,
-                        unit=LIMITED[name],
-                    )  # fmt: skip
-        return None
-
-    def _owners(self, usage: Usage) -> Iterator[tuple[str, AgentLimits, Usage | AgentUsage]]:
-        """Whose limits concern this step, and what says how much was used of each."""
-        settings = self._settings
-        agent = None if usage.agent is None else settings.agent_limits.get(usage.agent)
-        if agent is not None and usage.own is not None:
-            yield f"agent {usage.agent!r}", agent, usage.own
-        task = None if usage.task_type is None else settings.task_limits.get(usage.task_type)
-        if task is not None:
-            yield f"task of type {usage.task_type!r}", task, usage
+                said = {"unit": LIMITED[name], "code": f"{of}_", "wanted": limits.action}
+                yield _Used(owner, name, used, limit, 0, said)
 
 
 # The median of five passes over two calls that are unlike the others.

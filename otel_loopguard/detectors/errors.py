@@ -14,8 +14,6 @@ from otel_loopguard.detectors.base import TRANSIENT, WRITE, BaseDetector, critic
 from otel_loopguard.detectors.counters import ITEM, Count, CountingDetector, Counts, reaches
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from otel_loopguard.core import Detection, Evidence
 
 _DETERMINISTIC: Final = ErrorClass.DETERMINISTIC
@@ -32,6 +30,8 @@ _ALL: Final = 20
 """Calls of an agent in a row that failed with one error, after which the tool is refused whatever
 it is asked: the longest such row in 471 solved runs has three, in failed ones nine."""
 _REFUSED, _PASSING, _PLAIN = "refused", "passing", ""
+_LEFT: Final = {_REFUSED: 1.0, _PASSING: 0.0, _PLAIN: _AFTER_SUCCESS}
+"""The same by kind of error: who was told that the call is wrong has not heard it."""
 
 
 def tool_key(tool: str) -> int:
@@ -64,7 +64,7 @@ class ErrorRepeat(CountingDetector):
         if not evidence.error:
             self._rows.pop(evidence.agent, None)
             if self._counts.repeated:
-                self._counts.scale(lambda key: _left(key) if key[:2] == caller else 1.0)
+                self._counts.scale(lambda key: _LEFT[key[3]] if key[:2] == caller else 1.0)
             return None
         if evidence.error_shape is None or evidence.waits:
             return None
@@ -126,11 +126,6 @@ class ErrorRepeat(CountingDetector):
             max_action=Action.DENY if others else Action.ABORT,
             weight=identity * evidence.stop_weight if evidence.call is not None else 0.0,
         )  # fmt: skip
-
-
-def _left(key: tuple[Hashable, ...]) -> float:
-    """What a success of the tool leaves of its errors under a key."""
-    return {_REFUSED: 1.0, _PASSING: 0.0}.get(str(key[3]), _AFTER_SUCCESS)
 
 
 _ERROR_RATE: Final = key_of(b"error_rate")
@@ -332,7 +327,8 @@ class FailingModel(BaseDetector):
             keep(self._rows, attempt.key, row, _AGENTS)
             return None
         lasting = attempt.error_class is ErrorClass.DETERMINISTIC
-        paused = not lasting and self._is_pause(gap, row.gap)
+        long = gap >= self._settings.tuning.calls.wait_gap_s * 1e9 or gap >= _BACK_OFF * row.gap > 0
+        paused = long and not lasting
         waits = paused and attempt.end - row.since <= self._settings.wait_budget_s * 1e9
         counted = row.counted + (not waits)
         row = row._replace(end=attempt.end, gap=gap, calls=row.calls + 1, counted=counted)
@@ -352,7 +348,3 @@ class FailingModel(BaseDetector):
             rule, row.counted, threshold, attempt.key, calls=row.calls, name=attempt.name,
             severity=critical_if(climbs), max_action=Action.DENY if climbs else Action.HINT,
         )  # fmt: skip
-
-    def _is_pause(self, gap: int, before: int) -> bool:
-        """Whether the time between two calls is a wait: long, or longer than the one before."""
-        return gap >= self._settings.tuning.calls.wait_gap_s * 1e9 or gap >= _BACK_OFF * before > 0

@@ -293,7 +293,7 @@ class HandoffRepeat(_HandoffDetector):
     Counts: earlier handoffs to an agent on the same topic, less what came back; a quarter where
     only content words are common.
     Leaves alone: news; lists that are worked off; the next item.
-    Cannot see: instructions that are not captured.
+    Cannot see: instructions not captured.
     """
 
     name = "handoff_repeat"
@@ -358,7 +358,7 @@ class PairCycle(_HandoffDetector):
 
     Counts: exchanges back to where the one before came from, on the topic of that direction.
     Leaves alone: turns of which either half brings news.
-    Cannot see: exchanges that are not captured.
+    Cannot see: exchanges not captured.
     """
 
     name = "exchange_pair"

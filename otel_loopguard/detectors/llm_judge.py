@@ -16,7 +16,7 @@ from otel_loopguard._util.text import truncate
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.detectors.base import BaseDetector
-from otel_loopguard.settings.imported import imported
+from otel_loopguard.settings import imported
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
@@ -237,13 +237,12 @@ class JudgeWorker:
     def _answer(self, question: Question) -> object:
         answer = self._judge(question)
         if inspect.isawaitable(answer):
-            answer = asyncio.run(self._awaited(answer))
+            answer = asyncio.run(asyncio.wait_for(answer, self._limit_s))
         return opinion(answer)
 
-    async def _awaited(self, answer: Awaitable[Answer]) -> Answer:
-        return await asyncio.wait_for(answer, self._limit_s)
 
-
+# Steps in a row with weak signs before a question: healthy runs have them for a few.
+_PERSIST: Final = 10
 # A surer judge is asked again sooner, but not about the same steps.
 _SOONEST: Final = 5
 # One confident opinion may be chance.
@@ -286,7 +285,7 @@ class JudgeDetector(BaseDetector):
         if (
             self._pending is None
             and self._number >= max(settings.judge_from_step, self._wait_until)
-            and self._signed >= tuning.patience
+            and self._signed >= _PERSIST
         ):
             glances = tuple(glance for glance, _ in self._steps)
             self._pending = self.worker.submit(Question(self._number - 1, signs, glances))

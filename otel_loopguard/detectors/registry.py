@@ -13,6 +13,7 @@ from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Detection, Evidence, Kind, MilestoneStatus, Step, Usage
 from otel_loopguard.detectors.base import BaseDetector
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.settings import imported
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
@@ -91,7 +92,9 @@ class Registry:
     """
 
     def __init__(self, settings: Settings, shipped: Iterable[Factory]) -> None:
-        entries = [*map(_entry, (*shipped, *map(_imported, settings.detectors)))]
+        wanted = "something that makes a detector"
+        own = (imported("detectors", place, wanted) for place in settings.detectors)
+        entries = [*map(_entry, (*shipped, *own))]
         _check(settings, entries)
         off = settings.switched_off
         self.entries = tuple(one for one in entries if off.isdisjoint((one.name, one.family)))
@@ -147,12 +150,6 @@ def _check(settings: Settings, entries: list[Entry]) -> None:
             f"detector or family, expected of {', '.join(sorted(known))}"
         )
         raise LoopGuardSettingsError(msg)
-
-
-def _imported(place: str) -> Factory:
-    from otel_loopguard.settings.imported import imported  # noqa: PLC0415  # who has one
-
-    return imported("detectors", place, "something that makes a detector")
 
 
 _Observer = tuple[str, "Callable[[Any], Detection | None]"]

@@ -316,7 +316,7 @@ class Cycle(BaseDetector):
     Counts: turns of two calls or more, by what their calls weigh on average; long cycles a turn
     sooner.
     Leaves alone: waits; parallel duplicates.
-    Cannot see: calls or outcomes that are not captured.
+    Cannot see: calls or outcomes not captured.
     """
 
     name = "cycle"

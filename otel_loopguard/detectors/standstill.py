@@ -12,7 +12,7 @@ from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import NamedTuple, dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action
 from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector
 from otel_loopguard.detectors.counters import (
@@ -112,7 +112,7 @@ class BackToState(BaseDetector):
 
     Counts: changes of a file back to what it was; pages and screens shown before.
     Leaves alone: new states in between; looks after a rest.
-    Cannot see: screens that are not captured as text.
+    Cannot see: screens not captured as text.
     """
 
     name = "back_to_state"
@@ -209,7 +209,7 @@ class NothingNew(BaseDetector):
 
     Counts: the last 24 answers of an agent, if nine tenths were known.
     Leaves alone: tools that always say the same; changes; waits.
-    Cannot see: answers that are not captured, or always worded differently.
+    Cannot see: answers not captured, or always worded differently.
     """
 
     name = "nothing_new"
@@ -295,6 +295,8 @@ class IdleCommand(CountingDetector):
 
 
 _NO_BETTER_SCORE: Final = key_of(b"no_better_score")
+_NO_BETTER: Final = 6
+"""Tries without a better number until it is noted, and noted again."""
 
 
 class NoBetterScore(BaseDetector):
@@ -317,29 +319,17 @@ class NoBetterScore(BaseDetector):
         if evidence.waits or evidence.score is None:
             return None
         counted = self._scores.add(evidence)
-        threshold = self._settings.tuning.calls.score_threshold
-        if counted is None or counted[0] == 0 or counted[0] % threshold:
+        if counted is None or counted[0] == 0 or counted[0] % _NO_BETTER:
             return None
         keys = evidence.score[0] ^ _NO_BETTER_SCORE
         return self.found(
-            "no_better_score", counted[0], threshold, keys, tool=evidence.tool, own=Action.ALLOW
+            "no_better_score", counted[0], _NO_BETTER, keys, tool=evidence.tool, own=Action.ALLOW
         )
 
 
 _ALIKE: Final = 60.0
 """Percent of two commands that are common where they try the same: another test of the suite, the
 same program with another flag."""
-
-
-class _Tried(NamedTuple):
-    tool: str
-    call: int | None
-    sample: str
-
-
-class _Edited(NamedTuple):
-    edits: int
-    last: int
 
 
 class RepeatedEdit(BaseDetector):
@@ -357,8 +347,9 @@ class RepeatedEdit(BaseDetector):
     __slots__ = ("_edited", "_failed", "_last_failed", "_scores")
 
     def reset(self) -> None:
-        self._edited: dict[int, _Edited] = {}
-        self._failed: list[_Tried] = []
+        # Of each file how often it was edited, and when last; what failed: tool, call and sample.
+        self._edited: dict[int, tuple[int, int]] = {}
+        self._failed: list[tuple[str, int | None, str]] = []
         self._scores = BestScores()
         self._last_failed = -1
 
@@ -368,10 +359,10 @@ class RepeatedEdit(BaseDetector):
             return None
         if evidence.failing:
             return None
-        before = self._edited.get(evidence.file)
-        again = before is not None and self._last_failed > before.last
-        edits = 1 if before is None else before.edits + again
-        keep(self._edited, evidence.file, _Edited(edits, evidence.number), 64)
+        edits, last = self._edited.get(evidence.file, (1, evidence.number))
+        again = self._last_failed > last
+        edits += again
+        keep(self._edited, evidence.file, (edits, evidence.number), 64)
         threshold = self._settings.tuning.calls.edit_threshold
         if not again or edits * self._settings.sensitivity < threshold:
             return None
@@ -383,7 +374,7 @@ class RepeatedEdit(BaseDetector):
         if measured is not None and measured[1]:
             self._edited.clear()
         if not evidence.failing and not evidence.rejects:
-            if any(self._is_same(failed, evidence) for failed in self._failed):
+            if any(_is_same(evidence, *failed) for failed in self._failed):
                 self.reset()
         elif (
             # Wrong usage is no try, and neither is a transient error.
@@ -391,18 +382,16 @@ class RepeatedEdit(BaseDetector):
             and (evidence.runs_code or evidence.rejects)
             and evidence.error_class is not TRANSIENT
         ):
-            tried = _Tried(evidence.tool, evidence.call, evidence.sample)
+            tried = evidence.tool, evidence.call, evidence.sample
             self._failed = [*self._failed[-15:], tried]
             self._last_failed = evidence.number
 
-    @staticmethod
-    def _is_same(failed: _Tried, evidence: Evidence) -> bool:
-        """Whether a call tries what failed; without their arguments it is taken for the same."""
-        if failed.tool != evidence.tool:
-            return False
-        if failed.call is None or failed.call == evidence.call or not failed.sample:
-            return True
-        return fuzz.ratio(failed.sample, evidence.sample, score_cutoff=_ALIKE) > 0
+
+def _is_same(evidence: Evidence, tool: str, call: int | None, sample: str) -> bool:
+    """Whether a call tries what failed; without their arguments it is taken for the same."""
+    if tool != evidence.tool or call is None or call == evidence.call or not sample:
+        return tool == evidence.tool
+    return fuzz.ratio(sample, evidence.sample, score_cutoff=_ALIKE) > 0
 
 
 _SAID: Final = 12

@@ -9,6 +9,7 @@ from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action, Evidence, Gain, ModelText, Plan
 from otel_loopguard.detectors.base import TRANSIENT, WAIT, WRITE, BaseDetector
+from otel_loopguard.evidence.model_text import CHANTED
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
 _SPEAKERS: Final = 4
 # Characters from which equal or like texts are prose, and no mere "Done." or "Ok, next file."
 _PROSE: Final = 80
-
-
-class _Row(NamedTuple):
-    length: int
-    turn: int
 
 
 class _TextDetector(BaseDetector):
@@ -41,19 +37,19 @@ class _PhraseStreak(_TextDetector):
     __slots__ = ("_rows",)
 
     def reset(self) -> None:
-        self._rows: dict[int, _Row] = {}
+        # By speaker: texts in a row, and the turn of the last.
+        self._rows: dict[int, tuple[int, int]] = {}
 
     def shows(self, text: ModelText) -> bool:
         """Whether a text shows the sign."""
         raise NotImplementedError
 
     def observe(self, text: ModelText) -> Detection | None:
-        before = self._rows.pop(text.speaker, None)
+        length, turn = self._rows.pop(text.speaker, (0, text.turn))
         if text.structured or not self.shows(text):
             return None
-        length = before.length if before is not None and before.turn == text.turn else 0
-        length = max(length + (not text.beside), 1)
-        keep(self._rows, text.speaker, _Row(length, text.turn), _SPEAKERS)
+        length = max((length if turn == text.turn else 0) + (not text.beside), 1)
+        keep(self._rows, text.speaker, (length, text.turn), _SPEAKERS)
         if length < self.threshold:
             return None
         key = text.speaker ^ self.key
@@ -132,12 +128,6 @@ class RefinementSpiral(_TextDetector):
         )
 
 
-class _Earlier(NamedTuple):
-    key: int
-    turn: int
-    gain: Gain
-
-
 class TextRepetition(_TextDetector):
     """Does a model repeat itself word by word?
 
@@ -152,18 +142,17 @@ class TextRepetition(_TextDetector):
     __slots__ = ("_earlier",)
 
     def reset(self) -> None:
-        self._earlier: dict[int, deque[_Earlier]] = {}
+        # By speaker: key, turn and gain of the newest texts.
+        self._earlier: dict[int, deque[tuple[int, int, Gain]]] = {}
 
     def observe(self, text: ModelText) -> Detection | None:
         count = self._count(text)
         part = text.tail or text.chant
         if part is not None:
-            tuning = self._settings.tuning.text
-            rule, threshold, confidence = (
-                ("repeating_end", tuning.tail_times, 0.8)
-                if text.tail
-                else ("chanting", tuning.chant_times, 0.75)
-            )
+            rule, threshold, confidence = "chanting", CHANTED, 0.75
+            if text.tail:
+                rule, threshold = "repeating_end", self._settings.tuning.text.tail_times
+                confidence = 0.8
             return self.found(
                 rule, part.times, threshold, part.key, name=text.name, part=part.period,
                 confidence=confidence,
@@ -177,15 +166,15 @@ class TextRepetition(_TextDetector):
         if text.structured or text.size < _PROSE or text.beside:
             return 0
         earlier = self._earlier.get(text.speaker)
-        if earlier is None or earlier[-1].turn != text.turn:
+        if earlier is None or earlier[-1][1] != text.turn:
             # Twice as many as it takes: of two texts that alternate, each is every other one.
-            earlier = deque[_Earlier](maxlen=2 * self._settings.text_repeat_times)
+            most = 2 * self._settings.text_repeat_times
+            earlier = deque[tuple[int, int, Gain]](maxlen=most)
         news = self._settings.tuning.text.news
         count = 1 + sum(
-            before.key == text.key and text.gain.nothing_since(before.gain, news)
-            for before in earlier
+            key == text.key and text.gain.nothing_since(gain, news) for key, _, gain in earlier
         )
-        earlier.append(_Earlier(text.key, text.turn, text.gain))
+        earlier.append((text.key, text.turn, text.gain))
         keep(self._earlier, text.speaker, earlier, _SPEAKERS)
         return count
 
@@ -321,7 +310,7 @@ class ToolShopping(_TextDetector):
 
     Counts: different tools in a row, each called twice at most, that brought nothing.
     Leaves alone: news; changes; transient errors.
-    Cannot see: answers that are not captured.
+    Cannot see: answers not captured.
     """
 
     name = "tool_shopping"

@@ -16,7 +16,7 @@ from otel_loopguard.evidence.model_text import ModelTextExtractor
 from otel_loopguard.evidence.normalize import parsed
 from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.plans import PlanExtractor, PlanTracker
-from otel_loopguard.evidence.tool_calls import Rounds, ToolCallExtractor
+from otel_loopguard.evidence.tool_calls import NEWS, Rounds, ToolCallExtractor
 from otel_loopguard.evidence.usage import MilestoneExtractor, ModelAttemptExtractor, UsageExtractor
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Extractors:
 
 
 __all__ = [
-    "EXTRACTORS", "Extractor", "Extractors", "Factory", "MilestoneExtractor", "Rounds",
+    "EXTRACTORS", "NEWS", "Extractor", "Extractors", "Factory", "MilestoneExtractor", "Rounds",
     "ToolCallExtractor", "UsageExtractor", "agent_key", "error_class", "is_runner", "parsed",
     "prepare", "signature_of",
 ]  # fmt: skip

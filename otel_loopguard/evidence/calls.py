@@ -112,8 +112,10 @@ class Calls:
             guessed = masked is not raw or normalize.is_cut_json(raw)
             return Call(exact, key, exact, guessed, raw, arguments, sample, seed)
         named = known = cast("dict[str, object]", arguments)
-        if self._settings.tools:
-            known = self._identity(step.name, named)
+        declared = self._settings.tools.get(step.name or "")
+        if declared is not None and declared.key is not None:
+            # Its settings say which arguments are the identity of its calls.
+            known = {name: named[name] for name in declared.key if name in named} or named
             if known is not named:
                 exact = key_of(self._raw(known), seed)
         if known is named and not WORDS["volatile"].isdisjoint(named):
@@ -127,13 +129,6 @@ class Calls:
             kept = normalize.without_nonces(self._volatile.without(seed, known, outcome))
         key = change if kept is known else key_of(self._raw(kept), seed)
         return Call(exact, key, change, kept is not known, raw, arguments, sample, seed)
-
-    def _identity(self, tool: str | None, arguments: dict[str, object]) -> dict[str, object]:
-        """The arguments that the settings declare to be the identity of a tool's calls."""
-        declared = self._settings.tools.get(tool or "")
-        if declared is None or declared.key is None:
-            return arguments
-        return {name: arguments[name] for name in declared.key if name in arguments} or arguments
 
     def _raw(self, arguments: object) -> bytes:
         raw = canonical(arguments)
@@ -263,34 +258,6 @@ _ALIKE: Final = 90.0
 """Percent of both samples that are common where a call revises: two words in twenty."""
 
 
-class Revisions:
-    """Compares each call with the one before of the same tool and agent.
-
-    Of the newest 4 tools the last arguments and outcome are kept, 2,000 characters each, in the
-    process only; short ones (below 200) are not kept, and revise nothing.
-    """
-
-    __slots__ = ("_last",)
-
-    def __init__(self) -> None:
-        self._last: dict[int, tuple[str, str, int]] = {}
-
-    def revises(self, call: Call, outcome: Outcome) -> bool:
-        """Whether arguments and outcome are nearly what they were, and one of them differs."""
-        before = self._last.pop(call.seed, None)
-        if len(call.raw) < _LEAST or outcome.size < _LEAST:
-            return False
-        now = _sample(call.raw), _sample(outcome.raw), _others(call.arguments)
-        keep(self._last, call.seed, now, _TOOLS)
-        return (
-            before is not None
-            and before != now
-            and before[2] == now[2]
-            and fuzz.ratio(before[0], now[0], score_cutoff=_ALIKE) > 0
-            and fuzz.ratio(before[1], now[1], score_cutoff=_ALIKE) > 0
-        )
-
-
 _COMPARED: Final = 8
 """Calls of which the last short answer is kept: what varies comes back soon."""
 _ANSWER: Final = 400
@@ -299,28 +266,46 @@ _VARIANT: Final = 85.0
 """Percent of two such answers that are common where only values in them differ."""
 
 
-class Variants:
-    """Compares the answers that one call gets, of the newest 8 that got another one.
+class Versions:
+    """Compares each call with those before it.
 
-    Of each the shape of its last short answer is kept, in the process only.
+    Of the newest 4 tools the last arguments and outcome are kept, 2,000 characters each, and of the
+    newest 8 calls that got another answer its shape, in the process only.
     """
 
-    __slots__ = ("_last",)
+    __slots__ = ("_answers", "_drafts")
 
     def __init__(self) -> None:
-        self._last: dict[int, str] = {}
+        self._drafts: dict[int, tuple[str, str, int]] = {}
+        self._answers: dict[int, str] = {}
 
-    def alike(self, call: Call, outcome: Outcome, *, changed: bool) -> bool:
+    def revises(self, call: Call, outcome: Outcome) -> bool:
+        """Whether arguments and outcome are nearly what the tool's last were, and one differs.
+
+        Short ones (below 200) are not kept, and revise nothing.
+        """
+        before = self._drafts.pop(call.seed, None)
+        if len(call.raw) < _LEAST or outcome.size < _LEAST:
+            return False
+        now = _sample(call.raw), _sample(outcome.raw), _others(call.arguments)
+        keep(self._drafts, call.seed, now, _TOOLS)
+        return (
+            before is not None
+            and before != now
+            and before[2] == now[2]
+            and fuzz.ratio(before[0], now[0], score_cutoff=_ALIKE) > 0
+            and fuzz.ratio(before[1], now[1], score_cutoff=_ALIKE) > 0
+        )
+
+    def varies(self, call: Call, outcome: Outcome, *, changed: bool) -> bool:
         """Whether a call that was made before got an answer that differs in a name or two."""
         if not changed or call.exact is None or not 0 < outcome.size <= _ANSWER:
             return False
-        before = self._last.get(call.exact)
         shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace")
-        keep(self._last, call.exact, shape, _COMPARED)
-        if before is None or before == shape:
-            # Numbers alone are how far something has come.
-            return False
-        return fuzz.ratio(before, shape, score_cutoff=_VARIANT) > 0
+        before = self._answers.get(call.exact, shape)
+        keep(self._answers, call.exact, shape, _COMPARED)
+        # Numbers alone are how far something has come.
+        return before != shape and fuzz.ratio(before, shape, score_cutoff=_VARIANT) > 0
 
 
 def _sample(raw: bytes) -> str:

@@ -102,12 +102,6 @@ def effect_of(tool: str, arguments: object) -> Effect:
     return Effect.WRITE if writes else otherwise
 
 
-def _only_looks(command: str) -> bool:
-    """True if each program of a command is one that reads."""
-    parts = [part for part in _PARTS.split(command) if part.strip()]
-    return bool(parts) and all(map(_SHELL_READS.match, parts))
-
-
 def _effect_of_sql(arguments: object) -> Effect | None:
     """Effect of the SQL among the arguments; None where there is none."""
     command = command_of(arguments) or ""
@@ -145,9 +139,10 @@ def looks_at_files(name: ToolName, arguments: object) -> bool:
 
 
 def reads_files(name: ToolName, arguments: object) -> bool:
-    """True if a call that reads is known to read files, by an argument or by its command."""
+    """True if a call is known to read files: by an argument, or as all its programs only read."""
     if name.shell:
-        return _only_looks(command_of(arguments) or "")
+        parts = [part for part in _PARTS.split(command_of(arguments) or "") if part.strip()]
+        return bool(parts) and all(map(_SHELL_READS.match, parts))
     return isinstance(arguments, dict) and not _FILES.isdisjoint(
         cast("dict[str, object]", arguments)
     )

@@ -164,8 +164,13 @@ class HandoffExtractor:
         self._said_news += self._novelty.add(masked_call(text_bytes(text[:_LOOK]))).share
 
     def _exchange(self, step: Step, source: str | None, text: str | None) -> Exchange | None:
-        silent = self._turns > 0 and self._mute and self._progress.calls == self._calls
-        self._count(told=source is not None and source == self._holder)
+        called = self._progress.calls != self._calls
+        silent = self._turns > 0 and self._mute and not called
+        if not called:
+            # Who asked called no tool, so that what it said is the answer.
+            self._answers += self._said_answers
+            self._news += self._said_news
+            self._unseen += 0 if source and source == self._holder else self._untold
         said = _NOTHING if text is None else _said(text, len(text), step.name)
         if len(said.words) < _FEW:
             said = _NOTHING if self._context is None else _said(*self._context)
@@ -187,14 +192,6 @@ class HandoffExtractor:
         self._giver, self._holder = source, agent
         self._begin()
         return found
-
-    def _count(self, *, told: bool) -> None:
-        """Counts what the asked agent said, if it called no tool."""
-        if self._progress.calls == self._calls:
-            self._answers += self._said_answers
-            self._news += self._said_news
-            if not told:
-                self._unseen += self._untold
 
     def _begin(self) -> None:
         """A new stretch, from one exchange to the next."""
@@ -241,9 +238,13 @@ def _said(text: str, size: int, agent: str | None = None) -> _Said:
             terms.add(key)
         if _DIGIT.search(word):
             numbers.add(key)
-        elif _is_file(masked, match) or (
-            match[0][0].isupper() and not _begins(masked, match.start())
-        ):
+            continue
+        start, end = match.span()
+        around = masked[max(start - 1, 0) : start] + masked[end : end + 1]
+        before = masked[max(start - 3, 0) : start].rstrip(" \t'\"")
+        # A path, an identifier, or a capital that begins no sentence.
+        inside = before != "" and before[-1] not in _BEGINS
+        if "_" in match[0] or "/" in around or (inside and match[0][0].isupper()):
             names.add(key)
     return _Said(
         array("I", sorted(words)[:_WORDS]),
@@ -252,15 +253,3 @@ def _said(text: str, size: int, agent: str | None = None) -> _Said:
         frozenset(sorted(names)[:_ITEMS]),
         size,
     )
-
-
-def _is_file(text: str, word: re.Match[str]) -> bool:
-    """Whether a word is an identifier, or a part of a path."""
-    around = text[max(word.start() - 1, 0) : word.start()] + text[word.end() : word.end() + 1]
-    return "_" in word[0] or "/" in around
-
-
-def _begins(text: str, place: int) -> bool:
-    """Whether a sentence begins at a place."""
-    before = text[max(place - 3, 0) : place].rstrip(" \t'\"")
-    return not before or before[-1] in _BEGINS

@@ -93,7 +93,9 @@ _MARKS: Final = frozenset("{}[]|<>=;`\t")
 _TABLE: Final = 0.5
 """Share of lines with a column mark from which a text is a table."""
 _DIGITS: Final = re.compile(r"\d+")
-_CHANTED: Final = 16_000
+CHANTED: Final = 6
+"""Times in a row that sentences are a chant: a refrain comes four or five times."""
+_COMPARED: Final = 16_000
 """Characters of each end of a text in which sentences are compared."""
 _SENTENCES: Final = 500
 """Sentences of each end that are compared, for half a millisecond."""
@@ -153,7 +155,9 @@ def tail_of(text: str, longest: int, times: int, chars: int) -> Tail | None:
         return None
     unit = window[-period:]
     need = max(times, -(-chars // period))
-    if not window.endswith(unit * need) or not _is_prose(unit) or _fenced(text):
+    # An odd number of fences, as far as its look tells, is code that has not ended.
+    fenced = look_of(text).count(_FENCE) % 2
+    if fenced or not window.endswith(unit * need) or not _is_prose(unit):
         return None
     start = len(window)
     while start >= period and window.startswith(unit, start - period):
@@ -173,7 +177,7 @@ def chant_of(text: str, times: int, chars: int) -> Tail | None:
     """
     if len(text) < chars or text[:_LOOK].lstrip()[:1] in _DATA:
         return None
-    prose = _BLOCK.sub("\n`\n", cut(text, _CHANTED))
+    prose = _BLOCK.sub("\n`\n", cut(text, _COMPARED))
     sentences: list[str] = _SENTENCE.findall(prose)
     if len(sentences) > 2 * _SENTENCES:
         sentences = [*sentences[:_SENTENCES], "`", *sentences[-_SENTENCES:]]
@@ -212,11 +216,6 @@ def _verses(said: list[str], period: int, times: int, chars: int) -> Tail | None
 def _is_prose(unit: str) -> bool:
     letters = sum(char.isalpha() for char in unit)
     return letters > 1 and any(char.isspace() for char in unit) and _MARKS.isdisjoint(unit)
-
-
-def _fenced(text: str) -> bool:
-    """True if the text ends inside an open code fence, as far as its look tells."""
-    return look_of(text).count(_FENCE) % 2 == 1
 
 
 _NOVELTY_CHARS: Final = 2_000
@@ -352,7 +351,11 @@ class ModelTextExtractor:
         if step.kind is not Kind.MODEL or not step.text:
             self._acts += step.kind is not Kind.MODEL or not step.error
             return None
-        self._next_turn(step)
+        # Another trace after a pause: a user may have spoken, and nothing says so.
+        pause = step.start - self._end
+        if step.trace_id != self._trace and pause >= _TURN_GAP_S * 1e9:
+            self._turn += 1
+        self._trace, self._end = step.trace_id, max(self._end, step.end or 0)
         text, progress = step.text, self._progress
         speaker, name = speaker_of(step)
         sample = sample_of(text)
@@ -366,7 +369,7 @@ class ModelTextExtractor:
         alike, renumbered = (0.0, False) if before is None else self._compared(before, now)
         tuning = self._settings.tuning.text
         tail = tail_of(text, tuning.tail_period, tuning.tail_times, _REPEATED)
-        chant = None if tail else chant_of(text, tuning.chant_times, _REPEATED)
+        chant = None if tail else chant_of(text, CHANTED, _REPEATED)
         excuses = _EXCUSES.may_match(plain)
         return ModelText(
             speaker=speaker, name=name, turn=self._turn, key=key, size=len(text),
@@ -395,11 +398,3 @@ class ModelTextExtractor:
         least = 100 * tuning.alike
         alike = fuzz.ratio(before.sample, now.sample, score_cutoff=least) / 100
         return alike, alike > 0 and _differ_in_numbers(before.sample, now.sample)
-
-    def _next_turn(self, step: Step) -> None:
-        """Another trace after a pause: a user may have spoken, and nothing says so."""
-        pause = step.start - self._end
-        if step.trace_id != self._trace and pause >= _TURN_GAP_S * 1e9:
-            self._turn += 1
-        self._trace = step.trace_id
-        self._end = max(self._end, step.end or 0)

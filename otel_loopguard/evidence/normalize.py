@@ -409,7 +409,8 @@ def _replaced(raw: bytes, text: str, flat: str, *, call: bool) -> bytes:
         if "0:00:00" in flat or "0000000000" in flat:
             out = _STAMPS.sub(b"#", out)
     elif ":" in flat or "=" in flat:
-        out = _without_fields(out, text)
+        out = _FIELDS.sub(rb"\1#", out) if _may_hold_fields(text) else out
+        out = _PROCESS.sub(b"#", out) if "pid" in text or "PID" in text else out
     if not call and _TIME_SIGN.search(flat):
         out = _TIMES.sub(b"#", out)
     if len(raw) >= 16:
@@ -421,12 +422,6 @@ def _replaced(raw: bytes, text: str, flat: str, *, call: bool) -> bytes:
     if "/" in flat and ("/tmp/" in flat or "/var/" in flat):  # noqa: S108
         out = _TEMPORARY.sub(b"#", out)
     return out
-
-
-def _without_fields(raw: bytes, text: str) -> bytes:
-    if _may_hold_fields(text):
-        raw = _FIELDS.sub(rb"\1#", raw)
-    return _PROCESS.sub(b"#", raw) if "pid" in text or "PID" in text else raw
 
 
 _ENOUGH: Final = 4

@@ -429,8 +429,8 @@ def content_key(outcome: Outcome) -> int | None:
 
 
 def says_nothing_found(outcome: Outcome) -> bool:
-    """Whether an outcome says that nothing was found."""
-    return outcome.tells and outcome.size <= _SENTENCE and _NOTHING.found_in(outcome.low)
+    """Whether an outcome that tells says that nothing was found."""
+    return outcome.size <= _SENTENCE and _NOTHING.found_in(outcome.low)
 
 
 def is_empty(said: object) -> bool:
@@ -445,9 +445,7 @@ def is_empty(said: object) -> bool:
 
 
 def rejects(outcome: Outcome) -> bool:
-    """Whether an outcome turns down what was tried, in words, in its head or its tail."""
-    if not outcome.tells:
-        return False
+    """Whether an outcome that tells turns down what was tried, in words, in its head or tail."""
     ends = [outcome.low[:_SENTENCE]]
     if outcome.size > _SENTENCE:
         ends.append(outcome.raw[-_SENTENCE:].lower().decode("latin-1"))
@@ -458,13 +456,11 @@ def rejects(outcome: Outcome) -> bool:
 
 
 def score_of(outcome: Outcome) -> tuple[int, float] | None:
-    """What an outcome measures last: key of the name and the number; None if it measures nothing.
+    """What an outcome that tells measures last: key of the name, and the number; None if nothing.
 
     Names are the usual ones (score, accuracy, loss, …), alone or as the end of a longer one, before
     a number; or a number of failures or errors. An `error` without a fraction is a code.
     """
-    if not outcome.tells:
-        return None
     low = outcome.low
     if outcome.size > _LOOK:
         low = outcome.raw[-_LOOK:].lower().decode("latin-1")

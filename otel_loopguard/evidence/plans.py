@@ -90,14 +90,11 @@ def _handed(step: Step) -> list[_Task]:
     if not isinstance(given, dict):
         return []
     named = cast("dict[str, object]", given)
-    lists = (_listed(named.get(key)) for key in _LISTS)
-    return next((tasks for tasks in lists if tasks), list[_Task]())
-
-
-def _listed(value: object) -> list[_Task]:
-    if not isinstance(value, list):
-        return []
-    return [task for item in cast("list[object]", value)[:_ITEMS] if (task := _task(item))]
+    for value in map(named.get, _LISTS):
+        items = cast("list[object]", value)[:_ITEMS] if isinstance(value, list) else []
+        if tasks := [task for item in items if (task := _task(item))]:
+            return tasks
+    return []
 
 
 def _task(item: object) -> _Task | None:

@@ -120,8 +120,8 @@ def _is_record(said: object) -> bool:
     return isinstance(said, dict)
 
 
-# As where a ladder descends: less is the date or the spinner of the same answer.
-_NEWS: Final = 0.3
+NEWS: Final = 0.3
+"""New share of an answer that is news: less is the date or the spinner of the same one."""
 # A span may say anything.
 _MOST_TOKENS: Final = 1 << 40
 
@@ -135,14 +135,14 @@ class ToolCallExtractor:
 
     __slots__ = (
         "_asked", "_calls", "_habits", "_items", "_novelty", "_pace", "_paid", "_progress",
-        "_revisions", "_rounds", "_settings", "_variants", "_viewer", "_writes",
+        "_rounds", "_settings", "_versions", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
         self._settings = settings
         self._progress = progress or Progress()
         self._calls = calls.Calls(settings)
-        self._revisions, self._variants = calls.Revisions(), calls.Variants()
+        self._versions = calls.Versions()
         self._rounds, self._pace, self._habits = Rounds(), Pace(), RepeatBaseline()
         # By tool, the arguments of its last call.
         self._items: dict[str, str] = {}
@@ -186,7 +186,11 @@ class ToolCallExtractor:
         )  # fmt: skip
         refusal = self._told(found, step, reading, call.raw, name)
         if outcome.key is not None:
-            known = self._novelty.get(agent) or self._seen_by(agent)
+            # What is known to one agent is news to another; those beyond share one sketch.
+            reader = agent if agent in self._novelty or len(self._novelty) < _READERS else 0
+            known = self._novelty.get(reader)
+            if known is None:
+                known = self._novelty[reader] = Novelty()
             found.novelty, echo, found.seen = known.add(outcome.masked, call.raw, outcome.key)
             found.content = outcomes.content_key(outcome)
             # A record that names what was asked for is an answer, and so is a list of them.
@@ -215,7 +219,7 @@ class ToolCallExtractor:
     def _wait(self, step: Step, found: Evidence) -> None:
         """Counts a look at what is not ready; a wait is over once something came of a call."""
         progress, found.asked = self._progress, min(max(self._asked, 0), _MOST_TOKENS)
-        news = found.novelty is not None and found.novelty >= _NEWS
+        news = found.novelty is not None and found.novelty >= NEWS
         if found.waits and not news:
             found.wait = progress.wait = progress.wait or Waited()
             for wait in (progress.wait, progress.waited):
@@ -272,8 +276,8 @@ class ToolCallExtractor:
         writes, short = found.effect is _WRITE, outcome.size < _BRIEF
         found.makes = found.tool in self._settings.once or (writes and name.has("makes"))
         found.own = found.effect is Effect.READ and effects.reads_files(name, call.arguments)
-        found.revises = self._revisions.revises(call, outcome)
-        found.variant = self._variants.alike(call, outcome, changed=found.changed)
+        found.revises = self._versions.revises(call, outcome)
+        found.variant = self._versions.varies(call, outcome, changed=found.changed)
         item = found.item = self._is_item(found, call, name)
         file = effects.file_of(call.arguments) if item or writes else None
         if file is not None and writes and not name.runs_code:
@@ -331,12 +335,6 @@ class ToolCallExtractor:
         if found.novelty is None or found.novelty > _NOTHING_NEW:
             return False
         return found.outcome_size < _NOTE and calls.is_numbered(last, call.sample)
-
-    def _seen_by(self, agent: int) -> Novelty:
-        """What an agent has seen: what is known to one is news to another."""
-        if len(self._novelty) >= _READERS:
-            agent = 0
-        return self._novelty.setdefault(agent, Novelty())
 
     def refused(self, step: Step) -> int:
         """Round of a call that was refused, of which nothing else is noted."""

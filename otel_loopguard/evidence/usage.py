@@ -85,7 +85,9 @@ class UsageExtractor:
         ):
             self._next_task()
         if self._budgets:
-            progress.used = self._used()
+            limits = ((one, progress.raised.get(one.name, one.limit)) for one in self._budgets)
+            shares = (getattr(spending, one.spent) / limit for one, limit in limits)
+            progress.used = min(max(shares), 1.0)
         return spending
 
     def remaining(self, raised: Mapping[str, float], now: int) -> core.Remaining:
@@ -158,13 +160,6 @@ class UsageExtractor:
         spending.actions = spending.errors = spending.phases = 0
         spending.elapsed_s = 0.0
         self._working = None
-
-    def _used(self) -> float:
-        spending, raised = self._spending, self._progress.raised
-        shares = (
-            getattr(spending, one.spent) / raised.get(one.name, one.limit) for one in self._budgets
-        )
-        return min(1.0, max(shares))
 
 
 def _counted(tokens: int | None) -> int:

@@ -14,6 +14,7 @@ from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Diagnosis, Fix
 from otel_loopguard.policy.hints import LOOK, kind_of
+from otel_loopguard.settings import imported
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
@@ -59,19 +60,16 @@ def diagnose(signature: str | None, call: Call | None = None) -> Diagnosis | Non
     if call is not None and signature is not None:
         if call.seen.makes and signature == "timeout":
             return _KNOWN["timeout (may be done)"]
-        kind, text = kind_of(call.seen.tool), _longest_text(call.step.args)
+        args = call.step.args
+        known = cast("Mapping[object, object]", args) if isinstance(args, Mapping) else {"": args}
+        texts = (value for value in known.values() if isinstance(value, str))
+        kind, text = kind_of(call.seen.tool), max(texts, key=len, default="")[:LOOK]
         if kind == "shell" and _IS_PYTHON.search(text):
             return _KNOWN["syntax (shell)"]
         word = _IS_COMMAND.match(text) if kind == "python" else None
         if word is not None and not (iskeyword(word[1]) or hasattr(builtins, word[1])):
             return _KNOWN["syntax (python)"]
     return None if signature is None else DIAGNOSES.get(signature)
-
-
-def _longest_text(args: object) -> str:
-    known = cast("Mapping[object, object]", args) if isinstance(args, Mapping) else {"": args}
-    texts = [value for value in known.values() if isinstance(value, str)]
-    return max(texts, key=len, default="")[:LOOK]
 
 
 Diagnose = Callable[[str], object]
@@ -133,6 +131,4 @@ def diagnoser(place: str, faults: InternalErrors) -> Diagnoser | None:
     """The diagnoser that a setting names; None if it names none."""
     if not place:
         return None
-    from otel_loopguard.settings.imported import imported  # noqa: PLC0415  # who has one
-
     return Diagnoser(imported("diagnoser", place, "a function"), faults)

@@ -92,6 +92,8 @@ _REPEATS: Final = 16
 # Verdicts that an interrupt or a fault kept from taking effect, and how often they are tried: what
 # fails three times fails for ever.
 _OWED: Final = 8
+# Rungs that a loop goes down: something new beside a loop does not keep it alive for ever.
+_DESCENTS: Final = 3
 _TRIES: Final = 3
 _WARNINGS: Final = "warnings"
 
@@ -113,7 +115,7 @@ class Policy:
     a call that began after that confirms it, and what can no longer be heard is said again.
 
     A success that brings something new takes one confirmation of every loop back, and each goes
-    down to the rung that it then stands on, at most `tuning.policy.descend_limit` times and never
+    down to the rung that it then stands on, at most three times and never
     below the hint. A pause and an abort stay. A loop not seen for `tuning.policy.forget_after` (24)
     calls is forgotten.
 
@@ -177,7 +179,11 @@ class Policy:
         # Of two that go equally far, the first source takes precedence.
         found = sorted(found, key=_place)
         verdicts = [_at_once(one, number, self._strongest) for one in found if one.own is not None]
-        self._hold(one.loop for one in verdicts if one.action is Action.DENY)
+        for one in verdicts:
+            if one.action is Action.DENY:
+                # Its calls are refused from now on.
+                others = (loop for loop in self.loops if loop.keys.isdisjoint(one.loop.keys))
+                self.loops = [*others, one.loop][-_LOOPS:]
         best: Verdict | None = None
         for detection in found:
             if detection.own is not None:
@@ -189,12 +195,6 @@ class Policy:
             if further and (best is None or action.rank > best.action.rank):
                 best = Verdict(action, detection, loop, time)
         return self._give(verdicts if best is None else [*verdicts, best], number)
-
-    def _hold(self, denied: Iterable[Loop]) -> None:
-        """Remembers loops that were denied at once, so that their calls are refused."""
-        for loop in denied:
-            others = (one for one in self.loops if one.keys.isdisjoint(loop.keys))
-            self.loops = [*others, loop][-_LOOPS:]
 
     def defied(
         self, call: int, tool: str, number: int, moment: int, hearing: Hearing = UNASKED
@@ -235,7 +235,7 @@ class Policy:
         """Takes one confirmation off every loop after a success with news."""
         settings, patience = self._settings, self._settings.hint_climbs_after
         for loop in self.loops:
-            if loop.action in LASTING or loop.descents >= settings.tuning.policy.descend_limit:
+            if loop.action in LASTING or loop.descents >= _DESCENTS:
                 continue
             if patience:
                 loop.rounds = max(loop.rounds - 1, 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.detectors import DetectorSet
-from otel_loopguard.evidence import Rounds
+from otel_loopguard.evidence import NEWS, Rounds
 from otel_loopguard.evidence.weight import Pace, weigh
 from otel_loopguard.policy import Loop, Policy
 from otel_loopguard.sessions.decisions import is_about
@@ -225,10 +225,7 @@ class JournalReplay:
             return
         if seen.call is not None and seen.changed and not seen.error:
             self.policy.moved(seen.call)
-        new = (
-            seen.novelty is not None
-            and seen.novelty >= self._settings.tuning.policy.descend_novelty
-        )
+        new = seen.novelty is not None and seen.novelty >= NEWS
         succeeded = not (seen.error or seen.waits) and (new or opened)
         self.policy.calm(seen.number, succeeded=succeeded)
 

@@ -31,6 +31,7 @@ from otel_loopguard.detectors.stalls import NAME as STALL
 from otel_loopguard.detectors.stalls import OPERATION
 from otel_loopguard.evidence import (
     EXTRACTORS,
+    NEWS,
     Extractors,
     MilestoneExtractor,
     ToolCallExtractor,
@@ -677,10 +678,7 @@ class Session:
         """Whether a call brought something new, or changed the world."""
         if seen.error or seen.waits:
             return False
-        new = (
-            seen.novelty is not None
-            and seen.novelty >= self._settings.tuning.policy.descend_novelty
-        )
+        new = seen.novelty is not None and seen.novelty >= NEWS
         before = self.journal.before.epochs if self.journal is not None else 0
         return new or self.progress.epoch + before > seen.epoch
 

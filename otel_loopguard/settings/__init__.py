@@ -19,6 +19,7 @@ from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings import _names as names
 from otel_loopguard.settings._group import NO_SECRET, Group, one_of, value
+from otel_loopguard.settings._names import imported as imported
 from otel_loopguard.settings.tuning import Tuning
 
 if TYPE_CHECKING:

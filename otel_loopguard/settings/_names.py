@@ -262,3 +262,23 @@ def _shown(value: object) -> str:
     """A value in an error, of a bounded length."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def imported(setting: str, place: object, expected: str) -> Any:
+    """The callable that a setting names, or that was given in its place.
+
+    Raises:
+        LoopGuardSettingsError: It cannot be imported, or not be called.
+    """
+    found, why = place, f"expected {expected}"
+    if isinstance(place, str):
+        try:
+            from pkgutil import resolve_name  # noqa: PLC0415  # who names one
+
+            found = resolve_name(place)
+        except (ImportError, AttributeError, ValueError) as error:
+            found, why = None, f"cannot be imported: {error}"
+    if not callable(found):
+        msg = f"{setting} (LOOPGUARD_{setting.upper()}) = {place!r}: {why}"
+        raise LoopGuardSettingsError(msg) from None
+    return found

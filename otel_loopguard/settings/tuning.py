@@ -62,7 +62,6 @@ class CallsTuning(Group):
     nothing_threshold: Count = value(4.0, "Different calls that find nothing.")
     verdict_threshold: Count = value(6.0, "Equal failures or verdicts, whatever was changed.")
     edit_threshold: Count = value(12.0, "Edits of one file, each after a failure.")
-    score_threshold: Count = value(6.0, "Tries without a better number under one name.")
     sweep_threshold: Count = value(8.0, "Places of a range that are read again.")
     wait_gap_s: Seconds = value(5.0, "Seconds between unchanged answers that make it waiting.")
 
@@ -98,10 +97,6 @@ class PolicyTuning(Group):
         "Rounds after a level, by its name, that must show the loop before it goes further.",
         check=one_of(_LEVELS, "level"),
     )
-    descend_limit: int = value(
-        3, "Rungs a loop may descend after successes with something new; 0: none.", ge=0, le=1000
-    )
-    descend_novelty: Share = value(0.3, "New share of an outcome that makes such a success.")
 
 
 class BudgetTuning(Group):
@@ -138,7 +133,6 @@ class TextTuning(Group):
     news: float = value(0.1, "Mean novelty of answers up to which nothing came.", ge=0, le=1)
     tail_times: int = value(10, "Times that the end of a text repeats itself.", ge=3, le=1000)
     tail_period: int = value(500, "Longest repeated end, in characters.", ge=1, le=5000)
-    chant_times: int = value(6, "Times in a row that sentences are repeated.", ge=3, le=1000)
     hedge_turns: int = value(5, "Texts in a row that are full of doubt.", ge=2, le=100)
     apology_turns: int = value(3, "Texts in a row that apologise.", ge=2, le=100)
     scope_turns: int = value(4, "Times in a row that a plan grows, nothing done.", ge=2, le=100)
@@ -169,7 +163,6 @@ class JudgeTuning(Group):
     """When the judge is asked, and when its opinion counts."""
 
     every_max: int = value(15, "Steps between questions while all is well.", ge=1, le=1000)
-    patience: int = value(10, "Steps in a row with weak signs before a question.", ge=1, le=1000)
     confidence: Share = value(0.9, "Confidence from which an opinion counts.")
 
 

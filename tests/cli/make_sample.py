@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-RUN = "intercode/ic_sql_multiturn_gpt-4_10_turns/183"
-"""The model has the answer at its second call, and asks for it eight more times."""
+RUN = "intercode/ic_sql_multiturn_gpt-3.5_10_turns/147"
+"""The model asks a table that does not exist, in two wordings in turn, until its turns are over."""
 
 TARGET = Path(__file__).parents[2] / "otel_loopguard/cli/data/intercode-sql.otlp.jsonl.gz"
-TRACE = "1c0de000000000000000000000000183"
+TRACE = "1c0de000000000000000000000000147"
 AGENT = f"{1:016x}"
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
@@ -54,9 +54,9 @@ def _call(index: int, step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _agent(calls: int) -> dict[str, Any]:
-    span = _span(1, "invoke_agent gpt-4", START - SECOND, START + calls * SECOND)
+    span = _span(1, "invoke_agent gpt-3.5", START - SECOND, START + calls * SECOND)
     span["attributes"] = _attributes(
-        {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "gpt-4"}
+        {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "gpt-3.5"}
     )
     return span
 

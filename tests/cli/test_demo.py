@@ -19,7 +19,7 @@ def test_the_demo(command: Any) -> None:
         live.index(text) for text in ("guard  hint:", "guard  deny:", "refused", "LoopGuardAbort:")
     ]
     assert places == sorted(places)
-    for text in ("invoke_agent gpt-4", "◆ hint"):
+    for text in ("invoke_agent gpt-3.5", "◆ hint", "◆ deny", "◆ abort"):
         assert text in recorded
 
 

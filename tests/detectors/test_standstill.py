@@ -583,9 +583,6 @@ TOLD = {
         case("a user turn", "", *[*trained(*FLAT[:5]), USER, *trained(*FLAT[:5])]),
         case("the same try", "", *[call("train", {"rate": 1}, "loss: 0.5")] * 20),
         case("no answer", "", *[call("train", {"rate": n}) for n in range(20)]),
-        # `tuning.calls.score_threshold` tries.
-        case("the setting says when", "no_better_score: 4 allow, 7 allow",
-             *trained(*FLAT), tuning={"calls": {"score_threshold": 3}}),
     ],
     "repeated_edit": [
         # What moves, or is no try, is work.

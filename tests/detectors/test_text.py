@@ -96,13 +96,13 @@ def test_the_same_end_is_one_loop() -> None:
 
 
 def test_the_numbers_are_settings() -> None:
-    """`text_repeat_times`, `tuning.text.tail_times` and `tuning.text.chant_times`."""
+    """`text_repeat_times` and `tuning.text.tail_times`."""
     run = Run(Settings(text_repeat_times=2))
     run.calls(say(ANSWER), say(ANSWER))
     assert run.actions == ["hint"]
-    run = Run(Settings(tuning={"text": {"tail_times": 50, "chant_times": 50}}))
+    run = Run(Settings(tuning={"text": {"tail_times": 50}}))
     run.calls(say(ENDS["a sentence"]))
-    assert run.actions == []
+    assert [decision.reason for decision in run.decisions] == ["chanting"]
 
 
 VERSE = "Let me check the value of the second column once more. "

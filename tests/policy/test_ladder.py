@@ -189,7 +189,7 @@ def test_one_rung_at_a_time() -> None:
 
 def test_a_loop_goes_down_so_often_and_no_more() -> None:
     """Something new beside a loop does not keep it alive for ever: a deny has an end."""
-    policy = Policy(Settings(abort_after=2, tuning={"policy": {"descend_limit": 3}}))
+    policy = Policy(Settings(abort_after=2))
     said: list[Action | None] = []
     for number in range(8):
         said += climb(policy, found(1), number, 1)
@@ -205,14 +205,6 @@ def test_a_pause_and_an_abort_stay(most: Action) -> None:
     for _ in range(5):
         policy.descend()
     assert climb(policy, found(1, most=most), 5, 3) == [None, None, None]
-
-
-def test_no_descent_where_it_is_switched_off() -> None:
-    """With 0 rungs to go down a deny stays one."""
-    policy = Policy(Settings(tuning={"policy": {"descend_limit": 0}}))
-    climb(policy, found(1), 0, 2)
-    policy.descend()
-    assert policy.denies(1)
 
 
 def test_a_cooldown_in_rounds_leaves_time_to_react() -> None:
