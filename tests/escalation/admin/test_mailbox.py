@@ -15,7 +15,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation.admin.client import StoreTransport
 from otel_loopguard.escalation.admin.mailbox import Mailboxes
-from tests.escalation.agents import asked, stuck, until, watched
+from tests.escalation.agents import stuck, until, watched
 from tests.stores.servers import Server
 
 
@@ -57,19 +57,6 @@ def test_every_process_is_asked(guard: LoopGuard, server: Server) -> None:
     assert reply["ok"]
     assert other.flag_of("another").control.action is Action.ABORT
     other.shutdown()
-
-
-def test_answers(guard: LoopGuard, server: Server) -> None:
-    """By the id of the escalation; twice is refused, an unknown one is nobody's."""
-    stuck(guard, "a")
-    found = asked(guard)[0].id
-    request = {"op": "answer", "escalation": found, "answer": "skip_task", "by": "anna"}
-    until(lambda: any(reply["ok"] for reply in transport(server).ask(request)))
-    assert guard.flag_of("a").control.by == "anna"
-    until(lambda: transport(server).ask(request))
-    (late,) = transport(server).ask(request)
-    assert (late["error"], "anna answered skip_task" in late["message"]) == ("refused", True)
-    assert transport(server).ask({**request, "escalation": "nope"}) == []
 
 
 def test_nothing_of_a_session_is_in_the_store(guard: LoopGuard, server: Server) -> None:
