@@ -51,7 +51,7 @@ MOST_REPLY: Final = 4 * 1024 * 1024
 """Bytes of a reply."""
 # Names of persons: a line of a list has room for a few of them.
 _NAME: Final = 100
-# Of the other texts in a list: a sentence. `show` has all of it.
+# Of other texts that a list shows: a sentence.
 _LISTED: Final = 200
 _BY_HAND: Final = {Action.PAUSE: "paused by hand", Action.ABORT: "aborted by hand"}
 _OPERATIONS: Final = frozenset(
