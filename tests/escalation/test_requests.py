@@ -274,6 +274,16 @@ def test_a_session_is_paused_resumed_and_aborted(peer: Peer, session: str) -> No
         assert (row["action"], row["by"], row["reason"]) == (action, by, reason), op
 
 
+def test_an_aborted_session_is_not_paused(peer: Peer, session: str) -> None:
+    """An abort is lifted by a resume only; who pauses is told that it was not done."""
+    assert peer.ask("abort", session=session)["ok"]
+    assert peer.ask("abort", session=session)["ok"]
+    reply = peer.ask("pause", session=session, by="anna")
+    assert (reply["ok"], reply["error"]) == (False, "refused")
+    assert reply["message"].endswith("is aborted: resume it first")
+    assert row_of(peer, session)["by"] == "by hand"
+
+
 def test_a_false_alarm_is_allowed(peer: Peer, session: str) -> None:
     put_before_people(peer, session)
     for scope in ("call", "session"):

@@ -181,6 +181,9 @@ class AdminHandlers:
                 action = Action(op)
                 for flag in _flags(session):
                     flag.set(action, reason=reason or _BY_HAND[action], by=_by(request))
+                if session.flag.control.action is not action:
+                    why = f"session {session.key!r:.200} is aborted: resume it first"
+                    return refusal("refused", why)
         return self._done(session)
 
     def _list(self) -> Message:
