@@ -245,6 +245,7 @@ def trace_key() -> str | None:
     return f"{span.trace_id:032x}" if span.is_valid else None
 
 
+# A setup that is late is there by the fifth step; by the thirtieth a loop has made some call.
 _UNGUARDED: Final = 5
 _BLIND: Final = 30
 _NO_GUARD: Final = (

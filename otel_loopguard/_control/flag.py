@@ -62,7 +62,9 @@ APPLICATION: Final = "application"
 TIME_LIMIT: Final = "time limit"
 PROMPT: Final = "the user's next message"
 RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, PROMPT, "baggage"})
+# Results may be whole pages, and stay in memory with the session.
 _PARTS: Final = 20
+# A run is over before it has as many decisions; the oldest of them confirm nothing any more.
 _HEARD: Final = 64
 # Longest wait: an interrupt may precede the wake-up.
 _LONGEST_S: Final = 10.0

@@ -18,6 +18,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Milestones, Reached
 
+# Names stand in reports, hints and log lines.
 _LONGEST: Final = 200
 _warned: Final[BoundedDict[str, None]] = BoundedDict(256)
 

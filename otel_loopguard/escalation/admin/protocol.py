@@ -61,7 +61,7 @@ _TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", 
 
 Message = dict[str, Any]
 Reply = Callable[[Message], Message]
-"""Does what a request says, for one guard."""
+"""Handles a request for one guard."""
 Explain = Callable[[str], "Explanation | None"]
 """Why a session of a guard was stopped, or not."""
 
@@ -144,7 +144,7 @@ class AdminHandlers:
         return answer(data, [self.reply], faults)
 
     def reply(self, request: Message) -> Message:
-        """Does what a request says; whatever it holds, nothing is raised for it."""
+        """Handles a request; never raises for what it holds."""
         settle_all()
         op, by = request.get("op"), request.get("by", "")
         if not isinstance(op, str) or op not in _OPERATIONS:
@@ -164,7 +164,7 @@ class AdminHandlers:
         return _unknown(key) if session is None else self._about_one(op, session, request)
 
     def _about_one(self, op: str, session: Session, request: Message) -> Message:
-        """Does what a request says about one session."""
+        """Handles a request about one session."""
         reason = request.get("reason", "")[:GUIDANCE]
         match op:
             case "show":
