@@ -185,6 +185,7 @@ def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
     return takes_precedence(stored, notice)
 
 
+# Each is a question to a store that has just come back.
 _REFRESHED: Final = 1000
 
 
