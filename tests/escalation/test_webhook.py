@@ -301,3 +301,14 @@ def test_headers_that_drip(hook: Hook) -> None:
     stuck(guard, "a")
     assert carrier(guard).flush(60)
     assert guard.faults.counts == {}
+
+
+def test_a_guard_that_could_not_be_made_disturbs_no_other() -> None:
+    """Its error, as long as somebody has it, holds the guard; changes of flags raise nothing."""
+    with pytest.raises(LoopGuardSettingsError) as error:
+        watched(webhook_url="ftp://h/x")
+    guard = watched()
+    guard.bind(1, "a")
+    assert control.pause("a", by="anna")
+    assert guard.flag_of("a").control.by == "anna"
+    del error
