@@ -96,6 +96,7 @@ def _trace(module: Any) -> int | None:
     return context.trace_id if context is not None and context.is_valid else None
 
 
+_Said = TypeVar("_Said")
 _KEY = otel_context.create_key("loopguard-session")
 _used = False
 
@@ -244,6 +245,7 @@ def trace_key() -> str | None:
     return f"{span.trace_id:032x}" if span.is_valid else None
 
 
+# A setup that is late is there by the fifth step; by the thirtieth a loop has made some call.
 _UNGUARDED: Final = 5
 _BLIND: Final = 30
 _NO_GUARD: Final = (
@@ -306,6 +308,14 @@ def keepers() -> list[Backend]:
     """All guards of this process; everything that ended by now is judged."""
     settle_all()
     return [] if off() else list(_keepers)
+
+
+def ask_guards(session: str | None, ask: Callable[[Backend, str], _Said | None]) -> list[_Said]:
+    """What the guards say of a session, those that know it; by default of the current one."""
+    key = current_key(session)
+    if key is None:
+        return []
+    return [said for keeper in keepers() if (said := ask(keeper, key)) is not None]
 
 
 def happened(what: Happening, times: int = 1) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from otel_loopguard._control.callbacks import ESCALATIONS
 from otel_loopguard._control.context import current_flag, current_key, flags_at, keepers
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
@@ -27,21 +28,12 @@ class EscalationBackend(Protocol):
     def open_escalations(self) -> list[Escalation]: ...
 
 
-Callback = Callable[["Escalation"], Any]
-
 _backends: Final[WeakList[EscalationBackend]] = WeakList()
-# By a token of each registration: to add and to remove one is atomic.
-_callbacks: Final[dict[object, Callback]] = {}
 
 
 def register_backend(found: EscalationBackend) -> None:
     """Registers the escalations of a guard; they are held weakly."""
     _backends.add(found)
-
-
-def callbacks() -> tuple[Callback, ...]:
-    """Returns the callbacks for escalations."""
-    return tuple(_callbacks.values())
 
 
 def can_answer(settings: Settings) -> bool:
@@ -50,7 +42,7 @@ def can_answer(settings: Settings) -> bool:
     A webhook, a store, a socket or a callback; the application's own calls cannot be foreseen.
     """
     ways = (settings.webhook_url, settings.store_url, settings.control_socket)
-    return any(ways) or bool(_callbacks)
+    return any(ways) or bool(ESCALATIONS)
 
 
 def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> str | None:
@@ -148,7 +140,7 @@ def escalations() -> list[Escalation]:
     return [found for backend in _backends for found in backend.open_escalations()]
 
 
-def on_escalation(callback: Callback) -> Callable[[], None]:
+def on_escalation(callback: Callable[[Escalation], Any]) -> Callable[[], None]:
     """Has a callback called with every escalation of every guard in this process.
 
     It is called on a thread of its own, one escalation after the other. What it gives back may be
@@ -161,6 +153,4 @@ def on_escalation(callback: Callback) -> Callable[[], None]:
     Returns:
         A function that ends it.
     """
-    token = object()
-    _callbacks[token] = callback
-    return lambda: _callbacks.pop(token, None) and None
+    return ESCALATIONS.add(callback, None)

@@ -62,7 +62,9 @@ APPLICATION: Final = "application"
 TIME_LIMIT: Final = "time limit"
 PROMPT: Final = "the user's next message"
 RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, PROMPT, "baggage"})
+# Results may be whole pages, and stay in memory with the session.
 _PARTS: Final = 20
+# A run is over before it has as many decisions; the oldest of them confirm nothing any more.
 _HEARD: Final = 64
 # Longest wait: an interrupt may precede the wake-up.
 _LONGEST_S: Final = 10.0
@@ -131,7 +133,7 @@ class Flag:
         refusals: What the session was told in place of results of calls; the newest 16.
         plan: The tasks that a person gave in place of the plan; empty: nobody did.
         raised_budgets: Limits of budgets that a person raised, by name.
-        asked: How many open escalations hold the session.
+        escalations: How many open escalations hold the session.
     """
 
     __slots__ = (

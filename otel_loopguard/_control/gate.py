@@ -30,6 +30,7 @@ from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused, LoopGuardSett
 if TYPE_CHECKING:
     from otel_loopguard._control.context import Backend
 
+# Thirty years: with today added they are still nanoseconds of 64 bits.
 _FOREVER_S: Final = 1e9
 
 

@@ -7,10 +7,9 @@ from difflib import get_close_matches
 from typing import Final, cast
 
 from otel_loopguard._control.context import (
+    ask_guards,
     current_flag,
-    current_key,
     flags_at,
-    keepers,
     named_session,
     trace_key,
 )
@@ -19,6 +18,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Milestones, Reached
 
+# Names stand in reports, hints and log lines.
 _LONGEST: Final = 200
 _warned: Final[BoundedDict[str, None]] = BoundedDict(256)
 
@@ -174,8 +174,4 @@ def compacted(session: str | None = None) -> bool:
     Returns:
         False if no session is known.
     """
-    key = current_key(session)
-    if key is None:
-        return False
-    known = [keeper.compacted(key) for keeper in keepers()]
-    return any(known)
+    return any(ask_guards(session, lambda guard, key: guard.compacted(key)))

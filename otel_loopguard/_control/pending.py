@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core.report import Topic
     from otel_loopguard.core.task import Task
 
+# Sessions between their declaration and their first step: seconds, as a rule.
 _MOST: Final = 1024
 _waiting: BoundedDict[str, Milestones] = BoundedDict(_MOST)
 
@@ -31,7 +32,9 @@ def claimed(key: str) -> Milestones | None:
     return _waiting.pop(key, None) if _waiting else None
 
 
+# Fewer than boards, for results may be large.
 _EARLY: Final = 256
+# As of a session with steps.
 _PARTS: Final = 20
 _early: BoundedDict[str, deque[object]] = BoundedDict(_EARLY)
 
@@ -46,6 +49,7 @@ def early(key: str) -> deque[object] | None:
     return _early.pop(key, None) if _early else None
 
 
+# Of one session; each has 200 characters at most.
 _NOTES: Final = 64
 _noted: BoundedDict[str, Memory] = BoundedDict(_EARLY)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _RAISED: Final = {kind.__name__ for kind in (BreakerOpenError, LoopGuardAbort, LoopGuardPaused)}
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
+# Refused calls whose answers are still on their way: of one answer of a model, as a rule.
 _KEPT: Final = 16
 _SHORT: Final = 20
 """Characters of a text, of a check of the application, that may stand in other texts by chance."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import PublishedValue, PubSub, Store, Subscription, Writer
 
+# Names are part of keys and of baggage, which has little room.
 _LONGEST: Final = 48
 _MARK: Final = "~"
 
@@ -52,6 +53,7 @@ MOST_BYTES: Final = 4096
 """Bytes that an encoded notice has at most; more is no notice."""
 
 _VERSION: Final = 1
+# A sentence or two; the whole reason stays where the decision was made.
 _LONGEST_NOTICE: Final = 500
 _TEXTS: Final = ("id", "session", "who", "origin")
 _MAYBE_TEXTS: Final = ("reason", "hint", "decision_id", "guidance")
@@ -183,6 +185,7 @@ def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
     return takes_precedence(stored, notice)
 
 
+# Each is a question to a store that has just come back.
 _REFRESHED: Final = 1000
 
 

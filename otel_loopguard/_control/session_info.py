@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_loopguard._control.context import current_key, keepers, named_session, trace_key
+from otel_loopguard._control.context import (
+    ask_guards,
+    current_key,
+    keepers,
+    named_session,
+    trace_key,
+)
 from otel_loopguard._control.pending import note_early
 from otel_loopguard.core import Choice
 
@@ -24,10 +30,7 @@ def report(session: str | None = None) -> Report | None:
         The report; None if no session is known. Where several guards know it, the one that saw most
         of it.
     """
-    key = current_key(session)
-    if key is None:
-        return None
-    found = [made for keeper in keepers() if (made := keeper.report(key)) is not None]
+    found = ask_guards(session, lambda guard, key: guard.report(key))
     return max(found, key=lambda made: made.steps, default=None)
 
 
@@ -48,11 +51,7 @@ def remaining(session: str | None = None) -> Remaining | None:
         set; None if no session is known: it begins with its first span. Where several guards know
         it, that of the first.
     """
-    key = current_key(session)
-    if key is None:
-        return None
-    found = (keeper.remaining(key) for keeper in keepers())
-    return next((left for left in found if left is not None), None)
+    return next(iter(ask_guards(session, lambda guard, key: guard.remaining(key))), None)
 
 
 def explain(session: str | None = None) -> Explanation | None:
@@ -70,11 +69,7 @@ def explain(session: str | None = None) -> Explanation | None:
         the calls that were made again and are no loop; no content of calls. None if no session is
         known. Where several guards know it, that of the first.
     """
-    key = current_key(session)
-    if key is None:
-        return None
-    found = (keeper.explain(key) for keeper in keepers())
-    return next((one for one in found if one is not None), None)
+    return next(iter(ask_guards(session, lambda guard, key: guard.explain(key))), None)
 
 
 def wait_advice(session: str | None = None) -> float:
@@ -91,19 +86,12 @@ def wait_advice(session: str | None = None) -> float:
         Seconds, a third of the wait so far: from 10 to 300. 0 if the session waits for nothing, is
         not known, or `wait_longer` is off.
     """
-    key = current_key(session)
-    return (
-        0.0 if key is None else max((keeper.wait_advice(key) for keeper in keepers()), default=0.0)
-    )
+    return max(ask_guards(session, lambda guard, key: guard.wait_advice(key)), default=0.0)
 
 
 def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
     """Returns the agent cycles of a session, with the state of each."""
-    key = current_key(session)
-    if key is None:
-        return ()
-    found = [known for keeper in keepers() if (known := keeper.cycles(key)) is not None]
-    return max(found, key=len, default=())
+    return max(ask_guards(session, lambda guard, key: guard.cycles(key)), key=len, default=())
 
 
 def remember(topic: Topic, text: str, session: str | None = None) -> bool:
@@ -146,11 +134,7 @@ def recall(session: str | None = None) -> Context | None:
     Returns:
         The context; None if no session is known.
     """
-    key = current_key(session)
-    if key is None:
-        return None
-    found = (keeper.context(key) for keeper in keepers())
-    return next((context for context in found if context is not None), None)
+    return next(iter(ask_guards(session, lambda guard, key: guard.context(key))), None)
 
 
 def feedback(

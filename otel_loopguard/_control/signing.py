@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 _KIND: Final = "propagation"
 _NAME: Final = "key"
+# The secret in use, and earlier ones that messages on their way are signed with.
 _MOST: Final = 4
+# A process that ends between its claim and its secret keeps the others from one for so long.
 _CLAIM_S: Final = 5.0
 
 _keys: tuple[bytes, ...] = ()

@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from otel_loopguard.escalation.admin.client import Transport
-    from otel_loopguard.escalation.admin.handlers import Message
+    from otel_loopguard.escalation.admin.protocol import Message
 
-_LISTED_S: Final = 3.0
-"""A live process lists its new sessions every `tuning.admin.heartbeat_s` (2 s)."""
-_RETRY_S: Final = 0.2
+_RETRY_S: Final = 0.02
 _START_S: Final = 30.0
 _PLAN_BYTES: Final = 1024 * 1024
 _DONE: Final = {
@@ -63,7 +61,7 @@ def _start_hook_process(hooks: StateFolder) -> None:
     while send(hooks, b"{}\n") is None and time.monotonic() < until:
         with suppress(OSError):
             start(hooks)
-        time.sleep(_RETRY_S / 10)
+        time.sleep(_RETRY_S)
 
 
 def send_request(transport: Transport, **request: str | None) -> int:
@@ -77,10 +75,6 @@ def send_request(transport: Transport, **request: str | None) -> int:
     replies = transport.ask(dict(sent))
     if not replies and isinstance(transport, SocketTransport):
         _start_hook_process(StateFolder())
-    # A session that has just begun is not listed yet.
-    until = time.monotonic() + _LISTED_S
-    while not replies and time.monotonic() < until:
-        time.sleep(_RETRY_S)
         replies = transport.ask(dict(sent))
     if not replies:
         what = "escalation" if "escalation" in sent else "session"
@@ -124,14 +118,14 @@ _COLOURS: Final = {"abort": "red", "pause": "magenta", "deny": "yellow", "ask": 
 
 def print_sessions(transport: Transport, form: Format) -> int:
     """Prints one object or row per session, the one in use last first; returns the exit code."""
-    found = _sorted(transport.sessions())
+    rows, note = transport.sessions()
     if form is Format.JSON:
-        for row in found:
+        for row in _sorted(rows):
             json_line(row)
     else:
-        console().print(grid(found, time.time_ns()))
-        if not found:
-            say(f"otel-loopguard: {transport.why_empty()}", error=True)
+        console().print(grid(_sorted(rows), time.time_ns()))
+    if note and (rows or form is not Format.JSON):
+        say(f"otel-loopguard: {note}", error=True)
     return 0
 
 
@@ -143,9 +137,8 @@ def watch_sessions(transport: Transport, interval_s: float, rounds: int) -> int:
     out, left = console(), rounds or sys.maxsize
     with Live(console=out, auto_refresh=False, transient=False) as live:
         while left:
-            found = _sorted(transport.sessions())
-            shown = grid(found, time.time_ns())
-            why = "" if found else transport.why_empty()
+            rows, why = transport.sessions()
+            shown = grid(_sorted(rows), time.time_ns())
             if out.is_terminal:
                 live.update(Group(shown, cell(why, 400)) if why else shown, refresh=True)
             else:

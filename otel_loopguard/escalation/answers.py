@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.core.task import Task
 
+# A page: more belongs in a file that the agent can read.
 GUIDANCE: Final = 2000
 """Characters of guidance that are kept."""
+# As in lists of sessions.
 _NAME: Final = 100
 
 

@@ -1,4 +1,4 @@
-"""Puts sessions before people, and has their answers take effect."""
+"""Escalates sessions to people, and applies their answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from otel_loopguard.stores import Writer
 
 _HUMAN: Final = "escalate_human"
+# How much earlier than a waiting gate an escalation ends; of short limits a tenth.
 _EARLIER_S: Final = 1.0
+# Between two looks at the clock: so late at most a fallback is taken after a jump of it.
 _LONGEST_S: Final = 5.0
 _WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
@@ -72,7 +74,7 @@ class Escalations:
         self.register = EscalationRegistry(settings.escalation_cooldown_s)
         # The channels hold this weakly, for it holds them.
         self.channels = Channels(settings, faults, weakref.WeakMethod(self.reply), writer)
-        # Its spans are not suppressed: listeners and loggers are the application's.
+        # Spans are not suppressed: listeners and loggers are the application's.
         self._timeouts = BackgroundThread(
             "escalations", self._turn, faults, idle_s=0, suppress=False
         )
@@ -81,17 +83,17 @@ class Escalations:
         register_backend(self)
 
     def listen(self, listener: Listener) -> None:
-        """Has something quick called with every case when it opens and when it is over."""
+        """Adds a callback for every case, when it opens and when it ends; it must be quick."""
         self._listeners = (*self._listeners, listener)
 
     def decided(self, session: Session, decision: Decision) -> None:
-        """A decision was made, and took effect: it may be one that people have to hear of."""
+        """Escalates a decision that took effect, if the settings ask for it."""
         cause = self._cause(decision)
         if cause is not None:
             self._raise(session, cause, decision.message, decision)
 
     def escalate(self, session: str, reason: str, *, hold: bool) -> str | None:
-        """Puts a session before people for the application; see `control.escalate`."""
+        """Escalates a session for the application; see `control.escalate`."""
         found = self._find(session)
         if found is None:
             return None
@@ -116,18 +118,19 @@ class Escalations:
         check_limit(found.escalation, reply)
         # It is forgotten when the case is over.
         flag = found.flag
-        case = self.register.resolve(escalation_id, reply, clock())
-        self._apply(case, flag, reply)
-        self._publish(case)
+        if not self.register.end(found, reply, clock()):
+            raise found.error()
+        self._apply(found, flag, reply)
+        self._publish(found)
         return True
 
     def open_escalations(self) -> list[Escalation]:
-        """What waits for an answer, oldest first."""
+        """The open escalations, oldest first."""
         return [case.escalation for case in self.register.cases()]
 
     def changed(self, flag: Flag) -> None:
-        """A flag was changed past its escalation, which is over by that. Any lock may be held."""
-        if not self.register.any_open:
+        """Ends the escalations of a session that was changed otherwise. Any lock may be held."""
+        if not self.register.is_about(flag):
             return
         with swallow(self._faults, "escalation"):
             control = flag.control
@@ -136,13 +139,13 @@ class Escalations:
                 if aborted or (case.escalation.held and control.action is not Action.PAUSE):
                     answer = Answer.ABORT if aborted else Answer.CONTINUE
                     reply = Reply(answer, control.by or TIME_LIMIT, via="control")
-                    if self.register.resolve_if_open(case, reply, clock()):
+                    if self.register.end(case, reply, clock()):
                         self._unpublished.append(case)
             if self._unpublished:
                 self._timeouts.wake()
 
     def tick(self) -> None:
-        """Ends what is over, on the calling thread; a test does, that moves the clock."""
+        """Ends overdue escalations on the calling thread, for tests that move the clock."""
         with swallow(self._faults, "escalation"):
             self._end_overdue(clock())
 
@@ -152,22 +155,22 @@ class Escalations:
             return 0
         if not self.register.any_open:
             return None
-        # The machine's clock may be set, and sleeps with the machine: it is asked again.
+        # Looks again soon: the wall clock may jump, and stops while the machine sleeps.
         return min(max((self.register.due - clock()) / 1e9, 0.001), _LONGEST_S)
 
     def _end_overdue(self, now: int) -> None:
-        """Ends what nobody answered in time, and publishes what ended by itself."""
+        """Publishes escalations that a change ended, and ends those nobody answered in time."""
         while self._unpublished:
             self._publish(self._unpublished.popleft())
         for case in self.register.late(now):
             reply, flag = self._fallback(case), case.flag
-            if self.register.resolve_if_open(case, reply, now):
+            if self.register.end(case, reply, now):
                 if case.escalation.held:
                     self._apply(case, flag, reply)
                 self._publish(case)
 
     def _cause(self, decision: Decision) -> str | None:
-        """Why people have to hear of a decision; None if they do not."""
+        """Why a decision is escalated; None if it is not."""
         action, wanted = decision.action, self._settings.escalate_on
         if decision.shadow or action is Action.ALLOW:
             return None
@@ -203,7 +206,7 @@ class Escalations:
         self, session: Session, cause: str, reason: str, decision: Decision | None, now: int
     ) -> Escalation:
         limit_s = session.flag.limit_s
-        # A gate that waits since then goes on with the fallback; it must not give up beside it.
+        # A gate that waits since then must get the fallback, and not its own time-out.
         limit_s -= min(_EARLIER_S, limit_s / 10)
         record = session.record
         return Escalation(

@@ -1,4 +1,4 @@
-"""What is put before people: the payload, and its text."""
+"""The payload of an escalation, and its text."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def _plain(value: object) -> object:
     return value
 
 
+# People read the first two or three.
 _SUGGESTED: Final = 3
 
 
@@ -70,7 +71,9 @@ def suggestions(decision: Decision | None) -> tuple[Suggestion, ...]:
     )
 
 
+# A chat shows some lines of a message.
 _LONGEST: Final = 500
+# Newest entries of each kind of the long-term context.
 _KEPT: Final = 3
 _CAUSES: Final = {
     "pause": "is paused and waits for you",

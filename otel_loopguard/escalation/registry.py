@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.escalation.answers import Reply
 
+# As many as sessions are known by default: each may wait for somebody.
 _OPEN: Final = 10_000
+# Whoever answers too late is told how it ended.
 _OVER: Final = 1000
 _COOLING: Final = 10_000
 _NEVER: Final = 2**63 - 1
@@ -29,6 +31,19 @@ class Case:
     reply: Reply | None = None  # None while it is open
     over: int = 0
 
+    def error(self) -> EscalationError:
+        """What to say to whoever answers it once more."""
+        how, reply = "", self.reply
+        if reply is not None:
+            how = {
+                "limit": f"nobody answered in time, and {reply.answer} was taken",
+                "control": f"the session was changed by {reply.by}",
+            }.get(reply.via, f"{reply.by} answered {reply.answer}")
+        found = self.escalation
+        return EscalationError(
+            f"escalation {found.id!r} of session {found.session!r} is over: {how}"
+        )
+
 
 class EscalationRegistry:
     """The open escalations of one guard, 10,000 at most, and the newest 1000 that are over.
@@ -40,6 +55,8 @@ class EscalationRegistry:
     def __init__(self, cooldown_s: float) -> None:
         self._cooldown = int(cooldown_s * 1e9)
         self._open: dict[str, Case] = {}
+        # The same by the flag of their session: every guard of a process is told of every flag.
+        self._of_flag: dict[Flag, list[Case]] = {}
         self._over: BoundedDict[str, Case] = BoundedDict(_OVER)
         self._sent: BoundedDict[str, Case] = BoundedDict(_COOLING)
         self._newest: BoundedDict[str, Case] = BoundedDict(_COOLING)
@@ -51,6 +68,10 @@ class EscalationRegistry:
     def any_open(self) -> bool:
         """Whether any escalation is open."""
         return bool(self._open)
+
+    def is_about(self, flag: Flag) -> bool:
+        """Whether an escalation of the session of a flag is open. Takes no lock."""
+        return flag in self._of_flag
 
     @property
     def due(self) -> int:
@@ -83,24 +104,25 @@ class EscalationRegistry:
             self._open[found.id] = self._newest[found.session] = case
             if sent:
                 self._sent[found.session] = case
-            if found.held and case.flag is not None:
-                case.flag.escalations += 1
+            if case.flag is not None:
+                self._of_flag.setdefault(case.flag, []).append(case)
+                case.flag.escalations += found.held
             return True
 
-    def resolve(self, escalation_id: str, reply: Reply, now: int) -> Case:
-        """Ends an open escalation; raises `EscalationError` if it is not known here, or over."""
-        with self._lock:
-            case = self._open.get(escalation_id)
-            if case is None:
-                raise self._gone(escalation_id)
-            return self._end(case, reply, now)
-
-    def resolve_if_open(self, case: Case, reply: Reply, now: int) -> bool:
+    def end(self, case: Case, reply: Reply, now: int) -> bool:
         """Ends an escalation if it is still open; whether it was."""
+        found = case.escalation
         with self._lock:
             if case.reply is not None:
                 return False
-            self._end(case, reply, now)
+            del self._open[found.id]
+            if case.flag is not None:
+                left = [one for one in self._of_flag.pop(case.flag, ()) if one is not case]
+                if left:
+                    self._of_flag[case.flag] = left
+                case.flag.escalations -= found.held
+            case.reply, case.over, case.flag = reply, now, None
+            self._over[found.id] = case
             return True
 
     def late(self, now: int) -> list[Case]:
@@ -111,7 +133,7 @@ class EscalationRegistry:
     def of_flag(self, flag: Flag) -> list[Case]:
         """The open escalations of the session of a flag."""
         with self._lock:
-            return [case for case in self._open.values() if case.flag is flag]
+            return list(self._of_flag.get(flag, ()))
 
     def find(self, escalation_id: str) -> Case | None:
         """An escalation by its id, open or over; None if it is not known."""
@@ -134,24 +156,3 @@ class EscalationRegistry:
         """The open escalations, oldest first."""
         with self._lock:
             return list(self._open.values())
-
-    def _end(self, case: Case, reply: Reply, now: int) -> Case:
-        del self._open[case.escalation.id]
-        if case.escalation.held and case.flag is not None:
-            case.flag.escalations -= 1
-        case.reply, case.over, case.flag = reply, now, None
-        self._over[case.escalation.id] = case
-        return case
-
-    def _gone(self, escalation_id: str) -> EscalationError:
-        case = self._over.get(escalation_id)
-        if case is None or case.reply is None:
-            msg = f"there is no escalation {escalation_id!r:.100} here"
-            return EscalationError(msg)
-        reply = case.reply
-        how = {
-            "limit": f"nobody answered in time, and {reply.answer} was taken",
-            "control": f"the session was changed by {reply.by}",
-        }.get(reply.via, f"{reply.by} answered {reply.answer}")
-        msg = f"escalation {escalation_id!r} of session {case.escalation.session!r} is over: {how}"
-        return EscalationError(msg)

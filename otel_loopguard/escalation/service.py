@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
-    from otel_loopguard.escalation.admin.handlers import AdminHandlers, Explain
-    from otel_loopguard.escalation.admin.redis_transport import RedisTransport
-    from otel_loopguard.escalation.admin.socket import Server
+    from otel_loopguard.escalation.admin.mailbox import MailboxServer
+    from otel_loopguard.escalation.admin.protocol import AdminHandlers, Explain
+    from otel_loopguard.escalation.admin.unix import SocketServer
     from otel_loopguard.sessions import Session, SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpans
     from otel_loopguard.settings import Settings
@@ -63,7 +63,7 @@ class EscalationService:
     @property
     def admin(self) -> AdminHandlers:
         """Answers requests of people; loaded on first use."""
-        from otel_loopguard.escalation.admin.handlers import AdminHandlers  # noqa: PLC0415
+        from otel_loopguard.escalation.admin.protocol import AdminHandlers  # noqa: PLC0415
 
         with self._lock:
             if self._admin is None:
@@ -103,20 +103,23 @@ class Listeners:
     def __init__(self, settings: Settings, faults: InternalErrors) -> None:
         self._settings = settings
         self._faults = faults
-        self._opening = new_lock()
-        self._redis: RedisTransport | None = None
-        self.server: Server | None = None
+        self._lock = new_lock()
+        self._kinds: list[type[MailboxServer | SocketServer]] = []
         # Loaded here, for it is a hook that opens them.
         if settings.store_url:
-            from otel_loopguard.escalation.admin import redis_transport  # noqa: PLC0415
+            from otel_loopguard.escalation.admin.mailbox import MailboxServer  # noqa: PLC0415
 
-            self._make_redis = redis_transport.RedisTransport
+            self._kinds.append(MailboxServer)
         if settings.control_socket:
-            from otel_loopguard.escalation.admin import socket as unix_socket  # noqa: PLC0415
+            from otel_loopguard.escalation.admin.unix import SocketServer  # noqa: PLC0415
 
-            self._make_server = unix_socket.Server
-        # Whether nothing is open yet, and there is something to open.
-        self.closed = bool(settings.store_url or settings.control_socket)
+            self._kinds.append(SocketServer)
+        self.open_ones: list[MailboxServer | SocketServer] = []
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is open yet, and there is something to open."""
+        return len(self.open_ones) < len(self._kinds)
 
     def open(self, admin: AdminHandlers) -> None:
         """Opens them, if they are not open. Starts threads; waits for nothing but a local file.
@@ -124,27 +127,18 @@ class Listeners:
         Args:
             admin: Answers what is asked; held weakly.
         """
-        with self._opening:
-            if not self.closed:
-                return
-            self.closed = False
-            settings = self._settings
-            if settings.store_url:
-                self._redis = self._make_redis(settings, admin, self._faults)
-                self._redis.start()
-            if settings.control_socket:
-                self.server = self._make_server(settings.control_socket, admin, self._faults)
-                self.server.start()
+        with self._lock:
+            if self.closed:
+                self.open_ones = [kind(self._settings, admin, self._faults) for kind in self._kinds]
+                for each in self.open_ones:
+                    each.start()
 
     def close(self) -> None:
         """Closes them. They may be opened again."""
-        with self._opening:
-            if self._redis is not None:
-                self._redis.close()
-            if self.server is not None:
-                self.server.close()
-            self._redis = self.server = None
-            self.closed = bool(self._settings.store_url or self._settings.control_socket)
+        with self._lock:
+            for each in self.open_ones:
+                each.close()
+            self.open_ones = []
 
 
 class AuditTrail:
@@ -173,6 +167,10 @@ class AuditTrail:
         # A policy of another process has no decision here.
         here = control.by == POLICY and control.decision is not None
         if control.by is None or here or control.session is None:
+            return
+        # Asked first: every guard of the process hears of the change, and all but one end here.
+        session = self._sessions.find(control.session)
+        if session is None or session.flag is not flag:
             return
         with swallow(self._faults, "control"):
             if held():

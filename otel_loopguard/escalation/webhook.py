@@ -54,8 +54,10 @@ def headers(message_id: str, timestamp: int, body: bytes, key: bytes) -> dict[st
     return found
 
 
+# An answer with a plan of a few hundred tasks fits.
 _MOST: Final = 65_536
 """Bytes of a reply that are read."""
+# Time-out, too early, too many requests: the only refusals that pass by themselves.
 _AGAIN: Final = frozenset({408, 425, 429})
 _USER_AGENT: Final = f"otel-loopguard/{__version__}"
 

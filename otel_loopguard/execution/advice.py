@@ -117,6 +117,29 @@ _TIES: Final = (
 )  # fmt: skip
 """Which of equally sure options is taken: the one that leaves the most to the user."""
 _REMEMBERED: Final = "remembered"
+
+# Between two calls a model reads the answer and asks for the next one: counted as two
+# seconds, which lanes side by side share. With more, work goes to the background earlier.
+_SWITCH_S: Final = 2.0
+_PARALLEL_SWITCH_S: Final = 1.5
+# Long work is saved on its way, after every fifth task.
+_CHECKPOINT_EVERY: Final = 5
+_CHECKPOINT_S: Final = 10.0
+# Work that hangs together goes wrong in places, and is repeated there: for a complexity of 1.
+_COMPLEXITY_S: Final = 5.0
+# So many calls at once are more than a user expects of one request; of still more nobody watches
+# the end. One after the other they last longest.
+_PROMPT_TASKS: Final = 15
+_BACKGROUND_TASKS: Final = 25
+_SEQUENTIAL_TASKS: Final = 10
+# Many tools, and tasks that depend on each other: the user may want another plan.
+_COMPLEX: Final = 0.7
+# The machine has little left: what is long leaves the foreground, and what is short waits.
+_LOAD: Final = 0.8
+_LOAD_S: Final = 30.0
+# Behind so many tasks a short call would wait longer than it takes.
+_QUEUE_BUSY: Final = 10
+_QUEUE_S: Final = 20.0
 _BUSY: Final = frozenset({"load_background", "load_defer", "queue_sync"})
 
 
@@ -140,8 +163,8 @@ class ExecutionAdvisor:
     """Chooses how calls are executed, for one guard. Thread-safe: it has no state."""
 
     def __init__(self, settings: Settings) -> None:
-        self._rule = settings.tuning.execution
-        self._confidence = {**CONFIDENCES, **self._rule.confidence}
+        self._lanes = settings.tuning.execution.max_parallel
+        self._confidence = {**CONFIDENCES, **settings.tuning.execution.confidence}
 
     def advise(
         self,
@@ -155,13 +178,13 @@ class ExecutionAdvisor:
         What the user answered before decides, where no vote of a busy machine or busy workers is
         for another option. A machine that is critically short of something precedes the votes.
         """
-        rule, tasks = self._rule, work.tasks
+        tasks = work.tasks
         if work.parallel:
-            switching_ms = rule.parallel_switch_s * tasks / rule.max_parallel * 1e3
+            switching_ms = _PARALLEL_SWITCH_S * tasks / self._lanes * 1e3
         else:
-            switching_ms = rule.switch_s * tasks * 1e3
-        checkpoints_ms = tasks // rule.checkpoint_every * rule.checkpoint_s * 1e3
-        complexity_ms = rule.complexity_s * work.complexity * 1e3
+            switching_ms = _SWITCH_S * tasks * 1e3
+        checkpoints_ms = tasks // _CHECKPOINT_EVERY * _CHECKPOINT_S * 1e3
+        complexity_ms = _COMPLEXITY_S * work.complexity * 1e3
         total_s = (work.tool_ms + switching_ms + checkpoints_ms + complexity_ms) / 1e3
         votes = tuple(self._votes(work, total_s, preferences, pressure, remembered))
         factors = Factors(
@@ -194,7 +217,7 @@ class ExecutionAdvisor:
         remembered: Choice | None,
     ) -> Iterator[Vote]:
         """The votes in the order of the rules; at least the one on time."""
-        rule, tasks, background = self._rule, work.tasks, preferences.auto_background_enabled
+        tasks, background = work.tasks, preferences.auto_background_enabled
         reason = f"all of it takes about {total_s:.1f} s"
         if total_s < preferences.prompt_threshold_s:
             yield self._vote("time_sync", Choice.EXECUTE_SYNC, reason)
@@ -202,15 +225,15 @@ class ExecutionAdvisor:
             yield self._vote("time_prompt", Choice.PROMPT_USER, reason)
         else:
             yield self._background("time_background", reason, enabled=background)
-        if tasks > rule.background_tasks:
+        if tasks > _BACKGROUND_TASKS:
             reason = f"there are {tasks} tasks"
             yield self._background("tasks_background", reason, enabled=background)
-        elif tasks > rule.prompt_tasks:
+        elif tasks > _PROMPT_TASKS:
             yield self._vote("tasks_prompt", Choice.PROMPT_USER, f"there are {tasks} tasks")
-        if not work.parallel and tasks > rule.sequential_tasks:
+        if not work.parallel and tasks > _SEQUENTIAL_TASKS:
             reason = f"{tasks} tasks in sequence"
             yield self._background("sequential_background", reason, enabled=background)
-        if work.complexity > rule.complexity:
+        if work.complexity > _COMPLEX:
             reason = f"the tasks have a complexity of {work.complexity:.2f}"
             yield self._vote("complexity_prompt", Choice.PROMPT_USER, reason)
         yield from self._busy(total_s, pressure, background=background)
@@ -220,14 +243,13 @@ class ExecutionAdvisor:
     def _busy(
         self, total_s: float, pressure: ResourcePressure, *, background: bool
     ) -> Iterator[Vote]:
-        rule = self._rule
-        if pressure.load is not None and pressure.load > rule.load:
+        if pressure.load is not None and pressure.load > _LOAD:
             reason = f"{pressure.load:.0%} of the CPUs are busy"
-            if total_s > rule.load_s:
+            if total_s > _LOAD_S:
                 yield self._background("load_background", reason, enabled=background)
             else:
                 yield self._vote("load_defer", Choice.DEFER, reason)
-        if total_s < rule.queue_s and (pressure.queue or 0) > rule.queue_busy:
+        if total_s < _QUEUE_S and (pressure.queue or 0) > _QUEUE_BUSY:
             reason = f"{pressure.queue} tasks wait for a worker"
             yield self._vote("queue_sync", Choice.EXECUTE_SYNC, reason)
 

@@ -685,8 +685,6 @@ class LoopGuard(SessionQueries):
         )  # fmt: skip
         self._index = DecisionIndex()
         self._escalation: EscalationService | None = None
-        if self._live:
-            OBSERVERS.add(self._flag_changed)
         self.telemetry.watch(
             State(
                 self.active, self._sessions, self._index, self._annotator,
@@ -701,6 +699,9 @@ class LoopGuard(SessionQueries):
         )  # fmt: skip
         self.subscribers = Subscribers(faults)
         self._subscribe()
+        if self._live:
+            # Not before: a guard whose settings turn out to be unusable hears of nothing.
+            OBSERVERS.add(self._flag_changed)
         if settings.limits_money or settings.prices_file:
             from otel_loopguard.guard.unpriced import unpriced  # noqa: PLC0415  # with prices only
 

@@ -59,7 +59,6 @@ _BACKLOG: Final = 128
 _THREADS: Final = 16
 _LOCK_S: Final = 2.0
 _MOST_LOGGED: Final = 1024 * 1024
-_MOST_ASKED: Final = 16_384
 _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ECONNABORTED})
 _PASSING_S: Final = 0.1
 
@@ -101,7 +100,7 @@ class RequestHandler:
         """
         try:
             if request[:1] == b"{":
-                return orjson.dumps(self._asked(request)) + b"\n", None
+                return self._asked(request) + b"\n", None
             header, _, payload = request.partition(b"\n")
             greeting, version, name, mode = header.decode("utf-8", "replace").split(" ")
             if greeting != GREETING:
@@ -193,15 +192,20 @@ class RequestHandler:
         data = json.dumps(agent.answer(written, answer)).encode()
         return data, partial(_repeat_later, engine, event, answer)
 
-    def _asked(self, request: bytes) -> Mapping[str, object]:
-        if len(request) > _MOST_ASKED:
-            return {"ok": False, "error": "too_long", "message": "the request is too long"}
-        asked = cast("dict[str, object]", orjson.loads(request))
-        replies = [engine.ask(asked) for engine in self._engines.values()]
-        if asked.get("op") == "sessions" and replies[0].get("ok"):
-            rows = [row for reply in replies for row in cast("list[Any]", reply["sessions"])]
-            return {**replies[0], "sessions": rows}
-        return next((reply for reply in replies if reply.get("ok")), replies[0])
+    def _asked(self, request: bytes) -> bytes:
+        """The reply to what a person asks."""
+        from otel_loopguard.escalation.admin.protocol import answer  # noqa: PLC0415  # who asks
+
+        def ask(engine: HookEngine, asked: dict[str, object]) -> dict[str, object]:
+            try:
+                return engine.ask(asked)
+            except Exception as error:
+                self._log.fault(error)
+                raise
+
+        engines = self._engines.values()
+        faults = self._engines["observe"].guard.faults
+        return answer(request.rstrip(b"\n"), [partial(ask, engine) for engine in engines], faults)
 
 
 def _loaded(payload: bytes) -> object:

@@ -14,6 +14,8 @@ from starlette.routing import Route
 
 from otel_loopguard._control.flag import OBSERVERS
 from otel_loopguard.core import Action
+from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
+from otel_loopguard.escalation.payload import encoded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -30,9 +32,9 @@ LONGEST_WAIT_S: Final = 60.0
 _ALIVE_S: Final = 15.0
 # Nothing wakes a request if a session gets its final key, or a pause ends by itself.
 _LOOK_AGAIN_S: Final = 5.0
-_MOST_BODY: Final = 64 * 1024
 _STATUS: Final = {
     "unknown_session": 404, "unknown_escalation": 404, "unknown_request": 404, "refused": 422,
+    "too_long": 413, "too_large": 500, "failed": 500,
 }  # fmt: skip
 _ACTIONS: Final = ("pause", "resume", "abort", "answer", "allow")
 
@@ -198,10 +200,11 @@ class ControlApi:
         return self._engines[request.state.tenant]
 
     def _reply(self, request: Request, message: dict[str, Any]) -> Response:
-        reply = self._engine(request).admin.reply(message)
+        engine = self._engine(request)
+        reply = orjson.loads(engine.admin.answer(encoded(message), engine.guard.faults))
         if reply.pop("ok"):
             return JSONResponse(reply, headers={"cache-control": "no-store"})
-        return problem(_STATUS.get(reply["error"], 422), reply["message"])
+        return problem(_STATUS[reply["error"]], reply["message"])
 
     async def _row(self, request: Request) -> dict[str, Any]:
         session = request.state.session
@@ -253,8 +256,8 @@ async def _json(request: Request) -> dict[str, Any] | Response:
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > _MOST_BODY:
-            return problem(413, f"the body has more than {_MOST_BODY:,} bytes")
+        if len(body) > MOST_REQUEST:
+            return problem(413, f"the body has more than {MOST_REQUEST:,} bytes")
     try:
         found: Any = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.pending import early_notes
@@ -118,11 +117,6 @@ class SessionRegistry:
     def find(self, key: str) -> Session | None:
         """Returns the session of a key, if known."""
         return self._by_key.get(key)
-
-    def newest(self, most: int) -> list[Session]:
-        """The sessions used last, the newest first."""
-        queues = (self._lately, self._open, self._stopped)
-        return list(islice(chain.from_iterable(reversed(each.values()) for each in queues), most))
 
     def named(self, key: str, now: int) -> Session:
         """The session of a final key, made if need be."""

@@ -183,20 +183,7 @@ class ExecutionTuning(Group):
     notify: bool = value(True, "Whether the end of a background call is published.")
     channels: Names = value(frozenset(), "Where the end of a background call is published.")
     users: Tasks = value(1000, "Users whose preferences and answers are kept in memory.")
-    switch_s: Amount = value(2.0, "Seconds added per task of a sequential batch.")
-    parallel_switch_s: Amount = value(1.5, "Seconds added per task, shared by parallel lanes.")
     max_parallel: Tasks = value(3, "Lanes of a parallel batch.")
-    checkpoint_every: Tasks = value(5, "Tasks between checkpoints.")
-    checkpoint_s: Amount = value(10.0, "Seconds added per checkpoint of a batch.")
-    complexity_s: Amount = value(5.0, "Seconds added for a complexity of 1, in proportion.")
-    prompt_tasks: Tasks = value(15, "Tasks past which the user is asked.")
-    background_tasks: Tasks = value(25, "Tasks past which a batch goes to the background.")
-    sequential_tasks: Tasks = value(10, "Tasks in sequence past which a batch goes there.")
-    complexity: Share = value(0.7, "Complexity past which the user is asked.")
-    load: Share = value(0.8, "CPU load past which long calls go to the background.")
-    load_s: Seconds = value(30.0, "Seconds past which a call is long under load; others wait.")
-    queue_busy: Tasks = value(10, "Waiting tasks past which a short call rather runs at once.")
-    queue_s: Seconds = value(20.0, "Seconds below which a call is short where workers are busy.")
     confidence: Mapping[str, Share] = value(
         {}, "Confidence of single votes, by name.", check=one_of(CONFIDENCES, "vote")
     )
@@ -369,7 +356,7 @@ class EscalationTuning(Group):
 
     actions: int = value(5, "Last actions of the session that are shown.", ge=1, le=50)
     queue: int = value(
-        256, "Escalations that wait per channel; more are dropped and counted.", ge=1, le=100_000
+        256, "Escalations that wait for the webhook; more are dropped.", ge=1, le=100_000
     )
     webhook_retry_s: Seconds = value(
         1.0, "Seconds between the first two posts; then twice as long each, 60 at most."
@@ -379,7 +366,7 @@ class EscalationTuning(Group):
 class AdminTuning(Group):
     """Sessions of a live guard, as other processes list them."""
 
-    heartbeat_s: Seconds = value(2.0, "Seconds between reports of the sessions to the store.")
+    heartbeat_s: Seconds = value(2.0, "Seconds between heartbeats of a process in the store.")
     sessions: int = value(1000, "Newest sessions that are listed.", ge=1, le=10_000)
     idle_s: Seconds = value(600.0, "Seconds that a session is listed after its last step.")
 

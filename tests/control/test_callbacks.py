@@ -34,10 +34,10 @@ def test_every_decision_is_told_in_order() -> None:
         threads.add(threading.current_thread().name)
 
     stop = control.on_decision(hear, session=key)
-    _loop("another")
-    _loop(key)
+    kept = [_loop("another"), _loop(key)]  # a guard that nobody holds judges nothing any more
     wait_for(lambda: len(heard) >= 3)
     stop()
+    del kept
     assert heard[:3] == [(key, "hint"), (key, "deny"), (key, "abort")]
     assert threads == {"loopguard-listener"}
 
@@ -90,13 +90,14 @@ def test_a_callback_that_hangs_holds_nobody_up() -> None:
         control.on_decision(hang, session=key),
         control.on_decision(lambda decision: heard.append(decision.action.value), session=key),
     ]
-    _loop(key)
+    kept = _loop(key)
     wait_for(lambda: len(heard) >= 3)
     assert not given_up
     free.set()
     for stop in stops:
         stop()
     assert heard == ["hint", "deny", "abort"]
+    del kept
 
 
 def test_after_the_end_nothing_is_told() -> None:

@@ -135,19 +135,6 @@ def test_channels_may_give_one(caplog: pytest.LogCaptureFixture) -> None:
     forget()
 
 
-def test_the_desk_takes_one() -> None:
-    """As JSON, from the command line."""
-    guard, found = paused()
-    admin = guard.escalation().admin
-    order = {"op": "answer", "escalation": found.id, "answer": "modify_plan", "by": "anna"}
-    assert admin.reply({**order, "plan": "[{"})["error"] == "refused"
-    assert (
-        admin.reply({**order, "plan": '[{"id": "a", "depends_on": ["a"]}]'})["error"] == "refused"
-    )
-    assert admin.reply({**order, "plan": json.dumps(AFTER)})["ok"]
-    assert [task.id for task in control.plan("a")] == ["look_up", "report"]
-
-
 def test_a_long_plan_is_told_in_part() -> None:
     """The runtime has all of it."""
     reply = reply_in({"answer": "modify_plan", "plan": [{"id": f"t{n}"} for n in range(900)]}, "x")

@@ -31,7 +31,12 @@ class Home:
         self.folder = folder
         self.state = folder / "state" / "otel-loopguard"
         kept = {name: each for name, each in os.environ.items() if "LOOPGUARD" not in name}
-        self.environment = kept | {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
+        self.environment = kept | {
+            "HOME": str(folder),
+            "XDG_STATE_HOME": str(folder / "state"),
+            # Where sockets are looked for: other agents of the machine are not listed.
+            "XDG_RUNTIME_DIR": str(folder),
+        }
         # As in a program that is installed: compiled once, and not at each event.
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.environment["LOOPGUARD_TUNING__HOOKS__ANSWER_S"] = "60"  # on a slow machine too

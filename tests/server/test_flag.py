@@ -143,29 +143,6 @@ def test_an_allow_says_what_makes_it_last() -> None:
         assert post(server, "allow").json()["setting"] == 'exempt_tools = ["search"]'
 
 
-def test_an_escalation_is_answered() -> None:
-    with serving(guard=Settings(escalate_severity="warning")) as server:
-        send(server, 0, 1, 2, 3)
-        row = httpx.get(f"{server.url}/v1/sessions/chat-1").json()["session"]
-        assert row["escalation"]
-        wrong = post(server, "answer", answer="perhaps")
-        assert wrong.status_code == 422
-        assert "must be one of" in wrong.json()["detail"]
-        answer = post(server, "answer", answer="continue", by="ann")
-        assert answer.is_success
-        assert control(server)["action"] == "allow"
-        assert post(server, "answer", answer="continue").status_code == 404
-
-
-@pytest.mark.parametrize("by", ["policy", "Application"])
-def test_nobody_takes_the_name_of_the_guard(by: str) -> None:
-    with serving() as server:
-        send(server, 0)
-        refused = post(server, "pause", by=by)
-        assert refused.status_code == 422
-        assert "the guard itself has that name" in refused.json()["detail"]
-
-
 def test_session_keys_may_hold_any_sign() -> None:
     for session in ("a/b", "ä ö", "%2e%2e", "x?y#z", "control"):
         with serving() as server:

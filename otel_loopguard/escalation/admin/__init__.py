@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from otel_loopguard.escalation.admin.handlers import AdminHandlers
+from otel_loopguard.escalation.admin.protocol import AdminHandlers
 
 __all__ = ["AdminHandlers"]

@@ -5,23 +5,29 @@ from __future__ import annotations
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.escalation.admin.handlers import MOST_REPLY, Message, decoded
-from otel_loopguard.escalation.admin.socket import sockets, user
-from otel_loopguard.escalation.channels import KIND
+from otel_loopguard.escalation.admin.protocol import (
+    MOST_REPLY,
+    Message,
+    decoded,
+    is_unknown,
+    refusal,
+)
+from otel_loopguard.escalation.admin.unix import sockets, user
 from otel_loopguard.escalation.payload import encoded
 from otel_loopguard.stores import open_store
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
+# A process whose interpreter is busy for longer has other troubles; people wait for this.
 _LIMIT_S: Final = 5.0
-_UNKNOWN: Final = frozenset({"unknown_session", "unknown_escalation"})
+_SILENT: Final = "no_reply"
 
 
 class Transport(ABC):
@@ -31,26 +37,34 @@ class Transport(ABC):
     """What to do where no process is reached."""
 
     @abstractmethod
-    def sessions(self) -> list[Message]:
-        """Rows of all sessions of all processes, see `handlers.session_row`."""
+    def replies(self, request: Message) -> list[Message]:
+        """The replies of all processes to a request; a refusal for those that gave none in time."""
 
-    @abstractmethod
     def ask(self, request: Message) -> list[Message]:
-        """Replies of the processes that know the `session` or `escalation` of a request."""
+        """The replies of the processes that know what a request is about.
 
-    @abstractmethod
-    def reached(self) -> int:
-        """How many processes can be asked."""
+        Raises:
+            LoopGuardError: None does, and one that might gave no reply.
+        """
+        known = [reply for reply in self.replies(request) if not is_unknown(reply)]
+        heard = [reply for reply in known if reply.get("error") != _SILENT]
+        if known and not heard:
+            raise LoopGuardError(known[0]["message"])
+        return heard
 
-    def why_empty(self) -> str:
-        """Why no session is listed: nobody is reached, or nobody has one; and what to do."""
-        reached = self.reached()
-        if not reached:
-            return self.nobody
+    def sessions(self) -> tuple[list[Message], str]:
+        """The rows of the sessions of all processes, and what to say where some are missing."""
+        replies = self.replies({"op": "sessions"})
+        rows = [row for reply in replies for row in _rows(reply)]
+        silent = [reply["message"] for reply in replies if reply.get("error") == _SILENT]
+        if silent or rows:
+            return rows, "; ".join(silent)
+        if not replies:
+            return rows, self.nobody
         who = "1 process was reached, and it has"
-        if reached > 1:
-            who = f"{reached} processes were reached, and they have"
-        return f"{who} no session now; one begins with the first tool, model or agent span"
+        if len(replies) > 1:
+            who = f"{len(replies)} processes were reached, and they have"
+        return rows, f"{who} no session now; one begins with the first tool, model or agent span"
 
 
 class SocketTransport(Transport):
@@ -71,53 +85,24 @@ class SocketTransport(Transport):
         self._path = path
         self._more = more
 
-    def sessions(self) -> list[Message]:
+    def replies(self, request: Message) -> list[Message]:
         """As of `Transport`."""
-        replies = (self._asked(path, {"op": "sessions"}) for path in self._paths())
-        return [row for reply in replies if reply for row in _rows(reply)]
-
-    def ask(self, request: Message) -> list[Message]:
-        """As of `Transport`."""
-        replies = (self._asked(path, request) for path in self._paths())
-        return [reply for reply in replies if reply and reply.get("error") not in _UNKNOWN]
-
-    def reached(self) -> int:
-        """As of `Transport`."""
-        replies = (self._asked(path, {"op": "sessions"}) for path in self._paths())
-        return sum(reply is not None for reply in replies)
+        replies = (_asked(path, request) for path in self._paths())
+        return [reply for reply in replies if reply is not None]
 
     def _paths(self) -> list[Path]:
         """The sockets."""
-        if self._path is None:
-            more = [_own(Path(path)) for path in self._more if Path(path).is_socket()]
-            try:
-                return [*sockets(), *more]
-            except OSError as error:
-                raise LoopGuardError(str(error)) from None
-        return [_own(Path(self._path))]
-
-    def _asked(self, path: Path, request: Message) -> Message | None:
-        """The reply of one process; None if nobody is there any more."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_LIMIT_S)
-            try:
-                _connect(connection, path)
-            except (FileNotFoundError, ConnectionRefusedError):
-                return None
-            except OSError as error:
-                msg = f"socket {str(path)!r}: {error}"
-                raise LoopGuardError(msg) from None
-            with suppress(OSError):
-                connection.sendall(encoded(request) + b"\n")
-            reply = decoded(_all(connection), MOST_REPLY)
-        if reply is None:
-            msg = f"socket {str(path)!r}: the process there gave no reply"
-            raise LoopGuardError(msg)
-        return reply
+        if self._path is not None:
+            return [_own(Path(self._path))]
+        more = [_own(Path(path)) for path in self._more if Path(path).is_socket()]
+        try:
+            return [*sockets(), *more]
+        except OSError as error:
+            raise LoopGuardError(str(error)) from None
 
 
 class StoreTransport(Transport):
-    """Asks all processes that register their sessions in a store."""
+    """Asks all processes that share a store."""
 
     nobody = (
         "no process is registered in this store: agents are listed where they run with the same "
@@ -125,42 +110,51 @@ class StoreTransport(Transport):
     )
 
     def __init__(self, settings: Settings) -> None:
-        self._store = open_store(settings)
-        from otel_loopguard.escalation.admin.redis_transport import ProcessRegistry  # noqa: PLC0415  # redis is an extra
+        open_store(settings)  # says what is wrong with the address, or missing
+        from otel_loopguard.escalation.admin.mailbox import Mailboxes  # noqa: PLC0415  # redis is an extra
 
-        self._registry = ProcessRegistry(settings)
+        self._mailboxes = Mailboxes(settings)
 
-    def sessions(self) -> list[Message]:
+    def replies(self, request: Message) -> list[Message]:
         """As of `Transport`."""
-        return [row for row in self._registry.sessions() if _is_row(row)]
+        replies, asked = self._mailboxes.ask(request, _LIMIT_S)
+        lacking = asked - len(replies)
+        who = f"{lacking} of {asked} processes gave no reply within {_LIMIT_S:g} s"
+        return [*replies, *([refusal(_SILENT, who)] if lacking else ())]
 
-    def ask(self, request: Message) -> list[Message]:
-        """As of `Transport`."""
-        replies: list[Message] = []
-        for process in self._who(request):
-            reply = self._registry.ask(process, request, _LIMIT_S)
-            if reply is None:
-                msg = f"process {process!r} gave no reply within {_LIMIT_S:g} s"
-                raise LoopGuardError(msg)
-            if reply.get("error") not in _UNKNOWN:
-                replies.append(reply)
-        return replies
 
-    def reached(self) -> int:
-        """As of `Transport`."""
-        return len(self._registry.processes())
+def _asked(path: Path, request: Message) -> Message | None:
+    """The reply of the process at a socket; None if nobody is there any more."""
+    until, data = time.monotonic() + _LIMIT_S, bytearray()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_LIMIT_S)
+        try:
+            _connect(connection, path, until)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        except OSError as error:
+            msg = f"socket {str(path)!r}: {error}"
+            raise LoopGuardError(msg) from None
+        with suppress(OSError):
+            connection.sendall(encoded(request) + b"\n")
+            while len(data) <= MOST_REPLY and (left := until - time.monotonic()) > 0:
+                connection.settimeout(left)
+                piece = connection.recv(65_536)
+                if not piece:
+                    break
+                data += piece
+    silent = refusal(_SILENT, f"socket {str(path)!r}: the process there gave no reply")
+    return decoded(bytes(data), MOST_REPLY) or silent
 
-    def _who(self, request: Message) -> list[str]:
-        """The processes that have the session, or the escalation, that a request is about."""
-        escalation, session = request.get("escalation"), request.get("session")
-        rows = self.sessions()
-        if escalation is None:
-            return sorted({row["process"] for row in rows if row["session"] == session})
-        kept = self._store.get(KIND, str(escalation))
-        package = None if kept is None else decoded(kept, MOST_REPLY)
-        place = None if package is None else package.get("process")
-        has = {row["process"] for row in rows if row.get("escalation") == escalation}
-        return sorted(has | {name for name in self._registry.processes() if name == place})
+
+def _connect(connection: socket.socket, path: Path, until: float) -> None:
+    """Connects; tries again while too many wait, until the time limit."""
+    while time.monotonic() < until:
+        with suppress(BlockingIOError):
+            connection.connect(str(path))
+            return
+        time.sleep(0.05)
+    connection.connect(str(path))
 
 
 def _own(path: Path) -> Path:
@@ -174,7 +168,7 @@ def _own(path: Path) -> Path:
     return path
 
 
-def _rows(reply: Message) -> Iterable[Message]:
+def _rows(reply: Message) -> list[Message]:
     found: Any = reply.get("sessions")
     return [row for row in found if _is_row(row)] if isinstance(found, list) else []  # pyright: ignore[reportUnknownVariableType]
 
@@ -184,27 +178,3 @@ def _is_row(row: Any) -> bool:
     if not isinstance(row, dict):
         return False
     return all(isinstance(row.get(name), str) for name in ("session", "process", "action"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-
-
-def _connect(connection: socket.socket, path: Path) -> None:
-    """Connects; retries until the time limit while too many wait."""
-    until = time.monotonic() + _LIMIT_S
-    while time.monotonic() < until:
-        with suppress(BlockingIOError):
-            connection.connect(str(path))
-            return
-        time.sleep(0.05)
-    connection.connect(str(path))
-
-
-def _all(connection: socket.socket) -> bytes:
-    """Reads a reply to its end, within the limits of time and size."""
-    until = time.monotonic() + _LIMIT_S
-    data = bytearray()
-    with suppress(OSError):
-        while len(data) <= MOST_REPLY and time.monotonic() < until:
-            piece = connection.recv(65_536)
-            if not piece:
-                break
-            data += piece
-    return bytes(data)

@@ -1,20 +1,21 @@
-"""The directory in Redis: which sessions each process has, and a letter box for each."""
+"""Mailboxes in Redis: every process with a heartbeat is asked, and answers."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from otel_loopguard import Action, LoopGuard, Settings, control, session
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation.admin.client import StoreTransport
-from otel_loopguard.escalation.admin.redis_transport import ProcessRegistry
-from tests.escalation.agents import asked, stuck, until, watched
+from otel_loopguard.escalation.admin.mailbox import Mailboxes
+from tests.escalation.agents import stuck, until, watched
 from tests.stores.servers import Server
 
 
@@ -36,86 +37,78 @@ def transport(server: Server) -> StoreTransport:
     return StoreTransport(Settings(store_url=server.url))
 
 
-def test_sessions_and_orders(guard: LoopGuard, server: Server) -> None:
-    """A session is listed soon, follows what happens, and takes orders."""
-    stuck(guard, "run {1}:ä", calls=1)
-    until(lambda: [row["action"] for row in transport(server).sessions()] == ["allow"])
-    stuck(guard, "run {1}:ä", calls=3)
-    until(lambda: [row["action"] for row in transport(server).sessions()] == ["pause"])
-    (row,) = transport(server).sessions()
-    assert row["escalation"] == asked(guard)[0].id
+def sessions(server: Server) -> list[dict[str, Any]]:
+    return transport(server).sessions()[0]
+
+
+def test_every_process_is_asked(guard: LoopGuard, server: Server) -> None:
+    """The sessions of all are listed, and whoever knows one takes the order."""
+    other = watched(store_url=server.url)
+    stuck(guard, "run {1}:ä")
+    stuck(other, "another", calls=1)
+    until(lambda: len(sessions(server)) == 2)
+    assert {row["session"]: row["action"] for row in sessions(server)} == {
+        "run {1}:ä": "pause", "another": "allow",
+    }  # fmt: skip
     (reply,) = transport(server).ask({"op": "resume", "session": "run {1}:ä", "by": "anna"})
     assert (reply["ok"], reply["action"]) == (True, "allow")
     assert transport(server).ask({"op": "resume", "session": "nobody"}) == []
-    (view,) = transport(server).ask({"op": "show", "session": "run {1}:ä"})
-    assert view["session"]["totals"]["actions"] == 4
-    assert b"secret" not in b"".join(
-        value
-        for key in server.client.keys("loopguard:desk*")
-        if server.client.type(key) == b"hash"
-        for value in server.client.hvals(key)
-    )
+    (reply,) = transport(server).ask({"op": "abort", "session": "another"})
+    assert reply["ok"]
+    assert other.flag_of("another").control.action is Action.ABORT
+    other.shutdown()
 
 
-def test_answers(guard: LoopGuard, server: Server) -> None:
-    """By the id of the escalation; twice is refused, an unknown one is nobody's."""
-    stuck(guard, "a")
-    found = asked(guard)[0].id
-    request = {"op": "answer", "escalation": found, "answer": "skip_task", "by": "anna"}
-    until(lambda: any(reply["ok"] for reply in transport(server).ask(request)))
-    assert guard.flag_of("a").control.by == "anna"
-    until(lambda: transport(server).ask(request))
-    (late,) = transport(server).ask(request)
-    assert (late["error"], "anna answered skip_task" in late["message"]) == ("refused", True)
-    assert transport(server).ask({**request, "escalation": "nope"}) == []
-
-
-def test_only_what_changed_is_sent(guard: LoopGuard, server: Server) -> None:
-    """A session at rest costs no write but the heartbeat's."""
+def test_nothing_of_a_session_is_in_the_store(guard: LoopGuard, server: Server) -> None:
+    """A process writes its heartbeat there, and what it was asked for."""
     for number in range(50):
         stuck(guard, f"run-{number}", calls=1)
-    until(lambda: len(transport(server).sessions()) == 50)
+    until(lambda: server.client.zcard("loopguard:desk"))
 
     def calls(command: str) -> int:
         found = server.client.info("commandstats").get(f"cmdstat_{command}", {})
         return found.get("calls", 0)
 
-    for _ in range(2):  # the first round may hold what changed last
-        server.client.config_resetstat()
-        until(lambda: calls("zadd") >= 2)
-    assert calls("hset") == 0
+    server.client.config_resetstat()
+    until(lambda: calls("zadd") >= 2)
+    assert (calls("hset"), calls("rpush")) == (0, 0)
+    assert len(server.client.keys("loopguard:desk*")) == 1
 
 
 def test_a_process_that_ends(guard: LoopGuard, server: Server) -> None:
     """Shut down, it is out of the directory soon; all of its keys go by themselves anyway."""
     stuck(guard, "a")
-    until(lambda: transport(server).sessions())
+    until(lambda: sessions(server))
     keys = server.client.keys("loopguard:desk*")
     assert keys
     assert all(server.client.ttl(key) > 0 for key in keys)
     guard.shutdown()
-    until(lambda: not transport(server).sessions())
+    until(lambda: not sessions(server))
     until(lambda: not server.client.keys("loopguard:desk:*"))
 
 
-def test_a_killed_process_is_forgotten(server: Server) -> None:
-    """What was not heard of for three heartbeats is not there."""
-    directory = ProcessRegistry(
-        Settings(store_url=server.url, tuning={"admin": {"heartbeat_s": 0.1}})
-    )
-    directory.publish("dead", {"a": b'{"session": "a", "process": "dead", "action": "allow"}'}, [])
-    assert directory.processes() == ["dead"]
-    assert [row["session"] for row in directory.sessions()] == ["a"]
+def test_a_killed_process_is_forgotten(guard: LoopGuard, server: Server) -> None:
+    """Until three heartbeats are missing it is waited for; the replies of others count."""
+    boxes = Mailboxes(Settings(store_url=server.url, tuning={"admin": {"heartbeat_s": 0.1}}))
+    stuck(guard, "a", calls=1)
+    until(boxes.processes)
+    boxes.register("dead")
+    rows, note = transport(server).sessions()
+    assert ([row["session"] for row in rows], note) == (
+        ["a"], "1 of 2 processes gave no reply within 5 s",
+    )  # fmt: skip
+    boxes.register("dead")
+    with pytest.raises(LoopGuardError, match="1 of 2 processes gave no reply"):
+        transport(server).ask({"op": "show", "session": "nobody"})
     server.client.zadd("loopguard:desk", {"dead": time.time() * 1000 - 60_000})
-    assert directory.processes() == []
-    assert list(directory.sessions()) == []
-    directory.close()
+    assert transport(server).ask({"op": "show", "session": "nobody"}) == []
+    boxes.close()
 
 
 def test_a_gate_is_opened_from_outside(guard: LoopGuard, server: Server) -> None:
     """At once: nobody polls for it."""
     stuck(guard, "a")
-    until(lambda: transport(server).sessions())
+    until(lambda: sessions(server))
     passed: list[Action] = []
 
     def agent() -> None:
@@ -134,13 +127,11 @@ def test_a_gate_is_opened_from_outside(guard: LoopGuard, server: Server) -> None
 def test_redis_comes_back(guard: LoopGuard, server: Server) -> None:
     """Everything is said anew, and orders are taken again; nobody was held."""
     stuck(guard, "a", calls=1)
-    until(lambda: transport(server).sessions())
+    until(lambda: sessions(server))
     server.kill()
     stuck(guard, "b", calls=1)
     server.start()
-    until(
-        lambda: {row["session"] for row in transport(server).sessions()} == {"a", "b"}, limit_s=40
-    )
+    until(lambda: {row["session"] for row in sessions(server)} == {"a", "b"}, limit_s=40)
     assert transport(server).ask({"op": "abort", "session": "b"})[0]["ok"]
 
 
@@ -152,22 +143,25 @@ def test_redis_comes_back(guard: LoopGuard, server: Server) -> None:
 def test_garbage_in_the_letter_box(guard: LoopGuard, server: Server, letter: bytes) -> None:
     """Is passed over; the next letter is answered."""
     stuck(guard, "a", calls=1)
-    until(lambda: transport(server).sessions())
-    (process,) = ProcessRegistry(guard.settings).processes()
+    until(lambda: sessions(server))
+    (process,) = Mailboxes(guard.settings).processes()
     server.client.rpush(f"loopguard:desk:{{{process}}}:in", letter)
     (reply,) = transport(server).ask({"op": "abort", "session": "a"})
     assert reply["ok"]
     assert guard.faults.counts == {}
 
 
-def test_garbage_in_the_directory(guard: LoopGuard, server: Server) -> None:
+@pytest.mark.parametrize("reply", [b"{", b"[]", b'{"sessions": [{"session": 3}, 7]}'], ids=repr)
+def test_garbage_in_place_of_a_reply(
+    guard: LoopGuard, server: Server, reply: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is no row of a session is left out."""
     stuck(guard, "a", calls=1)
-    until(lambda: transport(server).sessions())
-    (process,) = ProcessRegistry(guard.settings).processes()
-    rows = {b"x": b"{", b"y": b"[]", b"z": json.dumps({"session": 3}).encode()}
-    server.client.hset(f"loopguard:desk:{{{process}}}", mapping=rows)
-    assert [row["session"] for row in transport(server).sessions()] == ["a"]
+    until(lambda: sessions(server))
+    monkeypatch.setattr("otel_loopguard.escalation.admin.mailbox.secrets.token_hex", lambda _: "x")
+    server.client.rpush("loopguard:desk:reply:{x}", reply)
+    until(lambda: server.client.zadd("loopguard:desk", {"other": time.time() * 1000}))
+    assert [row["session"] for row in sessions(server)] == ["a"]
 
 
 def test_many_sessions(server: Server) -> None:
@@ -175,5 +169,5 @@ def test_many_sessions(server: Server) -> None:
     guard = watched(store_url=server.url, tuning={"admin": {"sessions": 1000, "heartbeat_s": 0.2}})
     for number in range(1200):
         guard.observe(Step(Kind.TOOL, "t", args={"n": number}, outcome="x"), f"run-{number}")
-    until(lambda: len(transport(server).sessions()) == 1000)
+    until(lambda: len(sessions(server)) == 1000)
     guard.shutdown()

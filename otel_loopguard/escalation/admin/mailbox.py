@@ -1,0 +1,161 @@
+"""Mailboxes on a Redis: one for the requests to each process, one for the replies to a request."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.worker import BackgroundThread
+from otel_loopguard.errors import StoreError
+from otel_loopguard.escalation.admin.protocol import MOST_REPLY, MOST_REQUEST, Message, decoded
+from otel_loopguard.escalation.payload import encoded
+from otel_loopguard.stores.redis import quoted
+from otel_loopguard.stores.redis_connection import Connection
+from otel_loopguard.stores.redis_url import parse_redis_url
+
+if TYPE_CHECKING:
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.escalation.admin.protocol import AdminHandlers
+    from otel_loopguard.settings import Settings
+
+_WAIT_S: Final = 1
+"""Longest wait for a request in seconds: Redis 5 takes whole ones only."""
+# Longer than anybody waits for a reply: a process that was slow finds a request, and answers it.
+_KEPT_S: Final = 30
+# Past that a request would take seconds to send; a fleet so large has more than one store.
+_PROCESSES: Final = 10_000
+_FIRST_PAUSE_S: Final = 0.2
+
+_PUT: Final = """
+redis.call('RPUSH', KEYS[1], ARGV[1])
+return redis.call('EXPIRE', KEYS[1], ARGV[2])
+"""
+"""Keys: a mailbox. Arguments: a message, seconds that it is kept."""
+
+
+class Mailboxes:
+    """The processes on a Redis, and their mailboxes.
+
+    Blocks, and raises `StoreError` where Redis does not answer.
+
+    `PREFIX:desk` has the processes by the time of their last heartbeat, `PREFIX:desk:{PROCESS}:in`
+    the requests to one, `PREFIX:desk:reply:{ID}` the replies to a request. All of it goes by
+    itself, soon after a process ended.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._prefix = f"{settings.store_prefix}:desk"
+        # Requests are waited for a second at a time.
+        limit_s = max(settings.store_timeout_s, 3.0 * _WAIT_S)
+        self._redis = Connection(parse_redis_url(settings.store_url.get_secret_value()), limit_s)
+        self._kept_ms = int(max(3 * settings.tuning.admin.heartbeat_s, 5.0) * 1000)
+
+    def register(self, process: str) -> None:
+        """Says that a process lives."""
+        self._redis.call("ZADD", self._prefix, str(time.time_ns() // 10**6), process)
+        self._redis.call("PEXPIRE", self._prefix, max(self._kept_ms, 60_000))
+
+    def withdraw(self, process: str) -> None:
+        """Says that a process ends."""
+        self._redis.call("ZREM", self._prefix, process)
+        self._redis.call("DEL", self._requests(process))
+
+    def processes(self) -> list[str]:
+        """The processes with a recent heartbeat, 10,000 at most."""
+        since = time.time_ns() // 10**6 - self._kept_ms
+        self._redis.call("ZREMRANGEBYSCORE", self._prefix, "-inf", f"({since}")
+        found: list[Any] = self._redis.call("ZRANGE", self._prefix, 0, _PROCESSES - 1)
+        return [name.decode("utf-8", "backslashreplace") for name in found]
+
+    def ask(self, request: Message, limit_s: float) -> tuple[list[Message], int]:
+        """Asks all processes; returns the replies that came in time, and how many were asked."""
+        reply_to, processes = secrets.token_hex(8), self.processes()
+        data = encoded({**request, "reply_to": reply_to})
+        self._redis.run_all(_PUT, [([self._requests(one)], [data, _KEPT_S]) for one in processes])
+        until, replies, came = time.monotonic() + limit_s, list[Message](), 0
+        while came < len(processes) and time.monotonic() < until:
+            found = self._redis.call("BLPOP", self._replies(reply_to), _WAIT_S)
+            if found:
+                came += 1
+                reply = decoded(bytes(found[1]), MOST_REPLY)
+                replies += [] if reply is None else [reply]
+        return replies, len(processes)
+
+    def next_request(self, process: str) -> tuple[str, bytes] | None:
+        """The next request to a process, waited for up to a second: where to reply, and itself."""
+        found = self._redis.call("BLPOP", self._requests(process), _WAIT_S)
+        if not found:
+            return None
+        request = decoded(bytes(found[1]), MOST_REQUEST)
+        reply_to = None if request is None else request.get("reply_to")
+        return (reply_to, bytes(found[1])) if isinstance(reply_to, str) else None
+
+    def reply(self, reply_to: str, reply: bytes) -> None:
+        """Puts a reply where who asked looks for it."""
+        self._redis.run(_PUT, [self._replies(reply_to)], [reply, _KEPT_S])
+
+    def close(self) -> None:
+        """Closes the connection; the next call opens it again."""
+        self._redis.close()
+
+    def _requests(self, process: str) -> str:
+        return f"{self._prefix}:{{{quoted(process)}}}:in"
+
+    def _replies(self, reply_to: str) -> str:
+        return f"{self._prefix}:reply:{{{quoted(reply_to)}}}"
+
+
+class MailboxServer:
+    """Answers the requests in the mailbox of a process, on a thread that ends with the guard.
+
+    Where the store does not answer it waits, at most for `tuning.stores.retry_s`, and registers the
+    process anew as soon as it does.
+    """
+
+    def __init__(self, settings: Settings, admin: AdminHandlers, faults: InternalErrors) -> None:
+        self._heartbeat_s = settings.tuning.admin.heartbeat_s
+        self._longest_s = settings.tuning.stores.retry_s
+        self._process = admin.process
+        self._admin = weakref.ref(admin)
+        self._mailboxes = Mailboxes(settings)
+        self._faults = faults
+        self._next = 0.0
+        self._pause_s = _FIRST_PAUSE_S
+        self._ended = False
+        self._thread = BackgroundThread("admin", self._turn, faults, weak=False)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.wake()
+
+    def close(self) -> None:
+        """Ends the thread, within about a second; it withdraws the process."""
+        self._ended = True
+        self._thread.wake()
+
+    def _turn(self) -> float:
+        if self._ended or self._admin() is None:
+            with suppress(StoreError):
+                self._mailboxes.withdraw(self._process)
+                self._mailboxes.close()
+            self._thread.stop()
+            return 0
+        # The writer of the store logs that it does not answer, and why.
+        with swallow(self._faults, "admin"), suppress(StoreError):
+            if time.monotonic() >= self._next:
+                self._mailboxes.register(self._process)
+                self._next = time.monotonic() + self._heartbeat_s
+            found = self._mailboxes.next_request(self._process)
+            # While it waits for a request the guard may be forgotten.
+            admin = self._admin()
+            if found is not None and admin is not None:
+                self._mailboxes.reply(found[0], admin.answer(found[1], self._faults))
+            self._pause_s = _FIRST_PAUSE_S
+            return 0
+        self._next = 0.0
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._longest_s)
+        return pause_s

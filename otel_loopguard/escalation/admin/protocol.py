@@ -1,0 +1,303 @@
+"""What people ask of the sessions of a process, and the replies: the same over every transport.
+
+A request is one JSON object with `op`, and what that takes:
+
+    sessions                                       the sessions, one row each
+    show, explain        session                   all about one session; why it was stopped, or not
+    pause, abort         session, reason, by
+    resume               session, guidance, by
+    allow                session, scope, by
+    answer               escalation (or session), answer, guidance, plan, limit, by
+
+A reply is one JSON object with `ok`; where that is false, with `error` and `message`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import orjson
+
+from otel_loopguard._control.context import flags_at
+from otel_loopguard._control.flag import BY_HAND, is_reserved
+from otel_loopguard._util.backlog import settle_all
+from otel_loopguard._util.clock import now
+from otel_loopguard._util.errors import swallow
+from otel_loopguard.core import Action
+from otel_loopguard.core.escalation import totals
+from otel_loopguard.core.report import act_row
+from otel_loopguard.errors import EscalationError, PlanError
+from otel_loopguard.escalation.answers import GUIDANCE, reply_of
+from otel_loopguard.escalation.channels import case_row
+from otel_loopguard.escalation.payload import encoded
+
+if TYPE_CHECKING:
+    from otel_loopguard._control.flag import Flag
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.core import Decision
+    from otel_loopguard.escalation.escalations import Escalations
+    from otel_loopguard.escalation.registry import Case
+    from otel_loopguard.policy.explain import Explanation
+    from otel_loopguard.sessions import Session, SessionRegistry
+    from otel_loopguard.settings import Settings
+
+# A plan of a few hundred tasks fits, with which an escalation is answered.
+MOST_REQUEST: Final = 65_536
+"""Bytes of a request."""
+# A thousand sessions take about half a megabyte.
+MOST_REPLY: Final = 4 * 1024 * 1024
+"""Bytes of a reply."""
+# Names of persons: a line of a list has room for a few of them.
+_NAME: Final = 100
+# Of other texts that a list shows: a sentence.
+_LISTED: Final = 200
+_BY_HAND: Final = {Action.PAUSE: "paused by hand", Action.ABORT: "aborted by hand"}
+_OPERATIONS: Final = frozenset(
+    {"sessions", "show", "explain", "pause", "resume", "abort", "allow", "answer"}
+)
+_TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan")
+
+Message = dict[str, Any]
+Reply = Callable[[Message], Message]
+"""Handles a request for one guard."""
+Explain = Callable[[str], "Explanation | None"]
+"""Why a session of a guard was stopped, or not."""
+
+
+def answer(data: bytes, guards: Iterable[Reply], faults: InternalErrors) -> bytes:
+    """The reply to the bytes of a request, whatever they are; JSON on one line.
+
+    Args:
+        data: The request.
+        guards: The guards of the process, of which the first that knows what it is about replies;
+            they list their sessions together.
+        faults: Counts what fails.
+    """
+    request = decoded(data, MOST_REQUEST)
+    if len(data) > MOST_REQUEST:
+        found = refusal("too_long", f"a request has at most {MOST_REQUEST} bytes")
+    elif request is None:
+        found = refusal("unknown_request", "a request is one JSON object on one line")
+    else:
+        found = refusal("failed", "the process could not do it; its log says why")
+        with swallow(faults, "admin"):
+            found = _joined([reply(request) for reply in guards])
+    written = encoded(found)
+    too_large = refusal("too_large", "the reply is too large")
+    return written if len(written) <= MOST_REPLY else encoded(too_large)
+
+
+def decoded(data: bytes, most: int) -> Message | None:
+    """The message of a line; None if it is too long, or no JSON object."""
+    if len(data) > most:
+        return None
+    try:
+        found: Any = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return cast("Message", found) if isinstance(found, dict) else None
+
+
+def refusal(code: str, why: str) -> Message:
+    """The reply to what cannot be done."""
+    return {"ok": False, "error": code, "message": why}
+
+
+def _unknown(session: str) -> Message:
+    return refusal("unknown_session", f"there is no session {session!r:.200}")
+
+
+def is_unknown(reply: Message) -> bool:
+    """Whether a guard or process has nothing of what it was asked about."""
+    return reply.get("error") in ("unknown_session", "unknown_escalation")
+
+
+def _joined(replies: list[Message]) -> Message:
+    """One reply for all guards of a process."""
+    listed = [reply for reply in replies if "sessions" in reply]
+    if listed:
+        rows = [row for reply in listed for row in reply["sessions"]]
+        return {**listed[0], "sessions": rows, "omitted": sum(one["omitted"] for one in listed)}
+    return min(replies, key=lambda reply: (not reply["ok"], is_unknown(reply)))
+
+
+class AdminHandlers:
+    """Answers what people ask about the sessions of one guard. May be called from any thread."""
+
+    def __init__(  # noqa: PLR0913, PLR0917
+        self, settings: Settings, sessions: SessionRegistry, lock: threading.RLock,
+        escalations: Escalations, process: str, explain: Callable[[], Explain | None],
+    ) -> None:  # fmt: skip
+        # Weak: its guard is not to live on for it.
+        self._explainer = explain
+        self._sessions = sessions
+        self._lock = lock
+        self._escalations = escalations
+        self._most = settings.tuning.admin.sessions
+        self._idle = int(settings.tuning.admin.idle_s * 1e9)
+        self.process = process
+
+    def answer(self, data: bytes, faults: InternalErrors) -> bytes:
+        """The reply to the bytes of a request; see `answer`."""
+        return answer(data, [self.reply], faults)
+
+    def reply(self, request: Message) -> Message:
+        """Handles a request; never raises for what it holds."""
+        settle_all()
+        op, by = request.get("op"), request.get("by", "")
+        if not isinstance(op, str) or op not in _OPERATIONS:
+            return refusal("unknown_request", f"there is no request {op!r:.100}")
+        for name in _TEXTS:
+            if not isinstance(request.get(name, ""), str):
+                return refusal("refused", f"{name} must be a text")
+        if is_reserved(by):
+            return refusal("refused", f"by = {by!r:.100}: the guard itself has that name")
+        if op == "sessions":
+            return self._list()
+        if op == "answer":
+            return self._answer(request)
+        key = request.get("session", "")
+        with self._lock:
+            session = self._sessions.find(key)
+        return _unknown(key) if session is None else self._about_one(op, session, request)
+
+    def _about_one(self, op: str, session: Session, request: Message) -> Message:
+        """Handles a request about one session."""
+        reason = request.get("reason", "")[:GUIDANCE]
+        match op:
+            case "show":
+                return self._show(session)
+            case "explain":
+                return self._explain(session.key)
+            case "allow":
+                return self._allow(session, request)
+            case "resume":
+                hint = request.get("guidance", "")[:GUIDANCE] or None
+                for flag in _flags(session):
+                    flag.clear(by=_by(request), hint=hint, reason=hint and "told by a person")
+            case _:
+                action = Action(op)
+                for flag in _flags(session):
+                    flag.set(action, reason=reason or _BY_HAND[action], by=_by(request))
+                if session.flag.control.action is not action:
+                    why = f"session {session.key!r:.200} is aborted: resume it first"
+                    return refusal("refused", why)
+        return self._done(session)
+
+    def _list(self) -> Message:
+        """The newest sessions in use, after those that are stopped and wait for somebody."""
+        oldest = now() - self._idle
+        with self._lock:
+            known = self._sessions.all[::-1]
+            stopped = [one for one in known if one.flag.stops]
+            in_use = [one for one in known if not one.flag.stops and one.last_used >= oldest]
+        rows: list[Message] = []
+        for session in (*stopped, *in_use)[: self._most]:
+            # One at a time: agents that end a span wait for this lock.
+            with self._lock:
+                rows.append(self._row(session))
+        omitted = max(len(known) - self._most, 0)
+        return {"ok": True, "process": self.process, "sessions": rows, "omitted": omitted}
+
+    def _row(self, session: Session) -> Message:
+        """A session as one JSON object; times in nanoseconds since the epoch. Its lock is held."""
+        report, control = session.report(), session.flag.control
+        record = session.record
+        return {
+            "session": session.key,
+            "process": self.process,
+            "agent": _cut(record.agent),
+            "step": _cut(record.newest),
+            "steps": report.steps,
+            "action": control.action.value,
+            "by": _cut(control.by),
+            "reason": _cut(control.reason),
+            "detector": report.alerts[-1].detector if report.alerts else None,
+            "tokens": report.tokens,
+            "since": session.last_used - round((report.duration_s or 0) * 1e9),
+            "last": session.last_used,
+            "escalation": self._waiting(session.key) or None,
+        }
+
+    def _show(self, session: Session) -> Message:
+        with self._lock:
+            report, case = session.report(), self._case(session.key)
+            view = {
+                **self._row(session),
+                "totals": totals(report),
+                "actions": [act_row(act) for act in session.record.acts()],
+                "decisions": [_decision(decision) for decision in report.alerts],
+                "package": None if case is None else case_row(case),
+            }
+        return {"ok": True, "session": view}
+
+    def _allow(self, session: Session, request: Message) -> Message:
+        scope = request.get("scope", "call")
+        if scope not in ("call", "session"):
+            return refusal("refused", f"scope must be call or session, got {scope!r:.100}")
+        with self._lock:
+            setting = session.allow(scope, _by(request))
+        return {**self._done(session), "setting": setting}
+
+    def _explain(self, session: str) -> Message:
+        explain = self._explainer()
+        found = None if explain is None else explain(session)
+        if found is None:
+            return _unknown(session)
+        return {"ok": True, "explanation": found.to_dict(), "text": str(found)}
+
+    def _answer(self, request: Message) -> Message:
+        escalation = request.get("escalation") or self._waiting(request.get("session", ""))
+        plan = request.get("plan")
+        try:
+            said = reply_of(
+                request.get("answer"), request.get("guidance"), request.get("by"), "cli",
+                None if plan is None else orjson.loads(plan), limit=request.get("limit"),
+            )  # fmt: skip
+            taken = self._escalations.reply(escalation, said)
+        except orjson.JSONDecodeError as error:
+            return refusal("refused", f"plan must be a JSON list of tasks: {error}")
+        except (EscalationError, PlanError) as error:
+            return refusal("refused", str(error))
+        if not taken:
+            return refusal("unknown_escalation", f"there is no escalation {escalation!r:.100}")
+        return {"ok": True, "process": self.process, "escalation": escalation}
+
+    def _case(self, session: str) -> Case | None:
+        return self._escalations.register.newest_of(session)
+
+    def _waiting(self, session: str) -> str:
+        """The id of the escalation of a session that waits for an answer; empty if none does."""
+        case = self._case(session)
+        return "" if case is None or case.reply is not None else case.escalation.id
+
+    def _done(self, session: Session) -> Message:
+        action = session.flag.control.action.value
+        return {"ok": True, "process": self.process, "action": action}
+
+
+def _flags(session: Session) -> set[Flag]:
+    """The flags of a session in all guards of the process."""
+    return {session.flag, *flags_at(session.key)}
+
+
+def _by(request: Message) -> str:
+    return request.get("by", "").strip()[:_NAME] or BY_HAND
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else text[:_LISTED]
+
+
+def _decision(decision: Decision) -> Message:
+    return {
+        "id": decision.id,
+        "step": decision.step,
+        "at": decision.time or None,
+        "action": decision.action.value,
+        "detector": decision.detector,
+        "rule": decision.reason,
+        "message": decision.message,
+    }

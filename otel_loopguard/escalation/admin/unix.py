@@ -1,0 +1,318 @@
+"""The Unix socket of a process: requests as lines of JSON, from the same user only."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_loopguard._util.locks import reset_after_fork, start_thread
+from otel_loopguard._util.logger import logger
+from otel_loopguard._util.worker import BackgroundThread
+from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
+
+if TYPE_CHECKING:
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.escalation.admin.protocol import AdminHandlers
+    from otel_loopguard.settings import Settings
+
+AUTO: Final = "auto"
+_SUFFIX: Final = ".sock"
+_LONGEST: Final = 100
+"""Bytes that the path of a Unix socket may have: 108 on Linux, 104 elsewhere, with the end."""
+
+
+class UntrustedPlaceError(OSError):
+    """A folder for sockets belongs to somebody else, or others may write into it."""
+
+
+def user() -> int:
+    """Number of the user of this process."""
+    if not hasattr(os, "getuid"):
+        msg = "this system has no sockets that only one user may open: use a store"
+        raise UntrustedPlaceError(msg)
+    return os.getuid()
+
+
+def folder() -> Path:
+    """The folder of the sockets that find their place themselves: `auto`.
+
+    Below `XDG_RUNTIME_DIR`, else one with the user's number below the folder for temporary files.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and Path(runtime).is_dir():
+        return Path(runtime) / "otel-loopguard"
+    return Path(tempfile.gettempdir()) / f"otel-loopguard-{user()}"
+
+
+def trusted_folder(*, make: bool) -> Path | None:
+    """The folder, once it is sure that nobody else may write into it."""
+    mine = user()
+    place = folder()
+    if make:
+        place.mkdir(mode=0o700, parents=False, exist_ok=True)
+    try:
+        found = place.lstat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISDIR(found.st_mode):
+        msg = f"{str(place)!r} is no folder"
+        raise UntrustedPlaceError(msg)
+    if found.st_uid != mine:
+        msg = f"folder {str(place)!r} belongs to user {found.st_uid}, not to {mine}"
+        raise UntrustedPlaceError(msg)
+    if found.st_mode & 0o077:
+        msg = f"folder {str(place)!r} lets others in: mode {stat.S_IMODE(found.st_mode):o}, not 700"
+        raise UntrustedPlaceError(msg)
+    return place
+
+
+def path_of(setting: str, number: int) -> Path:
+    """Where a process puts its socket."""
+    user()
+    if setting != AUTO:
+        path = Path(setting)
+    else:
+        place = trusted_folder(make=True)
+        if place is None:
+            raise FileNotFoundError(str(folder()))
+        path = place / f"{os.getpid()}-{number}{_SUFFIX}"
+    if len(os.fsencode(path)) > _LONGEST:
+        msg = f"path of a socket has more than {_LONGEST} bytes: {str(path)!r}"
+        raise OSError(msg)
+    return path
+
+
+def sockets() -> list[Path]:
+    """The sockets of all processes of this user that found their place themselves."""
+    place = trusted_folder(make=False)
+    return [] if place is None else sorted(place.glob(f"*{_SUFFIX}"))
+
+
+# How long it waits for a connection before it looks whether its guard is gone.
+_LOOK_S: Final = 0.5
+_REST_S: Final = 0.05
+# A request is there at once, and a reply is taken at once: both are of this machine.
+_LIMIT_S: Final = 2.0
+"""Seconds that a request may take to come, and a reply to be taken."""
+# Each has a thread for so long. More wait for one of them.
+_MOST_CONNECTIONS: Final = 64
+_CREDENTIALS: Final = struct.Struct("3i")
+_numbers: Final = iter(range(1, sys.maxsize))
+
+
+class SocketServer:
+    """Answers requests on a Unix socket that only its user may open (0600).
+
+    One request and one reply a connection, of two seconds each; 64 are open at most, and further
+    ones wait. What is no request is refused; what is too long is cut off. It ends with the guard,
+    and removes its socket.
+    """
+
+    def __init__(self, settings: Settings, admin: AdminHandlers, faults: InternalErrors) -> None:
+        self._setting = settings.control_socket
+        self._admin = weakref.ref(admin)
+        self._faults = faults
+        self._ended = False
+        self._thread = BackgroundThread("socket", self._turn, faults, weak=False, suppress=False)
+        self._listening: socket.socket | None = None
+        self._open: set[socket.socket] = set()
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._made: _Made | None = None
+        self.path: Path | None = None
+        reset_after_fork(self)
+
+    def start(self) -> None:
+        """Starts the thread, which makes the socket: a file system may be slow."""
+        self._thread.wake()
+
+    def close(self) -> None:
+        """Ends the thread, soon, and removes the socket at once."""
+        self._ended = True
+        self.path = None
+        made, self._made = self._made, None
+        if made is not None:
+            _remove(made)
+
+    def forked(self) -> None:
+        """In the child of a fork: what is open is the parent's, and goes on there."""
+        self.path = self._made = None
+        for each in (*self._open, self._listening):
+            if each is not None:
+                each.close()
+        self._listening = None
+
+    def _turn(self) -> float | None:
+        if self._listening is None and not self._ended:
+            self._listen()
+        listening = self._listening
+        if listening is None or self._ended or self._admin() is None:
+            # Removed while it is still bound: nobody else can have its number meanwhile.
+            self.close()
+            if listening is not None:
+                listening.close()
+            self._thread.stop()
+            return None
+        try:
+            connection, _ = listening.accept()
+        except TimeoutError:
+            return 0
+        except OSError:
+            return _REST_S  # there are no more descriptors, and that passes
+        if not _is_own(connection) or not self._free.acquire(timeout=_LIMIT_S):
+            connection.close()
+        elif not start_thread("request", self._converse, connection):
+            self._free.release()
+            connection.close()
+        return 0
+
+    def _listen(self) -> None:
+        try:
+            path = path_of(self._setting, next(_numbers))
+            self._listening = _bound(path)
+            found = path.lstat()
+        except (OSError, ValueError) as error:
+            logger.warning("control_socket = %r: cannot be served: %s", self._setting, error)
+            return
+        made = _Made(path, os.getpid(), (found.st_dev, found.st_ino))
+        # At the end of the program too, if nobody closes it.
+        weakref.finalize(self, _remove, made)
+        self._made, self.path = made, path
+        if self._ended:
+            self.close()
+
+    def _converse(self, connection: socket.socket) -> None:
+        """Answers one connection, on a thread of its own."""
+        self._open.add(connection)
+        try:
+            with connection, suppress(OSError):
+                request = _read_line(connection)
+                admin = self._admin()
+                if admin is not None:
+                    connection.settimeout(_LIMIT_S)
+                    connection.sendall(admin.answer(request, self._faults) + b"\n")
+        finally:
+            self._open.discard(connection)
+            self._free.release()
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    """A request; where it does not end in time, what came of it."""
+    until, line = time.monotonic() + _LIMIT_S, b""
+    with suppress(OSError):
+        while b"\n" not in line and len(line) <= MOST_REQUEST:
+            connection.settimeout(max(until - time.monotonic(), 0.001))
+            piece = connection.recv(MOST_REQUEST + 1)
+            if not piece:
+                break
+            line += piece
+    return line.partition(b"\n")[0]
+
+
+def _is_own(connection: socket.socket) -> bool:
+    """Whether the peer is the user of this process, as far as the system reports it."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, peer, _ = _CREDENTIALS.unpack(data)
+    if peer != os.getuid():
+        logger.warning("control socket: user %d was refused", peer)
+    return peer == os.getuid()
+
+
+class _Made(NamedTuple):
+    """A socket that this process made."""
+
+    path: Path
+    process: int
+    number: tuple[int, int]  # device and inode
+
+
+def _remove(made: _Made) -> None:
+    """Removes a socket, but neither a parent's nor one that another process put in its place."""
+    if made.process == os.getpid():
+        with suppress(OSError):
+            found = made.path.lstat()
+            if stat.S_ISSOCK(found.st_mode) and (found.st_dev, found.st_ino) == made.number:
+                made.path.unlink()
+
+
+def _bound(path: Path) -> socket.socket:
+    """A socket that listens at a path, in place of one that a dead process of this user left."""
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        with _alone(path.parent):
+            _make_room(path)
+            with suppress(OSError):
+                # On Linux this is the mode of what is bound, from the first moment.
+                os.fchmod(listening.fileno(), 0o600)
+            # Fails where anything is: nothing is ever replaced.
+            listening.bind(str(path))
+            if stat.S_IMODE(path.lstat().st_mode) != 0o600:
+                path.chmod(0o600)
+            # Between bind and listen it looks like a dead one.
+            listening.listen(_MOST_CONNECTIONS)
+    except BaseException:
+        listening.close()
+        raise
+    listening.settimeout(_LOOK_S)
+    return listening
+
+
+def _make_room(path: Path) -> None:
+    """Removes a socket of this user that nobody listens on."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        msg = f"{str(path)!r} is there, and is no socket: it is left as it is"
+        raise OSError(msg)
+    if found.st_uid != user():
+        msg = f"socket {str(path)!r} belongs to user {found.st_uid}: it is left as it is"
+        raise OSError(msg)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.settimeout(_LOOK_S)
+        try:
+            other.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except OSError as error:
+            msg = f"socket {str(path)!r} may be in use, and is left as it is: {error}"
+            raise OSError(msg) from None
+    msg = f"another process listens at {str(path)!r}"
+    raise OSError(msg)
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None, None, None]:
+    """Lets one process at a time make its socket in a folder; waits for a second at most.
+
+    Between bind and listen a socket looks like a dead one.
+    """
+    import fcntl  # noqa: PLC0415  # not everywhere; where it is missing no socket is made
+
+    held = os.open(folder, os.O_RDONLY)
+    until = time.monotonic() + 2 * _LOOK_S
+    try:
+        # Some file systems have no locks: then it goes without.
+        with suppress(OSError):
+            while time.monotonic() < until:
+                with suppress(BlockingIOError):
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(_REST_S)
+        yield
+    finally:
+        os.close(held)
