@@ -148,9 +148,10 @@ def reads_files(name: ToolName, arguments: object) -> bool:
     """True if a call that reads is known to read files, by an argument or by its command."""
     if name.shell:
         return _only_looks(command_of(arguments) or "")
-    return isinstance(arguments, dict) and not _FILES.isdisjoint(
-        cast("dict[str, object]", arguments)
-    )
+    if not isinstance(arguments, dict):
+        return False
+    named: dict[str, object] = arguments  # pyright: ignore[reportUnknownVariableType]
+    return not _FILES.isdisjoint(named)
 
 
 def runs_code(name: ToolName, arguments: object) -> bool:
