@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from otel_loopguard._control.flag import POLICY, PROMPT, Flag, any_stops
+from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag
 from otel_loopguard._control.refusals import recognise
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
-from otel_loopguard._util.values import NamedTuple, dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import (
     Action,
     Effect,
@@ -53,7 +53,7 @@ from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from otel_loopguard.core import Decision, Detection, Remaining, SavedMilestones
     from otel_loopguard.core.report import Report
@@ -81,22 +81,8 @@ class SavedSession:
     milestones: SavedMilestones
 
 
-class _Spot(NamedTuple):
-    """The span of a call that was the first of its kind."""
-
-    trace_id: int
-    span_id: int
-    parent_id: int | None
-    end: int | None
-
-    def precedes(self, step: Step) -> bool:
-        """Whether it was over when a step began: it is neither that step's span nor below it.
-
-        Jaeger's page takes a link to a span below for the parent, and then draws nothing at all.
-        """
-        return (self.end or 0) <= step.start and self.parent_id != step.span_id
-
-
+_Spot = tuple[int, int, "int | None", "int | None"]
+"""The span of a call that was the first of its kind: trace, span and parent, and when it ended."""
 _FIRSTS: Final = 48
 _JUDGING: Final = (
     "extractors", "detectors", "policy", "turns", "_firsts", "_silence", "_contexts", "_callers",
@@ -271,8 +257,8 @@ class Session:
             self._read(step)
         if self.cycles is not None:
             self.cycles.pass_by(index)
-        found = self._refused(step) if step.refused else self._seen(step)
-        if kind is _MODEL and any_stops() and self.flag.stops and not found:
+        found = self._refused(step) if step.error and step.refused else self._seen(step)
+        if kind is _MODEL and STOPPING and self.flag.stops and not found:
             found = self._model_called(step)
         return index, found
 
@@ -302,7 +288,7 @@ class Session:
             if self._silence is not None:
                 self._silence.broken()
             name, callers = (step.name or "")[:_NAMED], self._callers
-            if step.refused:
+            if step.error and step.refused:
                 # One that was refused is given to who made it before.
                 step.agent = callers.get(name, step.agent)
             elif len(callers) < _MOST or name in callers:
@@ -458,10 +444,15 @@ class Session:
         number = progress.calls if journal is None else progress.calls + journal.before.calls
         seen, moment = None, -progress.steps
         # Few detectors observe the bare step.
-        found = self.detectors.observe(step) if self._registry.of(step.kind) else []
-        if found and journal is not None:
-            found = journal.covered(found)
-        for evidence in self._told_by(step):
+        found = self._observed(step) if self._registry.of(step.kind) else []
+        for extractor in self.extractors.get(step):
+            try:
+                evidence: Any = extractor.extract(step)
+            except Exception as fault:  # noqa: BLE001  # the others go on
+                self._faults.caught(type(extractor).__name__, fault)
+                continue
+            if evidence is None:
+                continue
             if isinstance(evidence, Evidence):
                 self._note(step, evidence)
                 seen, moment = evidence, evidence.round
@@ -473,24 +464,17 @@ class Session:
             else:
                 if troubled and isinstance(evidence, ModelAttempt) and evidence.error is None:
                     self._works_again(evidence.key)
-                more = self.detectors.observe(evidence)
-                found += journal.covered(more) if more and journal is not None else more
+                found += self._observed(evidence)
         if found:
             return self._judged(found, number, moment, step, seen)
         if troubled and step.kind is _TOOL:
             self._calm(seen, number)
         return ()
 
-    def _told_by(self, step: Step) -> Iterator[Any]:
-        """Returns the evidence of a step; an extractor that fails leaves it to the others."""
-        for extractor in self.extractors.get(step):
-            try:
-                evidence = extractor.extract(step)
-            except Exception as fault:  # noqa: BLE001  # counted, and logged once a kind
-                self._faults.caught(type(extractor).__name__, fault)
-                continue
-            if evidence is not None:
-                yield evidence
+    def _observed(self, evidence: object) -> list[Detection]:
+        """The detections in what is no call, with keys as the journal has them."""
+        found = self.detectors.observe(evidence)
+        return self.journal.covered(found) if found and self.journal is not None else found
 
     def _made_again(self, step: Step, seen: Evidence, number: int) -> Sequence[Finding] | None:
         """Returns the verdict on a call of a denied loop; None for any other call."""
@@ -516,23 +500,21 @@ class Session:
         if self.journal is not None:
             self.journal.call(step, seen, opened=self.progress.epoch > seen.epoch)
         if step.span_id:
-            self._note_first(step, seen)
+            firsts = self._firsts
+            spot = step.trace_id, step.span_id, step.parent_id, step.end
+            keys = (seen.call, seen.outcome)
+            if seen.error:
+                keys = (*keys, seen.error_shape, seen.error_line)
+            for key in keys:
+                if key is not None:
+                    # Refreshed, so that calls of a continuing loop are not forgotten.
+                    firsts[key] = firsts.pop(key, spot)
+            while len(firsts) > _FIRSTS:
+                del firsts[next(iter(firsts))]
         if not seen.fresh:
             self.policy.made_again(seen)
         if seen.effect is _WRITE and not seen.error:
             self.record.wrote(step)
-
-    def _note_first(self, step: Step, seen: Evidence) -> None:
-        """Refreshes seen keys, so that calls of a continuing loop are not forgotten."""
-        firsts, spot = self._firsts, _Spot(step.trace_id, step.span_id, step.parent_id, step.end)
-        keys = (seen.call, seen.outcome)
-        if seen.error:
-            keys = (*keys, seen.error_shape, seen.error_line)
-        for key in keys:
-            if key is not None:
-                firsts[key] = firsts.pop(key, spot)
-                if len(firsts) > _FIRSTS:
-                    del firsts[next(iter(firsts))]
 
     def _refused(self, step: Step) -> Sequence[Finding]:
         """Returns the verdict on a refused call of a denied loop: evidence of nothing else."""
@@ -542,7 +524,8 @@ class Session:
         for extractor in self.extractors.get(step):
             # Time goes by, whatever is refused.
             if isinstance(extractor, UsageExtractor):
-                found = self.detectors.observe(extractor.extract(step))
+                spent = extractor.extract(step)
+                found = [] if spent is None else self.detectors.observe(spent)
         moment = self._round_of(step)
         handoff = step.kind is Kind.HANDOFF
         call = refused_to(step) if handoff else self.call_of(step)
@@ -610,7 +593,7 @@ class Session:
         """Returns a verdict with the spans that first showed the parts of its loop."""
         firsts = self._firsts
         spots = dict.fromkeys(firsts[key] for key in verdict.loop.keys if key in firsts)
-        earlier = [(spot.trace_id, spot.span_id) for spot in spots if spot.precedes(step)]
+        earlier = [spot[:2] for spot in spots if _precedes(spot, step)]
         shown = tuple(earlier[: self._settings.tuning.telemetry.links])
         return finding_of(verdict, step, seen)._replace(earlier=shown)
 
@@ -756,6 +739,15 @@ class Session:
     def _end_cycles(self, how: str) -> None:
         if self.cycles is not None:
             self.cycles.end(how)
+
+
+def _precedes(spot: _Spot, step: Step) -> bool:
+    """Whether a call was over when a step began: it is neither that step's span nor below it.
+
+    Jaeger's page takes a link to a span below for the parent, and then draws nothing at all.
+    """
+    _, _, parent_id, end = spot
+    return (end or 0) <= step.start and parent_id != step.span_id
 
 
 class _PackedSession(Session):

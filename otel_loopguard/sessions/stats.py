@@ -306,7 +306,7 @@ class SessionStats:
         return action in (Action.PAUSE, Action.ABORT) or (shadow and self._stopped)
 
     def _call(self, step: Step, name: str, start: int, end: int) -> None:
-        if step.refused:
+        if step.error and step.refused:
             self._act(step, name, start, end)
             return
         error, tools, left = step.error, self._tools, self._left
