@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 import weakref
@@ -15,6 +16,7 @@ import orjson
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import attempt
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
@@ -51,11 +53,12 @@ if TYPE_CHECKING:
     from otel_loopguard.execution.advice import LatencyEstimator, Workload
     from otel_loopguard.execution.users import BackgroundStore
     from otel_loopguard.sessions import Session
-    from otel_loopguard.sessions.active import ActiveSpan, ToolSpans
+    from otel_loopguard.sessions.active import ToolSpans
     from otel_loopguard.sessions.stats import SessionStats
     from otel_loopguard.settings import Settings
     from otel_loopguard.settings.preferences import Preferences
     from otel_loopguard.spans.reader import Reader
+    from otel_loopguard.spans.views import SpanView
 
 
 class Candidate(NamedTuple):
@@ -276,6 +279,7 @@ class AcceptanceCounts:
 
 
 _NO_ANNOTATION: Final = (0.0, None)
+_NOTHING: Final = (0, 0.0)
 _KEPT: Final = 4096
 """Newest admissions that may be answered."""
 
@@ -300,6 +304,9 @@ class Admissions:
         # What spans of a tool say, until when. Readers take no lock.
         # The same by the name of a span, for hooks: a call may be over before it is judged.
         self.chosen: BoundedDict[str, Annotation] = BoundedDict(1024)
+        # Since when the hook writes the choice on spans of a name, by the guard's clock, and until
+        # when that is the choice, by the monotonic one.
+        self._written: BoundedDict[str, tuple[int, float]] = BoundedDict(1024)
         self._annotations: BoundedDict[str, tuple[float, Annotation | None]] = BoundedDict(1024)
         self.resources = Resources(settings, faults, queue_depth(settings.execution_queue, faults))
         self._store = store
@@ -433,13 +440,20 @@ class Admissions:
             semconv.EXECUTION_TOOLS: int(bool(decision.tool)),
         }
 
-    def starting(self, opened: ActiveSpan, name: str, reader: Reader, tools: ToolSpans) -> None:
+    def is_written(self, name: str, at: int) -> bool:
+        """Whether the hook wrote the choice on a span of a name that started at a time, if any."""
+        since, until = self._written.get(name, _NOTHING)
+        return at >= since and time.monotonic() < until
+
+    def starting(self, span: SpanView, name: str, reader: Reader, tools: ToolSpans) -> None:
         """Writes the choice about a call on its span, where it is not to run the call at once.
 
-        On the way of every span: it is the choice for the tool as a whole, a second old at most.
+        It is the choice for the tool as a whole, a second old at most.
         """
-        span = opened.view
-        if not self._settings.execution_on_spans or not isinstance(span, ActiveSpanView):
+        if not self._settings.execution_on_spans:
+            self._written[name] = (0, math.inf)
+            return
+        if not isinstance(span, ActiveSpanView):
             return
         tool = tools.only(name)
         if tool is None:
@@ -455,6 +469,9 @@ class Admissions:
             self.chosen.pop(name, None)
         else:
             self.chosen[name] = annotation
+        if not several:
+            since = 0 if annotation is None else now()
+            self._written[name] = (since, self._annotations.get(tool, _NO_ANNOTATION)[0])
         if annotation is not None:
             span.annotate(annotation)
 

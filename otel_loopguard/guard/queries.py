@@ -70,7 +70,7 @@ class SessionQueries:
     def sees_steps(self) -> bool:
         """Whether it knows a session or follows an open span, or was switched off."""
         self.backlog.settle()
-        return bool(self._sessions or self.active.by_id) or not self.settings.enabled
+        return bool(self._sessions or len(self.active)) or not self.settings.enabled
 
     def flag_of(self, session: str) -> Flag | None:
         """Returns the flag of a session, or None if the session is not known."""

@@ -155,6 +155,9 @@ class SessionRegistry:
         session = self._by_trace.get(step.trace_id)
         key = step.session
         if session is not None and (key is None or key == session.key):
+            if session is self._newest:
+                session.last_used = now
+                return session
             return self.use(session, now)
         if key is None:
             session = self._add(self._new(f"{step.trace_id:032x}", named=False), now)
