@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from otel_loopguard.execution.users import BackgroundStore
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.active import ToolSpans
-    from otel_loopguard.sessions.stats import SessionStats
     from otel_loopguard.settings import Settings
     from otel_loopguard.settings.preferences import Preferences
     from otel_loopguard.spans.reader import Reader
@@ -232,24 +231,24 @@ class AcceptanceCounts:
 
     def __init__(self) -> None:
         self._all = _Counts()
-        self._own: weakref.WeakKeyDictionary[SessionStats, _Counts] = weakref.WeakKeyDictionary()
+        self._own: weakref.WeakKeyDictionary[Session, _Counts] = weakref.WeakKeyDictionary()
         self._taken: BoundedDict[str, Choice] = BoundedDict(_KEPT)
         self.estimates: Counter[str] = Counter()  # by what they rest on
 
-    def admitted(self, admission: Admission, record: SessionStats | None) -> None:
+    def admitted(self, admission: Admission, session: Session | None) -> None:
         """Counts an execution choice that was given, and what its estimates rest on."""
         self._all.choices[admission.choice] += 1
         for source in admission.factors.estimates.values():
             self.estimates[source] += 1
-        if record is not None:
-            own = self._own.get(record)
+        if session is not None:
+            own = self._own.get(session)
             if own is None:
-                own = self._own[record] = _Counts()
+                own = self._own[session] = _Counts()
             own.choices[admission.choice] += 1
 
-    def answered(self, admission: Admission, choice: Choice, record: SessionStats | None) -> bool:
+    def answered(self, admission: Admission, choice: Choice, session: Session | None) -> bool:
         """Counts what a user chose, in place of an earlier answer; False for the same again."""
-        own = None if record is None else self._own.get(record)
+        own = None if session is None else self._own.get(session)
         before = self._taken.get(admission.id)
         for counts in (self._all, own):
             if counts is not None:
@@ -272,9 +271,9 @@ class AcceptanceCounts:
             found[given.value, "overridden" if _overrides(given, taken) else "accepted"] += count
         return found
 
-    def acceptance(self, record: SessionStats | None) -> Acceptance | None:
+    def acceptance(self, session: Session | None) -> Acceptance | None:
         """Of one session, or of all; None if nobody asked."""
-        found = self._all if record is None else self._own.get(record)
+        found = self._all if session is None else self._own.get(session)
         return None if found is None else found.acceptance()
 
 
@@ -319,8 +318,8 @@ class Admissions:
         """Starts anew in the child of a fork; what users prefer stays."""
         self._lock = new_lock()
         self.counts = AcceptanceCounts()
-        self._given: BoundedDict[str, tuple[Admission, weakref.ref[SessionStats] | None]] = (
-            BoundedDict(_KEPT)
+        self._given: BoundedDict[str, tuple[Admission, weakref.ref[Session] | None]] = BoundedDict(
+            _KEPT
         )
         if self._users is not None:
             self._users.forked()
@@ -382,10 +381,12 @@ class Admissions:
             preferences.notification_channels if preferences.notify_on_completion else (),
             tuple(warnings),
         )
-        record = None if session is None else session.record
         with self._lock:
-            self._given[admission.id] = (admission, None if record is None else weakref.ref(record))
-            self.counts.admitted(admission, record)
+            self._given[admission.id] = (
+                admission,
+                None if session is None else weakref.ref(session),
+            )
+            self.counts.admitted(admission, session)
         _log(admission)
         return admission
 
@@ -411,8 +412,8 @@ class Admissions:
             if found is None:
                 return False
             admission, reference = found
-            record = None if reference is None else reference()
-            new = self.counts.answered(admission, choice, record)
+            session = None if reference is None else reference()
+            new = self.counts.answered(admission, choice, session)
         if new:
             self.users.answered(admission.user, admission.factors.tools, choice)
         return True
@@ -423,10 +424,10 @@ class Admissions:
         decision = None if found is None else found[0].decision
         return admission_id if decision is None else decision.id
 
-    def acceptance(self, record: SessionStats | None = None) -> Acceptance | None:
-        """How answers were taken in one session, by its record, or in all of this guard."""
+    def acceptance(self, session: Session | None = None) -> Acceptance | None:
+        """How answers were taken in one session, or in all of this guard."""
         with self._lock:
-            return self.counts.acceptance(record)
+            return self.counts.acceptance(session)
 
     def fields(self, decision: Decision) -> Mapping[str, str | bool | float | tuple[str, ...]]:
         """What the log record of a decision says beside its text, for OTel as attributes."""

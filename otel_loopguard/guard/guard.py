@@ -38,11 +38,10 @@ from otel_loopguard.sessions.active import (
 )
 from otel_loopguard.sessions.decisions import Decisions
 from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
-from otel_loopguard.sessions.registry import SessionRegistry
+from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
 from otel_loopguard.sessions.requested_calls import DIALECT as MESSAGES
 from otel_loopguard.sessions.resolver import SessionResolver, asked
 from otel_loopguard.sessions.session import Session
-from otel_loopguard.sessions.stats import DecisionIndex
 from otel_loopguard.sessions.watchdog import Stall, Watchdog
 from otel_loopguard.settings import Settings
 from otel_loopguard.spans.dedup import SpanDeduplicator
@@ -866,7 +865,7 @@ class LoopGuard(SessionQueries):
         session.decided(decision)
         self._sessions.wrote(session, now=not noted)
         if not noted:
-            self._index.add(decision.id, record)
+            self._index.add(decision.id, session)
         agent, spent = agent_of(step, opened), record.spent
         return DecisionRecord(
             session, decision, step, opened, agent, meaning, spent, running=running

@@ -53,7 +53,7 @@ from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from otel_loopguard.core import Decision, Detection, Remaining, SavedMilestones
     from otel_loopguard.core.report import Report
@@ -73,7 +73,7 @@ class SavedSession:
 
     key: str
     flag: weakref.ref[Flag]  # stays the same when the session gets its final key
-    progress: Progress  # its totals, which the copies refer to; still counted on
+    progress: Progress  # its totals, which the copies refer to
     task: int
     extractors: Mapping[Factory, Extractor]
     detectors: Mapping[str, Detector]
@@ -84,10 +84,11 @@ class SavedSession:
 _Spot = tuple[int, int, "int | None", "int | None"]
 """The span of a call that was the first of its kind: trace, span and parent, and when it ended."""
 _FIRSTS: Final = 48
-_JUDGING: Final = (
-    "extractors", "detectors", "policy", "turns", "_firsts", "_silence", "_contexts", "_callers",
+_STATE: Final = (
+    "record", "progress", "extractors", "detectors", "policy", "turns", "_firsts", "_silence",
+    "_contexts", "_callers",
 )  # fmt: skip
-_COUNTING: Final = ("record", "progress")
+"""What is packed as bytes while a session is not in use."""
 _LASTING: Final = (UsageExtractor, MilestoneExtractor)
 """What no checkpoint takes back: what was spent is spent."""
 _MOST_ALLOWED: Final = 1024
@@ -105,13 +106,13 @@ class Session:
     """
 
     __slots__ = (
-        "__weakref__", "_broken", "_callers", "_cleared", "_contexts", "_counting", "_exempt",
-        "_faults", "_firsts", "_judging", "_registry", "_saved", "_settings", "_silence",
+        "__weakref__", "_callers", "_cleared", "_contexts", "_exempt",
+        "_faults", "_firsts", "_packed", "_registry", "_settings", "_silence",
         "_unsettled", "allowed", "cycles", "decided_at", "detected", "detectors",
         "evidence", "extractors", "flag",
         "journal", "judged", "key", "last_used", "live", "lock", "named", "over", "policy",
         "progress", "record", "requested",
-        "run", "shrunk", "traces", "troubled", "turns", "unruled",
+        "run", "shrunk", "traces", "troubled", "turns", "unpacked", "unruled",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -147,41 +148,47 @@ class Session:
         self._exempt = settings.exempt
         self._registry = registry
         self._faults = faults
-        self._judging: bytes | None = None
-        self._counting: bytes | None = None
-        self._broken: tuple[str, ...] = ()
-        self._saved = False
+        self._packed: bytes | None = None
+        # Gives what is called with it when it was packed, and is in use again.
+        self.unpacked: Callable[[], Callable[[Session], None] | None] | None = None
         self.flag = Flag(key, settings.pause_limit_s)
-        self._begin_to_count()
-        self._begin_to_judge()
+        self._begin()
 
     def pack(self) -> bool:
-        """Packs what judges and counts its steps into bytes, until it is needed."""
+        """Packs what counts and judges its steps into bytes, until it is needed."""
+        if self._packed is not None:
+            return True
         if self.unruled:
             return False
-        self.evidence, self.detected = None, ()
-        if self._judging is None and not self._pack_judging():
-            return False
-        # After a decision, an answer or a checkpoint, others refer to them by identity.
-        if self._counting is None and not (self._saved or weakref.getweakrefcount(self.record)):
-            self._counting = pack([getattr(self, name) for name in _COUNTING], self._common)
-            if self._counting is not None:
-                self._become(_PackedSession)
-                for name in _COUNTING:
-                    delattr(self, name)
-                self.flag.drop_blank_board()
-        return True
-
-    def _pack_judging(self) -> bool:
-        things = [self.progress.call, *(getattr(self, name) for name in _JUDGING)]
-        data = pack(things, {**self._common, Progress: self.progress})
+        data = pack([getattr(self, name) for name in _STATE], self._common)
         if data is None:
             return False
-        self._broken, self._judging, self.progress.call = self.detectors.broken, data, None
-        self._become(_PackedSession)
-        for name in _JUDGING:
+        self._packed = data
+        self.evidence, self.detected = None, ()
+        own: Any = self
+        own.__class__ = _PackedSession
+        for name in _STATE:
             delattr(self, name)
+        self.flag.drop_blank_board()
         return True
+
+    def unpack(self) -> None:
+        """The opposite. Its lock is held."""
+        if self._packed is None:
+            return  # another thread was first
+        things = attempt(self._faults, "unpack", partial(unpack, self._packed), self._common)
+        if things is None:
+            self._begin()
+        else:
+            for name, thing in zip(_STATE, things, strict=True):
+                setattr(self, name, thing)
+            self.extractors.register(EXTRACTORS)
+        self._packed = None
+        own: Any = self
+        own.__class__ = Session
+        noticed = None if self.unpacked is None else self.unpacked()
+        if noticed is not None:
+            noticed(self)
 
     @property
     def _common(self) -> dict[type, object]:
@@ -190,48 +197,10 @@ class Session:
             Milestones: self.flag.milestones,
         }  # fmt: skip
 
-    def _unpacked(self, data: bytes, common: Mapping[type, object]) -> Any:
-        return attempt(self._faults, "unpack", partial(unpack, data), common)
-
-    def _judge_again(self) -> None:
-        if self._judging is None:
-            return  # another thread was first
-        things = self._unpacked(self._judging, {**self._common, Progress: self.progress})
-        if things is None:
-            self._begin_to_judge()
-        else:
-            self.progress.call, *things = things
-            for name, thing in zip(_JUDGING, things, strict=True):
-                setattr(self, name, thing)
-            self.extractors.register(EXTRACTORS)
-        self._judging = None
-        self._unpacked_all()
-
-    def _count_again(self) -> None:
-        if self._counting is None:
-            return  # another thread was first
-        things = self._unpacked(self._counting, self._common)
-        if things is None:
-            self._begin_to_count()
-        else:
-            self.record, self.progress = things
-        self._counting = None
-        self._unpacked_all()
-
-    def _unpacked_all(self) -> None:
-        if self._judging is None and self._counting is None:
-            self._become(Session)
-
-    def _become(self, kind: type[Session]) -> None:
-        own: Any = self
-        own.__class__ = kind
-
-    def _begin_to_count(self) -> None:
-        self.record, self.progress = SessionStats(self._settings), Progress()
-        self.progress.milestones = self.flag.milestones
-
-    def _begin_to_judge(self) -> None:
+    def _begin(self) -> None:
         settings = self._settings
+        self.record, self.progress = SessionStats(settings), Progress()
+        self.progress.milestones = self.flag.milestones
         self.extractors = Extractors(settings, self.progress, EXTRACTORS)
         self.detectors = DetectorSet(self._registry, settings, self._faults)
         self.policy = Policy(settings)
@@ -336,8 +305,7 @@ class Session:
     def report(self) -> Report:
         """Returns its report."""
         action = self.flag.control.action
-        broken = self.detectors.broken if self._judging is None else self._broken
-        return self.record.report(self.key, self.progress, action, broken)
+        return self.record.report(self.key, self.progress, action, self.detectors.broken)
 
     def wait_advice(self) -> float:
         """Returns the seconds to wait before the next look; 0 where nothing is waited for."""
@@ -690,7 +658,6 @@ class Session:
     def saved(self) -> SavedSession:
         """Returns the current counts for a later `restore`."""
         progress, settings = self.progress, self._settings
-        self._saved = True
         memo: dict[int, object] = {id(settings): settings, id(progress): progress}
         stopped = self.policy.ended or self.policy.stops
         return SavedSession(
@@ -712,7 +679,7 @@ class Session:
         memo: dict[int, object] = {id(settings): settings}
         if saved is not None:
             memo[id(saved.progress)] = progress
-            renew = saved.task != progress.task or saved.progress is not progress
+            renew = saved.task != progress.task or saved.flag() is not flag
             progress.milestones.restore(saved.milestones, renew=renew)
         self.extractors.restore({} if saved is None else saved.extractors, dict(memo), _LASTING)
         self.detectors.restore({} if saved is None else saved.detectors, memo)
@@ -751,7 +718,7 @@ def _precedes(spot: _Spot, step: Step) -> bool:
 
 
 class _PackedSession(Session):
-    """A session of which something is put away; with it asked for, a plain one again.
+    """A session whose state is packed; with any of it asked for, a plain one again.
 
     A class of its own, as one with `__getattr__` is several times slower at every attribute.
     """
@@ -760,12 +727,9 @@ class _PackedSession(Session):
 
     def __getattr__(self, name: str) -> Any:
         # Runs for missing attributes only.
-        if name not in _JUDGING and name not in _COUNTING:
+        if name not in _STATE:
             msg = f"a session has no {name!r}"
             raise AttributeError(msg)
         with self.lock:
-            if name in _COUNTING:
-                self._count_again()
-            else:
-                self._judge_again()
+            self.unpack()
         return object.__getattribute__(self, name)
