@@ -21,7 +21,7 @@ from otel_loopguard.spans.reader import Reader
 from tests.agents import Ended, agent, provider_with, tool_call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from opentelemetry.trace import Tracer
 
@@ -48,9 +48,12 @@ class Scene:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_stopped() -> Iterator[None]:
     """Guards of other tests in this process may still have stopped sessions."""
-    monkeypatch.setattr(flags, "_stopping", {})
+    before = dict(flags.STOPPING)
+    flags.STOPPING.clear()
+    yield
+    flags.STOPPING.update(before)
 
 
 def until(true: Callable[[], bool]) -> None:

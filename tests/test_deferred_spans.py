@@ -1,4 +1,4 @@
-"""Spans of no interest among those of an agent: decided is what would be if each was followed."""
+"""Calls, and spans of no interest: decided is what would be if each was followed."""
 
 from __future__ import annotations
 
@@ -155,10 +155,38 @@ def test_a_span_of_no_interest_is_not_followed() -> None:
     run = Run()
     with agent(run.tracer), run.tracer.start_as_current_span("GET /") as span:
         span_id = span.get_span_context().span_id
-        assert span_id not in run.guard.active.by_id
         assert run.guard.follows(span_id)
+        assert span_id not in run.guard.active.by_id
         assert len(run.guard.active) == 2
     assert not run.guard.follows(span_id)
+
+
+def test_a_call_is_not_followed_until_somebody_asks_for_it() -> None:
+    """Its arguments are known then, and so is the agent above it."""
+    run = Run()
+    kept: list[object] = []
+    run.guard.subscribers.steps.append(("test", lambda seen: kept.append(seen.agent)))
+    with agent(run.tracer), run.tracer.start_as_current_span("look", attributes=TOOL) as span:
+        span_id = span.get_span_context().span_id
+        assert run.guard.follows(span_id)
+        assert span_id not in run.guard.active.by_id
+        run.guard.tell(span_id, {"q": "y"}, "found")
+        assert span_id in run.guard.active.by_id
+    run.guard.settle()
+    assert kept[0] == "a"
+    assert not len(run.guard.active)
+
+
+def test_a_look_at_the_clock_follows_only_what_is_open_for_long() -> None:
+    """The timer looks after each batch; that says nothing of what it deferred."""
+    with otel_loopguard.set_testing(True) as clock:
+        run = Run()
+        span = run.tracer.start_span("look", attributes=TOOL)
+        clock.advance(1)
+        assert not len(run.guard.active.by_id)
+        clock.advance(600)
+        assert len(run.guard.active.by_id) == 1
+        span.end()
 
 
 @pytest.mark.parametrize("late", [{}, TOOL], ids=["by its name", "by what it says later"])

@@ -48,9 +48,8 @@ class CurrentCall(NamedTuple):
 _now: ContextVar[CurrentCall | None] = ContextVar("loopguard-making", default=None)
 
 
-def making() -> CurrentCall | None:
-    """Returns the tool call of this context; None if no adapter set one."""
-    return _now.get()
+making: Callable[[], CurrentCall | None] = _now.get
+"""Returns the tool call of this context; None if no adapter set one."""
 
 
 def make(call: CurrentCall | None) -> CurrentCall | None:

@@ -452,13 +452,13 @@ class Flag:
             _unheard.pop(key, None)
         # In this order an interrupt leaves a stale entry, and never a missing one.
         if control.action.stops:
-            if len(_stopping) >= _most_stopping:
+            if len(STOPPING) >= _most_stopping:
                 _forget_gone()
-            _stopping[id(self)] = weakref.ref(self)
+            STOPPING[id(self)] = weakref.ref(self)
             self._control = control
         else:
             self._control = control
-            _stopping.pop(id(self), None)
+            STOPPING.pop(id(self), None)
 
     def _condition(self) -> threading.Condition:
         # Created on first use: hardly any session is ever waited for.
@@ -481,7 +481,9 @@ class Flag:
 
 # One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
 _changing = new_lock()
-_stopping: dict[int, weakref.ref[Flag]] = {}
+STOPPING: dict[int, weakref.ref[Flag]] = {}
+"""Flags of sessions that are denied, paused or aborted, and some that are gone. Usually none is,
+and then no flag has to be looked up: hooks look here instead of calling `any_stops`."""
 _unheard: dict[int, weakref.ref[Flag]] = {}
 """Flags that are raised and were not read since, of runtimes that ask."""
 _most_stopping = 64
@@ -490,9 +492,9 @@ _most_stopping = 64
 def _forget_gone() -> None:
     """Removes dead references; rarely, so that the amortised cost is small."""
     global _most_stopping  # noqa: PLW0603
-    for place in [place for place, flag in _stopping.items() if flag() is None]:
-        _stopping.pop(place, None)
-    _most_stopping = 64 + 2 * len(_stopping)
+    for place in [place for place, flag in STOPPING.items() if flag() is None]:
+        STOPPING.pop(place, None)
+    _most_stopping = 64 + 2 * len(STOPPING)
 
 
 def _renew() -> None:
@@ -510,7 +512,7 @@ def any_stops() -> bool:
 
     Usually none is, and then no flag has to be looked up.
     """
-    return bool(_stopping)
+    return bool(STOPPING)
 
 
 _asked = False
@@ -532,7 +534,7 @@ def any_news() -> bool:
 
     Usually none has, and then no flag has to be looked up.
     """
-    return bool(_stopping or _unheard)
+    return bool(STOPPING or _unheard)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

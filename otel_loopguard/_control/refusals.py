@@ -50,11 +50,11 @@ def told(flag: Flag | None, *texts: str | None) -> None:
 
 def recognise(step: Step, flag: Flag) -> None:
     """Marks the step of a call that the guard refused, as an adapter marks its span."""
-    if step.kind not in _CALLS or step.refused:
+    if step.kind not in _CALLS or (step.error and step.refused):
         return
-    known = (*flag.refusals, *_unclaimed)
     raised = step.error and (step.error_type or "").rpartition(".")[2] in _RAISED
-    if raised or _says(step, known):
+    told = flag.refusals or _unclaimed
+    if raised or (told and _says(step, (*flag.refusals, *_unclaimed))):
         step.error, step.error_type = True, ERROR_DENY
         step.reading = None
 

@@ -57,7 +57,7 @@ def loads(text: str, values: int = VALUES) -> object:
     if last is text and text:
         return value
     try:
-        value = cast("object", orjson.loads(text))
+        value: object = orjson.loads(text)
     except RecursionError as fault:
         raise ValueError from fault
     _parsed = text, value

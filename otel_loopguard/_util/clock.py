@@ -58,7 +58,7 @@ class TestMode:
         if not 0 <= seconds < math.inf:
             msg = f"a clock is moved on by a finite number of seconds from 0, got {seconds!r}"
             raise ValueError(msg)
-        if not _state.testing:
+        if not state.testing:
             msg = f"the clock was to be moved by {seconds!r} s, but set_testing(True) does not hold"
             raise RuntimeError(msg)
         _move(round(seconds * 1e9))
@@ -103,7 +103,7 @@ def set_testing(
     if not gate_limit_s >= 0:
         msg = f"gate_limit_s must be a number of seconds from 0, got {gate_limit_s!r}"
         raise ValueError(msg)
-    before = _state
+    before = state
     on = testing is True
     _set(_State(on, testing == "off", gate_limit_s if on else math.inf))
     return TestMode(before)
@@ -111,17 +111,17 @@ def set_testing(
 
 def off() -> bool:
     """Whether guards do nothing."""
-    return _state.off
+    return state.off
 
 
 def deterministic() -> bool:
     """Whether guards start no thread and wait for nothing by themselves."""
-    return _state.testing
+    return state.testing
 
 
 def waits(limit_s: float) -> float:
     """Seconds that a gate may wait which was to wait for `limit_s`."""
-    return min(limit_s, _state.gate_limit_s)
+    return min(limit_s, state.gate_limit_s)
 
 
 def now() -> int:
@@ -154,9 +154,9 @@ def ticks(ticking: Ticking) -> None:
     _ticking.add(ticking)
 
 
-def _set(state: _State) -> None:
-    global _state  # noqa: PLW0603
-    _state = state
+def _set(found: _State) -> None:
+    global state  # noqa: PLW0603
+    state = found
 
 
 def _move(by: int) -> None:
@@ -168,7 +168,8 @@ def _move(by: int) -> None:
         del moves[:-_MOVES]
 
 
-_state = _State(testing=False, off=False, gate_limit_s=math.inf)
+state = _State(testing=False, off=False, gate_limit_s=math.inf)
+"""What `set_testing` set; for hooks, where a call is dear. Never keep it."""
 _ahead = 0
 moves: list[tuple[int, int]] = []
 """When a test moved the clock, and how far it was ahead since: none in production."""

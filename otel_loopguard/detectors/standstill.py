@@ -135,7 +135,9 @@ class BackToState(BaseDetector):
             returns *= _NEW_STATE
         elif evidence.round != last:
             returns += 1.0 - evidence.rested
-        states = (*(one for one in states if one != state), state)[-_STATES:]
+        if known:
+            states = tuple(one for one in states if one != state)
+        states = (*states, state)[-_STATES:]
         keep(self._places, place, (states, returns, evidence.round), 64)
         threshold = _STAYS if file is None else _RETURNS
         if not known or not reaches(returns, evidence.needs(threshold)):

@@ -65,9 +65,12 @@ class Call(NamedTuple):
 def place_of(call: Call) -> tuple[int, float] | None:
     """Identity of all arguments but the one that pages through something, and its value."""
     arguments = call.arguments
-    if not isinstance(arguments, dict) or _PAGING.isdisjoint(cast("dict[str, object]", arguments)):
+    if not isinstance(arguments, dict):
         return None
-    named = without_volatile(cast("dict[str, object]", arguments))
+    given: dict[str, object] = arguments  # pyright: ignore[reportUnknownVariableType]
+    if _PAGING.isdisjoint(given):
+        return None
+    named = without_volatile(given)
     paging = [name for name in named if name in _PAGING]
     if len(paging) > 1:
         # One number beside texts is the place.
@@ -111,7 +114,8 @@ class Calls:
             key = exact if masked is raw else key_of(masked, seed)
             guessed = masked is not raw or normalize.is_cut_json(raw)
             return Call(exact, key, exact, guessed, raw, arguments, sample, seed)
-        named = known = cast("dict[str, object]", arguments)
+        named: dict[str, object] = arguments  # pyright: ignore[reportUnknownVariableType]
+        known = named
         declared = self._settings.tools.get(step.name or "")
         if declared is not None and declared.key is not None:
             # Its settings say which arguments are the identity of its calls.

@@ -143,9 +143,10 @@ def reads_files(name: ToolName, arguments: object) -> bool:
     if name.shell:
         parts = [part for part in _PARTS.split(command_of(arguments) or "") if part.strip()]
         return bool(parts) and all(map(_SHELL_READS.match, parts))
-    return isinstance(arguments, dict) and not _FILES.isdisjoint(
-        cast("dict[str, object]", arguments)
-    )
+    if not isinstance(arguments, dict):
+        return False
+    named: dict[str, object] = arguments  # pyright: ignore[reportUnknownVariableType]
+    return not _FILES.isdisjoint(named)
 
 
 def runs_code(name: ToolName, arguments: object) -> bool:

@@ -37,24 +37,63 @@ class UsageExtractor:
     """
 
     __slots__ = (
-        "_began", "_budgets", "_ended", "_first_call", "_owns", "_prices", "_progress", "_spending",
-        "_working",
+        "_asked", "_began", "_budgets", "_ended", "_first_call", "_owns", "_prices", "_progress",
+        "_spending", "_working",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._progress = progress
         self._budgets = settings.budgets
         self._owns = {name: core.AgentUsage() for name in settings.agent_limits}
+        # Without a limit, and a detector that may ask for what was spent, nobody does; how many
+        # tokens a model call took is asked for always.
+        self._asked = bool(
+            settings.budgets
+            or settings.agent_limits
+            or settings.task_limits
+            or settings.checkpoint_every
+            or settings.detectors
+        )
         self._prices = settings.prices_file if settings.limits_money else None
         self._spending = Usage(task=progress.task)
         self._first_call = progress.calls
         self._began = self._ended = 0
         self._working: str | None = None
 
-    def extract(self, step: Step) -> Usage:
-        """Everything spent so far, this step included; the same object every time."""
-        spending, kind = self._spending, step.kind
-        progress = self._progress
+    def extract(self, step: Step) -> Usage | None:
+        """Everything spent so far, this step included; the same object every time.
+
+        None where nobody set a limit, but for model calls: then only phases and tasks are told
+        apart.
+        """
+        kind, asked = step.kind, self._asked or step.kind is Kind.MODEL
+        agent, start, end = step.agent, step.start, step.end or 0
+        if agent is not None:
+            self._phase(agent[:NAMED], start, end)
+        if end > self._ended:  # noqa: PLR1730  # a tenth of the price of max()
+            self._ended = end
+        if not self._began:
+            self._began = start
+        if asked:
+            self._spend(step)
+        # The user's word, or the root of a run (recorded lines have no span ids).
+        if kind is not Kind.TOOL and (
+            step.name == "user"
+            if kind is Kind.OTHER
+            else kind in _RUNS and step.parent_id is None and step.span_id != 0
+        ):
+            self._next_task()
+        if not asked:
+            return None
+        if self._budgets:
+            raised = self._progress.raised
+            limits = ((one, raised.get(one.name, one.limit)) for one in self._budgets)
+            shares = (getattr(self._spending, one.spent) / limit for one, limit in limits)
+            self._progress.used = min(max(shares), 1.0)
+        return self._spending
+
+    def _spend(self, step: Step) -> None:
+        spending, progress, kind = self._spending, self._progress, step.kind
         spending.step_tokens, spending.raised = None, progress.raised
         spending.late = progress.late
         if kind is Kind.TOOL and not step.refused:
@@ -64,31 +103,13 @@ class UsageExtractor:
         spending.steps, spending.calls = progress.steps, progress.calls
         spending.models = progress.models
         spending.actions = progress.calls - self._first_call
-        agent, start, end = step.agent, step.start, step.end or 0
-        spending.agent = None if agent is None else agent[:NAMED]
-        if agent is not None:
-            self._phase(agent[:NAMED], start, end)
-        if end > self._ended:  # noqa: PLR1730  # a tenth of the price of max()
-            self._ended = end
-        self._began = self._began or start
-        if self._began and end:
+        spending.agent = None if step.agent is None else step.agent[:NAMED]
+        if self._began and step.end:
             elapsed = self._ended - self._began
             spending.elapsed_s = elapsed / 1e9 if elapsed > 0 else 0.0
         if self._owns:
             self._own(step)
         spending.task_type = progress.milestones.task_type
-        # The user's word, or the root of a run (recorded lines have no span ids).
-        if (
-            step.name == "user"
-            if kind is Kind.OTHER
-            else kind in _RUNS and step.parent_id is None and step.span_id != 0
-        ):
-            self._next_task()
-        if self._budgets:
-            limits = ((one, progress.raised.get(one.name, one.limit)) for one in self._budgets)
-            shares = (getattr(spending, one.spent) / limit for one, limit in limits)
-            progress.used = min(max(shares), 1.0)
-        return spending
 
     def remaining(self, raised: Mapping[str, float], now: int) -> core.Remaining:
         """What is left of the limits that are set.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 import weakref
@@ -15,6 +16,7 @@ import orjson
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import attempt
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
@@ -51,11 +53,11 @@ if TYPE_CHECKING:
     from otel_loopguard.execution.advice import LatencyEstimator, Workload
     from otel_loopguard.execution.users import BackgroundStore
     from otel_loopguard.sessions import Session
-    from otel_loopguard.sessions.active import ActiveSpan, ToolSpans
-    from otel_loopguard.sessions.stats import SessionStats
+    from otel_loopguard.sessions.active import ToolSpans
     from otel_loopguard.settings import Settings
     from otel_loopguard.settings.preferences import Preferences
     from otel_loopguard.spans.reader import Reader
+    from otel_loopguard.spans.views import SpanView
 
 
 class Candidate(NamedTuple):
@@ -229,24 +231,24 @@ class AcceptanceCounts:
 
     def __init__(self) -> None:
         self._all = _Counts()
-        self._own: weakref.WeakKeyDictionary[SessionStats, _Counts] = weakref.WeakKeyDictionary()
+        self._own: weakref.WeakKeyDictionary[Session, _Counts] = weakref.WeakKeyDictionary()
         self._taken: BoundedDict[str, Choice] = BoundedDict(_KEPT)
         self.estimates: Counter[str] = Counter()  # by what they rest on
 
-    def admitted(self, admission: Admission, record: SessionStats | None) -> None:
+    def admitted(self, admission: Admission, session: Session | None) -> None:
         """Counts an execution choice that was given, and what its estimates rest on."""
         self._all.choices[admission.choice] += 1
         for source in admission.factors.estimates.values():
             self.estimates[source] += 1
-        if record is not None:
-            own = self._own.get(record)
+        if session is not None:
+            own = self._own.get(session)
             if own is None:
-                own = self._own[record] = _Counts()
+                own = self._own[session] = _Counts()
             own.choices[admission.choice] += 1
 
-    def answered(self, admission: Admission, choice: Choice, record: SessionStats | None) -> bool:
+    def answered(self, admission: Admission, choice: Choice, session: Session | None) -> bool:
         """Counts what a user chose, in place of an earlier answer; False for the same again."""
-        own = None if record is None else self._own.get(record)
+        own = None if session is None else self._own.get(session)
         before = self._taken.get(admission.id)
         for counts in (self._all, own):
             if counts is not None:
@@ -269,13 +271,14 @@ class AcceptanceCounts:
             found[given.value, "overridden" if _overrides(given, taken) else "accepted"] += count
         return found
 
-    def acceptance(self, record: SessionStats | None) -> Acceptance | None:
+    def acceptance(self, session: Session | None) -> Acceptance | None:
         """Of one session, or of all; None if nobody asked."""
-        found = self._all if record is None else self._own.get(record)
+        found = self._all if session is None else self._own.get(session)
         return None if found is None else found.acceptance()
 
 
 _NO_ANNOTATION: Final = (0.0, None)
+_NOTHING: Final = (0, 0.0)
 _KEPT: Final = 4096
 """Newest admissions that may be answered."""
 
@@ -300,6 +303,9 @@ class Admissions:
         # What spans of a tool say, until when. Readers take no lock.
         # The same by the name of a span, for hooks: a call may be over before it is judged.
         self.chosen: BoundedDict[str, Annotation] = BoundedDict(1024)
+        # Since when the hook writes the choice on spans of a name, by the guard's clock, and until
+        # when that is the choice, by the monotonic one.
+        self._written: BoundedDict[str, tuple[int, float]] = BoundedDict(1024)
         self._annotations: BoundedDict[str, tuple[float, Annotation | None]] = BoundedDict(1024)
         self.resources = Resources(settings, faults, queue_depth(settings.execution_queue, faults))
         self._store = store
@@ -312,8 +318,8 @@ class Admissions:
         """Starts anew in the child of a fork; what users prefer stays."""
         self._lock = new_lock()
         self.counts = AcceptanceCounts()
-        self._given: BoundedDict[str, tuple[Admission, weakref.ref[SessionStats] | None]] = (
-            BoundedDict(_KEPT)
+        self._given: BoundedDict[str, tuple[Admission, weakref.ref[Session] | None]] = BoundedDict(
+            _KEPT
         )
         if self._users is not None:
             self._users.forked()
@@ -375,10 +381,12 @@ class Admissions:
             preferences.notification_channels if preferences.notify_on_completion else (),
             tuple(warnings),
         )
-        record = None if session is None else session.record
         with self._lock:
-            self._given[admission.id] = (admission, None if record is None else weakref.ref(record))
-            self.counts.admitted(admission, record)
+            self._given[admission.id] = (
+                admission,
+                None if session is None else weakref.ref(session),
+            )
+            self.counts.admitted(admission, session)
         _log(admission)
         return admission
 
@@ -404,8 +412,8 @@ class Admissions:
             if found is None:
                 return False
             admission, reference = found
-            record = None if reference is None else reference()
-            new = self.counts.answered(admission, choice, record)
+            session = None if reference is None else reference()
+            new = self.counts.answered(admission, choice, session)
         if new:
             self.users.answered(admission.user, admission.factors.tools, choice)
         return True
@@ -416,10 +424,10 @@ class Admissions:
         decision = None if found is None else found[0].decision
         return admission_id if decision is None else decision.id
 
-    def acceptance(self, record: SessionStats | None = None) -> Acceptance | None:
-        """How answers were taken in one session, by its record, or in all of this guard."""
+    def acceptance(self, session: Session | None = None) -> Acceptance | None:
+        """How answers were taken in one session, or in all of this guard."""
         with self._lock:
-            return self.counts.acceptance(record)
+            return self.counts.acceptance(session)
 
     def fields(self, decision: Decision) -> Mapping[str, str | bool | float | tuple[str, ...]]:
         """What the log record of a decision says beside its text, for OTel as attributes."""
@@ -433,13 +441,20 @@ class Admissions:
             semconv.EXECUTION_TOOLS: int(bool(decision.tool)),
         }
 
-    def starting(self, opened: ActiveSpan, name: str, reader: Reader, tools: ToolSpans) -> None:
+    def is_written(self, name: str, at: int) -> bool:
+        """Whether the hook wrote the choice on a span of a name that started at a time, if any."""
+        since, until = self._written.get(name, _NOTHING)
+        return at >= since and time.monotonic() < until
+
+    def starting(self, span: SpanView, name: str, reader: Reader, tools: ToolSpans) -> None:
         """Writes the choice about a call on its span, where it is not to run the call at once.
 
-        On the way of every span: it is the choice for the tool as a whole, a second old at most.
+        It is the choice for the tool as a whole, a second old at most.
         """
-        span = opened.view
-        if not self._settings.execution_on_spans or not isinstance(span, ActiveSpanView):
+        if not self._settings.execution_on_spans:
+            self._written[name] = (0, math.inf)
+            return
+        if not isinstance(span, ActiveSpanView):
             return
         tool = tools.only(name)
         if tool is None:
@@ -455,6 +470,9 @@ class Admissions:
             self.chosen.pop(name, None)
         else:
             self.chosen[name] = annotation
+        if not several:
+            since = 0 if annotation is None else now()
+            self._written[name] = (since, self._annotations.get(tool, _NO_ANNOTATION)[0])
         if annotation is not None:
             span.annotate(annotation)
 

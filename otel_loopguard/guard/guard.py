@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal
 
 from otel_loopguard._control.callbacks import notify_listeners
 from otel_loopguard._control.context import GuardRegistry, keep
-from otel_loopguard._control.flag import OBSERVERS, POLICY, any_stops, asks
+from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, asks
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.backlog import Backlog
 from otel_loopguard._util.clock import now
@@ -29,6 +29,7 @@ from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.resilience.registry import ResilienceRegistry, offer
 from otel_loopguard.sessions.active import (
+    NEVER,
     ActiveSpan,
     ActiveSpans,
     Deferred,
@@ -37,11 +38,10 @@ from otel_loopguard.sessions.active import (
 )
 from otel_loopguard.sessions.decisions import Decisions
 from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
-from otel_loopguard.sessions.registry import SessionRegistry
+from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
 from otel_loopguard.sessions.requested_calls import DIALECT as MESSAGES
 from otel_loopguard.sessions.resolver import SessionResolver, asked
 from otel_loopguard.sessions.session import Session
-from otel_loopguard.sessions.stats import DecisionIndex
 from otel_loopguard.sessions.watchdog import Stall, Watchdog
 from otel_loopguard.settings import Settings
 from otel_loopguard.spans.dedup import SpanDeduplicator
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_loopguard._control.context import CurrentCall
     from otel_loopguard._control.flag import Flag
@@ -67,10 +66,10 @@ if TYPE_CHECKING:
     from otel_loopguard.guard.untraced import Messages
     from otel_loopguard.sessions import Finding
     from otel_loopguard.sessions.journal_worker import JournalStore
+    from otel_loopguard.sessions.observation import Listener
     from otel_loopguard.spans.views import SpanView
     from otel_loopguard.stores import Writer
 
-_NEVER: Final = 2**63 - 1
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
 
@@ -231,11 +230,6 @@ class LoopGuard(SessionQueries):
         """Judges starts and ends of spans of the SDK; for `Backlog`, whose lock is held."""
         self._intake.judge(self, events)
 
-    @property
-    def decided(self) -> bool:
-        """Whether something was decided that nobody has heard of yet; for `Backlog`."""
-        return self.subscribers.decided
-
     def publish(self) -> None:
         """Notifies those who listen; for `Backlog`."""
         self.subscribers.publish()
@@ -291,10 +285,10 @@ class LoopGuard(SessionQueries):
             opened.described = described or run is not None
             opened.call, opened.asked = call, said
             self._add(opened, run)
-        if any_stops():
+        if STOPPING:
             self._annotate_start(opened, name)
-        elif self.tools.first(name) is not None:
-            self._admissions.starting(opened, name, self.reader, self.tools)
+        elif isinstance(span, ActiveSpanView) and self.chooses(name, at):
+            self.choose(span, name)
 
     def may_be_stopped(self, trace_id: int, session: str | None) -> bool:
         """Whether a span that starts may belong to a stopped session. Lock-free."""
@@ -310,8 +304,18 @@ class LoopGuard(SessionQueries):
         known = opened.session or self._sessions.of_trace(opened.view.trace_id)
         if known is not None and known.flag.stops:
             self._annotator.starting(opened, known)
-        else:
-            self._admissions.starting(opened, name, self.reader, self.tools)
+        elif self.chooses(name, opened.since):
+            self.choose(opened.view, name)
+
+    def chooses(self, name: str, at: int) -> bool:
+        """Whether a span of this name that started at a time lacks a choice how to execute it."""
+        tool = self.tools.only(name)
+        # Where several tools have spans of this name, each says which it is.
+        return tool is not None and not (tool and self._admissions.is_written(name, at))
+
+    def choose(self, span: SpanView, name: str) -> None:
+        """Writes on a starting span of a tool how to execute the call."""
+        self._admissions.starting(span, name, self.reader, self.tools)
 
     def _add(self, opened: ActiveSpan, run: Step | None) -> None:
         """Starts following an open span. The lock is held."""
@@ -325,13 +329,13 @@ class LoopGuard(SessionQueries):
 
     def _follow(self, span_id: int | None) -> None:
         """Starts following a deferred span, its ancestors first. The lock is held."""
-        chain: list[tuple[Deferred, bool]] = []
-        while (found := self.active.pop_deferred(span_id)) is not None:
+        chain: list[Deferred] = []
+        while (found := self.active.deferred.pop(span_id, None)) is not None:
             chain.append(found)
-            above = cast("ReadableSpan", found[0][0]).parent
+            above = found[0].parent
             span_id = None if above is None else above.span_id
-        for (span, followed, at), checked in reversed(chain):
-            view = ActiveSpanView(cast("ReadableSpan", span))
+        for span, followed, at, checked in reversed(chain):
+            view = ActiveSpanView(span)
             parent = self.active.by_id.get(view.parent_id) or followed
             session = None if parent is None else parent.session
             opened = ActiveSpan(view, parent, session, at)
@@ -340,7 +344,7 @@ class LoopGuard(SessionQueries):
 
     def _follow_all(self) -> None:
         """Starts following every deferred span, before open spans are inspected."""
-        self.active.due = _NEVER
+        self.active.due = NEVER
         with self._lock:
             for span_id in list(self.active.deferred):
                 self._follow(span_id)
@@ -369,23 +373,26 @@ class LoopGuard(SessionQueries):
             step: Its step, if `reader` has read it.
             at: When it ended by the guard's clock, nanoseconds since the epoch; now by default.
         """
-        self.end(span, session, step, at)
+        self.end(span, session, step, at, read=step is not None)
         self.subscribers.publish()
         if waiting:
             settle()
 
-    def end(self, span: SpanView, session: str | None, step: Step | None, at: int | None) -> None:
-        """As `on_end`; listeners hear of it with the next `publish`."""
+    def end(
+        self, span: SpanView, session: str | None, step: Step | None, at: int | None, *, read: bool
+    ) -> None:
+        """As `on_end`, with whether the span was `read`; listeners hear with the next `publish`."""
         active, span_id = self.active, span.span_id
-        opened = active.by_id.get(span_id) or self._opened(span_id)
-        step, messages = self._read(span, opened, step)
-        if step is not None and active.deferred and step.lacks:
-            self._follow_all()
+        opened = active.by_id.get(span_id)
+        if opened is None and active.deferred:
+            opened = self._ended(span, read=read)
+        step, messages = self._read(span, opened, step, read=read)
         self._resolver.look(opened, span.trace_id)
         if at is None or not self._live:
             at = now() if self._live else span.end or self._now
         with self._lock:
-            opened = active.pop(span_id)
+            if opened is None or opened.followed:
+                opened = active.pop(span_id)
             if opened is not None:
                 self._watchdog.on_end(opened, step, at, span.name)
             counted = self._dedup.closed(span, step, at)
@@ -395,8 +402,7 @@ class LoopGuard(SessionQueries):
             for canonical in counted:
                 moment = at if canonical is step else self._clock(canonical.end)
                 judged.append((self._resolver.resolve(canonical, opened, moment), canonical))
-            if judged or step is not None:
-                judged = self._add_requested(span, step, judged, opened, messages)
+            judged = self._add_requested(span, step, judged, opened, messages)
             if opened is not None and opened.top is opened:
                 self._resolver.ends(opened, step)
         for found, canonical in judged:
@@ -404,33 +410,49 @@ class LoopGuard(SessionQueries):
                 attempt(self.faults, "prepare", self._prepare, canonical)
             self._judge(found, canonical, opened)
 
+    def _ended(self, span: SpanView, *, read: bool) -> ActiveSpan | None:
+        """A deferred span that ended, as if it had been followed."""
+        active, parent_id = self.active, span.parent_id
+        found = active.deferred.pop(span.span_id, None)
+        if found is None:
+            return None
+        if not active.deferred:
+            active.due = NEVER
+        if parent_id in active.deferred:
+            with self._lock:
+                self._follow(parent_id)
+        parent = active.by_id.get(parent_id) or found[1]
+        # What another processor has taken out of the ended span is still on the live one.
+        view = span if read else ActiveSpanView(found[0])
+        return ActiveSpan(view, parent, None if parent is None else parent.session, found[2])
+
     def _read(
-        self, span: SpanView, opened: ActiveSpan | None, step: Step | None
+        self, span: SpanView, opened: ActiveSpan | None, step: Step | None, *, read: bool
     ) -> tuple[Step | None, Messages | None]:
         """Reads and parses an ended span, before the lock is acquired."""
         where = "read"
         try:
-            if (
-                opened is not None
-                and isinstance(span, EndedSpanView)
-                and REWRITTEN in span.attributes
-            ):
-                span.start_attributes = opened.view.attributes
-            step = self.reader.read(span) if step is None else step
+            if not read:
+                if (
+                    opened is not None
+                    and isinstance(span, EndedSpanView)
+                    and REWRITTEN in span.attributes
+                ):
+                    span.start_attributes = opened.view.attributes
+                step = self.reader.read(span)
             if step is None:
                 return None, None
             if opened is not None:
-                step.opened = opened.since
-                if step.kind is _TOOL and step.agent is None:
-                    step.agent = opened.agent
-                if opened.captured is not None or opened.call is not None:
-                    opened.complete(step)
+                opened.complete(step)
                 if step.task is not None and step.tasks is None:
                     views = (above.view for above in opened.above())
                     step.tasks = attempt(self.faults, "read", plan_above, views)
             where = "prepare"
             if step.reading is None:
                 prepare(step, self._max_chars)
+            if self.active.deferred and step.lacks:
+                # One that is open may know more of it.
+                self._follow_all()
             if step.kind is not _TOOL and (step.kind is _MODEL or fetched(span)):
                 where = "messages"
                 session = None if opened is None else opened.session
@@ -474,7 +496,7 @@ class LoopGuard(SessionQueries):
             later(partial(self.let_go, span_id))
             return
         with self._lock:
-            self.active.pop_deferred(span_id)
+            self.active.deferred.pop(span_id, None)
             opened = self.active.pop(span_id)
             if opened is None:
                 return
@@ -506,7 +528,7 @@ class LoopGuard(SessionQueries):
         """
         self.backlog.settle()
         self._now = now
-        if now < self.due and not self.active.deferred:
+        if now < self.due:
             return  # as for nearly every event of a replay
         if self.active.deferred:
             self._follow_all()
@@ -729,8 +751,8 @@ class LoopGuard(SessionQueries):
             own.append(("lessons", lambda seen: resilience.learn(seen.step, seen.session.key)))
         if on_step is not None:
             steps.append(("on_step", lambda seen: on_step(seen.session, seen.number, seen.step)))
-        if self._live:
-            steps.append(("untraced", self._untraced.on_step))
+        # The few steps that it may have to warn of.
+        self._blind: list[Listener] = [("untraced", self._untraced.on_step)]
         marks.append(("mark", self._annotator.on_decision))
         marks.append(("mark", self._annotator.above))
         if self._live:
@@ -778,6 +800,8 @@ class LoopGuard(SessionQueries):
                 agent_of(step, opened),
             )  # fmt: skip
         self.subscribers.add(seen)
+        if (step.parent_id is None or self._untraced.warns) and self._live:
+            self.subscribers.note(self._blind, seen)
         if session.cycles is not None and session.cycles.lines:
             with swallow(self.faults, "log"):
                 for news in session.cycles.publish(session.key, self._decisions.digest):
@@ -843,7 +867,7 @@ class LoopGuard(SessionQueries):
         session.decided(decision)
         self._sessions.wrote(session, now=not noted)
         if not noted:
-            self._index.add(decision.id, record)
+            self._index.add(decision.id, session)
         agent, spent = agent_of(step, opened), record.spent
         return DecisionRecord(
             session, decision, step, opened, agent, meaning, spent, running=running
@@ -888,7 +912,11 @@ class LoopGuard(SessionQueries):
     def _profile(self, seen: Observation) -> None:
         """Profiles a call; one that only a message reports has no duration."""
         step = seen.step
-        if step.kind is not _MODEL and step.dialect != MESSAGES and not step.refused:
+        if (
+            step.kind is not _MODEL
+            and step.dialect != MESSAGES
+            and not (step.error and step.refused)
+        ):
             self.profiler.finished(step, seen.session.key)
 
     def _clock(self, known: int | None = None) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import get_current_span
 
 from otel_loopguard._control.context import named_session
-from otel_loopguard._control.flag import any_stops
+from otel_loopguard._control.flag import STOPPING
 from otel_loopguard.evidence import prepare
-from otel_loopguard.spans.keys import INVOKES
+from otel_loopguard.sessions.active import NEVER
+from otel_loopguard.spans.keys import INVOKES, tells_late
 from otel_loopguard.spans.reader import TOOL_SPAN, Reader, ScopeKind
 from otel_loopguard.spans.sdk_views import (
     REWRITTEN,
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     from otel_loopguard._util.backlog import Event
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Step
-    from otel_loopguard.sessions.active import ActiveSpans, ToolSpans
+    from otel_loopguard.sessions.active import ActiveSpans
+    from otel_loopguard.sessions.observation import Subscribers
     from otel_loopguard.spans.views import SpanView
     from otel_loopguard.telemetry import Telemetry
 
 _AGENT: Final = ScopeKind.AGENT
 _MIXED: Final = ScopeKind.MIXED
 _NONE: Final = ScopeKind.NONE
-_BY_NAME: Final = (TOOL_SPAN, INVOKES)
 _SCOPES: Final = 1024
 """Scopes passed over at most: a program that makes up names of scopes pays for more."""
 _OWN: Final = "otel_loopguard"
@@ -50,16 +51,19 @@ class Guard(Protocol):
 
     active: ActiveSpans
     faults: InternalErrors
+    subscribers: Subscribers
     telemetry: Telemetry
-    tools: ToolSpans
-
-    @property
-    def decided(self) -> bool:
-        """Whether something was decided that nobody has heard of yet."""
-        ...
 
     def flag_in(self, trace_id: int) -> Flag | None:
         """The flag of the session of a trace."""
+        ...
+
+    def choose(self, span: SpanView, name: str) -> None:
+        """Writes on a starting span of a tool how to execute the call."""
+        ...
+
+    def chooses(self, name: str, at: int) -> bool:
+        """Whether a span of this name that started at a time lacks a choice."""
         ...
 
     def on_start(  # noqa: PLR0913
@@ -70,15 +74,18 @@ class Guard(Protocol):
         """Handles a start."""
         ...
 
-    def end(self, span: SpanView, session: str | None, step: Step | None, at: int | None) -> None:
+    def end(
+        self, span: SpanView, session: str | None, step: Step | None, at: int | None, *, read: bool
+    ) -> None:
         """Handles an end."""
         ...
 
 
-_Read = tuple[
-    "Event", "ActiveSpanView | EndedSpanView | None", "Mapping[str, object]", "Step | None"
-]
-"""What started or ended; its view, if it is of interest for sure; its attributes; its step."""
+_Read = tuple["Event", str, "Mapping[str, object]", "bool | None", "EndedSpanView | None",
+              "Step | None", bool]  # fmt: skip
+"""What started or ended; its scope and attributes; whether nothing on it tells of an agent, None
+for a start that says what it is not: a run; of what ended its view, its step, and whether that was
+read, as of most spans that are no step."""
 
 
 class Intake:
@@ -101,37 +108,27 @@ class Intake:
         """
         began = time.perf_counter_ns()
         read = [self._read(guard, event) for event in events]
-        took = (time.perf_counter_ns() - began) // len(read)
+        took, subscribers = (time.perf_counter_ns() - began) // len(read), guard.subscribers
         for found in read:
             events.popleft()
             if found is None:
                 continue
-            (span, named, call, at, ended), view, attributes, step = found
             try:
-                if ended:
-                    if view is None and not self._drops(guard, span, at):
-                        view = EndedSpanView(span, attributes)
-                    if view is not None and not guard.active.is_second_end(span):
-                        self._end(guard, cast("EndedSpanView", view), named, step, at, took)
+                if found[0][4]:
+                    self._end(guard, found, took)
                 else:
-                    if view is None and not self._defers(guard, span, named, call, at):
-                        view = ActiveSpanView(span)
-                    if view is not None:
-                        view = cast("ActiveSpanView", view)
-                        self._start(guard, span, view, named, call, at, attributes)
+                    self._start(guard, found)
             except Exception as fault:  # noqa: BLE001
-                guard.faults.caught("_ended" if ended else "_started", fault)
-            if guard.decided:
+                guard.faults.caught("_ended" if found[0][4] else "_started", fault)
+            if subscribers.decided:
                 break
 
     def _read(self, guard: Guard, event: Event) -> _Read | None:
         """Reads a span, and the step of one that ended; None if it is of no interest."""
-        span, ended, step = event[0], event[4], None
+        span, ended, step, is_read = event[0], event[4], None, False
         try:
             scope = span.instrumentation_scope
             name = "" if scope is None else scope.name
-            if name in self.passed_over:
-                return None
             interest = self._scopes.get(name) or self._reader.interest(name)
             if interest is _NONE:
                 if len(self.passed_over) < _SCOPES:
@@ -139,9 +136,13 @@ class Intake:
                 return None
             attributes = attributes_of(span)
             if interest is not _AGENT and self._marks.isdisjoint(attributes):
-                return (event, None, attributes, None) if interest is _MIXED else None
+                mixed = interest is _MIXED
+                return (event, name, attributes, True, None, None, False) if mixed else None
             if not ended:
-                return event, ActiveSpanView(span, name), attributes, None
+                # In a scope that tells late, a topmost span stands for a run, whatever it says.
+                call = self._reader.is_call(attributes) and not tells_late(str(name))
+                plain = None if call else False
+                return event, name, attributes, plain, None, None, False
             view = EndedSpanView(span, attributes, name)
         except Exception as fault:  # noqa: BLE001
             guard.faults.caught("_ended" if ended else "_started", fault)
@@ -151,15 +152,21 @@ class Intake:
                 step = self._reader.read(view)
                 if step is not None:
                     prepare(step, self._max_chars)
+                is_read = True
             except Exception:  # noqa: BLE001
                 step = None  # it is read once more, and told then
-        return event, view, attributes, step
+        return event, name, attributes, False, view, step, is_read
 
-    def _start(  # noqa: PLR0913, PLR0917
-        self, guard: Guard, span: ReadableSpan, view: ActiveSpanView, context: Context,
-        call: CurrentCall | None, at: int, attributes: Mapping[str, object],
-    ) -> None:  # fmt: skip
-        active = guard.active
+    def _start(self, guard: Guard, found: _Read) -> None:
+        (span, context, call, at, _), scope, attributes, plain, *_ = found
+        session = named_session(context)
+        if (
+            plain is not False
+            and call is None
+            and self._defers(guard, span, session, at, plain=plain)
+        ):
+            return
+        view, active = ActiveSpanView(span, scope), guard.active
         known, deferred = active.by_id.get(view.span_id), active.deferred.get(view.span_id)
         if (known is not None and _is_view_of(known.view, span)) or (
             deferred is not None and deferred[0] is span
@@ -172,57 +179,62 @@ class Intake:
             parent_id in active.by_id or parent_id in active.deferred
         ):
             above = _live_parent(context)
-        guard.on_start(view, named_session(context), above, attributes, at=at, call=call)
+        guard.on_start(view, session, above, attributes, at=at, call=call)
 
     @staticmethod
-    def _end(  # noqa: PLR0913, PLR0917
-        guard: Guard, view: EndedSpanView, session: str | None, step: Step | None, at: int,
-        read_ns: int,
-    ) -> None:  # fmt: skip
+    def _end(guard: Guard, found: _Read, read_ns: int) -> None:
+        (span, session, _, at, _), scope, attributes, plain, view, step, read = found
+        if plain:
+            # A tool's span may say so by its name alone.
+            own, name = span.context, span.name
+            if (
+                own is not None
+                and type(name) is str
+                and not name.startswith(TOOL_SPAN)
+                and guard.active.drop(own[1], at)
+            ):
+                return
+        if guard.active.is_second_end(span):
+            return
+        if view is None:
+            view = EndedSpanView(span, attributes, scope)
         began, numbers = 0, guard.telemetry.numbers
-        timed = numbers.timed
-        if timed.left > 1:
-            timed.left -= 1
+        if numbers.timed.left > 1:
+            numbers.timed.left -= 1
         else:
             began = numbers.began()
-        guard.end(view, session, step, at)
+        guard.end(view, session, step, at, read=read)
         if began:
             numbers.ended(began - read_ns, view.trace_id, view.span_id)
 
     def _defers(
-        self, guard: Guard, span: ReadableSpan, context: Context, call: CurrentCall | None,
-        at: int,
-    ) -> bool:  # fmt: skip
-        """Defers a span without anything of interest at its start, where that is safe."""
-        own, parent, name = span.get_span_context(), span.parent, span.name
+        self, guard: Guard, span: ReadableSpan, session: str | None, at: int, *, plain: bool | None
+    ) -> bool:
+        """Defers a span that is no run, as far as its start tells, where that is safe."""
+        own, parent, name = span.context, span.parent, span.name
         # Ids are read by their places: a context is a tuple, and its properties are calls.
         if (
             own is None
             or type(name) is not str
-            or name.startswith(_BY_NAME)
-            or guard.tools.first(name) is not None
-            or named_session(context) is not None
-            or call is not None
-            # A root span is annotated if its session was stopped.
-            or (parent is None and any_stops() and guard.flag_in(own[0]) is not None)
+            or (plain and name.startswith(INVOKES))
+            # It is annotated if its session was stopped.
+            or (STOPPING and (flag := guard.flag_in(own[0])) is not None and flag.stops)
         ):
             return False
         above, active = None, guard.active
         if parent is not None:
             above = parent[1]
             found = active.deferred.get(above)
-            if found is not None and above not in active.checked:
-                if not self._marks.isdisjoint(attributes_of(cast("ReadableSpan", found[0]))):
+            if found is not None and not found[3]:
+                if not self._marks.isdisjoint(attributes_of(found[0])):
                     return False
-                active.checked.add(above)
-        return active.defer(own[1], span, above, at)
-
-    def _drops(self, guard: Guard, span: ReadableSpan, at: int) -> bool:
-        """Forgets a deferred span that ended without anything of interest."""
-        own, name = span.get_span_context(), span.name
-        if own is None or type(name) is not str or name.startswith(TOOL_SPAN):
+                found[3] = True
+        if not active.defer(own[1], [span, None, at, not plain], above, session):
             return False
-        return guard.active.drop(own[1], at)
+        # On what has ended nothing can be written, but the choice may be too old for others.
+        if guard.chooses(name, at if span.end_time is None else NEVER):
+            guard.choose(ActiveSpanView(span), name)
+        return True
 
 
 def _is_view_of(view: SpanView, span: ReadableSpan) -> bool:

@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.execution.admission import Admissions
     from otel_loopguard.policy.explain import Explanation
-    from otel_loopguard.sessions import SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
     from otel_loopguard.sessions.decisions import Decisions
+    from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
     from otel_loopguard.sessions.requested_calls import WaitingRound
     from otel_loopguard.sessions.resolver import SessionResolver
-    from otel_loopguard.sessions.stats import DecisionIndex
     from otel_loopguard.sessions.watchdog import Watchdog
     from otel_loopguard.settings import Settings
     from otel_loopguard.settings.preferences import Preferences
@@ -70,7 +69,7 @@ class SessionQueries:
     def sees_steps(self) -> bool:
         """Whether it knows a session or follows an open span, or was switched off."""
         self.backlog.settle()
-        return bool(self._sessions or self.active.by_id) or not self.settings.enabled
+        return bool(self._sessions or len(self.active)) or not self.settings.enabled
 
     def flag_of(self, session: str) -> Flag | None:
         """Returns the flag of a session, or None if the session is not known."""
@@ -153,7 +152,7 @@ class SessionQueries:
             found = self._sessions.find(session)
             if found is None:
                 return None
-            return replace(found.report(), execution=self._admissions.acceptance(found.record))
+            return replace(found.report(), execution=self._admissions.acceptance(found))
 
     def wait_advice(self, session: str) -> float:
         """Returns the seconds to wait before the next look, 0 if nothing is waited for.
@@ -481,7 +480,7 @@ class SessionQueries:
         if session is None:
             return self._admissions.acceptance()
         found = self._sessions.find(session)
-        return None if found is None else self._admissions.acceptance(found.record)
+        return None if found is None else self._admissions.acceptance(found)
 
     def resource_use(self) -> Mapping[str, ResourceUse]:
         """Returns mean and peak use of the machine over the newest samples."""

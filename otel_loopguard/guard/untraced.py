@@ -84,6 +84,9 @@ class Untraced:
     Messages do not count in traces and sessions that have a span of a tool; the newest 4096 such
     traces are remembered. Of several spans of one model call the first is read; another one only
     if the first has no content.
+
+    Attributes:
+        warns: Whether the next step has it warn; beside that only of calls without a parent.
     """
 
     def __init__(self) -> None:
@@ -93,6 +96,7 @@ class Untraced:
         self._bare = 0
         self._has_content = False
         self._blind = 0
+        self.warns = False
 
     def read(self, span: SpanView, step: Step, session: Session | None) -> Messages | None:
         """Reads the messages on a model's span, if they may matter. The lock is not held."""
@@ -134,20 +138,22 @@ class Untraced:
 
         The ended span marks its trace as one with tool spans, even if its call was counted before.
         """
-        if self._has_content and len(counted) == 1 and self._is_traced(*counted[0], ended):
-            return counted
-        if ended is not None and ended.kind in _CALLS and ended.trace_id not in self._traced:
-            self._traced[ended.trace_id] = None
+        if self._has_content and len(counted) == 1:
+            session, step = counted[0]
+            if session.requested is _TRACED and ended is step and step.trace_id in self._traced:
+                return counted  # spans report every call so far and this one: nearly always
+        if ended is not None:
+            self._note(ended)
         kept: list[tuple[Session, Step]] = []
         for session, step in counted:
             if step.kind not in _CALLS:
                 kept.append((session, step))
                 continue
-            if step.trace_id not in self._traced:
-                self._traced[step.trace_id] = None
+            self._note(step)
             if step.kind is _TOOL:
                 bare = step.args is None and step.outcome is None
                 self._bare, self._has_content = self._bare + bare, self._has_content or not bare
+                self.warns |= self._bare >= _BLIND and not self._has_content
             requested = session.requested
             if requested is None:
                 requested = session.requested = _TRACED
@@ -157,9 +163,9 @@ class Untraced:
                 kept.append((session, step))
         return kept
 
-    def _is_traced(self, session: Session, step: Step, ended: Step | None) -> bool:
-        """Whether spans report every call so far and this one: nearly always."""
-        return session.requested is _TRACED and ended is step and step.trace_id in self._traced
+    def _note(self, step: Step) -> None:
+        if step.kind in _CALLS and step.trace_id not in self._traced:
+            self._traced[step.trace_id] = None
 
     def _requested_on(  # noqa: PLR0913
         self, span: SpanView, step: Step, session: Session, agent: str | None,
@@ -193,6 +199,7 @@ class Untraced:
         elif first and asks_for_tools(span):
             requested.blind += 1
             self._blind = max(self._blind, requested.blind)
+            self.warns |= self._blind >= _BLIND
         return steps
 
     def _is_mute(self, step: Step) -> bool:
@@ -205,6 +212,7 @@ class Untraced:
 
     def on_step(self, seen: Observation) -> None:
         """Warns of calls that cannot be seen. No lock is held."""
+        self.warns = False
         step, session = seen.step, seen.session
         separate = step.kind is _TOOL and step.parent_id is None and not step.server
         if separate and not session.named and session.progress.steps <= 1:

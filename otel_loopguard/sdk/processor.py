@@ -8,9 +8,10 @@ from opentelemetry.context import get_current
 from opentelemetry.sdk.trace import SpanProcessor
 
 from otel_loopguard._control.context import making, named_session
-from otel_loopguard._control.flag import any_stops
+from otel_loopguard._control.flag import STOPPING
+from otel_loopguard._util import clock
 from otel_loopguard._util.backlog import MOST
-from otel_loopguard._util.clock import deterministic, now, off
+from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard.evidence.normalize import compile_patterns
 from otel_loopguard.guard.guard import LoopGuard
@@ -91,14 +92,18 @@ class LoopGuardSpanProcessor(SpanProcessor):
         """Notes a span that starts. Nothing is read, and no lock is taken."""
         try:
             scope = span.instrumentation_scope
-            if (scope is not None and scope.name in self._passed_over) or not self._on or off():
+            if (
+                (scope is not None and scope.name in self._passed_over)
+                or not self._on
+                or clock.state.off
+            ):
                 return
             context = get_current() if parent_context is None else parent_context
             self._append((span, context, making(), now(), False))
-            if deterministic():
+            if clock.state.testing:
                 self._backlog.settle()
                 return
-            if self._is_annotated(span, context):
+            if (self._chosen or self._on_all or STOPPING) and self._is_annotated(span, context):
                 self._backlog.settle()
             if self._timer.idle:
                 self._timer.wake()
@@ -109,10 +114,14 @@ class LoopGuardSpanProcessor(SpanProcessor):
         """Notes a span that ended. Nothing is read, and no lock is taken."""
         try:
             scope = span.instrumentation_scope
-            if (scope is not None and scope.name in self._passed_over) or not self._on or off():
+            if (
+                (scope is not None and scope.name in self._passed_over)
+                or not self._on
+                or clock.state.off
+            ):
                 return
             self._append((span, named_session(), None, now(), True))
-            if deterministic():
+            if clock.state.testing:
                 self._backlog.settle()
                 return
             if self._at_end:
@@ -132,7 +141,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
                 span.set_attributes(choice.attributes)
         if self._on_all and span.name in self.guard.tools.known:
             return True
-        return any_stops() and self.guard.may_be_stopped(
+        return bool(STOPPING) and self.guard.may_be_stopped(
             span.get_span_context()[0], named_session(context)
         )
 

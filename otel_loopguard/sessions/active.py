@@ -290,6 +290,8 @@ class ActiveSpan:
         grace: Until when nobody looks at it, nanoseconds since the epoch.
         agent: Name of the agent whose run it is part of, as far as that was told at a start.
         ended: Whether it has ended.
+        followed: Whether it counts among the open steps of its run, and time limits hold for it;
+            not where it was deferred until it ended.
         runs: Whether it is the run of an agent or a workflow, as far as its start told.
         run: The outermost such run that it is part of; None if none is known.
         top: The topmost run that it is part of, or what may turn out to be one; itself, if it is
@@ -306,11 +308,18 @@ class ActiveSpan:
         captured: Arguments and result that an adapter knows, for the guard only; None for none.
     """
 
-    __slots__ = (
-        "agent", "asked", "call", "captured", "described", "ended", "entered", "grace", "heard",
-        "holds", "parent", "run", "runs", "said", "session", "since", "ticket", "top", "unreadable",
-        "view",
-    )  # fmt: skip
+    # No slots: what is rarely set is a default of the class, as one is made for every call.
+    agent: str | None = None
+    run: Run | None = None
+    top: ActiveSpan | None = None
+    asked: int | None = None
+    call: CurrentCall | None = None
+    captured: tuple[object, object] | None = None
+    entered: tuple[Session, ...] = ()
+    said: set[str] | None = None
+    ticket: Ticket | None = None
+    described = True
+    ended = followed = heard = holds = runs = unreadable = False
 
     def __init__(
         self, view: SpanView, parent: ActiveSpan | None, session: Session | None, at: int = 0
@@ -330,25 +339,20 @@ class ActiveSpan:
         self.since = since = start if at - _LONG_AGO <= start <= at else at
         # Who reports a call afterwards starts its span in the past, and ends it at once.
         self.grace = at + min(at - since, _GRACE)
-        self.agent: str | None = None if parent is None else parent.agent
-        self.ended = False
-        self.runs = False
-        self.run: Run | None = None if parent is None else parent.run
-        top = None if parent is None else parent.top
-        self.top: ActiveSpan | None = None if top is None or top.ended else top
-        self.described = True
-        self.holds = False
-        self.entered: tuple[Session, ...] = ()
-        self.asked: int | None = None
-        self.heard = False
-        self.said: set[str] | None = None
-        self.ticket: Ticket | None = None
-        self.unreadable = False
-        self.call: CurrentCall | None = None
-        self.captured: tuple[object, object] | None = None
+        if parent is not None:
+            self.agent = parent.agent
+            if (run := parent.run) is not None and not run.opened.ended:
+                self.run = run
+            if (top := parent.top) is not None and not top.ended:
+                self.top = top
 
     def complete(self, step: Step) -> None:
         """Completes the step of the ended span with what the span itself lacks."""
+        step.opened = self.since
+        if step.agent is None and step.kind is Kind.TOOL:
+            step.agent = self.agent
+        if self.captured is None and self.call is None:
+            return
         step.reading = None
         if self.captured is not None:
             step.args = self.captured[0] if step.args is None else step.args
@@ -397,9 +401,10 @@ class ToolSpans:
         return "" if span in self._several else self._tools.get(span)
 
 
-Deferred = tuple[object, "ActiveSpan | None", int]
-"""A span of the SDK that said nothing of interest at its start, the nearest above it that is
-followed, and when it was shown. A plain tuple, as it is made for every such span."""
+Deferred = list[Any]
+"""A span of the SDK that is no run as far as its start tells, the nearest above it that is
+followed, when it was shown, and whether it said what it is or was looked at again, when a first
+span started below it. A plain list, as it is made for every such span."""
 
 
 class ActiveSpans:
@@ -409,9 +414,8 @@ class ActiveSpans:
 
     Attributes:
         by_id: The open span of an id; in the order in which they were added.
-        deferred: Open spans that are not followed until something of interest is found below them,
-            they say so themselves, or are open for long.
-        checked: Those of them that were looked at again, when a first span started below them.
+        deferred: Open spans that are not followed until a run begins below them, somebody asks for
+            them, or they are open for long; most end before that.
         due: When the deferred are to be followed, nanoseconds since the epoch.
     """
 
@@ -419,7 +423,6 @@ class ActiveSpans:
         self._most = most
         self._defers = defers
         self.deferred: dict[int | None, Deferred] = {}
-        self.checked: set[int | None] = set()
         self.due = NEVER
         self._open: OrderedDict[int | None, ActiveSpan] = OrderedDict()
         self.by_id: Mapping[int | None, ActiveSpan] = self._open
@@ -435,26 +438,33 @@ class ActiveSpans:
     def __iter__(self) -> Iterator[ActiveSpan]:
         return iter(self._open.values())
 
-    def defer(self, span_id: int, span: object, parent_id: int | None, at: int) -> bool:
-        """Defers a starting span; False if it has to be followed. Lock-free."""
-        deferred, parent = self.deferred, None
-        if parent_id is not None:
-            parent = self._open.get(parent_id)
-            if parent is None:
-                above = deferred.get(parent_id)
-                if above is None:
-                    return False
-                parent = above[1]
-            elif not parent.described:
+    def defer(
+        self, span_id: int, span: Deferred, parent_id: int | None, session: str | None = None
+    ) -> bool:
+        """Defers a starting span; False if it has to be followed. Lock-free.
+
+        One for which the context names a session is only deferred below a span of that session.
+        """
+        deferred, at = self.deferred, span[2]
+        parent = self._open.get(parent_id)
+        if parent is not None:
+            if not parent.described:
                 return False
-        if span_id in deferred or len(deferred) >= self._most:
+        elif parent_id is not None:
+            above = deferred.get(parent_id)
+            if above is None:
+                return False
+            parent = above[1]
+        if span_id in deferred or span_id in self._open or len(deferred) >= self._most:
+            return False
+        own = None if parent is None or parent.session is None else parent.session.key
+        if session not in {None, own} or (parent is not None and parent.holds):
             return False
         if parent is not None:
-            if parent.holds:
-                return False
             if parent.run is not None:
                 parent.run.last = at
-        deferred[span_id] = (span, parent, at)
+            span[1] = parent
+        deferred[span_id] = span
         if self.due == NEVER:
             # Those that come after it are not due before it.
             self.due = at + self._defers
@@ -471,9 +481,11 @@ class ActiveSpans:
                 # With its end another agent is at work.
                 return False
             run.last = max(run.last, at)
-        if self.checked:
-            self.checked.discard(span_id)
-        return self.deferred.pop(span_id, None) is not None
+        # Somebody may have asked for it meanwhile.
+        dropped = self.deferred.pop(span_id, None) is not None
+        if not self.deferred:
+            self.due = NEVER
+        return dropped
 
     def expect_twice(self) -> None:
         """Starts telling apart the ends of spans that are shown more than once."""
@@ -488,12 +500,6 @@ class ActiveSpans:
         # It is kept, so that no other one gets its identity.
         before, ends[id(span)] = ends.get(id(span)), span
         return before is span
-
-    def pop_deferred(self, span_id: int | None) -> tuple[Deferred, bool] | None:
-        """Removes a deferred span and returns it, with whether it was checked again."""
-        found, checked = self.deferred.pop(span_id, None), span_id in self.checked
-        self.checked.discard(span_id)
-        return None if found is None else (found, checked)
 
     def has(self, opened: ActiveSpan) -> bool:
         """Whether this very span is still open."""
@@ -511,7 +517,7 @@ class ActiveSpans:
         before = self.pop(view.span_id) if view.span_id in self._open else None
         if before is None and len(self._open) >= self._most:
             before = self.pop(cast("int", next(iter(self._open))))
-        self._open[view.span_id] = opened
+        self._open[view.span_id], opened.followed = opened, True
         self._in_trace[view.trace_id] = self._in_trace.get(view.trace_id, 0) + 1
         if opened.session is not None:
             key = id(opened.session)

@@ -91,19 +91,19 @@ class Subscribers:
         """Notes an observation with its decisions for `publish`, and has our own parts learn."""
         self._call(self.own, seen)
         if self.steps:
-            self._add(self.steps, seen)
+            self.note(self.steps, seen)
         for record in seen.decisions:
             self.add_decision(record)
 
     def add_decision(self, record: DecisionRecord) -> None:
         """Notes a decision, and marks the spans that it is about."""
         self._call(self.marks, record)
-        self._add(self.decisions, record)
+        self.note(self.decisions, record)
         self.decided = True
 
     def add_cycle(self, *line: object) -> None:
         """Notes a line about a cycle."""
-        self._add(self.cycles, line)
+        self.note(self.cycles, line)
 
     def publish(self, wait_s: float = 0) -> None:
         """Calls the listeners of all that was noted, unless another thread is at it.
@@ -126,7 +126,8 @@ class Subscribers:
                 lock.release()
             wait_s = 0
 
-    def _add(self, listeners: list[Listener], notice: object) -> None:
+    def note(self, listeners: list[Listener], notice: object) -> None:
+        """Notes what some are to be called with."""
         if len(self._waiting) >= _MOST:
             self._waiting.popleft()
             self._faults.note("listeners", OverflowError("a listener is too slow"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import weakref
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.pending import early_notes
@@ -29,6 +30,8 @@ _AGED_PER_NEW: Final = 2
 _AT_HAND: Final = 100
 """Sessions that are kept as objects; what judges the others is put away until their next step."""
 _REFUSED: Final = 16
+_KEPT: Final = 4096
+"""Decisions that feedback finds."""
 _IN_USE: Final = 60 * 1_000_000_000
 _EVICTED: Final = (
     "sessions are forgotten that were used less than a minute ago, so no loop is found in them: "
@@ -90,6 +93,7 @@ class SessionRegistry:
         self._stopped: OrderedDict[str, Session] = OrderedDict()
         self._at_hand: OrderedDict[str, Session] = OrderedDict()
         self._refused = 0
+        self._noticed = weakref.WeakMethod(self._unpacked)
         # The last of `_lately` and `_at_hand`, if that was used twice in a row.
         self._newest: Session | None = None
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
@@ -149,6 +153,9 @@ class SessionRegistry:
         session = self._by_trace.get(step.trace_id)
         key = step.session
         if session is not None and (key is None or key == session.key):
+            if session is self._newest:
+                session.last_used = now
+                return session
             return self.use(session, now)
         if key is None:
             session = self._add(self._new(f"{step.trace_id:032x}", named=False), now)
@@ -238,6 +245,7 @@ class SessionRegistry:
             key, self._settings, self._registry, self._faults, self._lock,
             named=named, live=self._live,
         )  # fmt: skip
+        session.unpacked = self._noticed
         _take_notes(session, key)
         return session
 
@@ -294,18 +302,25 @@ class SessionRegistry:
         self._put(session)
         # Not before it can be found: what is known of it elsewhere may come at once.
         self._begin(session)
-        self._pack_one()
+        self._pack_some()
         self.due_at = min(self.due_at, now + self._ttl + 1)
         return session
 
-    def _pack_one(self) -> None:
-        """Packs the least recently used session, if there are many."""
-        # One per new session, so that no step pays for packing many at once.
-        if len(self._at_hand) <= _AT_HAND or self._refused >= _REFUSED:
-            return
-        _, session = self._at_hand.popitem(last=False)
-        # With a detector of the user's, or a judge, it is the same with all of them.
-        self._refused = 0 if session.pack() else self._refused + 1
+    def _pack_some(self) -> None:
+        """Packs the least recently used sessions, if there are many."""
+        # Two per new session, so that no step pays for packing many at once, and there are fewer by
+        # and by where others than their steps asked for many.
+        for _ in range(2):
+            if len(self._at_hand) <= _AT_HAND or self._refused >= _REFUSED:
+                return
+            _, session = self._at_hand.popitem(last=False)
+            # With a detector of the user's, or a judge, it is the same with all of them.
+            self._refused = 0 if session.pack() else self._refused + 1
+
+    def _unpacked(self, session: Session) -> None:
+        """A session is in use again, whoever asked for it. The lock is held."""
+        if self._by_key.get(session.key) is session:
+            self._at_hand[session.key] = session
 
     def _put(self, session: Session) -> None:
         key = session.key
@@ -390,6 +405,44 @@ class SessionRegistry:
             gone, of = self._by_trace.popitem(last=False)
             of.traces.pop(gone, None)
             self._explicit.pop(gone, None)
+
+
+class _Entry:
+    __slots__ = ("false_alarm", "session")
+
+    def __init__(self, session: Session) -> None:
+        self.session = weakref.ref(session)
+        self.false_alarm: bool | None = None
+
+
+class DecisionIndex:
+    """The newest 4096 decisions of a guard, with the feedback on them."""
+
+    __slots__ = ("_entries", "feedback_counts")
+
+    def __init__(self) -> None:
+        self._entries: BoundedDict[str, _Entry] = BoundedDict(_KEPT)
+        # How many are a false alarm (True) or right (False), by the latest feedback.
+        self.feedback_counts: Counter[bool] = Counter()
+
+    def add(self, decision_id: str, session: Session) -> None:
+        """Takes a decision about a session."""
+        self._entries[decision_id] = _Entry(session)
+
+    def feedback(self, decision_id: str, *, false_alarm: bool) -> bool:
+        """Counts feedback on a decision; the last one wins."""
+        entry = self._entries.get(decision_id)
+        session = None if entry is None else entry.session()
+        if entry is None or session is None:
+            return False
+        record = session.record
+        if entry.false_alarm is not None:
+            record.count_feedback(false_alarm=entry.false_alarm, times=-1)
+            self.feedback_counts[entry.false_alarm] -= 1
+        entry.false_alarm = false_alarm
+        record.count_feedback(false_alarm=false_alarm)
+        self.feedback_counts[false_alarm] += 1
+        return True
 
 
 def _take_notes(session: Session, key: str) -> None:

@@ -50,8 +50,12 @@ class SessionResolver:
 
     def look(self, opened: ActiveSpan | None, trace_id: int) -> None:
         """Reads what the open runs above a span were asked. Parses, so the lock is not held."""
-        top = None if opened is None else opened.top
-        for one in () if top is None else (*self._tops.get(trace_id, ()), top):
+        if opened is None or (top := opened.top) is None:
+            return
+        tops = self._tops.get(trace_id, ())
+        if top.heard and tops == (top,):
+            return
+        for one in (*tops, top):
             if not one.heard:
                 one.heard = True
                 one.asked = asked(attempt(self._faults, "read", self._reader.read, one.view))

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from otel_loopguard._control.flag import POLICY, PROMPT, Flag, any_stops
+from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag
 from otel_loopguard._control.refusals import recognise
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
-from otel_loopguard._util.values import NamedTuple, dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import (
     Action,
     Effect,
@@ -54,7 +54,7 @@ from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from otel_loopguard.core import Decision, Detection, Remaining, SavedMilestones
     from otel_loopguard.core.report import Report
@@ -74,7 +74,7 @@ class SavedSession:
 
     key: str
     flag: weakref.ref[Flag]  # stays the same when the session gets its final key
-    progress: Progress  # its totals, which the copies refer to; still counted on
+    progress: Progress  # its totals, which the copies refer to
     task: int
     extractors: Mapping[Factory, Extractor]
     detectors: Mapping[str, Detector]
@@ -82,27 +82,14 @@ class SavedSession:
     milestones: SavedMilestones
 
 
-class _Spot(NamedTuple):
-    """The span of a call that was the first of its kind."""
-
-    trace_id: int
-    span_id: int
-    parent_id: int | None
-    end: int | None
-
-    def precedes(self, step: Step) -> bool:
-        """Whether it was over when a step began: it is neither that step's span nor below it.
-
-        Jaeger's page takes a link to a span below for the parent, and then draws nothing at all.
-        """
-        return (self.end or 0) <= step.start and self.parent_id != step.span_id
-
-
+_Spot = tuple[int, int, "int | None", "int | None"]
+"""The span of a call that was the first of its kind: trace, span and parent, and when it ended."""
 _FIRSTS: Final = 48
-_JUDGING: Final = (
-    "extractors", "detectors", "policy", "turns", "_firsts", "_silence", "_contexts", "_callers",
+_STATE: Final = (
+    "record", "progress", "extractors", "detectors", "policy", "turns", "_firsts", "_silence",
+    "_contexts", "_callers",
 )  # fmt: skip
-_COUNTING: Final = ("record", "progress")
+"""What is packed as bytes while a session is not in use."""
 _LASTING: Final = (UsageExtractor, MilestoneExtractor)
 """What no checkpoint takes back: what was spent is spent."""
 _MOST_ALLOWED: Final = 1024
@@ -120,13 +107,13 @@ class Session:
     """
 
     __slots__ = (
-        "__weakref__", "_broken", "_callers", "_cleared", "_contexts", "_counting", "_exempt",
-        "_faults", "_firsts", "_judging", "_registry", "_saved", "_settings", "_silence",
+        "__weakref__", "_callers", "_cleared", "_contexts", "_exempt",
+        "_faults", "_firsts", "_packed", "_registry", "_settings", "_silence",
         "_unsettled", "allowed", "cycles", "decided_at", "detected", "detectors",
         "evidence", "extractors", "flag",
         "journal", "judged", "key", "last_used", "live", "lock", "named", "over", "policy",
         "progress", "record", "requested",
-        "run", "shrunk", "traces", "troubled", "turns", "unruled",
+        "run", "shrunk", "traces", "troubled", "turns", "unpacked", "unruled",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -162,41 +149,47 @@ class Session:
         self._exempt = settings.exempt
         self._registry = registry
         self._faults = faults
-        self._judging: bytes | None = None
-        self._counting: bytes | None = None
-        self._broken: tuple[str, ...] = ()
-        self._saved = False
+        self._packed: bytes | None = None
+        # Gives what is called with it when it was packed, and is in use again.
+        self.unpacked: Callable[[], Callable[[Session], None] | None] | None = None
         self.flag = Flag(key, settings.pause_limit_s)
-        self._begin_to_count()
-        self._begin_to_judge()
+        self._begin()
 
     def pack(self) -> bool:
-        """Packs what judges and counts its steps into bytes, until it is needed."""
+        """Packs what counts and judges its steps into bytes, until it is needed."""
+        if self._packed is not None:
+            return True
         if self.unruled:
             return False
-        self.evidence, self.detected = None, ()
-        if self._judging is None and not self._pack_judging():
-            return False
-        # After a decision, an answer or a checkpoint, others refer to them by identity.
-        if self._counting is None and not (self._saved or weakref.getweakrefcount(self.record)):
-            self._counting = pack([getattr(self, name) for name in _COUNTING], self._common)
-            if self._counting is not None:
-                self._become(_PackedSession)
-                for name in _COUNTING:
-                    delattr(self, name)
-                self.flag.drop_blank_board()
-        return True
-
-    def _pack_judging(self) -> bool:
-        things = [self.progress.call, *(getattr(self, name) for name in _JUDGING)]
-        data = pack(things, {**self._common, Progress: self.progress})
+        data = pack([getattr(self, name) for name in _STATE], self._common)
         if data is None:
             return False
-        self._broken, self._judging, self.progress.call = self.detectors.broken, data, None
-        self._become(_PackedSession)
-        for name in _JUDGING:
+        self._packed = data
+        self.evidence, self.detected = None, ()
+        own: Any = self
+        own.__class__ = _PackedSession
+        for name in _STATE:
             delattr(self, name)
+        self.flag.drop_blank_board()
         return True
+
+    def unpack(self) -> None:
+        """The opposite. Its lock is held."""
+        if self._packed is None:
+            return  # another thread was first
+        things = attempt(self._faults, "unpack", partial(unpack, self._packed), self._common)
+        if things is None:
+            self._begin()
+        else:
+            for name, thing in zip(_STATE, things, strict=True):
+                setattr(self, name, thing)
+            self.extractors.register(EXTRACTORS)
+        self._packed = None
+        own: Any = self
+        own.__class__ = Session
+        noticed = None if self.unpacked is None else self.unpacked()
+        if noticed is not None:
+            noticed(self)
 
     @property
     def _common(self) -> dict[type, object]:
@@ -205,48 +198,10 @@ class Session:
             Milestones: self.flag.milestones,
         }  # fmt: skip
 
-    def _unpacked(self, data: bytes, common: Mapping[type, object]) -> Any:
-        return attempt(self._faults, "unpack", partial(unpack, data), common)
-
-    def _judge_again(self) -> None:
-        if self._judging is None:
-            return  # another thread was first
-        things = self._unpacked(self._judging, {**self._common, Progress: self.progress})
-        if things is None:
-            self._begin_to_judge()
-        else:
-            self.progress.call, *things = things
-            for name, thing in zip(_JUDGING, things, strict=True):
-                setattr(self, name, thing)
-            self.extractors.register(EXTRACTORS)
-        self._judging = None
-        self._unpacked_all()
-
-    def _count_again(self) -> None:
-        if self._counting is None:
-            return  # another thread was first
-        things = self._unpacked(self._counting, self._common)
-        if things is None:
-            self._begin_to_count()
-        else:
-            self.record, self.progress = things
-        self._counting = None
-        self._unpacked_all()
-
-    def _unpacked_all(self) -> None:
-        if self._judging is None and self._counting is None:
-            self._become(Session)
-
-    def _become(self, kind: type[Session]) -> None:
-        own: Any = self
-        own.__class__ = kind
-
-    def _begin_to_count(self) -> None:
-        self.record, self.progress = SessionStats(self._settings), Progress()
-        self.progress.milestones = self.flag.milestones
-
-    def _begin_to_judge(self) -> None:
+    def _begin(self) -> None:
         settings = self._settings
+        self.record, self.progress = SessionStats(settings), Progress()
+        self.progress.milestones = self.flag.milestones
         self.extractors = Extractors(settings, self.progress, EXTRACTORS)
         self.detectors = DetectorSet(self._registry, settings, self._faults)
         self.policy = Policy(settings)
@@ -272,8 +227,8 @@ class Session:
             self._read(step)
         if self.cycles is not None:
             self.cycles.pass_by(index)
-        found = self._refused(step) if step.refused else self._seen(step)
-        if kind is _MODEL and any_stops() and self.flag.stops and not found:
+        found = self._refused(step) if step.error and step.refused else self._seen(step)
+        if kind is _MODEL and STOPPING and self.flag.stops and not found:
             found = self._model_called(step)
         return index, found
 
@@ -303,7 +258,7 @@ class Session:
             if self._silence is not None:
                 self._silence.broken()
             name, callers = (step.name or "")[:_NAMED], self._callers
-            if step.refused:
+            if step.error and step.refused:
                 # One that was refused is given to who made it before.
                 step.agent = callers.get(name, step.agent)
             elif len(callers) < _MOST or name in callers:
@@ -351,8 +306,7 @@ class Session:
     def report(self) -> Report:
         """Returns its report."""
         action = self.flag.control.action
-        broken = self.detectors.broken if self._judging is None else self._broken
-        return self.record.report(self.key, self.progress, action, broken)
+        return self.record.report(self.key, self.progress, action, self.detectors.broken)
 
     def wait_advice(self) -> float:
         """Returns the seconds to wait before the next look; 0 where nothing is waited for."""
@@ -459,10 +413,15 @@ class Session:
         number = progress.calls if journal is None else progress.calls + journal.before.calls
         seen, moment = None, -progress.steps
         # Few detectors observe the bare step.
-        found = self.detectors.observe(step) if self._registry.of(step.kind) else []
-        if found and journal is not None:
-            found = journal.covered(found)
-        for evidence in self._told_by(step):
+        found = self._observed(step) if self._registry.of(step.kind) else []
+        for extractor in self.extractors.get(step):
+            try:
+                evidence: Any = extractor.extract(step)
+            except Exception as fault:  # noqa: BLE001  # the others go on
+                self._faults.caught(type(extractor).__name__, fault)
+                continue
+            if evidence is None:
+                continue
             if isinstance(evidence, Evidence):
                 self._note(step, evidence)
                 seen, moment = evidence, evidence.round
@@ -474,24 +433,17 @@ class Session:
             else:
                 if troubled and isinstance(evidence, ModelAttempt) and evidence.error is None:
                     self._works_again(evidence.key)
-                more = self.detectors.observe(evidence)
-                found += journal.covered(more) if more and journal is not None else more
+                found += self._observed(evidence)
         if found:
             return self._judged(found, number, moment, step, seen)
         if troubled and step.kind is _TOOL:
             self._calm(seen, number)
         return ()
 
-    def _told_by(self, step: Step) -> Iterator[Any]:
-        """Returns the evidence of a step; an extractor that fails leaves it to the others."""
-        for extractor in self.extractors.get(step):
-            try:
-                evidence = extractor.extract(step)
-            except Exception as fault:  # noqa: BLE001  # counted, and logged once a kind
-                self._faults.caught(type(extractor).__name__, fault)
-                continue
-            if evidence is not None:
-                yield evidence
+    def _observed(self, evidence: object) -> list[Detection]:
+        """The detections in what is no call, with keys as the journal has them."""
+        found = self.detectors.observe(evidence)
+        return self.journal.covered(found) if found and self.journal is not None else found
 
     def _made_again(self, step: Step, seen: Evidence, number: int) -> Sequence[Finding] | None:
         """Returns the verdict on a call of a denied loop; None for any other call."""
@@ -517,23 +469,21 @@ class Session:
         if self.journal is not None:
             self.journal.call(step, seen, opened=self.progress.epoch > seen.epoch)
         if step.span_id:
-            self._note_first(step, seen)
+            firsts = self._firsts
+            spot = step.trace_id, step.span_id, step.parent_id, step.end
+            keys = (seen.call, seen.outcome)
+            if seen.error:
+                keys = (*keys, seen.error_shape, seen.error_line)
+            for key in keys:
+                if key is not None:
+                    # Refreshed, so that calls of a continuing loop are not forgotten.
+                    firsts[key] = firsts.pop(key, spot)
+            while len(firsts) > _FIRSTS:
+                del firsts[next(iter(firsts))]
         if not seen.fresh:
             self.policy.made_again(seen)
         if seen.effect is _WRITE and not seen.error:
             self.record.wrote(step)
-
-    def _note_first(self, step: Step, seen: Evidence) -> None:
-        """Refreshes seen keys, so that calls of a continuing loop are not forgotten."""
-        firsts, spot = self._firsts, _Spot(step.trace_id, step.span_id, step.parent_id, step.end)
-        keys = (seen.call, seen.outcome)
-        if seen.error:
-            keys = (*keys, seen.error_shape, seen.error_line)
-        for key in keys:
-            if key is not None:
-                firsts[key] = firsts.pop(key, spot)
-                if len(firsts) > _FIRSTS:
-                    del firsts[next(iter(firsts))]
 
     def _refused(self, step: Step) -> Sequence[Finding]:
         """Returns the verdict on a refused call of a denied loop: evidence of nothing else."""
@@ -543,7 +493,8 @@ class Session:
         for extractor in self.extractors.get(step):
             # Time goes by, whatever is refused.
             if isinstance(extractor, UsageExtractor):
-                found = self.detectors.observe(extractor.extract(step))
+                spent = extractor.extract(step)
+                found = [] if spent is None else self.detectors.observe(spent)
         moment = self._round_of(step)
         handoff = step.kind is Kind.HANDOFF
         call = refused_to(step) if handoff else self.call_of(step)
@@ -611,7 +562,7 @@ class Session:
         """Returns a verdict with the spans that first showed the parts of its loop."""
         firsts = self._firsts
         spots = dict.fromkeys(firsts[key] for key in verdict.loop.keys if key in firsts)
-        earlier = [(spot.trace_id, spot.span_id) for spot in spots if spot.precedes(step)]
+        earlier = [spot[:2] for spot in spots if _precedes(spot, step)]
         shown = tuple(earlier[: self._settings.tuning.telemetry.links])
         return finding_of(verdict, step, seen)._replace(earlier=shown)
 
@@ -705,7 +656,6 @@ class Session:
     def saved(self) -> SavedSession:
         """Returns the current counts for a later `restore`."""
         progress, settings = self.progress, self._settings
-        self._saved = True
         memo: dict[int, object] = {id(settings): settings, id(progress): progress}
         stopped = self.policy.ended or self.policy.stops
         return SavedSession(
@@ -727,7 +677,7 @@ class Session:
         memo: dict[int, object] = {id(settings): settings}
         if saved is not None:
             memo[id(saved.progress)] = progress
-            renew = saved.task != progress.task or saved.progress is not progress
+            renew = saved.task != progress.task or saved.flag() is not flag
             progress.milestones.restore(saved.milestones, renew=renew)
         self.extractors.restore({} if saved is None else saved.extractors, dict(memo), _LASTING)
         self.detectors.restore({} if saved is None else saved.detectors, memo)
@@ -756,8 +706,17 @@ class Session:
             self.cycles.end(how)
 
 
+def _precedes(spot: _Spot, step: Step) -> bool:
+    """Whether a call was over when a step began: it is neither that step's span nor below it.
+
+    Jaeger's page takes a link to a span below for the parent, and then draws nothing at all.
+    """
+    _, _, parent_id, end = spot
+    return (end or 0) <= step.start and parent_id != step.span_id
+
+
 class _PackedSession(Session):
-    """A session of which something is put away; with it asked for, a plain one again.
+    """A session whose state is packed; with any of it asked for, a plain one again.
 
     A class of its own, as one with `__getattr__` is several times slower at every attribute.
     """
@@ -766,12 +725,9 @@ class _PackedSession(Session):
 
     def __getattr__(self, name: str) -> Any:
         # Runs for missing attributes only.
-        if name not in _JUDGING and name not in _COUNTING:
+        if name not in _STATE:
             msg = f"a session has no {name!r}"
             raise AttributeError(msg)
         with self.lock:
-            if name in _COUNTING:
-                self._count_again()
-            else:
-                self._judge_again()
+            self.unpack()
         return object.__getattribute__(self, name)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import weakref
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.text import truncate
 from otel_loopguard.core import Action, Decision, Kind, Severity
 from otel_loopguard.core.report import (
@@ -89,46 +86,6 @@ def _redirected(command: str) -> str | None:
     return None
 
 
-_KEPT: Final = 4096
-
-
-class _Entry:
-    __slots__ = ("false_alarm", "record")
-
-    def __init__(self, record: SessionStats) -> None:
-        self.record = weakref.ref(record)
-        self.false_alarm: bool | None = None
-
-
-class DecisionIndex:
-    """The newest 4096 decisions of a guard, with the feedback on them."""
-
-    __slots__ = ("_entries", "feedback_counts")
-
-    def __init__(self) -> None:
-        self._entries: BoundedDict[str, _Entry] = BoundedDict(_KEPT)
-        # How many are a false alarm (True) or right (False), by the latest feedback.
-        self.feedback_counts: Counter[bool] = Counter()
-
-    def add(self, decision_id: str, record: SessionStats) -> None:
-        """Takes a decision about the session of a record."""
-        self._entries[decision_id] = _Entry(record)
-
-    def feedback(self, decision_id: str, *, false_alarm: bool) -> bool:
-        """Counts feedback on a decision; the last one wins."""
-        entry = self._entries.get(decision_id)
-        record = None if entry is None else entry.record()
-        if entry is None or record is None:
-            return False
-        if entry.false_alarm is not None:
-            record.count_feedback(false_alarm=entry.false_alarm, times=-1)
-            self.feedback_counts[entry.false_alarm] -= 1
-        entry.false_alarm = false_alarm
-        record.count_feedback(false_alarm=false_alarm)
-        self.feedback_counts[false_alarm] += 1
-        return True
-
-
 _TOOLS: Final = 48
 _NAMED: Final = 100
 _CONTENT: Final = 200
@@ -152,7 +109,7 @@ class SessionStats:
     """The counts of one session: O(1) per step, bounded whatever its length."""
 
     __slots__ = (
-        "__weakref__", "_acts", "_alerts", "_confirmed", "_context", "_cycles", "_ended",
+        "_acts", "_alerts", "_confirmed", "_context", "_cycles", "_ended",
         "_escalations", "_failures", "_false_alarms", "_first", "_first_call", "_happened",
         "_last_call", "_left", "_loops", "_no_args", "_no_outcome", "_notes", "_peak",
         "_prevented", "_recovered", "_seen_loops", "_settings", "_severity", "_stopped",
@@ -306,7 +263,7 @@ class SessionStats:
         return action in (Action.PAUSE, Action.ABORT) or (shadow and self._stopped)
 
     def _call(self, step: Step, name: str, start: int, end: int) -> None:
-        if step.refused:
+        if step.error and step.refused:
             self._act(step, name, start, end)
             return
         error, tools, left = step.error, self._tools, self._left

@@ -91,8 +91,6 @@ class Watchdog:
         if self._off:
             return
         run = opened.run
-        if run is not None and run.opened.ended:
-            run = opened.run = None
         if run is not None:
             if opened.since > run.last:  # noqa: PLR1730
                 run.last = opened.since
@@ -119,7 +117,8 @@ class Watchdog:
     def on_end(self, opened: ActiveSpan, step: Step | None, now: int, name: str = "") -> None:
         """A span ended, by its name at last, or was forgotten. The lock is held."""
         opened.ended = True
-        self.deadlines.drop(opened.ticket)
+        if opened.ticket is not None:
+            self.deadlines.drop(opened.ticket)
         tool = step.name if step is not None and step.kind is _TOOL else None
         if tool is not None and self._tools.first(name) != tool:
             self._tools.learn(name, tool)
@@ -133,7 +132,8 @@ class Watchdog:
         if now > run.last:  # noqa: PLR1730  # a tenth of the price of max()
             run.last = now
         if not opened.runs:
-            run.busy -= 1
+            if opened.followed:
+                run.busy -= 1
             agent = opened.agent if step is None else step.agent or opened.agent
             if agent is not None and agent != run.phase and run.enters(agent, now):
                 self._look_by(run, self._runs.phase_due(run))

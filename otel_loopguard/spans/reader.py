@@ -116,8 +116,6 @@ class Reader:
         for dialect in self._dialects:
             words = getattr(dialect, "call_words", {})
             self._call_words.update(cast("Mapping[str, Container[str]]", words))
-        # Those of the conventions that others build on come last, and are the most common.
-        self._call_words = dict(reversed(self._call_words.items()))
         self._layouts: dict[frozenset[str], _Layout] = {}
         self.scopes: dict[str, ScopeKind] = {}
 
@@ -149,16 +147,22 @@ class Reader:
         if attributes is None:
             attributes = span.attributes
         # First: where such a word is, nothing else is to be asked.
-        for key, words in self._call_words.items():
-            word = attributes.get(key)
-            if isinstance(word, str) and word in words:
-                return None
+        if self.is_call(attributes):
+            return None
         if self.marks.isdisjoint(attributes):
             return run_by_name(span)
         step = self.read(span)
         if step is None or step.kind is Kind.OTHER:
             return run_by_name(span)
         return step if step.kind in RUNS else None
+
+    def is_call(self, attributes: Mapping[str, object]) -> bool:
+        """Whether a word says of a span that it is a call of a tool or a model, and no run."""
+        for key in self._call_words.keys() & attributes.keys():
+            word = attributes[key]
+            if isinstance(word, str) and word in self._call_words[key]:
+                return True
+        return False
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None if no dialect knows it.

@@ -39,7 +39,7 @@ class _SdkSpanView:
 
     def __init__(self, span: ReadableSpan, scope: object = None) -> None:
         # A context is a tuple of ids; its properties are calls.
-        context = span.get_span_context() or _NO_CONTEXT
+        context = span.context or _NO_CONTEXT
         parent, start = span.parent, span.start_time
         if type(start) is not int:
             start = _as_int(start) or 0
@@ -73,10 +73,10 @@ class EndedSpanView(_SdkSpanView):
     ) -> None:  # fmt: skip
         _SdkSpanView.__init__(self, span, scope)
         # The SDK lets any object be a name or a time, and not every number has an order.
-        name, end, code = cast("object", span.name), span.end_time, span.status.status_code
+        name, end, code = span.name, span.end_time, span.status.status_code
         if type(end) is not int:
             end = _as_int(end)
-        self.name = name if isinstance(name, str) else str(name)
+        self.name = name if type(name) is str else str(name)
         self.end = told(end) if moves and end is not None else end
         self.attributes = attributes_of(span) if attributes is None else attributes
         self.start_attributes: Mapping[str, object] | None = None
@@ -111,8 +111,8 @@ class ActiveSpanView(_SdkSpanView):
 
     @property
     def name(self) -> str:
-        name = cast("object", self._span.name)
-        return name if isinstance(name, str) else str(name)
+        name = self._span.name
+        return name if type(name) is str else str(name)
 
     @property
     def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:

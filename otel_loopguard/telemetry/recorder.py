@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions import SessionRegistry
     from otel_loopguard.sessions import observation as published
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
-    from otel_loopguard.sessions.stats import DecisionIndex
+    from otel_loopguard.sessions.registry import DecisionIndex
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
     from otel_loopguard.telemetry.metrics import Key, Values

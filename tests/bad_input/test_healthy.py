@@ -280,9 +280,8 @@ def test_a_stall_that_ended_raises_nothing() -> None:
     with agent(rig.tracer, gen_ai__conversation__id="s"):
         span = rig.tracer.start_span("execute_tool slow", attributes=TOOL)
         rig.guard.settle()
-        (opened,) = [
-            one for one in rig.guard.active.by_id.values() if one.view.name == "execute_tool slow"
-        ]
+        opened = rig.guard._opened(span.get_span_context().span_id)
+        assert opened is not None
         found = rig.guard._watchdog.look(opened, opened.since + 100 * SECOND)
         span.end()
         assert len(found) == 1

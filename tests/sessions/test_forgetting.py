@@ -64,18 +64,18 @@ def test_a_session_in_use_that_makes_room_is_told_of_once(
 
 
 def test_what_made_room_is_freed() -> None:
-    """No table holds on to a forgotten session, its flag or its report."""
+    """No table holds on to a forgotten session or its flag."""
     processor = LoopGuardSpanProcessor(max_sessions=3)
     processor.on_end(ended(TOOL))
     processor.guard.settle()
     (session,) = processor.guard._sessions.all
-    parts = [weakref.ref(part) for part in (session, session.flag, session.record)]
+    parts = [weakref.ref(part) for part in (session, session.flag)]
     del session
     for number in range(2, 302):
         processor.on_end(ended(TOOL, span_id=number, trace_id=number))
     processor.guard.settle()
     gc.collect()
-    assert [part() for part in parts] == [None, None, None]
+    assert [part() for part in parts] == [None, None]
 
 
 def test_age_frees_without_traffic() -> None:

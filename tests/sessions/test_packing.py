@@ -77,10 +77,24 @@ def test_only_sessions_in_use_are_at_hand(monkeypatch: pytest.MonkeyPatch) -> No
     for number in range(50):
         for turn in range(20):
             guard.observe(call("search", {"q": turn}, f"answer {turn}"), f"s{number}")
-    packed = [session for session in guard._sessions.all if session._judging]
+    packed = [session for session in guard._sessions.all if session._packed]
     assert [session.key for session in packed] == [f"s{number}" for number in range(45)]
     in_bytes, in_use = (len(_below(guard._sessions.find(key))) for key in ("s0", "s49"))
     assert in_bytes * 5 < in_use
+
+
+def test_who_is_asked_about_is_packed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports of many make no more objects than there were, once others are new."""
+    monkeypatch.setattr(table, "_AT_HAND", 5)
+    guard = LoopGuard(Settings())
+    for number in range(50):
+        guard.observe(call("search", {"q": number}, "answer"), f"s{number}")
+    for number in range(50):
+        assert guard.report(f"s{number}") is not None
+    assert not any(session._packed for session in guard._sessions.all)
+    for number in range(50, 100):
+        guard.observe(call("search", {"q": number}, "answer"), f"s{number}")
+    assert sum(session._packed is None for session in guard._sessions.all) == 5
 
 
 def test_who_comes_back_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.sessions.session import _Spot
+from otel_loopguard.sessions.session import _precedes
 from tests.agents import agent, tool_call
 from tests.jaeger import exported, references_of, undrawn
 from tests.telemetry.scene import Scene
@@ -90,7 +90,7 @@ def test_a_call_is_linked_to_what_was_over_when_it_began(
 ) -> None:
     """What is below it ends later, or has it for its parent."""
     step = Step(Kind.TOOL, trace_id=1, span_id=7, start=10, end=20)
-    assert _Spot(1, 2, parent, end).precedes(step) is linked
+    assert _precedes((1, 2, parent, end), step) is linked
 
 
 def test_the_picture_shows_a_trace_that_jaeger_draws() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from otel_loopguard import control, execution
 from otel_loopguard._control import flag
+from otel_loopguard._util.backlog import settle_all
 from otel_loopguard.integrations._adapter import Adapter
 from tests.agents import agent
 from tests.telemetry.scene import Scene
@@ -27,6 +28,7 @@ def _said(caplog: pytest.LogCaptureFixture, **settings: object) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle_all()  # guards of other tests speak now, and not once somebody asks
     monkeypatch.setattr(flag, "_asked", False)
 
 
