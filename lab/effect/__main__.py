@@ -65,7 +65,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     add("--model", help="name of the model there")
     add("--key", default="OPENAI_API_KEY", metavar="VARIABLE", help="variable that has the key")
     add("--tasks", type=int, default=32, help="number of tasks")
-    add("--seeds", type=int, default=4, help="runs of each task, with and without the guard")
+    add("--seeds", type=int, default=2, help="runs of each task, with and without the guard")
     add("--steps", type=int, default=STEPS, help="requests to the model in one run, at most")
     add("--temperature", type=float, help="of the model; not sent by default")
     add("--out", type=Path, default=Path("build/effect.json"), help="file for the results")

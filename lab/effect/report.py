@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lab.effect.agent import Run
 
 _DRAWS = 2000
-"""More changes the ends of an interval by less than what is printed of them."""
+"""Draws for an interval; all of a report take a second."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any
 from llama_cpp import Llama, LlamaGrammar
 
 CONTEXT = 2048
-"""Tokens: a run of twenty short calls has about 1,200."""
+"""Tokens: no run of twelve requests, hints and refusals among them, has needed more."""
 LONGEST = 64
 """Tokens of an answer; this model goes on until it is cut."""
 TEMPERATURE = 0.7
