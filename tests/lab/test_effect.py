@@ -52,7 +52,7 @@ def served(script: Script) -> Generator[tuple[str, list[Row]]]:
             self.end_headers()
             self.wfile.write(text)
 
-        def log_message(self, *about: Any) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
