@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
-.PHONY: help demo demo-serve demo-hook test test-all environments frameworks check docs site golden bench house eval eval-stable eval-peers dist lock clean
+.PHONY: help demo demo-serve demo-hook test test-all environments frameworks check docs site golden bench house eval eval-stable eval-peers effect smollm dist lock clean
 .PHONY: collector balancer jaeger jaeger-ui stack demo-stack e2e phoenix mlflow kafka pictures
 .DEFAULT_GOAL := help
 
@@ -124,6 +124,12 @@ eval-stable: $(VENV)/.dev ## which runs in scenarios/ are judged otherwise after
 
 eval-peers: $(VENV)/.dev ## the loop rules of other agents on scenarios/ and ../shared/traces, beside ours
 	$(BIN)/python -m lab.compare scenarios/{everyday,field}.jsonl.gz --recordings $(RECORDINGS)
+
+effect: $(VENV)/.dev smollm ## tasks solved, calls, tokens with and without the guard, by a small real model
+	$(BIN)/python -m lab.effect --out lab/effect/results.json
+
+smollm: $(VENV)/.dev # builds llama.cpp and installs that model, in an environment of its own
+	$(BIN)/python -m lab.effect.installed
 
 pictures: collector jaeger phoenix ## makes the pictures of README.md and docs/
 	PYTHONPATH=collector-config $(BIN)/python -m tests.operations.pictures

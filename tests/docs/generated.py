@@ -22,7 +22,15 @@ from otel_loopguard.settings import all_fields
 from otel_loopguard.telemetry import METRICS
 from tests.adversarial.attacks import ATTACKS
 from tests.dialects import page as dialects
-from tests.docs import adapters, conventions, detectors, evaluation, fleet, performance
+from tests.docs import (
+    adapters,
+    conventions,
+    detectors,
+    effect,
+    evaluation,
+    fleet,
+    performance,
+)
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import replayed, tree
 
@@ -257,6 +265,7 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/project/evaluation.md", "false-notices"): evaluation.false_notices,
     ("docs/project/evaluation.md", "missed"): evaluation.missed,
     ("docs/project/evaluation.md", "captures"): dialects.recovered,
+    ("docs/project/effect.md", "results"): effect.results,
     ("docs/project/performance.md", "aims"): performance.aims,
     ("docs/project/performance.md", "results"): performance.results,
     ("docs/multi-process.md", "workers"): fleet.workers,
