@@ -250,10 +250,8 @@ class Outage(BaseDetector):
         if counted is None:
             return None
         threshold = self._settings.error_threshold
-        if not reaches(counted.count, evidence.needs(threshold)):
-            return None
         several = len(counted.tools) > 1
-        if not several and not transient:
+        if not (several or transient) or not reaches(counted.count, evidence.needs(threshold)):
             return None
         pauses = evidence.call is not None and (several or not evidence.fresh)
         return self.found(

@@ -65,12 +65,9 @@ class Call(NamedTuple):
 def place_of(call: Call) -> tuple[int, float] | None:
     """Identity of all arguments but the one that pages through something, and its value."""
     arguments = call.arguments
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, dict) or _PAGING.isdisjoint(arguments):  # pyright: ignore[reportUnknownArgumentType]
         return None
-    given: dict[str, object] = arguments  # pyright: ignore[reportUnknownVariableType]
-    if _PAGING.isdisjoint(given):
-        return None
-    named = without_volatile(given)
+    named = without_volatile(cast("dict[str, object]", arguments))
     paging = [name for name in named if name in _PAGING]
     if len(paging) > 1:
         # One number beside texts is the place.

@@ -143,10 +143,8 @@ def reads_files(name: ToolName, arguments: object) -> bool:
     if name.shell:
         parts = [part for part in _PARTS.split(command_of(arguments) or "") if part.strip()]
         return bool(parts) and all(map(_SHELL_READS.match, parts))
-    if not isinstance(arguments, dict):
-        return False
-    named: dict[str, object] = arguments  # pyright: ignore[reportUnknownVariableType]
-    return not _FILES.isdisjoint(named)
+    # No `cast`, which is a call, where every call of a tool comes by.
+    return isinstance(arguments, dict) and not _FILES.isdisjoint(arguments)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def runs_code(name: ToolName, arguments: object) -> bool:

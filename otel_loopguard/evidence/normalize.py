@@ -442,16 +442,15 @@ def may_hold_nonces(raw: bytes) -> bool:
     return len(raw) > MASKED_BYTES or _may_hold_nonce(raw.decode("latin-1"))
 
 
+_REQUEST_ID: Final = re.compile(rf"(?:{_NONCE.pattern}|{_IDS.pattern.decode()})\Z")
+
+
 def without_request_ids(fields: dict[str, object]) -> dict[str, object]:
     """The fields of an answer without ids that by their name mark the request."""
     return {
         name: value
         for name, value in fields.items()
-        if not (
-            isinstance(value, str)
-            and _MARKS.search(str(name))
-            and (_NONCE.match(value) or _IDS.fullmatch(value.encode("utf-8", "replace")))
-        )
+        if not (isinstance(value, str) and _MARKS.search(str(name)) and _REQUEST_ID.match(value))
     }
 
 

@@ -47,13 +47,8 @@ class UsageExtractor:
         self._owns = {name: core.AgentUsage() for name in settings.agent_limits}
         # Without a limit, and a detector that may ask for what was spent, nobody does; how many
         # tokens a model call took is asked for always.
-        self._asked = bool(
-            settings.budgets
-            or settings.agent_limits
-            or settings.task_limits
-            or settings.checkpoint_every
-            or settings.detectors
-        )
+        limits = settings.budgets, settings.agent_limits, settings.task_limits
+        self._asked = any(limits) or settings.checkpoint_every > 0 or bool(settings.detectors)
         self._prices = settings.prices_file if settings.limits_money else None
         self._spending = Usage(task=progress.task)
         self._first_call = progress.calls
@@ -76,21 +71,17 @@ class UsageExtractor:
             self._began = start
         if asked:
             self._spend(step)
-        # The user's word, or the root of a run (recorded lines have no span ids).
-        if kind is not Kind.TOOL and (
-            step.name == "user"
-            if kind is Kind.OTHER
-            else kind in _RUNS and step.parent_id is None and step.span_id != 0
-        ):
-            self._next_task()
-        if not asked:
-            return None
+        if kind is not Kind.TOOL:
+            # The root of a run (recorded lines have no span ids), or the user's word.
+            root = kind in _RUNS and step.parent_id is None and step.span_id != 0
+            if root or (kind is Kind.OTHER and step.name == "user"):
+                self._next_task()
         if self._budgets:
             raised = self._progress.raised
             limits = ((one, raised.get(one.name, one.limit)) for one in self._budgets)
             shares = (getattr(self._spending, one.spent) / limit for one, limit in limits)
             self._progress.used = min(max(shares), 1.0)
-        return self._spending
+        return self._spending if asked else None
 
     def _spend(self, step: Step) -> None:
         spending, progress, kind = self._spending, self._progress, step.kind
@@ -105,8 +96,7 @@ class UsageExtractor:
         spending.actions = progress.calls - self._first_call
         spending.agent = None if step.agent is None else step.agent[:NAMED]
         if self._began and step.end:
-            elapsed = self._ended - self._began
-            spending.elapsed_s = elapsed / 1e9 if elapsed > 0 else 0.0
+            spending.elapsed_s = max(self._ended - self._began, 0) / 1e9
         if self._owns:
             self._own(step)
         spending.task_type = progress.milestones.task_type

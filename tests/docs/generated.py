@@ -265,7 +265,7 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/project/evaluation.md", "false-notices"): evaluation.false_notices,
     ("docs/project/evaluation.md", "missed"): evaluation.missed,
     ("docs/project/evaluation.md", "captures"): dialects.recovered,
-    ("docs/project/effect.md", "results"): effect.results,
+    ("docs/project/evaluation.md", "effect"): effect.results,
     ("docs/project/performance.md", "aims"): performance.aims,
     ("docs/project/performance.md", "results"): performance.results,
     ("docs/multi-process.md", "workers"): fleet.workers,
