@@ -157,8 +157,8 @@ def transcripts(  # noqa: PLR0913, PLR0917  # they are options
         Optional[list[str]],  # noqa: UP045
         typer.Argument(
             metavar="PATH",
-            help="Files or folders; without any, where Claude Code, Codex and gemini-cli keep "
-            "their transcripts.",
+            help="Files or folders; without any, where Claude Code, Codex, gemini-cli and opencode "
+            "keep their transcripts.",
         ),
     ] = None,
     last: Annotated[
@@ -493,7 +493,7 @@ def watch(  # noqa: PLR0913, PLR0917  # they are options
         typer.Option(
             metavar="DIR",
             help="With --agents: folder of transcripts; may be repeated. By default those of "
-            "Claude Code, Codex and gemini-cli.",
+            "Claude Code, Codex, gemini-cli and opencode.",
         ),
     ] = None,
     may_stop: Annotated[

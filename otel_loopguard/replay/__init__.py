@@ -8,7 +8,11 @@ OpenTelemetry, a terminal or the network.
 from __future__ import annotations
 
 from otel_loopguard.replay.file import read_whole
-from otel_loopguard.replay.followed_transcript import FollowedStep, FollowedTranscript
+from otel_loopguard.replay.followed_transcript import (
+    FollowedRows,
+    FollowedStep,
+    FollowedTranscript,
+)
 from otel_loopguard.replay.labelled_runs import Run
 from otel_loopguard.replay.recorded_session import RecordedSession, opened, recordings
 from otel_loopguard.replay.recording import Recording
@@ -18,6 +22,7 @@ from otel_loopguard.replay.transcripts import Transcript
 
 __all__ = [
     "Feed",
+    "FollowedRows",
     "FollowedStep",
     "FollowedTranscript",
     "RecordedSession",

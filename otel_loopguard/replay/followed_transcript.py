@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.replay.fields import is_map
+from otel_loopguard.replay.opencode_database import SessionRows
 from otel_loopguard.replay.recording import parse_json
 from otel_loopguard.replay.transcripts import reader_of
 from otel_loopguard.replay.transcripts.session import SessionReader
@@ -172,3 +174,32 @@ class FollowedTranscript:
 
     def _report(self, why: str) -> None:
         self._broken(str(self.head.path), self._number, why)
+
+
+class FollowedRows(FollowedTranscript):
+    """Likewise a session of opencode, by the rows of its database.
+
+    Args:
+        head: What the database tells of it.
+        before: Messages that it had when following began.
+        broken: Told path, number and reason of every row that was passed over.
+    """
+
+    @property
+    def replaced(self) -> bool:
+        """Never: rows are added; those that a person takes back were judged."""
+        return False
+
+    def look(self) -> Iterator[FollowedStep]:
+        """The steps of the messages that were completed since."""
+        try:
+            for line in self._rows.lines(growing=True):
+                self._number += 1
+                self._place = self._line_end = self._rows.messages
+                yield from self._take(line)
+        except sqlite3.Error as error:
+            self._report(f"cannot be read: {error}")
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._rows = SessionRows(self.head.path)

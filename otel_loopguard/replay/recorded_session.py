@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay.recording import Recording
 from otel_loopguard.replay.transcripts import Transcript
-from otel_loopguard.replay.transcripts.folders import SessionFiles, session_files, sessions_in
+from otel_loopguard.replay.transcripts.folders import (
+    SessionFiles,
+    holds_sessions,
+    session_files,
+    sessions_in,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -83,7 +88,7 @@ def recordings(path: str, broken: Broken) -> list[Recording | RecordedSession]:
         RecordingError: There is no such file, it may not be read, or the folder has no transcript.
     """
     place = Path(path)
-    if path == "-" or not place.is_dir():
+    if path == "-" or not holds_sessions(place):
         files = session_files(place) if path != "-" else None
         beside = files is not None and files.sub_agents
         return [RecordedSession(files, broken) if files and beside else Recording(path, broken)]

@@ -18,6 +18,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -26,6 +27,7 @@ from otel_loopguard._util import bounded_json
 from otel_loopguard.replay import exports, formats, labelled_runs, log_records, transcripts
 from otel_loopguard.replay.fields import is_list, is_map, kind_of, sequence
 from otel_loopguard.replay.file import LIMIT, Broken, RecordedFile
+from otel_loopguard.replay.opencode_database import RecordedRows, is_session
 
 if TYPE_CHECKING:
     from otel_loopguard.replay.labelled_runs import Run
@@ -68,7 +70,8 @@ class Recording:
             ...  # a RecordedSpan or a Run
 
     Args:
-        path: Path of the file, or `-` for standard input. gzip is recognised by its content.
+        path: Path of the file, or `-` for standard input. gzip is recognised by its content. A
+            session of opencode is `opencode.db/SESSION`.
         broken: Told file, line number and reason of every line that was passed over in part or
             whole. Content never raises.
         limit: Bytes of the longest line, or of a document over many lines, that is read.
@@ -84,7 +87,8 @@ class Recording:
     """
 
     def __init__(self, path: str, broken: Broken, limit: int = LIMIT) -> None:
-        self._file = RecordedFile(path, broken, limit)
+        stored = is_session(Path(path))
+        self._file = RecordedRows(path, broken) if stored else RecordedFile(path, broken, limit)
         self._limit = limit
         self._transcript: transcripts.Reader | None = None
         self._waiting: transcripts.Reader | None = None  # one of another kind, which has ended

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser import browser, needs_chromium
+from tests.replay.transcripts import opencode
 
 CAPTURES = Path(__file__).parents[1] / "replay/transcripts/captures"
 KEY = "996c115b-4f4b-4a0e-9161-c4e20b794525"
@@ -28,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for path in tmp_path.glob(pattern):
             os.utime(path, (2_000_000_000 - age, 2_000_000_000 - age))
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -48,6 +49,21 @@ def test_the_sessions_of_all_agents_are_found_where_they_lie(objects: Any) -> No
     assert gemini["cwd"] == "app"
     # The script asks for the same file with less than a cent.
     assert 0 < claude["stop"]["after"]["dollars"] < claude["whole"]["dollars"] < 0.01
+
+
+def test_the_database_of_opencode_is_found(
+    home: Path, objects: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = home / ".local/share/opencode"
+    place.mkdir(parents=True)
+    opencode.whole(place / "opencode.db")
+    (row,) = [row for row in objects("transcripts", "--jobs", "1") if row["agent"] == "opencode"]
+    assert (row["session"], row["cwd"]) == (opencode.SESSION, "/app")
+    assert (row["stop"]["call"], row["whole"]["calls"]) == (3, 8)
+    (again,) = objects("transcripts", row["path"], "--jobs", "1")
+    assert again["whole"]["calls"] == 6  # the sub-agent has a session of its own
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "nothing"))
+    assert len(objects("transcripts", "--jobs", "1")) == 3
 
 
 def test_folders_of_the_environment_are_asked_first(

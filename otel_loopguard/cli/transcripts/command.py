@@ -17,8 +17,10 @@ from otel_loopguard.cli.transcripts.result import Moment, Overview, TranscriptRe
 from otel_loopguard.cli.transcripts.words import counted, dollars, spelled, when
 from otel_loopguard.cli.workers import spread
 from otel_loopguard.errors import RecordingError
+from otel_loopguard.replay.opencode_database import is_session
 from otel_loopguard.replay.transcripts.folders import (
     SessionFiles,
+    holds_sessions,
     newest,
     session_files,
     sessions_in,
@@ -83,18 +85,18 @@ def _found(paths: Sequence[str]) -> Iterator[SessionFiles]:
         folders = usual_folders()
         if not folders:
             msg = (
-                "no coding agent keeps transcripts here: neither ~/.claude, ~/.codex nor ~/.gemini "
-                "has any; name a file or a folder"
+                "no coding agent keeps transcripts here: neither ~/.claude, ~/.codex, ~/.gemini "
+                "nor ~/.local/share/opencode has any; name a file or a folder"
             )
             raise RecordingError(msg)
         for _, folder in folders:
             yield from sessions_in(folder)
     for path in paths:
         place = Path(path)
-        if not place.exists():
+        if not (place.exists() or is_session(place)):
             msg = f"{path}: there is no such file or folder"
             raise RecordingError(msg)
-        yield from sessions_in(place) if place.is_dir() else [session_files(place)]
+        yield from sessions_in(place) if holds_sessions(place) else [session_files(place)]
 
 
 def _chosen(found: Iterator[SessionFiles], options: Options) -> list[SessionFiles]:

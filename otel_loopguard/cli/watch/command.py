@@ -23,7 +23,7 @@ from otel_loopguard.errors import LoopGuardSettingsError, RecordingError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.hooks.hook_files import HOOK_FILES
 from otel_loopguard.replay.transcripts import READERS
-from otel_loopguard.replay.transcripts.folders import usual_folders
+from otel_loopguard.replay.transcripts.folders import holds_sessions, usual_folders
 from otel_loopguard.replay.transcripts.session import SessionReader
 
 if TYPE_CHECKING:
@@ -102,13 +102,14 @@ def _check(settings: Settings, options: Options) -> None:
         msg = "--may-stop: mode = shadow stops nothing; expected guard"
         raise LoopGuardSettingsError(msg)
     for folder in options.folders:
-        if not folder.is_dir():
+        if not holds_sessions(folder):
             msg = f"--folder {folder}: there is no such folder"
             raise RecordingError(msg)
     if not options.folders and not usual_folders():
         msg = (
             "no coding agent keeps transcripts here: there is no folder of them in ~/.claude, "
-            "~/.codex or ~/.gemini; name one with --folder"
+            "~/.codex or ~/.gemini, and no ~/.local/share/opencode/opencode.db; name one with "
+            "--folder"
         )
         raise RecordingError(msg)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from heapq import merge
 from itertools import pairwise
 from operator import itemgetter
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.replay import FollowedStep, FollowedTranscript
+from otel_loopguard.replay import FollowedRows, FollowedStep, FollowedTranscript
+from otel_loopguard.replay.opencode_database import is_session
 from otel_loopguard.replay.transcripts.folders import (
     TranscriptHead,
     modified,
@@ -137,17 +137,15 @@ class FollowedFolders:
         followed = {path for one in self._sessions.values() for path in one.transcripts}
         there: set[Path] = set()
         for folder in self._folders or [folder for _, folder in usual_folders()]:
-            for path in transcript_files(folder):
-                if path.suffix != ".jsonl":
+            for path, size, changed in transcript_files(folder):
+                if path.suffix != ".jsonl" and not is_session(path):
                     continue
-                with suppress(OSError):
-                    found = path.stat()
-                    there.add(path)
-                    # What is new here, and was not written since the last walk, was moved here.
-                    moved = found.st_mtime < before - _MOVED_S
-                    known = self._sizes.setdefault(path, found.st_size if moved else 0)
-                    if found.st_size != known and path not in followed:
-                        self._follow(path, known)
+                there.add(path)
+                # What is new here, and was not written since the last walk, was moved here.
+                moved = changed < before - _MOVED_S
+                known = self._sizes.setdefault(path, size if moved else 0)
+                if size != known and path not in followed:
+                    self._follow(path, known)
         for path in self._sizes.keys() - there:
             del self._sizes[path]
         self._next_walk = time.monotonic() + _WALK_SHARE * (time.monotonic() - began)
@@ -162,7 +160,8 @@ class FollowedFolders:
             head.above = self._top(head.agent, head.above)
         place = head.agent, head.above or head.key
         session = self._sessions.setdefault(place, FollowedSession(head.agent))
-        session.transcripts[path] = FollowedTranscript(head, before, self._broken)
+        kind = FollowedRows if is_session(path) else FollowedTranscript
+        session.transcripts[path] = kind(head, before, self._broken)
         if len(self._sessions) > _SESSIONS:
             self._leave(min(self._sessions, key=lambda one: self._sessions[one].modified))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.replay.transcripts import atif, claude_code, codex, gemini
+from otel_loopguard.replay.transcripts import atif, claude_code, codex, gemini, opencode
 from otel_loopguard.replay.transcripts.session import Reader, Transcript
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ READERS: Final[tuple[type[Reader], ...]] = (
     atif.Atif,
     codex.Codex,
     gemini.Gemini,
+    opencode.OpenCode,
     claude_code.ClaudeCode,
 )
 

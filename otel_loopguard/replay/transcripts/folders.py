@@ -4,7 +4,8 @@ Claude Code: `$CLAUDE_CONFIG_DIR` (`~/.claude`), `projects/<project>/<session>.j
 `<session>/subagents/**/agent-*.jsonl`, in older versions `agent-*.jsonl` beside the session. Codex:
 `$CODEX_HOME` (`~/.codex`), `sessions` and `archived_sessions`. gemini-cli: `$GEMINI_CLI_HOME`
 (`~`), `.gemini/tmp/<project>/chats`, sub-agents in `chats/<session>`; the folder of the project
-stands in `.gemini/tmp/<project>/.project_root`.
+stands in `.gemini/tmp/<project>/.project_root`. opencode: `$XDG_DATA_HOME` (`~/.local/share`),
+`opencode/opencode.db`, with all sessions in it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,18 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from stat import S_ISREG
+from typing import Final, NamedTuple
+
+from otel_loopguard.replay.opencode_database import (
+    is_database,
+    is_session,
+    session_above,
+    stored_sessions,
+)
 
 _ENDS: Final = (".jsonl.gz", ".json.gz", ".jsonl", ".json")
 _HEAD: Final = 65_536
@@ -51,13 +61,20 @@ def usual_folders() -> list[tuple[str, Path]]:
     roots = [Path(claude)] if claude else [home / ".claude", home / ".config" / "claude"]
     codex = Path(os.environ.get("CODEX_HOME") or home / ".codex")
     gemini = Path(os.environ.get("GEMINI_CLI_HOME") or home)
+    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
     wanted = [
         *(("claude-code", root / "projects") for root in roots),
         ("codex", codex / "sessions"),
         ("codex", codex / "archived_sessions"),
         ("gemini", gemini / ".gemini" / "tmp"),
+        *(("opencode", file) for file in sorted((data / "opencode").glob("opencode*.db"))),
     ]
-    return [(agent, folder) for agent, folder in wanted if folder.is_dir()]
+    return [(agent, folder) for agent, folder in wanted if holds_sessions(folder)]
+
+
+def holds_sessions(path: Path) -> bool:
+    """Whether a path is a folder, or a database, that may hold many sessions."""
+    return path.is_dir() or is_database(path)
 
 
 def session_files(path: Path) -> SessionFiles:
@@ -65,7 +82,7 @@ def session_files(path: Path) -> SessionFiles:
     beside = path.with_suffix("") / "subagents"
     found = SessionFiles("", path, modified(path))
     if path.suffix == ".jsonl" and beside.is_dir():
-        found.sub_agents = sorted(transcript_files(beside))
+        found.sub_agents = sorted(file.path for file in transcript_files(beside))
     return found
 
 
@@ -75,7 +92,9 @@ def sessions_in(folder: Path) -> list[SessionFiles]:
     Files that are no transcripts are passed over.
     """
     heads = [
-        head for path in transcript_files(folder) if (head := TranscriptHead.of(path)) is not None
+        head
+        for file in transcript_files(folder)
+        if (head := TranscriptHead.of(file.path)) is not None
     ]
     by_key = {(head.agent, head.key): head for head in heads if head.above is None}
     found: dict[Path, SessionFiles] = {}
@@ -114,6 +133,8 @@ class TranscriptHead:
     @classmethod
     def of(cls, path: Path) -> TranscriptHead | None:
         """The head of a file; None if it is no transcript, or cannot be read."""
+        if is_session(path):
+            return cls("opencode", path, path.name, *session_above(path))
         try:
             with path.open("rb") as stream:
                 head = stream.read(_HEAD)
@@ -165,15 +186,38 @@ def _top(
     return None
 
 
-def transcript_files(folder: Path) -> Iterator[Path]:
-    """The files below a folder that may be transcripts; links to folders are not followed."""
+class TranscriptFile(NamedTuple):
+    """A file that may be a transcript, or a session of opencode.
+
+    Attributes:
+        path: Of the file; of a session, the one that names it.
+        size: Its bytes; of a session, its messages.
+        modified: When it changed last, seconds since the epoch.
+    """
+
+    path: Path
+    size: int
+    modified: float
+
+
+def transcript_files(folder: Path) -> Iterator[TranscriptFile]:
+    """The files below a folder that may be transcripts; links to folders are not followed.
+
+    A database of opencode is read as a folder of sessions.
+    """
+    if is_database(folder):
+        yield from map(TranscriptFile._make, stored_sessions(folder))
     for root, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
+            path = Path(root, name)
             if name.endswith(_ENDS) and not name.endswith(".meta.json"):
-                path = Path(root, name)
-                if path.is_file():
-                    yield path
+                with suppress(OSError):
+                    found = path.stat()
+                    if S_ISREG(found.st_mode):
+                        yield TranscriptFile(path, found.st_size, found.st_mtime)
+            elif is_database(path):
+                yield from map(TranscriptFile._make, stored_sessions(path))
 
 
 def project_of(path: Path) -> str:
@@ -193,7 +237,7 @@ def modified(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
-        return 0.0
+        return session_above(path)[1] if is_session(path) else 0.0
 
 
 def newest(found: Sequence[SessionFiles], count: int) -> list[SessionFiles]:

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.cli.watch import followed
 from otel_loopguard.cli.watch.followed import FollowedFolders
+from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES, lines, one
 from tests.replay.transcripts.writing import Labelled, write
 
@@ -136,6 +138,61 @@ def test_transcripts_that_agents_wrote_are_followed(agent: str, tmp_path: Path) 
             following.look()
     assert following.new == wanted(source)
     assert following.new
+    assert not following.broken
+
+
+def test_what_opencode_writes_into_its_database_is_followed(tmp_path: Path) -> None:
+    """With a look between any two of its statements, also within a transaction."""
+    said = wanted(opencode.whole(tmp_path / "opencode.db"))
+    place = tmp_path / "live"
+    place.mkdir()
+    with closing(opencode.tables(place / "opencode.db")) as agent:
+        following = Following(place)
+        for change in opencode.changes():
+            agent.execute(*change)
+            following.look()
+            agent.commit()
+            following.look()
+            # Nobody else holds the database, nor keeps it from being tidied.
+            assert agent.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+    assert following.new == said
+    assert [action for action, _, _ in said] == ["hint", "deny"]
+    assert not following.old
+    assert not following.broken
+
+
+def test_a_session_of_opencode_that_was_there_before_is_known(tmp_path: Path) -> None:
+    written = list(opencode.changes())
+    calls = [n for n, (_, row) in enumerate(written) if '"exit":1' in str(row)]
+    with closing(opencode.tables(tmp_path / "opencode.db")) as agent:
+        half = calls[1] + 3  # the message of the second call is complete
+        for change in written[:half]:
+            agent.execute(*change)
+        agent.commit()
+        following = Following(tmp_path)
+        following.look()
+        assert not following.old
+        for change in written[half:]:
+            agent.execute(*change)
+        agent.commit()
+        following.look()
+    assert [*following.old, *following.new] == wanted(tmp_path / "opencode.db")
+    assert following.old
+    assert following.new
+
+
+def test_a_message_that_opencode_did_not_end_is_read_when_another_follows(tmp_path: Path) -> None:
+    """It was killed in a call, and started again."""
+    with closing(opencode.tables(tmp_path / "opencode.db")) as agent:
+        following = Following(tmp_path)
+        answers = 0
+        for statement, row in opencode.changes():
+            answers += statement.startswith("INSERT INTO message") and "assistant" in row[4]
+            if not (answers == 4 and statement.startswith("UPDATE message")):
+                agent.execute(statement, row)
+                agent.commit()
+                following.look()
+    assert [action for action, _, _ in following.new] == ["hint", "deny"]
     assert not following.broken
 
 

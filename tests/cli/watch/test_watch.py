@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from tests.cli.watch.processes import Agent, Watch, until
 from tests.cli.watch.test_followed import FILES, labelled
 from tests.escalation.hooks import Hook, served
+from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES
 from tests.replay.transcripts.writing import write
 
@@ -99,7 +100,7 @@ def test_each_decision_is_a_line_and_nothing_is_stopped(
     assert writer.state != "T"
     printed = watching.end()
     assert [action for action, _ in watching.told] == ["hint", "deny"]
-    assert "not followed, for their transcripts are not read: vscode, cursor, opencode" in printed
+    assert "not followed, for their transcripts are not read: vscode, cursor\n" in printed
 
 
 @pytest.mark.parametrize("how", ["typed", "resumed", "allowed"])
@@ -231,6 +232,28 @@ def test_of_gemini_cli_the_process_is_stopped_that_its_launcher_started(
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(launcher.pid, signal.SIGKILL)
+
+
+def test_of_opencode_the_process_is_stopped_that_works_in_the_folder(
+    watch: Callable[..., Watch], projects: Path
+) -> None:
+    place = projects / "opencode.db"
+    with closing(opencode.tables(place)) as database:
+        database.execute("UPDATE session SET directory = ?", (str(projects),))
+        database.commit()
+    watching = watch("--may-stop")
+    writer = Agent(place, "--database", argv0="opencode")
+    try:
+        for change in opencode.changes():
+            writer.ask(f"{json.dumps(change)}\n")
+        watching.wait_for(f"deny {opencode.SESSION} (opencode, projects): 'bash' was called 3")
+        watching.wait_for(f"let {opencode.SESSION} go on?")
+        writer.wait_for(stopped=True)
+        watching.type("n\n")
+        assert writer.process.wait(60) == -signal.SIGTERM
+        watching.end()
+    finally:
+        writer.end()
 
 
 LAUNCHER = """
@@ -376,7 +399,7 @@ def test_without_a_folder_of_transcripts_there_is_nothing_to_watch(
     command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     result = command("watch", "--agents", "--rounds", "1")
     assert result.exit_code == 2

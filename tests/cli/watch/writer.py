@@ -1,11 +1,14 @@
 """Stands for a coding agent: holds a transcript open, and writes the lines that it is given.
 
 `python writer.py TRANSCRIPT`: each line on standard input is added to the file, then its
-number is printed. `--by-name` opens the file for each line, as Claude Code does.
+number is printed. `--by-name` opens the file for each line, as Claude Code does; with `--database`
+each line is a statement with its values, as opencode has them.
 """
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -15,6 +18,12 @@ def main(place: str, *options: str) -> None:
         for number, line in enumerate(sys.stdin):
             with Path(place).open("a", encoding="utf-8") as file:
                 file.write(line)
+            print(number, flush=True)
+        return
+    if "--database" in options:
+        opened = sqlite3.connect(place, isolation_level=None)
+        for number, line in enumerate(sys.stdin):
+            opened.execute(*json.loads(line))
             print(number, flush=True)
         return
     with Path(place).open("a", encoding="utf-8") as file:

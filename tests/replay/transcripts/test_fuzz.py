@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_loopguard.core import Kind
+from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES, Told, read
 
 SOURCES = {
@@ -21,6 +22,7 @@ SOURCES = {
     "gemini": next((CAPTURES / "gemini").rglob("*.jsonl")),
 }
 LINES = {name: path.read_text().splitlines() for name, path in SOURCES.items()}
+LINES["opencode"] = opencode.rows()
 ATIF = '{"schema_version": "ATIF-v1.7"}'
 NAMES = (
     "type message payload sessionId id uuid parentUuid isSidechain agentId content steps timestamp "
@@ -76,7 +78,7 @@ def replaced(draw: st.DrawFn, line: str) -> str:
     return json.dumps(value)
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", LINES)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_transcript_that_was_damaged_is_read(name: str, data: st.DataObject) -> None:

@@ -1,0 +1,204 @@
+"""The database in which opencode keeps its sessions: `opencode.db`, or `opencode-CHANNEL.db`.
+
+Read off one of 1.18.33: `session`, `message` and `part`, whose `data` is JSON. A session in it is
+named by a path, `opencode.db/SESSION`, and read as lines: one for the session, then one for each
+part of a message and one for the message. It is opened to be read, for a moment each time: opencode
+writes it in WAL mode, where a reader neither waits for a writer nor keeps one waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_loopguard.errors import RecordingError
+
+if TYPE_CHECKING:
+    from otel_loopguard.replay.file import Broken
+
+_PATIENCE_S: Final = 0.5
+"""A recovery after a crash locks readers out for a moment; the next look tries again."""
+_LONGEST: Final = 16 * 1024 * 1024
+"""Characters of a row that is read, as of a line of a transcript."""
+_AT_ONCE: Final = 16
+"""Messages that are held at once."""
+_ID: Final = re.compile(r"[\w-]{1,200}")
+_SESSIONS: Final = """
+    SELECT s.id, count(*), s.time_updated FROM session s JOIN message m ON m.session_id = s.id
+    GROUP BY s.id ORDER BY s.id
+"""
+_SESSION: Final = "SELECT parent_id, directory, version, time_updated FROM session WHERE id = ?"
+_MESSAGES: Final = """
+    SELECT id, time_created, CASE WHEN length(data) <= :longest THEN data END,
+    CASE WHEN typeof(data) = 'text' AND json_valid(data) THEN json_extract(data, '$.role') END,
+    CASE WHEN typeof(data) = 'text' AND json_valid(data)
+    THEN json_extract(data, '$.time.completed') END
+    FROM message WHERE session_id = :session AND (time_created, id) > (:time, :message)
+    AND typeof(time_created) = 'integer' ORDER BY time_created, id LIMIT :count
+"""
+_PARTS: Final = """
+    SELECT id, CASE WHEN length(data) <= :longest THEN data END
+    FROM part WHERE message_id = :message ORDER BY id
+"""
+
+
+class StoredSession(NamedTuple):
+    """A session of a database.
+
+    Attributes:
+        path: The path that names it.
+        messages: How many it has.
+        modified: When it changed last, seconds since the epoch.
+    """
+
+    path: Path
+    messages: int
+    modified: float
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is a database of opencode, by its name."""
+    return path.suffix == ".db" and path.name.startswith("opencode") and path.is_file()
+
+
+def is_session(path: Path) -> bool:
+    """Whether a path names a session of a database."""
+    return is_database(path.parent)
+
+
+def stored_sessions(database: Path) -> list[StoredSession]:
+    """The sessions that have messages; none if the database cannot be read."""
+    try:
+        with closing(_opened(database)) as opened:
+            rows = opened.execute(_SESSIONS).fetchall()
+    except sqlite3.Error:
+        return []
+    return [
+        StoredSession(database / _text(key), count, _seconds(time))
+        for key, count, time in rows
+        if _ID.fullmatch(_text(key))
+    ]
+
+
+def session_above(path: Path) -> tuple[str | None, float]:
+    """The session that one works for, if it does, and when it changed last."""
+    try:
+        with closing(_opened(path.parent)) as opened:
+            found = opened.execute(_SESSION, (path.name,)).fetchone()
+    except sqlite3.Error:
+        found = None
+    return (None, 0.0) if found is None else (_text(found[0]) or None, _seconds(found[3]))
+
+
+class SessionRows:
+    """The rows of a session as lines, read on from where the last look ended.
+
+    Args:
+        path: The path that names the session.
+
+    Attributes:
+        messages: How many were read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.messages = 0
+        self._path = path
+        self._begun = False
+        self._given = {  # the newest message that was given, and what else the queries ask for
+            "session": path.name, "time": -1, "message": "", "count": _AT_ONCE, "longest": _LONGEST
+        }  # fmt: skip
+
+    def lines(self, *, growing: bool) -> Iterator[bytes]:
+        """The lines that came since.
+
+        Args:
+            growing: Whether to wait for the rest of a message that is being written.
+
+        Raises:
+            sqlite3.Error: The database cannot be read.
+        """
+        with closing(_opened(self._path.parent)) as opened:
+            if not self._begun:
+                self._begun = True
+                found = opened.execute(_SESSION, (self._path.name,)).fetchone()
+                above, folder, version = map(_text, (found or (None,) * 3)[:3])
+                said = {"parentID": above, "directory": folder, "version": version}
+                yield _line("session", self._path.name, json.dumps(said).encode())
+            before = None
+            while (rows := opened.execute(_MESSAGES, self._given).fetchall()) and rows != before:
+                before = rows  # the same again if an id is no text that can be asked for
+                for number, (name, time, data, role, completed) in enumerate(rows):
+                    # A prompt gets its parts after it; an answer is complete when it says so, or,
+                    # where opencode was killed, when another one follows.
+                    whole = role == b"assistant" and completed is not None
+                    if growing and not whole and not _is_followed(rows[number + 1 :]):
+                        return
+                    key = _text(name)
+                    self._given |= {"time": time, "message": key}
+                    self.messages += 1
+                    if _ID.fullmatch(key):
+                        for part, content in opened.execute(_PARTS, self._given):
+                            yield _line("part", _text(part), content)
+                        yield _line("message", key, data)
+
+
+class RecordedRows:
+    """A session of a database, as a `RecordedFile`."""
+
+    def __init__(self, path: str, broken: Broken) -> None:
+        self.name = Path(path).name
+        self.size: int | None = None
+        self.done = 0
+        self.empty = True
+        self.torn = False
+        self._path = path
+        self._broken = broken
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines, each with its number from 1."""
+        try:
+            for number, line in enumerate(SessionRows(Path(self._path)).lines(growing=False), 1):
+                self.empty = False
+                yield number, line
+        except sqlite3.Error as error:
+            msg = f"{self._path}: cannot be read: {error}"
+            raise RecordingError(msg) from error
+
+    def report(self, number: int, why: str) -> None:
+        """Reports something about a line."""
+        self.empty = False
+        self._broken(self._path, number, why)
+
+
+def _opened(database: Path) -> sqlite3.Connection:
+    opened = sqlite3.connect(
+        f"{database.resolve().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE_S
+    )
+    opened.text_factory = bytes  # what is no UTF-8 fails where it is read, not the whole query
+    return opened
+
+
+def _is_followed(rows: list[tuple[object, ...]]) -> bool:
+    """Whether an answer is among messages."""
+    return any(role == b"assistant" for _, _, _, role, _ in rows)
+
+
+def _line(kind: str, key: str, data: object) -> bytes:
+    """A row as a line; what is no JSON in it makes a line that is none."""
+    head = json.dumps({"opencode": kind, "id": key})[:-1].encode()
+    return b'%s, "data": %s}' % (head, data if isinstance(data, bytes) else b"null")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else ""
+
+
+def _seconds(time: object) -> float:
+    return time / 1_000 if isinstance(time, int) else 0.0
