@@ -124,7 +124,7 @@ def test_a_poll_without_a_pause_is_told_to_wait() -> None:
     run.calls(*[call("job", {"id": 9}, "in_progress", at=0.6 * n) for n in range(60)])
     assert run.actions == ["hint"]
     assert run.decisions[0].reason == "polled_too_soon"
-    assert "Wait 10 seconds" in run.decisions[0].advice
+    assert "Ask again after 10 seconds" in run.decisions[0].advice
 
 
 @pytest.mark.parametrize("pause", [0.6, 6, 60])
