@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
 
 if TYPE_CHECKING:
     from otel_loopguard.core.escalation import Escalation
+
+
+_T = TypeVar("_T")
 
 
 def watched(**settings: object) -> LoopGuard:
@@ -30,9 +33,10 @@ def asked(guard: LoopGuard) -> list[Escalation]:
     return guard.escalation().escalations.open_escalations()
 
 
-def until(true: Callable[[], object], limit_s: float = 300) -> None:
-    """Waits until something is true, or fails."""
+def until(true: Callable[[], _T], limit_s: float = 300) -> _T:
+    """Waits until something is true, and returns it, or fails."""
     end = time.monotonic() + limit_s
-    while not true():
+    while not (found := true()):
         assert time.monotonic() < end, "it did not come true in time"
         time.sleep(0.005)
+    return found
