@@ -53,8 +53,8 @@ def recognise(step: Step, flag: Flag) -> None:
     if step.kind not in _CALLS or (step.error and step.refused):
         return
     raised = step.error and (step.error_type or "").rpartition(".")[2] in _RAISED
-    told = flag.refusals or _unclaimed
-    if raised or (told and _says(step, (*flag.refusals, *_unclaimed))):
+    waiting = flag.refusals or _unclaimed
+    if raised or (waiting and _says(step, (*flag.refusals, *_unclaimed))):
         step.error, step.error_type = True, ERROR_DENY
         step.reading = None
 

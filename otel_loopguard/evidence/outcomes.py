@@ -350,9 +350,11 @@ class Outcome(NamedTuple):
     low: str
     """The head in lower case, a character for each byte; empty of a long one that tells nothing."""
     cut: int
-    """Characters after which a limit may have cut it; 1 if it is cut for sure, 0 if it is not."""
+    """Characters after which a limit may have cut it: 0 if none has, `SURE` if one has."""
 
 
+SURE: Final = 1 << 60
+"""More characters than any text has."""
 UNSEEN: Final = Outcome(None, None, 0, b"", b"", False, "", 0)
 _BARE: Final = Reading(None, None, False, None, 0, None, None, None, UNSEEN, _NO_LEAVES)
 """Of a step that has neither arguments nor an outcome, as that of a model."""
@@ -523,7 +525,7 @@ def _says_failed(fields: Mapping[str, object]) -> bool:
 
 
 def _cut_after(text: str, raw: bytes) -> int:
-    """Characters of a text that ends where limits end texts; 1 of one that is marked as cut.
+    """Characters of a text that ends where limits end texts; `SURE` of one that is marked as cut.
 
     JSON that does not end was cut as well. Text of one of these lengths by chance is rare, and no
     limit has it where another text is longer.
@@ -532,8 +534,8 @@ def _cut_after(text: str, raw: bytes) -> int:
         return 0
     size = len(text)
     if size >= _MARK and _CUT.found_in(raw[-_MARK:].decode("latin-1").lower()):
-        return 1
+        return SURE
     # Only what begins as JSON is looked at to its end.
     if str(size) in _LIMITS or (raw[:1] in (b"{", b"[") and normalize.is_cut_json(raw)):
-        return 1
+        return SURE
     return size if size >= _LEAST_CUT and (size % _ROUND == 0 or not size & (size - 1)) else 0

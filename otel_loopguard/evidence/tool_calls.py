@@ -192,7 +192,7 @@ class ToolCallExtractor:
         outcome = reading.found
         # No limit cuts at a length where the tool said more before.
         last, longest = self._tools.get(tool, ("", 0))
-        cut = outcome.cut == 1 or (outcome.cut > 0 and outcome.cut >= longest)
+        cut = outcome.cut > 0 and outcome.cut >= longest
         said = len(step.outcome) if isinstance(step.outcome, str) else 0
         call = self._calls.identify(step, reading, outcome.key)
         found = progress.call = Evidence(

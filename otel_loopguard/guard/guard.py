@@ -332,14 +332,14 @@ class LoopGuard(SessionQueries):
         chain: list[Deferred] = []
         while (found := self.active.deferred.pop(span_id, None)) is not None:
             chain.append(found)
-            above = found[0].parent
+            above = found.span.parent
             span_id = None if above is None else above.span_id
-        for span, followed, at, checked in reversed(chain):
-            view = ActiveSpanView(span)
-            parent = self.active.by_id.get(view.parent_id) or followed
+        for found in reversed(chain):
+            view = ActiveSpanView(found.span)
+            parent = self.active.by_id.get(view.parent_id) or found.above
             session = None if parent is None else parent.session
-            opened = ActiveSpan(view, parent, session, at)
-            opened.described = checked
+            opened = ActiveSpan(view, parent, session, found.at)
+            opened.described = found.described
             self._add(opened, None)
 
     def _follow_all(self) -> None:
@@ -421,10 +421,10 @@ class LoopGuard(SessionQueries):
         if parent_id in active.deferred:
             with self._lock:
                 self._follow(parent_id)
-        parent = active.by_id.get(parent_id) or found[1]
+        parent = active.by_id.get(parent_id) or found.above
         # What another processor has taken out of the ended span is still on the live one.
-        view = span if read else ActiveSpanView(found[0])
-        return ActiveSpan(view, parent, None if parent is None else parent.session, found[2])
+        view = span if read else ActiveSpanView(found.span)
+        return ActiveSpan(view, parent, None if parent is None else parent.session, found.at)
 
     def _read(
         self, span: SpanView, opened: ActiveSpan | None, step: Step | None, *, read: bool

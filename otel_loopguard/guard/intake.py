@@ -10,8 +10,9 @@ from opentelemetry.trace import get_current_span
 
 from otel_loopguard._control.context import named_session
 from otel_loopguard._control.flag import STOPPING
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.evidence import prepare
-from otel_loopguard.sessions.active import NEVER
+from otel_loopguard.sessions.active import NEVER, Deferred
 from otel_loopguard.spans.keys import INVOKES, tells_late
 from otel_loopguard.spans.reader import TOOL_SPAN, Reader, ScopeKind
 from otel_loopguard.spans.sdk_views import (
@@ -81,11 +82,28 @@ class Guard(Protocol):
         ...
 
 
-_Read = tuple["Event", str, "Mapping[str, object]", "bool | None", "EndedSpanView | None",
-              "Step | None", bool]  # fmt: skip
-"""What started or ended; its scope and attributes; whether nothing on it tells of an agent, None
-for a start that says what it is not: a run; of what ended its view, its step, and whether that was
-read, as of most spans that are no step."""
+class _Shown(NamedTuple):
+    """A span that started or ended, as far as it was read before the first is judged.
+
+    Attributes:
+        event: The start or the end.
+        scope: Name of the instrumentation scope.
+        attributes: Those of the span.
+        bare: Whether nothing on it tells of an agent.
+        is_call: Whether a start says that it is a call, and so no run.
+        view: Of what ended, its view.
+        step: Its step; None if it is none, or was not read.
+        read: Whether it was read.
+    """
+
+    event: Event
+    scope: str
+    attributes: Mapping[str, object]
+    bare: bool = False
+    is_call: bool = False
+    view: EndedSpanView | None = None
+    step: Step | None = None
+    read: bool = False
 
 
 class Intake:
@@ -114,16 +132,16 @@ class Intake:
             if found is None:
                 continue
             try:
-                if found[0][4]:
+                if found.event[4]:
                     self._end(guard, found, took)
                 else:
                     self._start(guard, found)
             except Exception as fault:  # noqa: BLE001
-                guard.faults.caught("_ended" if found[0][4] else "_started", fault)
+                guard.faults.caught("_ended" if found.event[4] else "_started", fault)
             if subscribers.decided:
                 break
 
-    def _read(self, guard: Guard, event: Event) -> _Read | None:
+    def _read(self, guard: Guard, event: Event) -> _Shown | None:
         """Reads a span, and the step of one that ended; None if it is of no interest."""
         span, ended, step, is_read = event[0], event[4], None, False
         try:
@@ -136,13 +154,11 @@ class Intake:
                 return None
             attributes = attributes_of(span)
             if interest is not _AGENT and self._marks.isdisjoint(attributes):
-                mixed = interest is _MIXED
-                return (event, name, attributes, True, None, None, False) if mixed else None
+                return _Shown(event, name, attributes, bare=True) if interest is _MIXED else None
             if not ended:
                 # In a scope that tells late, a topmost span stands for a run, whatever it says.
-                call = self._reader.is_call(attributes) and not tells_late(str(name))
-                plain = None if call else False
-                return event, name, attributes, plain, None, None, False
+                is_call = self._reader.is_call(attributes) and not tells_late(str(name))
+                return _Shown(event, name, attributes, is_call=is_call)
             view = EndedSpanView(span, attributes, name)
         except Exception as fault:  # noqa: BLE001
             guard.faults.caught("_ended" if ended else "_started", fault)
@@ -155,21 +171,18 @@ class Intake:
                 is_read = True
             except Exception:  # noqa: BLE001
                 step = None  # it is read once more, and told then
-        return event, name, attributes, False, view, step, is_read
+        return _Shown(event, name, attributes, view=view, step=step, read=is_read)
 
-    def _start(self, guard: Guard, found: _Read) -> None:
-        (span, context, call, at, _), scope, attributes, plain, *_ = found
+    def _start(self, guard: Guard, found: _Shown) -> None:
+        span, context, call, at, _ = found.event
         session = named_session(context)
-        if (
-            plain is not False
-            and call is None
-            and self._defers(guard, span, session, at, plain=plain)
-        ):
+        no_run = found.bare or found.is_call
+        if no_run and call is None and self._defers(guard, span, session, at, bare=found.bare):
             return
-        view, active = ActiveSpanView(span, scope), guard.active
+        view, active = ActiveSpanView(span, found.scope), guard.active
         known, deferred = active.by_id.get(view.span_id), active.deferred.get(view.span_id)
         if (known is not None and _is_view_of(known.view, span)) or (
-            deferred is not None and deferred[0] is span
+            deferred is not None and deferred.span is span
         ):
             # The provider has this processor, or another one of the same guard, twice.
             active.expect_twice()
@@ -179,12 +192,12 @@ class Intake:
             parent_id in active.by_id or parent_id in active.deferred
         ):
             above = _live_parent(context)
-        guard.on_start(view, session, above, attributes, at=at, call=call)
+        guard.on_start(view, session, above, found.attributes, at=at, call=call)
 
     @staticmethod
-    def _end(guard: Guard, found: _Read, read_ns: int) -> None:
-        (span, session, _, at, _), scope, attributes, plain, view, step, read = found
-        if plain:
+    def _end(guard: Guard, found: _Shown, read_ns: int) -> None:
+        span, session, _, at, _ = found.event
+        if found.bare:
             # A tool's span may say so by its name alone.
             own, name = span.context, span.name
             if (
@@ -196,19 +209,18 @@ class Intake:
                 return
         if guard.active.is_second_end(span):
             return
-        if view is None:
-            view = EndedSpanView(span, attributes, scope)
+        view = found.view or EndedSpanView(span, found.attributes, found.scope)
         began, numbers = 0, guard.telemetry.numbers
         if numbers.timed.left > 1:
             numbers.timed.left -= 1
         else:
             began = numbers.began()
-        guard.end(view, session, step, at, read=read)
+        guard.end(view, session, found.step, at, read=found.read)
         if began:
             numbers.ended(began - read_ns, view.trace_id, view.span_id)
 
     def _defers(
-        self, guard: Guard, span: ReadableSpan, session: str | None, at: int, *, plain: bool | None
+        self, guard: Guard, span: ReadableSpan, session: str | None, at: int, *, bare: bool
     ) -> bool:
         """Defers a span that is no run, as far as its start tells, where that is safe."""
         own, parent, name = span.context, span.parent, span.name
@@ -216,7 +228,7 @@ class Intake:
         if (
             own is None
             or type(name) is not str
-            or (plain and name.startswith(INVOKES))
+            or (bare and name.startswith(INVOKES))
             # It is annotated if its session was stopped.
             or (STOPPING and (flag := guard.flag_in(own[0])) is not None and flag.stops)
         ):
@@ -225,11 +237,11 @@ class Intake:
         if parent is not None:
             above = parent[1]
             found = active.deferred.get(above)
-            if found is not None and not found[3]:
-                if not self._marks.isdisjoint(attributes_of(found[0])):
+            if found is not None and not found.described:
+                if not self._marks.isdisjoint(attributes_of(found.span)):
                     return False
-                found[3] = True
-        if not active.defer(own[1], [span, None, at, not plain], above, session):
+                found.described = True
+        if not active.defer(own[1], Deferred(span, at, not bare), above, session):
             return False
         # On what has ended nothing can be written, but the choice may be too old for others.
         if guard.chooses(name, at if span.end_time is None else NEVER):

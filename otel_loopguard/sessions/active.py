@@ -7,12 +7,14 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.values import NamedTuple
+from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Kind
 from otel_loopguard.detectors.stalls import OPERATION, idle_clocks, phase_clocks, run_clocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+
+    from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_loopguard._control.context import CurrentCall
     from otel_loopguard.core import Step
@@ -401,10 +403,21 @@ class ToolSpans:
         return "" if span in self._several else self._tools.get(span)
 
 
-Deferred = list[Any]
-"""A span of the SDK that is no run as far as its start tells, the nearest above it that is
-followed, when it was shown, and whether it said what it is or was looked at again, when a first
-span started below it. A plain list, as it is made for every such span."""
+@dataclass(slots=True)
+class Deferred:
+    """A span of the SDK that is no run as far as its start tells.
+
+    Attributes:
+        span: The span.
+        at: When it was shown, nanoseconds since the epoch.
+        described: Whether it said what it is, or was looked at again when a span started below it.
+        above: The nearest above it that is followed.
+    """
+
+    span: ReadableSpan
+    at: int
+    described: bool
+    above: ActiveSpan | None = None
 
 
 class ActiveSpans:
@@ -445,7 +458,7 @@ class ActiveSpans:
 
         One for which the context names a session is only deferred below a span of that session.
         """
-        deferred, at = self.deferred, span[2]
+        deferred, at = self.deferred, span.at
         parent = self._open.get(parent_id)
         if parent is not None:
             if not parent.described:
@@ -454,7 +467,7 @@ class ActiveSpans:
             above = deferred.get(parent_id)
             if above is None:
                 return False
-            parent = above[1]
+            parent = above.above
         if span_id in deferred or span_id in self._open or len(deferred) >= self._most:
             return False
         own = None if parent is None or parent.session is None else parent.session.key
@@ -463,7 +476,7 @@ class ActiveSpans:
         if parent is not None:
             if parent.run is not None:
                 parent.run.last = at
-            span[1] = parent
+            span.above = parent
         deferred[span_id] = span
         if self.due == NEVER:
             # Those that come after it are not due before it.
@@ -475,7 +488,7 @@ class ActiveSpans:
         found = self.deferred.get(span_id)
         if found is None:
             return False
-        parent = found[1]
+        parent = found.above
         if parent is not None and (run := parent.run) is not None:
             if parent.agent not in (None, run.phase):
                 # With its end another agent is at work.
