@@ -6,9 +6,8 @@ import json
 import os
 import re
 import subprocess
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from otel_loopguard.server import Tenants
 from otel_loopguard.server.openapi import document
 from tests.clients.programs import program
 from tests.dialects.agents import run
-from tests.server.serving import PROTOBUF, call, serving
+from tests.server.serving import PROTOBUF, call, listening, serving
 from tests.server.serving import request as spans
 
 if TYPE_CHECKING:
@@ -207,15 +206,8 @@ def answering(bodies: dict[str, str]) -> Generator[str]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(Handler) as url:
+        yield url
 
 
 def abort(url: str, session: str) -> None:

@@ -179,6 +179,20 @@ class Hop:
 
 
 @contextmanager
+def listening(handler: type[BaseHTTPRequestHandler]) -> Generator[str]:
+    """The address of a server of HTTP with this handler."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
 def next_hop() -> Generator[tuple[Hop, str]]:
     """A next hop over HTTP, and its URL."""
     taken = Hop()
@@ -195,12 +209,5 @@ def next_hop() -> Generator[tuple[Hop, str]]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield taken, f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(Handler) as url:
+        yield taken, url
