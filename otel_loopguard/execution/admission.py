@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import time
 import weakref
@@ -451,9 +450,6 @@ class Admissions:
 
         It is the choice for the tool as a whole, a second old at most.
         """
-        if not self._settings.execution_on_spans:
-            self._written[name] = (0, math.inf)
-            return
         if not isinstance(span, ActiveSpanView):
             return
         tool = tools.only(name)
@@ -482,7 +478,7 @@ class Admissions:
         if work is None:  # only a default for such tools is known
             return None
         advice, annotation = self._advise(work, self.users.preferences(""), ""), None
-        if self._settings.execution_on_spans == "all" or advice.choice is not Choice.EXECUTE_SYNC:
+        if advice.choice is not Choice.EXECUTE_SYNC:
             annotation = Annotation(
                 {
                     semconv.EXECUTION_CHOICE: advice.choice.value,

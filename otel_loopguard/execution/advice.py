@@ -11,7 +11,6 @@ from otel_loopguard.core.task import Task
 from otel_loopguard.execution.latency import Knowledge
 from otel_loopguard.execution.profiler import PlannedCall
 from otel_loopguard.plans.plans import complexity
-from otel_loopguard.settings.tuning import CONFIDENCES
 
 if TYPE_CHECKING:
     from otel_loopguard.core import ResourcePressure
@@ -87,15 +86,15 @@ class WorkloadEstimator:
         if estimate.source in (Knowledge.UNKNOWN, Knowledge.DEFAULT):
             known = tool in settings.profile_defaults_ms
         else:
-            known = estimate.records >= settings.tuning.latency.min_records
+            known = estimate.records >= 3
         return self._single(tool, estimate) if known else None
 
     def _complexity(self, tasks: Sequence[Task]) -> float:
         """How complex calls are as a plan; without any, how complex one is that nobody planned."""
         if tasks:
-            return complexity(tasks, self._settings).score
+            return complexity(tasks).score
         if self._alone is None:
-            self._alone = complexity([Task("0", "one")], self._settings).score
+            self._alone = complexity([Task("0", "one")]).score
         return self._alone
 
     def _single(self, tool: str, estimate: Estimate) -> Workload:
@@ -103,6 +102,21 @@ class WorkloadEstimator:
         return Workload(1, (tool,), False, ms, self._complexity(()), estimate.records, sources)
 
 
+_CONFIDENCES: Final = {
+    "time_sync": 0.9,
+    "time_background": 0.85,
+    "time_no_background": 0.7,
+    "time_prompt": 0.8,
+    "tasks_prompt": 0.85,
+    "tasks_background": 0.9,
+    "complexity_prompt": 0.8,
+    "sequential_background": 0.75,
+    "load_background": 0.75,
+    "load_defer": 0.6,
+    "queue_sync": 0.7,
+    "remembered": 0.65,
+    "resources": 0.8,
+}
 _FOLLOW_UPS: Final = {
     Choice.EXECUTE_SYNC: (FollowUp.EXECUTE_IMMEDIATELY, FollowUp.TRACK_EXECUTION),
     Choice.PROMPT_USER: (FollowUp.SHOW_EXECUTION_CHOICE_DIALOG, FollowUp.WAIT_FOR_USER_INPUT),
@@ -163,8 +177,7 @@ class ExecutionAdvisor:
     """Chooses how calls are executed, for one guard. Thread-safe: it has no state."""
 
     def __init__(self, settings: Settings) -> None:
-        self._lanes = settings.tuning.execution.max_parallel
-        self._confidence = {**CONFIDENCES, **settings.tuning.execution.confidence}
+        self._lanes = settings.tuning.plans.max_parallel
 
     def advise(
         self,
@@ -198,7 +211,7 @@ class ExecutionAdvisor:
                 for alert in pressure.alerts
             )
             reason = f"the machine is short of resources: {short}"
-            sure = self._confidence["resources"]
+            sure = _CONFIDENCES["resources"]
             return Advice(Choice.DEFER, sure, reason, Source.RESOURCES, factors)
         if remembered is not None:
             answer = next((vote.choice for vote in votes if vote.rule == _REMEMBERED), None)
@@ -260,7 +273,7 @@ class ExecutionAdvisor:
         return self._vote("time_no_background", Choice.PROMPT_USER, reason)
 
     def _vote(self, rule: str, choice: Choice, reason: str) -> Vote:
-        return Vote(rule, choice, self._confidence[rule], reason)
+        return Vote(rule, choice, _CONFIDENCES[rule], reason)
 
 
 def _winner(votes: Sequence[Vote], preferred: Choice | None) -> tuple[Choice, float]:

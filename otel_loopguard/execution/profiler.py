@@ -25,7 +25,6 @@ from otel_loopguard.execution.latency import (
     ResourceSample,
     Summary,
     measure,
-    measured,
 )
 
 if TYPE_CHECKING:
@@ -130,9 +129,16 @@ def _references(args: object) -> set[str]:
     return {one or other for one, other in _REFERENCE.findall(text)}
 
 
+# Characters of a tool's name; longer ones are cut, so that one name takes no more than its calls.
 _NAMED: Final = 200
+# Tools and agents that have a profile; the one unused for longest goes first. With a hundred calls
+# each they take 25 MB.
+_TOOLS: Final = 1000
+# Calls from which a longer one is a stall: from fewer a 90th percentile is a guess.
+_STALL_RECORDS: Final = 20
+# Times its estimate that a call or a run of an agent may take.
+_LIMIT: Final = 5.0
 _AGAIN_S: Final = 30.0
-_NOTHING: Final = (None, None, None)
 _TOOL: Final = Kind.TOOL
 _AGENT: Final = Kind.AGENT
 AGENT: Final = "agent:"
@@ -158,7 +164,7 @@ class Profiler:
         self._writer = writer
         self.sample = resources  # returns the newest reading of the machine
         self._resting_until = 0.0
-        self._profiles: BoundedDict[str, Profile] = BoundedDict(settings.profile_max_tools)
+        self._profiles: BoundedDict[str, Profile] = BoundedDict(_TOOLS)
         # Re-entrant: a finalizer may end a span, and with it a call, while it is held.
         self._lock = new_lock()
 
@@ -184,16 +190,14 @@ class Profiler:
             name = AGENT + name
         elif kind is not _TOOL:
             return
-        size, complexity, key = measured(step.args)
-        load = None if self.sample is None else self.sample()
-        cpu, memory, io_wait = _NOTHING if load is None else load
-        record = (
-            end, (end - start) / 1e6, size, session or step.session or "", not step.error, False,
-            complexity, cpu, io_wait, memory,
+        size, complexity = measure(step.args)
+        record = CallRecord(
+            end, (end - start) / 1e6, size, session or step.session or "", not step.error,
+            complexity, None if self.sample is None else self.sample(),
         )  # fmt: skip
         with self._lock:
             profile = self._profile(name)
-            profile.add(record, key)
+            profile.add(record)
         if self._writer is not None and not profile.queued:
             # Set first: the writer may be here at once.
             profile.queued = True
@@ -208,9 +212,9 @@ class Profiler:
 
     def estimate(self, tool: str, args: object = None) -> Estimate:
         """How long a call that is about to run will take, from memory."""
-        arguments = measure(args)
+        size, complexity = measure(args)
         with self._lock:
-            return self._profile(tool).estimate(arguments)
+            return self._profile(tool).estimate(size, complexity)
 
     def misses(self) -> list[float]:
         """By how much estimates of tools were off since this was asked last, in percent."""
@@ -234,8 +238,8 @@ class Profiler:
             return None
         with self._lock:
             profile = self._profile(tool)
-            estimate, longest_ms = profile.estimate(measure(args)), profile.longest_ms
-        if estimate.records < rule.stall_records:
+            estimate, longest_ms = profile.estimate(*measure(args)), profile.longest_ms
+        if estimate.records < _STALL_RECORDS:
             return None
         ms = max(rule.stall_factor * estimate.duration_ms, longest_ms)
         return max(ms / 1e3, rule.stall_min_s)
@@ -245,7 +249,7 @@ class Profiler:
         rule, estimate = self._settings.tuning.latency, self.estimate(tool, args)
         if not estimate.known:
             return rule.limit_max_s
-        seconds = max(rule.limit_factor * estimate.duration_ms / 1e3, rule.limit_min_s)
+        seconds = max(_LIMIT * estimate.duration_ms / 1e3, rule.limit_min_s)
         return min(seconds, max(rule.limit_max_s, rule.limit_min_s))
 
     def agent_limit(self, agent: str) -> float:
@@ -255,12 +259,11 @@ class Profiler:
     def batch(self, calls: Sequence[PlannedCall]) -> BatchEstimate:
         """How long several calls take, and whether they may run at the same time."""
         estimates = [self.estimate(call.tool, call.args) for call in calls]
-        return batch(calls, estimates, self.is_safe, self._settings.plan_max_parallel)
+        return batch(calls, estimates, self.is_safe, self._settings.tuning.plans.max_parallel)
 
     def is_safe(self, tool: str) -> bool:
-        """Whether a tool is declared safe to run beside others: read-only, or named so."""
-        settings = self._settings
-        return tool in settings.profile_parallel_tools or settings.effects.get(tool) == "read"
+        """Whether a tool is declared safe to run beside others: it only reads."""
+        return self._settings.effects.get(tool) == "read"
 
     def resources(self, tool: str) -> ResourceProfile | None:
         """What the calls of a tool cost the machine; None for a tool without a profile."""

@@ -182,6 +182,11 @@ _IDLE_S: Final = 60.0
 """Seconds without a question after which measuring stops."""
 _STALE: Final = 10
 """Intervals after which a reading is too old."""
+_IO_WAIT_PERCENT: Final = 70.0
+"""I/O wait that is an alert."""
+_SAMPLES: Final = 100
+_SMOOTHING: Final = 3
+_CRITICAL: Final = 1.2
 _HIGHEST: Final = 98.0
 """A percentage that is critical in any case: 1.2 times 85 % would never be reached."""
 
@@ -202,7 +207,7 @@ class Resources:
         self._faults = faults
         self._make_gauges = gauges
         self._gauges: Gauges | None = None
-        self._on = settings.execution_resources
+        self._on = settings.tuning.resources.sample_s > 0
         self._rule = rule = settings.tuning.resources
         self._asked = self._due = 0.0
         self._fresh_until = 0.0
@@ -212,7 +217,7 @@ class Resources:
         self._limits = (
             ("cpu", rule.cpu_percent),
             ("memory", rule.memory_percent),
-            ("io_wait", rule.io_wait_percent),
+            ("io_wait", _IO_WAIT_PERCENT),
             ("queue", float(rule.queue_depth)),
         )
         self._thread = BackgroundThread("resources", self._measure, faults, idle_s=0)
@@ -224,7 +229,7 @@ class Resources:
         self._lock = new_lock()  # a finalizer may start a span in there
         self._measuring = False
         kept: deque[Reading] | tuple[()] = getattr(self, "_readings", ())
-        self._readings: deque[Reading] = deque(kept, maxlen=self._rule.samples)
+        self._readings: deque[Reading] = deque(kept, maxlen=_SAMPLES)
 
     @property
     def pressure(self) -> ResourcePressure:
@@ -243,7 +248,7 @@ class Resources:
 
     @property
     def readings(self) -> tuple[Reading, ...]:
-        """The newest readings, at most `tuning.resources.samples` (100), oldest first."""
+        """The newest readings, at most 100, oldest first."""
         with self._lock:
             return tuple(self._readings)
 
@@ -266,20 +271,20 @@ class Resources:
         rule = self._rule
         with self._lock:
             self._readings.append(reading)
-            newest = list(self._readings)[-rule.smoothing :]
+            newest = list(self._readings)[-_SMOOTHING:]
         self._sample = ResourceSample(reading.cpu, reading.rss, reading.io_wait)
         means = {name: _mean([getattr(one, name) for one in newest]) for name, _ in self._limits}
         alerts: list[Alert] = []
         for name, limit in self._limits:
             value = means[name]
             if value is not None and value >= limit:
-                critical = limit * rule.critical
+                critical = limit * _CRITICAL
                 if name != "queue":
                     critical = max(limit, min(critical, _HIGHEST))
                 alerts.append(Alert(name, value, limit, critical=value >= critical))
         load = None if means["cpu"] is None else means["cpu"] / 100
         self._pressure = ResourcePressure(load, reading.queue, tuple(alerts))
-        self._fresh_until = time.monotonic() + rule.sample_s * _STALE
+        self._fresh_until = time.monotonic() + (rule.sample_s or 1.0) * _STALE
 
     def stop(self) -> None:
         """Ends the thread; the next question starts another one."""

@@ -161,6 +161,8 @@ class StoredCache(Generic[_Value]):
             self._store.put(self._kind, key, self._write(value))
 
 
+_USERS: Final = 1000
+"""Users whose preferences are kept in memory."""
 _ANSWERS: Final = 5
 """Newest answers about the same tools that are remembered."""
 _PER_USER: Final = 8
@@ -206,16 +208,15 @@ class Users:
 
     def __init__(self, settings: Settings, store: BackgroundStore | None = None) -> None:
         self._defaults = default_preferences(settings)
-        most = settings.tuning.execution.users
         self._preferences: StoredCache[_Kept] = StoredCache(
-            "preference", most, store, self._read,
+            "preference", _USERS, store, self._read,
             lambda kept: orjson.dumps(kept.own, default=list),
             lambda there, here: _Kept(
                 {**there.own, **here.own}, there.preferences.changed(here.own)
             ),
         )  # fmt: skip
         self._answers: StoredCache[_Answers] = StoredCache(
-            "choice", most * _PER_USER, store, _read_answers,
+            "choice", _USERS * _PER_USER, store, _read_answers,
             lambda answers: orjson.dumps([choice.value for choice in answers]),
             lambda there, here: (*there, *here)[-_ANSWERS:],
         )  # fmt: skip

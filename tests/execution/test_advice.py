@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard import LoopGuardSettingsError, Settings
+from otel_loopguard import Settings
 from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, Choice, FollowUp, ResourcePressure, Source
 from otel_loopguard.execution.advice import Advice, ExecutionAdvisor, Workload, execution_follow_ups
 from otel_loopguard.settings.preferences import Preferences, default_preferences
@@ -76,7 +76,7 @@ def test_the_vote_on_time(seconds: float, cast: tuple[str, Choice, float]) -> No
 
 def test_without_the_background_the_user_is_asked() -> None:
     """Every vote for it becomes a question, so that nothing goes there unasked."""
-    chosen = choose(work(60, 30), execution_background=False)
+    chosen = choose(work(60, 30), tuning={"execution": {"background_s": 0}})
     assert {choice for _, choice, _ in votes(chosen)} == {PROMPT}
     assert chosen.confidence == 0.7
 
@@ -172,8 +172,8 @@ def test_a_tie_goes_to_the_user_or_to_what_the_user_prefers() -> None:
     """Of equally sure options the user is asked, unless a default is preferred."""
     tied = work(60, 16, parallel=True)
     assert choose(tied).choice is PROMPT
-    assert choose(tied, execution_default="auto_background").choice is BACKGROUND
-    assert choose(tied, execution_default="defer").choice is PROMPT
+    assert choose(tied, wishes=Preferences(default_choice=BACKGROUND)).choice is BACKGROUND
+    assert choose(tied, wishes=Preferences(default_choice=DEFER)).choice is PROMPT
 
 
 def test_a_machine_that_is_critically_short_goes_before_the_votes() -> None:
@@ -191,9 +191,3 @@ def test_every_choice_has_follow_ups(choice: Choice) -> None:
     """No answer leaves the runtime without a word on what to do next."""
     assert execution_follow_ups(choice)
     assert FollowUp.NOTIFY_ON_COMPLETION not in execution_follow_ups(choice, notify=False)
-
-
-def test_an_unknown_vote_is_refused() -> None:
-    """A misspelt name of a vote would silently change nothing."""
-    with pytest.raises(LoopGuardSettingsError, match=r"'time_snyc'.*time_sync"):
-        Settings(tuning={"execution": {"confidence": {"time_snyc": 0.5}}})
