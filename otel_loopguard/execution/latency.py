@@ -151,6 +151,7 @@ class Knowledge(str, Enum):
     UNKNOWN = "unknown"
     DEFAULT = "default"
     PROFILE = "profile"
+    GIVEN = "given"
 
     __str__ = str.__str__
 
@@ -205,6 +206,9 @@ _KEPT_NS: Final = 7 * 86_400_000_000_000
 _NEWEST: Final = 50
 # Fewer records than these say less than the table of defaults.
 MIN_RECORDS: Final = 3
+# The next of nine calls is within the slowest of them nine times in ten: from fewer of like size no
+# estimate holds as often as it should, and all calls of the tool make it.
+_MIN_ALIKE: Final = 9
 # Arguments of half to twice the size are alike.
 _ALIKE: Final = 2.0
 # Share of the calls that an estimate holds for. Higher ones are made of the one slowest call.
@@ -376,7 +380,7 @@ def _from(window: _Window, size: int | None, complexity: float) -> tuple[float, 
         least, most = size / _ALIKE, size * _ALIKE
         alike = [c for c in window.calls if c.size is not None and least <= c.size <= most]
         similar = len(alike)
-        if similar >= 9:
+        if similar >= _MIN_ALIKE:
             window = _look(alike)
     factor = (1 + _COMPLEXITY * complexity) / (1 + _COMPLEXITY * window.complexity)
     return window.ms * factor, similar

@@ -183,10 +183,15 @@ def refused(problems: Sequence[Problem]) -> PlanError:
     return PlanError("\n- ".join((f"the plan has {head}:", *lines)), problems)
 
 
+# Levels and values of arguments that are looked through for references: those of a call that a
+# person or a model wrote have less, and a batch is read on the caller's thread.
 _DEPTH: Final = 8
 _VALUES: Final = 1000
-_REFERENCE: Final = re.compile(r"\$\{\s*([^}\s.\[]+)|\{\{\s*([^}\s.\[]+)|^\$([\w-]+)$")
-"""How arguments name the result of another task: `${a.rows}`, `{{ a }}`, and `$a` as a value."""
+_REFERENCE: Final = re.compile(
+    r"\$\{\s*([^}\s.\[]+)|\{\{\s*([^}\s.\[]+)|^\$([^\W\d][\w-]*)(?:\.[\w.-]+)?$"
+)
+"""How arguments name the result of another task: `${a.rows}`, `{{ a }}`, and `$a` as a value. `$1`
+is money."""
 
 _Entry = tuple[int, float, int, "Task"]
 
@@ -256,7 +261,7 @@ def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list
 
 
 def independent(tasks: Sequence[Task]) -> bool:
-    """Whether no task needs another one's result, so that all could run at once.
+    """True if no task needs another one's result, so that all could run at once.
 
     Looks at `depends_on` and at arguments that name another task: `${a.rows}`, `{{ a }}`, or `$a`
     as a whole value.
@@ -264,11 +269,16 @@ def independent(tasks: Sequence[Task]) -> bool:
     Args:
         tasks: The tasks, of a batch of calls say; what is not among them is taken for done.
     """
+    return not any(needs(tasks).values())
+
+
+def needs(tasks: Sequence[Task]) -> dict[str, set[str]]:
+    """The tasks that each task waits for, by its dependencies and its arguments; by their ids."""
     names = {task.id for task in tasks}
-    return not any(
-        not names.isdisjoint(task.depends_on) or not names.isdisjoint(_referred(task.args))
+    return {
+        task.id: names.intersection(task.depends_on) | (names & _referred(task.args)) - {task.id}
         for task in tasks
-    )
+    }
 
 
 def _sorter(tasks: Sequence[Task]) -> TopologicalSorter[str]:
@@ -287,8 +297,9 @@ def _sorter(tasks: Sequence[Task]) -> TopologicalSorter[str]:
     return sorter
 
 
-def _referred(args: object) -> Iterator[str]:
+def _referred(args: object) -> set[str]:
     """Names in references, within the first 1000 values and 8 levels of the arguments."""
+    found: set[str] = set()
     level: list[object] = [args]
     left = _VALUES
     for _ in range(_DEPTH):
@@ -296,12 +307,13 @@ def _referred(args: object) -> Iterator[str]:
         for value in level[:left]:
             left -= 1
             if isinstance(value, str):
-                yield from (one[1] or one[2] or one[3] for one in _REFERENCE.finditer(value))
+                found.update(one[1] or one[2] or one[3] for one in _REFERENCE.finditer(value))
             elif isinstance(value, Mapping):
                 inner.extend(cast("Mapping[object, object]", value).values())
             elif isinstance(value, (list, tuple)):
                 inner.extend(cast("Sequence[object]", value))
         level = inner
+    return found
 
 
 MOST_FOLLOWED: Final = 1000

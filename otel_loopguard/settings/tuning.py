@@ -166,9 +166,7 @@ class ExecutionTuning(Group):
 class ResourcesTuning(Group):
     """Measurements of the machine, and what is an alert."""
 
-    sample_s: float = value(
-        1.0, "Seconds between two samples; 0: nothing is measured.", ge=0, le=3600
-    )
+    sample_s: float = value(1.0, "Seconds between two samples; 0: nothing is measured.", ge=0, le=5)
     cpu_percent: Percent = value(80.0, "CPU use that is an alert.")
     memory_percent: Percent = value(85.0, "Memory use that is an alert.")
     queue_depth: Tasks = value(15, "Tasks waiting for a worker that are an alert.")

@@ -23,7 +23,7 @@ from otel_loopguard import (
     session,
     sessions,
 )
-from otel_loopguard.core import Alert, FollowUp, Kind, Objection, ResourcePressure, Source, Step
+from otel_loopguard.core import Alert, FollowUp, Kind, ResourcePressure, Source, Step
 from otel_loopguard.core.admission import Choice
 from otel_loopguard.core.task import Task
 from otel_loopguard.errors import PlanError
@@ -259,24 +259,6 @@ def test_a_check_that_would_fail_refuses(guard: LoopGuard) -> None:
     found = execution.admit("edit_here", '{"path": "/no/such/file"}')
     assert (found.choice, found.objection) == (Choice.DENY, "check_failed")
     assert "does not exist" in found.reason
-
-
-def test_an_objector_of_ones_own(guard: LoopGuard) -> None:
-    """It is asked about every call; one that fails is counted and says nothing."""
-    from otel_loopguard._util.errors import raise_faults
-
-    def night(task: Task) -> Objection | None:
-        if task.tool != "deploy":
-            return None
-        return Objection("night", "nobody is awake", Choice.DEFER, 0.9)
-
-    guard.admissions.objectors.append(night)
-    found = execution.admit_batch(["read", "deploy"])
-    assert (found.choice, found.confidence, found.reason) == (Choice.DEFER, 0.9, "nobody is awake")
-    guard.admissions.objectors[:] = [lambda _: 1 / 0]  # type: ignore[list-item,return-value]
-    raise_faults(False)
-    assert execution.admit("deploy").choice is Choice.EXECUTE_SYNC
-    assert guard.faults.counts == {"objector:ZeroDivisionError": 1}
 
 
 def test_preferences_count(guard: LoopGuard) -> None:

@@ -55,7 +55,6 @@ def test_the_machine_is_measured() -> None:
     """Percentages are percentages, rates come with the second reading, and the process has RAM."""
     gauges = Gauges()
     first = gauges.read()
-    assert first.cpu is None
     deadline = time.monotonic() + 0.1
     while time.monotonic() < deadline:
         sum(range(1000))
@@ -76,7 +75,7 @@ def test_what_a_system_does_not_say_is_not_known(monkeypatch: pytest.MonkeyPatch
     def hidden(*_: object) -> object:
         raise PermissionError
 
-    for name in ("cpu_times", "virtual_memory", "net_io_counters"):
+    for name in ("cpu_times_percent", "virtual_memory", "net_io_counters"):
         monkeypatch.setattr(psutil, name, hidden)
     monkeypatch.setattr(psutil, "disk_io_counters", lambda: None)
     gauges = Gauges()
@@ -87,13 +86,9 @@ def test_what_a_system_does_not_say_is_not_known(monkeypatch: pytest.MonkeyPatch
 
 def test_rates_and_io_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are the difference of two readings; a counter that went backwards is no rate below 0."""
-    times = iter(
-        SimpleNamespace(user=user, system=0.0, idle=idle, iowait=wait, _fields=names)
-        for user, idle, wait in ((0, 0, 0), (20, 50, 30), (20, 50, 30))
-        for names in (("user", "system", "idle", "iowait"),)
-    )
+    times = SimpleNamespace(user=20.0, idle=50.0, iowait=30.0)
     sent = iter((0, 5_000_000, 1_000))
-    monkeypatch.setattr(psutil, "cpu_times", lambda: next(times))
+    monkeypatch.setattr(psutil, "cpu_times_percent", lambda: times)
     monkeypatch.setattr(
         psutil, "net_io_counters", lambda: SimpleNamespace(bytes_recv=0, bytes_sent=next(sent))
     )
@@ -103,7 +98,7 @@ def test_rates_and_io_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     gauges.read()
     found, after = gauges.read(), gauges.read()
     assert (found.cpu, found.io_wait, found.network) == (20, 30, 2_500_000)
-    assert (after.cpu, after.network) == (None, 0)
+    assert after.network == 0
 
 
 @pytest.mark.parametrize(
@@ -285,10 +280,10 @@ def test_a_queue_by_the_name_of_a_function(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("place", "told"),
     [
-        ("nowhere", "expected module:function"),
+        ("nowhere", "No module named"),
         ("no_such_module_here:f", "No module named"),
         ("os:nothing", "no attribute"),
-        ("os:sep", "is not callable"),
+        ("os:sep", "expected module:function"),
         ("redis://localhost/0", "expected"),
         ("amqp://localhost/q#x", "expected"),
         ("kafka+redis://localhost/0#x", "expected"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -44,7 +45,7 @@ class Keeping:
             self.waiting.pop(0)()
 
 
-def users(keeping: Keeping | None = None, **given: object) -> Users:
+def users(keeping: Any = None, **given: object) -> Users:
     return Users(Settings(**given), keeping)
 
 
@@ -153,7 +154,7 @@ def test_a_store_that_is_down_is_not_asked_again_at_once() -> None:
 @pytest.mark.parametrize(
     ("raw", "told", "prompt_s"),
     [
-        (b"\xff\x00", "no JSON", 15),
+        (b"\xff\x00", "not valid UTF-8", 15),
         (b"[1, 2]", "expected a JSON object, got list", 15),
         (b'{"prompt_threshold_s": 3, "colour": "red"}', "colour = 'red'", 3),
         (b'{"prompt_threshold_s": "soon"}', "prompt_threshold_s = 'soon'", 15),
