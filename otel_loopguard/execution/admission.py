@@ -36,9 +36,9 @@ from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, Workload, advise
 from otel_loopguard.execution.latency import MIN_RECORDS, Estimate, Knowledge
 from otel_loopguard.execution.resources import Resources, queue_depth
 from otel_loopguard.execution.users import Users
-from otel_loopguard.plans.plans import complexity
+from otel_loopguard.plans import complexity
 from otel_loopguard.policy import certainty_of, follow_ups_of, place_of
-from otel_loopguard.resilience import registry
+from otel_loopguard.resilience import current
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _concerns(session: Session, decision: Decision, task: Task, agent: str | Non
 
 def _objections(task: Task, session: str | None) -> tuple[list[Objection], list[str]]:
     """What breakers and checks say against a call of a session, and what they warn of."""
-    known = registry.current()
+    known = current()
     breakers, checks, tool = known.breakers, known.checks, task.tool
     found: list[Objection] = []
     if tool is not None and breakers.watches:

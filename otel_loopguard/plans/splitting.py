@@ -13,7 +13,7 @@ from typing import Final, cast
 import orjson
 
 from otel_loopguard.core.task import Problem, Task, read
-from otel_loopguard.plans.plans import validate
+from otel_loopguard.plans import validate
 
 _CLARIFY: Final = "clarify"
 """Id of the part that asks what is wanted."""
@@ -239,12 +239,17 @@ def advise(work: Work | str, ask: AskSubtasks | None = None) -> Advice:
     )  # fmt: skip
 
 
+# A rule of thumb, as are the weights below; its quality is not measured. An ordinary request for
+# one change of a few files stays below 0.35, one that names four parts is above.
 _SPLIT: Final = 0.35
+# From so many words that ask for work, files, dependencies, vague words and parts each counts in
+# full: more of one kind alone do not make work harder.
 _FULL_SCOPE: Final = 8
 _FULL_FILES: Final = 10
 _FULL_DEPENDENCIES: Final = 10
 _FULL_VAGUE: Final = 4
 _FULL_PARTS: Final = 8
+# Look, change, check; and of each file read, edit, test, and one more that fails.
 _ACTIONS: Final = 3
 _FILE_ACTIONS: Final = 4
 
