@@ -108,12 +108,12 @@ class Session:
 
     __slots__ = (
         "__weakref__", "_callers", "_cleared", "_contexts", "_exempt",
-        "_faults", "_firsts", "_packed", "_registry", "_settings", "_silence",
-        "_unsettled", "allowed", "cycles", "decided_at", "detected", "detectors",
+        "_faults", "_firsts", "_packed", "_registry", "_settings", "_shown_at",
+        "_silence", "allowed", "cycles", "decided_at", "detected", "detectors",
         "evidence", "extractors", "flag",
         "journal", "judged", "key", "last_used", "live", "lock", "named", "over", "policy",
         "progress", "record", "requested",
-        "run", "shrunk", "traces", "troubled", "turns", "unpacked", "unruled",
+        "run", "shrunk", "traces", "troubled", "turns", "unpacked",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -136,11 +136,9 @@ class Session:
         self.evidence: Evidence | None = None
         self.detected: Sequence[Detection] = ()
         self.shrunk = False
-        # What was found at steps before the last, and has not taken effect.
-        self.unruled: Sequence[Finding] = ()
         # The calls of loops that a person allowed; None: whatever it does.
         self.allowed: frozenset[int] | None = _NO_CALLS
-        self._unsettled = False
+        self._shown_at: int | None = None  # the moment of the loops that are to be written down
         self._cleared = 0
         self.journal: JournalBuffer | None = None  # None without a store
         self.requested: RequestedCalls | None = None  # None while messages tell of no tool call
@@ -159,8 +157,6 @@ class Session:
         """Packs what counts and judges its steps into bytes, until it is needed."""
         if self._packed is not None:
             return True
-        if self.unruled:
-            return False
         data = pack([getattr(self, name) for name in _STATE], self._common)
         if data is None:
             return False
@@ -217,8 +213,6 @@ class Session:
         """Counts a canonical step and judges it."""
         kind, index = step.kind, self.progress.steps
         recognise(step, self.flag)
-        if self._unsettled:
-            self.unruled = [Finding(verdict) for verdict in self.policy.left()]
         self.evidence, self.detected, self.shrunk = None, (), False
         self._count(step)
         if self._cleared != self.flag.cleared:
@@ -360,12 +354,11 @@ class Session:
         """Returns a decision as it takes effect: only noted in a session a person allowed."""
         return replace(decision, shadow=True) if self.allowed is None else decision
 
-    def ruled(self) -> None:
-        """Marks all findings as having taken effect."""
-        if self._unsettled:
-            self.unruled = ()
-            self.policy.ruled()
-            self._unsettled = False
+    def write_loops(self) -> None:
+        """Writes down where the loops of the last step stand, once its verdicts took effect."""
+        shown_at, self._shown_at = self._shown_at, None
+        if shown_at is not None and self.journal is not None:
+            self.journal.loops(self.policy.shown(shown_at))
 
     def decided(self, decision: Decision) -> None:
         """Writes a decision down for other processes, but no mere note."""
@@ -517,9 +510,8 @@ class Session:
         self, key: int, name: str, number: int, moment: int, step: Step, seen: Evidence | None
     ) -> list[Finding]:
         """Returns the verdict on a call that ran although its loop is denied."""
-        self._unsettled = True
         defied = self.policy.defied(key, name, number, moment, self._hearing(step))
-        self._write_loops(moment)
+        self._shown_at = moment
         return [self._found(verdict, step, seen) for verdict in defied]
 
     def stalled(self, found: Detection, step: Step) -> list[Finding]:
@@ -529,7 +521,6 @@ class Session:
         own = attended([found], self._settings, live=self.live)
         self.troubled = self.troubled or found.own is not Action.ALLOW
         covered = own if self.journal is None else self.journal.covered(own)
-        self._unsettled = True
         verdicts = self.policy.judge(covered, self._number, -self.progress.steps)
         return [Finding(verdict, tool=step.name or "") for verdict in verdicts]
 
@@ -539,11 +530,10 @@ class Session:
         if self.allowed:
             found = [one for one in found if not one.keys & self.allowed]
         self.detected = found = attended(found, self._settings, live=self.live)
-        self._unsettled = True
         verdicts = self.policy.judge(
             found, number, moment, step.end or 0, self._hearing(step), seen
         )
-        self._write_loops(moment)
+        self._shown_at = moment
         if any(map(is_cycle, found)):
             if self.cycles is None:
                 self.cycles = CycleLog()
@@ -611,9 +601,8 @@ class Session:
         if turns < _SILENT_TURNS or stops_handoffs(self.flag.control):
             return ()
         moment = -self.progress.steps
-        self._unsettled = True
         unheeded = self.policy.unheeded(turns, self._number, moment, self._hearing(step))
-        self._write_loops(moment)
+        self._shown_at = moment
         return [Finding(verdict) for verdict in unheeded]
 
     def _calm(self, seen: Evidence | None, number: int) -> None:
@@ -638,10 +627,6 @@ class Session:
         """The number of the next call, counting those before a restart and elsewhere."""
         before = self.journal.before.calls if self.journal is not None else 0
         return self.progress.calls + before
-
-    def _write_loops(self, moment: int) -> None:
-        if self.journal is not None:
-            self.journal.loops(self.policy.shown(moment))
 
     def _mark(self, mark: MarkName, moment: int = 0) -> None:
         if self.journal is not None:
@@ -689,13 +674,11 @@ class Session:
             if flag.control.by == POLICY:
                 flag.lower()
         self._silence = self._contexts = None
-        self._unsettled = True
         self._mark("RESTORED")
         self._end_cycles("restored")
 
     def user_turn(self, began: int = 0) -> None:
         """Halves the counts after a user's message."""
-        self.unruled = ()
         self._mark("TURN", began)
         self.detectors.user_turn()
         self.policy.user_turn()
