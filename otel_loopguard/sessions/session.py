@@ -37,6 +37,7 @@ from otel_loopguard.evidence import (
     ToolCallExtractor,
     UsageExtractor,
 )
+from otel_loopguard.evidence.normalize import NAMED
 from otel_loopguard.policy import UNASKED, Hearing, Policy
 from otel_loopguard.policy.hints import hint, lasting
 from otel_loopguard.sessions.agent_cycles import (
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.requested_calls import RequestedCalls
 
 _MOST: Final = 256
-_NAMED: Final = 200
+"""Tools whose last caller is known: no model is given more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class SavedSession:
 _Spot = tuple[int, int, "int | None", "int | None"]
 """The span of a call that was the first of its kind: trace, span and parent, and when it ended."""
 _FIRSTS: Final = 48
+"""Keys whose first span is known: three for each of the sixteen calls of the longest cycle."""
 _STATE: Final = (
     "record", "progress", "extractors", "detectors", "policy", "turns", "_firsts", "_silence",
     "_contexts", "_callers",
@@ -93,6 +95,7 @@ _STATE: Final = (
 _LASTING: Final = (UsageExtractor, MilestoneExtractor)
 """What no checkpoint takes back: what was spent is spent."""
 _MOST_ALLOWED: Final = 1024
+"""Calls that a person allowed, 36 bytes each: more than anybody answers for."""
 _NO_CALLS: Final = frozenset[int]()
 _SILENT_TURNS = 8
 """Model calls of one session, after a deny and without a tool call, that end in an abort."""
@@ -251,7 +254,7 @@ class Session:
         elif step.kind is _TOOL:
             if self._silence is not None:
                 self._silence.broken()
-            name, callers = (step.name or "")[:_NAMED], self._callers
+            name, callers = (step.name or "")[:NAMED], self._callers
             if step.error and step.refused:
                 # One that was refused is given to who made it before.
                 step.agent = callers.get(name, step.agent)
@@ -280,7 +283,7 @@ class Session:
         if args is None:
             decision = self.flag.control.decision
             return decision is not None and decision.tool == tool
-        names = {agent, self._callers.get(tool[:_NAMED], agent)}
+        names = {agent, self._callers.get(tool[:NAMED], agent)}
         calls = (Step(Kind.TOOL, tool, args=args, agent=name) for name in names)
         return any(self._denied_key(call) is not None for call in calls)
 
