@@ -132,7 +132,7 @@ def _concerns(session: Session, decision: Decision, task: Task, agent: str | Non
     call = session.call_of(Step(Kind.TOOL, task.tool, agent=task.agent or agent, args=task.args))
     if call is None:  # its arguments are not known
         return task.tool == decision.tool
-    policy = session.policy
+    policy = session.state.policy
     return policy.denies(call) if decision.action is Action.DENY else policy.knows(call)
 
 
