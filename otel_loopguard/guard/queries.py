@@ -488,5 +488,5 @@ class SessionQueries:
 
     @property
     def admissions(self) -> Admissions:
-        """The admission control; `objectors` may be added to it."""
+        """The admission control."""
         return self._admissions
