@@ -330,7 +330,7 @@ class Admissions:
         users = self._users
         if users is None:
             with self._lock:
-                users = self._users = self._users or Users(self._settings, self._store)
+                users = self._users = self._users or Users(self._store)
         return users
 
     def admit(

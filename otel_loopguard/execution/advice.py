@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Choice, Factors, FollowUp, Source, Vote
 from otel_loopguard.core.task import Task
-from otel_loopguard.execution.latency import Knowledge
+from otel_loopguard.execution.latency import FEW_RECORDS, Knowledge
 from otel_loopguard.execution.profiler import PlannedCall
 from otel_loopguard.plans.plans import complexity
-from otel_loopguard.settings.tuning import CONFIDENCES
 
 if TYPE_CHECKING:
     from otel_loopguard.core import ResourcePressure
@@ -85,17 +84,17 @@ class WorkloadEstimator:
         """The workload of one call; None where only a default for such tools is known."""
         settings, estimate = self._settings, self._estimator.estimate(tool)
         if estimate.source in (Knowledge.UNKNOWN, Knowledge.DEFAULT):
-            known = tool in settings.profile_defaults_ms
+            known = tool in settings.tools and settings.tools[tool].duration_ms is not None
         else:
-            known = estimate.records >= settings.tuning.latency.min_records
+            known = estimate.records >= FEW_RECORDS
         return self._single(tool, estimate) if known else None
 
     def _complexity(self, tasks: Sequence[Task]) -> float:
         """How complex calls are as a plan; without any, how complex one is that nobody planned."""
         if tasks:
-            return complexity(tasks, self._settings).score
+            return complexity(tasks).score
         if self._alone is None:
-            self._alone = complexity([Task("0", "one")], self._settings).score
+            self._alone = complexity([Task("0", "one")]).score
         return self._alone
 
     def _single(self, tool: str, estimate: Estimate) -> Workload:
@@ -112,6 +111,23 @@ _FOLLOW_UPS: Final = {
     Choice.DEFER: (FollowUp.QUEUE_FOR_LATER, FollowUp.RETRY_WHEN_RESOURCES_AVAILABLE),
     Choice.DENY: (FollowUp.NOTIFY_USER, FollowUp.TRACK_EXECUTION),
 }  # fmt: skip
+# How sure each vote is (feature A4). Time is what users feel, so its votes are the surest; what a
+# user answered once about the same tools is the weakest, and a machine under load is between.
+CONFIDENCES: Final[Mapping[str, float]] = {
+    "time_sync": 0.9,
+    "time_background": 0.85,
+    "time_no_background": 0.7,
+    "time_prompt": 0.8,
+    "tasks_prompt": 0.85,
+    "tasks_background": 0.9,
+    "complexity_prompt": 0.8,
+    "sequential_background": 0.75,
+    "load_background": 0.75,
+    "load_defer": 0.6,
+    "queue_sync": 0.7,
+    "remembered": 0.65,
+    "resources": 0.8,
+}
 _TIES: Final = (
     Choice.PROMPT_USER, Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND, Choice.DEFER,
 )  # fmt: skip
@@ -164,7 +180,6 @@ class ExecutionAdvisor:
 
     def __init__(self, settings: Settings) -> None:
         self._lanes = settings.tuning.execution.max_parallel
-        self._confidence = {**CONFIDENCES, **settings.tuning.execution.confidence}
 
     def advise(
         self,
@@ -198,7 +213,7 @@ class ExecutionAdvisor:
                 for alert in pressure.alerts
             )
             reason = f"the machine is short of resources: {short}"
-            sure = self._confidence["resources"]
+            sure = CONFIDENCES["resources"]
             return Advice(Choice.DEFER, sure, reason, Source.RESOURCES, factors)
         if remembered is not None:
             answer = next((vote.choice for vote in votes if vote.rule == _REMEMBERED), None)
@@ -260,7 +275,7 @@ class ExecutionAdvisor:
         return self._vote("time_no_background", Choice.PROMPT_USER, reason)
 
     def _vote(self, rule: str, choice: Choice, reason: str) -> Vote:
-        return Vote(rule, choice, self._confidence[rule], reason)
+        return Vote(rule, choice, CONFIDENCES[rule], reason)
 
 
 def _winner(votes: Sequence[Vote], preferred: Choice | None) -> tuple[Choice, float]:

@@ -201,7 +201,24 @@ DEFAULTS_MS: Final[Mapping[str, float]] = MappingProxyType(
         "video_process": 60_000,
     }
 )
-"""Milliseconds by the name of the tool. Users add theirs in `profile_defaults_ms`."""
+"""Milliseconds by the name of the tool. Users add theirs in `tools`, as `duration_ms`."""
+_DEFAULT_MS: Final = 5000.0
+"""Of a tool in no table: the middle of the table."""
+_ESTIMATED: Final = 50
+"""Newest calls that estimates are made from (feature A2): half of those kept."""
+_PERCENTILE: Final = 0.9
+"""Share of calls that an estimate holds for: of ten calls one may take longer."""
+_LIKE_SIZE: Final = 2.0
+"""Arguments of half to twice the size are alike."""
+FEW_RECORDS: Final = 3
+"""Calls of like size from which these say something by themselves: two may be chance."""
+_CACHE_HIT: Final = 0.1
+"""Share of the median below which an identical call was answered from a cache: no tool is ten times
+as fast by chance."""
+# Means above which a tool is said to need much of the machine (feature A8).
+_CPU_PERCENT: Final = 60.0
+_MEMORY_MB: Final = 500.0
+_IO_PERCENT: Final = 20.0
 
 
 class Knowledge(str, Enum):
@@ -318,7 +335,8 @@ class Profile:
         self.read = False  # it answered
         self.queued = False  # the store's writer is to come for what is not stored yet
         self._rule = settings.tuning.latency
-        self._default = settings.profile_defaults_ms.get(tool, DEFAULTS_MS.get(tool))
+        own = settings.tools[tool].duration_ms if tool in settings.tools else None
+        self._default = DEFAULTS_MS.get(tool) if own is None else own
         self._keys = array("q")
         self._misses = array("d")
         self._clear()
@@ -329,7 +347,7 @@ class Profile:
         self._sessions: deque[str] = deque(maxlen=rule.records)
         # Of the newest calls: those that estimates do not know yet, and the store.
         self._fresh = self._unsaved = 0
-        self._calibration = Calibration(rule.percentile, rule.adapts)
+        self._calibration = Calibration(_PERCENTILE, rule.adapts)
         # The newest calls that did the work, oldest first; a size that is not known is -1.
         self._times, self._sizes = array("q"), array("q")
         self._ms, self._complexities = array("d"), array("d")
@@ -397,15 +415,15 @@ class Profile:
         less with every record until there are `tuning.latency.prior_records`; both in logarithms.
         """
         self._settle()
-        rule, within = self._rule, self._calibration.within
-        count = min(len(self._ms), rule.newest)
-        default = rule.default_ms if self._default is None else self._default
+        within = self._calibration.within
+        count = min(len(self._ms), _ESTIMATED)
+        default = _DEFAULT_MS if self._default is None else self._default
         if not count:
             source = Knowledge.UNKNOWN if self._default is None else Knowledge.DEFAULT
             return Estimate(default, 0, 0, source, within)
         size = -1 if arguments.size is None else arguments.size
         if self._newest is None:
-            self._newest = self._look(array("d", sorted(self._ms[-rule.newest :])))
+            self._newest = self._look(array("d", sorted(self._ms[-_ESTIMATED:])))
         ms, similar = self._from_records(size, arguments.complexity, self._newest)
         weight = self._weight(count)
         if weight >= 1:
@@ -420,10 +438,10 @@ class Profile:
         enough = self._rule.prior_records
         if count < enough:
             return count / enough
-        return 1.0 if enough or count >= self._rule.min_records else 0.0
+        return 1.0 if enough or count >= FEW_RECORDS else 0.0
 
     def _look(self, ordered: Sequence[float]) -> _Newest:
-        newest = -self._rule.newest
+        newest = -_ESTIMATED
         sizes, compared = self._sizes[newest:], self._complexities[newest:]
         mean = sum(compared) / len(compared)
         return _Newest(ordered, sizes, compared, min(sizes), max(sizes), mean)
@@ -431,19 +449,19 @@ class Profile:
     def _from_records(self, size: int, complexity: float, known: _Newest) -> tuple[float, int]:
         """How long a call takes by the records alone, and how many are of like size."""
         rule, sizes, mean = self._rule, known.sizes, known.complexity
-        ms = percentile(known.ordered, rule.percentile)
+        ms = percentile(known.ordered, _PERCENTILE)
         factor = exp(self._calibration.offset)
         if size < 0:
             return ms * factor, len(sizes)
-        least, most, similar = size / rule.similar, size * rule.similar, len(sizes)
+        least, most, similar = size / _LIKE_SIZE, size * _LIKE_SIZE, len(sizes)
         if known.least < least or known.most > most:
             alike = [place for place, one in enumerate(sizes) if least <= one <= most]
             similar = len(alike)
             if similar:
                 mean = sum([known.complexities[place] for place in alike]) / similar
-            if similar >= rule.min_records:
-                durations = self._ms[-rule.newest :]
-                own = percentile(sorted([durations[place] for place in alike]), rule.percentile)
+            if similar >= FEW_RECORDS:
+                durations = self._ms[-_ESTIMATED:]
+                own = percentile(sorted([durations[place] for place in alike]), _PERCENTILE)
                 ms = _between(ms, own, similar / (similar + _SHARED))
         share = rule.complexity
         return ms * factor * ((1 + share * complexity) / (1 + share * mean)), similar
@@ -474,7 +492,7 @@ class Profile:
             oldest = time - rule.days * _DAY_NS
             while len(times) > rule.records or (times and times[0] < oldest):
                 del times[0], self._ms[0], self._sizes[0], self._complexities[0]
-                if len(times) < rule.newest:
+                if len(times) < _ESTIMATED:
                     ordered.clear()
         del keys[:-_KEYS]
         while _CALL.unpack_from(calls)[0] < oldest:
@@ -487,7 +505,7 @@ class Profile:
 
         The newest durations are sorted once, and kept so, instead of for each call.
         """
-        newest = self._rule.newest
+        newest = _ESTIMATED
         known = min(len(self._ms), newest)
         if not known or self._weight(known) < 1:
             return
@@ -504,11 +522,11 @@ class Profile:
 
     def _is_cache_hit(self, ms: float) -> bool:
         """Whether a call that was made before with equal arguments was now much faster."""
-        ordered = sorted(self._ms[-self._rule.newest :])
+        ordered = sorted(self._ms[-_ESTIMATED:])
         count = len(ordered)
-        if count < self._rule.min_records:
+        if count < FEW_RECORDS:
             return False
-        return ms <= self._rule.cache_hit * ordered[count - 1 - count // 2]
+        return ms <= _CACHE_HIT * ordered[count - 1 - count // 2]
 
     def merge(self, stored: Iterable[CallRecord]) -> None:
         """Adds what a store knows: each call once, in order of time."""
@@ -537,7 +555,7 @@ class Profile:
 
     def resources(self) -> ResourceProfile:
         """What the calls cost the machine."""
-        rule, records = self._rule, self.records
+        records = self.records
         cpu = _mean(record.cpu_percent for record in records)
         memory = _mean(record.memory_mb for record in records)
         io_wait = _mean(record.io_wait_percent for record in records)
@@ -546,9 +564,9 @@ class Profile:
             cpu_percent=cpu,
             memory_mb=memory,
             io_wait_percent=io_wait,
-            cpu_intensive=cpu is not None and cpu > rule.cpu_percent,
-            memory_intensive=memory is not None and memory > rule.memory_mb,
-            io_intensive=io_wait is not None and io_wait > rule.io_percent,
+            cpu_intensive=cpu is not None and cpu > _CPU_PERCENT,
+            memory_intensive=memory is not None and memory > _MEMORY_MB,
+            io_intensive=io_wait is not None and io_wait > _IO_PERCENT,
         )
 
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 
+_MOST_PROFILES: Final = 1000
+"""Tools that have a profile; the least recently used one is dropped first. Agents have a few dozen;
+one that makes up names of tools does not fill the memory."""
 _REFERENCE: Final = re.compile(r"\$(?:\{\s*)?([\w-]+)|\{\{\s*([\w-]+)")
 
 
@@ -158,7 +161,7 @@ class Profiler:
         self._writer = writer
         self.sample = resources  # returns the newest reading of the machine
         self._resting_until = 0.0
-        self._profiles: BoundedDict[str, Profile] = BoundedDict(settings.profile_max_tools)
+        self._profiles: BoundedDict[str, Profile] = BoundedDict(_MOST_PROFILES)
         # Re-entrant: a finalizer may end a span, and with it a call, while it is held.
         self._lock = new_lock()
 
@@ -255,12 +258,12 @@ class Profiler:
     def batch(self, calls: Sequence[PlannedCall]) -> BatchEstimate:
         """How long several calls take, and whether they may run at the same time."""
         estimates = [self.estimate(call.tool, call.args) for call in calls]
-        return batch(calls, estimates, self.is_safe, self._settings.plan_max_parallel)
+        return batch(calls, estimates, self.is_safe, self._settings.tuning.execution.max_parallel)
 
     def is_safe(self, tool: str) -> bool:
         """Whether a tool is declared safe to run beside others: read-only, or named so."""
-        settings = self._settings
-        return tool in settings.profile_parallel_tools or settings.effects.get(tool) == "read"
+        own, settings = self._settings.tools.get(tool), self._settings
+        return (own is not None and own.parallel) or settings.effects.get(tool) == "read"
 
     def resources(self, tool: str) -> ResourceProfile | None:
         """What the calls of a tool cost the machine; None for a tool without a profile."""

@@ -182,6 +182,10 @@ _IDLE_S: Final = 60.0
 """Seconds without a question after which measuring stops."""
 _STALE: Final = 10
 """Intervals after which a reading is too old."""
+_KEPT: Final = 100
+"""Readings that are kept: 100 seconds at one a second, for means and peaks."""
+_SMOOTHED: Final = 3
+"""Newest readings whose mean is compared with a threshold: one peak is no alert."""
 _HIGHEST: Final = 98.0
 """A percentage that is critical in any case: 1.2 times 85 % would never be reached."""
 
@@ -202,8 +206,8 @@ class Resources:
         self._faults = faults
         self._make_gauges = gauges
         self._gauges: Gauges | None = None
-        self._on = settings.execution_resources
         self._rule = rule = settings.tuning.resources
+        self._on = rule.sample_s > 0
         self._asked = self._due = 0.0
         self._fresh_until = 0.0
         self._pressure = UNKNOWN_PRESSURE
@@ -224,7 +228,7 @@ class Resources:
         self._lock = new_lock()  # a finalizer may start a span in there
         self._measuring = False
         kept: deque[Reading] | tuple[()] = getattr(self, "_readings", ())
-        self._readings: deque[Reading] = deque(kept, maxlen=self._rule.samples)
+        self._readings: deque[Reading] = deque(kept, maxlen=_KEPT)
 
     @property
     def pressure(self) -> ResourcePressure:
@@ -243,7 +247,7 @@ class Resources:
 
     @property
     def readings(self) -> tuple[Reading, ...]:
-        """The newest readings, at most `tuning.resources.samples` (100), oldest first."""
+        """The newest readings, at most 100, oldest first."""
         with self._lock:
             return tuple(self._readings)
 
@@ -266,7 +270,7 @@ class Resources:
         rule = self._rule
         with self._lock:
             self._readings.append(reading)
-            newest = list(self._readings)[-rule.smoothing :]
+            newest = list(self._readings)[-_SMOOTHED:]
         self._sample = ResourceSample(reading.cpu, reading.rss, reading.io_wait)
         means = {name: _mean([getattr(one, name) for one in newest]) for name, _ in self._limits}
         alerts: list[Alert] = []
@@ -279,7 +283,7 @@ class Resources:
                 alerts.append(Alert(name, value, limit, critical=value >= critical))
         load = None if means["cpu"] is None else means["cpu"] / 100
         self._pressure = ResourcePressure(load, reading.queue, tuple(alerts))
-        self._fresh_until = time.monotonic() + rule.sample_s * _STALE
+        self._fresh_until = time.monotonic() + (rule.sample_s or 1.0) * _STALE
 
     def stop(self) -> None:
         """Ends the thread; the next question starts another one."""
@@ -289,7 +293,7 @@ class Resources:
     def _measure(self) -> float | None:
         """Measures on the thread; the seconds until the next time, None after a minute unasked."""
         every, now = self._rule.sample_s, time.monotonic()
-        if not self._on or now - self._asked >= max(_IDLE_S, 2 * every):
+        if now - self._asked >= max(_IDLE_S, 2 * every):
             self._gauges = None
             self._measuring = False  # the next question starts the thread again
             return None

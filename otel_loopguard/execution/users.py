@@ -19,10 +19,9 @@ from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Choice
-from otel_loopguard.settings.preferences import Preferences, default_preferences
+from otel_loopguard.settings.preferences import Preferences
 
 if TYPE_CHECKING:
-    from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Store
 
 _Value = TypeVar("_Value")
@@ -163,6 +162,8 @@ class StoredCache(Generic[_Value]):
 
 _ANSWERS: Final = 5
 """Newest answers about the same tools that are remembered."""
+_USERS: Final = 1000
+"""Users whose preferences and answers are kept in memory; a store keeps all."""
 _PER_USER: Final = 8
 """Sets of tools that answers are kept of in memory, per user on average."""
 _OPTIONS: Final = {
@@ -204,18 +205,17 @@ def _read_answers(raw: bytes) -> tuple[_Answers, list[str]]:
 class Users:
     """Preferences and remembered answers of the users of one guard. Thread-safe, from memory."""
 
-    def __init__(self, settings: Settings, store: BackgroundStore | None = None) -> None:
-        self._defaults = default_preferences(settings)
-        most = settings.tuning.execution.users
+    def __init__(self, store: BackgroundStore | None = None) -> None:
+        self._defaults = Preferences()
         self._preferences: StoredCache[_Kept] = StoredCache(
-            "preference", most, store, self._read,
+            "preference", _USERS, store, self._read,
             lambda kept: orjson.dumps(kept.own, default=list),
             lambda there, here: _Kept(
                 {**there.own, **here.own}, there.preferences.changed(here.own)
             ),
         )  # fmt: skip
         self._answers: StoredCache[_Answers] = StoredCache(
-            "choice", most * _PER_USER, store, _read_answers,
+            "choice", _USERS * _PER_USER, store, _read_answers,
             lambda answers: orjson.dumps([choice.value for choice in answers]),
             lambda there, here: (*there, *here)[-_ANSWERS:],
         )  # fmt: skip

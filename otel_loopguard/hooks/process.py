@@ -160,7 +160,7 @@ class RequestHandler:
             update={
                 "mode": "shadow" if shadow else "guard",
                 # The machine is the user's: nothing here runs the agent's calls.
-                "execution_resources": False,
+                "execution_on_spans": False,
                 "control_socket": "",
             }
         )

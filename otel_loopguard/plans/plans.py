@@ -215,17 +215,16 @@ def groups(tasks: Sequence[Task]) -> list[list[Task]]:
 
 
 def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list[Task]]:
-    """What runs side by side, one phase after the other, `plan_max_parallel` (3) at most.
+    """What runs side by side, one phase after the other; three tasks at most.
 
     Groups are cut to that size, and what is left over of one is merged with the next as far as
     dependencies allow: a task starts in the first phase in which it may and in which there is room.
     There are never more phases than the cut groups alone would need. A task that may not run beside
-    others has a phase of its own; one of which nobody said so may, unless `plan_assume_safe` is
-    off.
+    others (`parallel_safe=False`) has a phase of its own.
 
     Args:
         tasks: The tasks of a sound plan.
-        settings: Settings; from the environment by default.
+        settings: Settings, for `tuning.execution.max_parallel`; from the environment by default.
 
     Returns:
         The phases.
@@ -233,7 +232,7 @@ def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list
     Raises:
         PlanError: The plan is not sound; the error has all that is wrong.
     """
-    rule = Settings() if settings is None else settings
+    most = (Settings() if settings is None else settings).tuning.execution.max_parallel
     depth = {task.id: level for level, group in enumerate(groups(tasks)) for task in group}
     entries: dict[str, _Entry] = {
         task.id: (depth[task.id], -task.priority, number, task) for number, task in enumerate(tasks)
@@ -245,13 +244,11 @@ def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list
     while sorter.is_active():
         for name in sorter.get_ready():
             entry = entries[name]
-            safe = entry[3].parallel_safe
-            safe = rule.plan_assume_safe if safe is None else safe
-            heapq.heappush(together if safe else alone, entry)
+            heapq.heappush(alone if entry[3].parallel_safe is False else together, entry)
         if alone and (not together or alone[0] < together[0]):
             phase = [heapq.heappop(alone)[3]]
         else:
-            count = min(rule.plan_max_parallel, len(together))
+            count = min(most, len(together))
             phase = [heapq.heappop(together)[3] for _ in range(count)]
         sorter.done(*(task.id for task in phase))
         found.append(phase)
@@ -344,10 +341,10 @@ class Complexity:
 
     Attributes:
         score: The weighted sum, 0 to 1.
-        count: Tasks, of `tuning.plans.count_full` (30).
-        tools: Different tools, of `tuning.plans.tools_full` (10).
-        dependencies: Dependencies, `tuning.plans.dependency_share` (0.1) each.
-        priorities: Highest priority less the lowest, of `tuning.plans.priority_span` (1).
+        count: Tasks, of 30.
+        tools: Different tools, of 10.
+        dependencies: Dependencies, 0.1 each.
+        priorities: Highest priority less the lowest, 1 at most.
         durations: Mean deviation of the estimates that are known, relative to their mean.
     """
 
@@ -359,7 +356,15 @@ class Complexity:
     durations: float
 
 
-def complexity(tasks: Sequence[Task], settings: Settings | None = None) -> Complexity:
+# The formula of feature A5: 30 tasks, 10 tools or 10 dependencies count in full; the number of
+# tasks weighs most, for it is always known.
+_TASKS_FULL: Final = 30
+_TOOLS_FULL: Final = 10
+_DEPENDENCIES_FULL: Final = 10
+_WEIGHTS: Final = (0.3, 0.25, 0.2, 0.15, 0.1)
+
+
+def complexity(tasks: Sequence[Task]) -> Complexity:
     """How complex a plan is.
 
     .3 count/30 + .25 distinct tools/10 + .2 dependencies (.1 each) + .15 priority spread + .1
@@ -367,22 +372,20 @@ def complexity(tasks: Sequence[Task], settings: Settings | None = None) -> Compl
 
     Args:
         tasks: The tasks; they need not be sound. Where a task has no tool its agent counts as one.
-        settings: Weights and scales; from the environment by default.
     """
-    rule = (Settings() if settings is None else settings).tuning.plans
     workers = {task.tool or task.agent for task in tasks} - {None}
     dependencies = sum(len(task.depends_on) for task in tasks)
     priorities = [task.priority for task in tasks] or [0.0]
     durations = [task.estimate_ms for task in tasks if task.estimate_ms is not None]
     mean = sum(durations) / len(durations) if durations else 0.0
     deviation = sum(abs(one - mean) for one in durations) / len(durations) if mean > 0 else 0.0
-    weighted = (
-        (rule.weight_count, len(tasks) / rule.count_full),
-        (rule.weight_tools, len(workers) / rule.tools_full),
-        (rule.weight_dependencies, dependencies * rule.dependency_share),
-        (rule.weight_priorities, (max(priorities) - min(priorities)) / rule.priority_span),
-        (rule.weight_durations, deviation / mean if mean > 0 else 0.0),
+    shares = (
+        len(tasks) / _TASKS_FULL,
+        len(workers) / _TOOLS_FULL,
+        dependencies / _DEPENDENCIES_FULL,
+        max(priorities) - min(priorities),
+        deviation / mean if mean > 0 else 0.0,
     )
-    parts = [min(1.0, part) for _, part in weighted]
-    score = sum(weight * part for (weight, _), part in zip(weighted, parts, strict=True))
+    parts = [min(1.0, share) for share in shares]
+    score = sum(weight * part for weight, part in zip(_WEIGHTS, parts, strict=True))
     return Complexity(min(1.0, round(score, 6)), *parts)

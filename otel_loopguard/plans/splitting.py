@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import orjson
 
 from otel_loopguard.core.task import Problem, Task, read
 from otel_loopguard.plans.plans import validate
 from otel_loopguard.settings import Settings
-
-if TYPE_CHECKING:
-    from otel_loopguard.settings.tuning import PlansTuning
 
 _CLARIFY: Final = "clarify"
 """Id of the part that asks what is wanted."""
@@ -157,13 +154,12 @@ class Factors:
 
     Attributes:
         scope: How much is asked for: verbs that ask for work, and words like `all`, of
-            `tuning.plans.scope_full` (8).
-        files: Files, of `tuning.plans.files_full` (10).
-        dependencies: Dependencies, `tuning.plans.dependency_share` (0.1) each.
-        ambiguity: Vague words, of `tuning.plans.vague_full` (4); half, if it says less than four
-            words.
+            8.
+        files: Files, of 10.
+        dependencies: Dependencies, of 10.
+        ambiguity: Vague words, of 4; half, if it says less than four words.
         testing: 1 if there are no tests, half where tests are asked for or nobody knows, else 0.
-        parts: How many parts the words name, of `tuning.plans.parts_full` (8): what is asked for,
+        parts: How many parts the words name, of 8: what is asked for,
             items of a list, areas such as `database` or `login`, and things that are big by
             themselves such as `platform`.
     """
@@ -204,6 +200,22 @@ class Advice:
     problems: tuple[Problem, ...] = ()
 
 
+# What counts in full: words that ask for eight things are as much as one run does, ten files as
+# many as one change is read with; four vague words leave nothing of a request that can be checked.
+_SCOPE_FULL: Final = 8
+_FILES_FULL: Final = 10
+_DEPENDENCIES_FULL: Final = 10
+_VAGUE_FULL: Final = 4
+_PARTS_FULL: Final = 8
+# Weights of scope, files, dependencies, ambiguity and testing; together 1.
+_WEIGHTS: Final = (0.25, 0.25, 0.2, 0.15, 0.15)
+_PARTS_WEIGHT: Final = 0.5
+"""Least score of a request that names as many parts as count in full."""
+# Actions of a part: look, change, check; and for each file look, read, change, check.
+_ACTIONS: Final = 3
+_ACTIONS_PER_FILE: Final = 4
+
+
 def advise(
     work: Work | str, settings: Settings | None = None, ask: AskSubtasks | None = None
 ) -> Advice:
@@ -213,20 +225,20 @@ def advise(
 
     Args:
         work: The work, or just its description.
-        settings: Scales and thresholds; from the environment by default.
+        settings: Settings, for `tuning.plans.split_above`; from the environment by default.
         ask: Asks a model for the parts, if the work should be split. It gets the description and
             the strategy, and its answer is validated like any plan; one that is not sound is not
             taken, and `Advice.problems` says why. What it raises is raised.
     """
-    rule = (Settings() if settings is None else settings).tuning.plans
+    above = (Settings() if settings is None else settings).tuning.plans.split_above
     work = Work(work) if isinstance(work, str) else work
     text = work.description[:_MAX_CHARS]
     files = list(dict.fromkeys((*work.files, *_named(text))))
-    factors = _factors(work, files, rule)
-    score = _score(factors, rule)
+    factors = _factors(work, files)
+    score = _score(factors, above)
     risks = _risks(factors, work)
-    if score < rule.split_above:
-        actions = {"": rule.actions_base + rule.actions_per_file * len(files) + _further(text)}
+    if score < above:
+        actions = {"": _ACTIONS + _ACTIONS_PER_FILE * len(files) + _further(text)}
         return Advice(score, factors, False, Strategy.NONE, (), actions, risks)
     unclear = factors.ambiguity >= 0.5
     components = list(dict.fromkeys(work.components)) or _folders(files)
@@ -242,26 +254,26 @@ def advise(
         if not problems:
             subtasks, source = proposed, "model"
     return Advice(
-        score, factors, True, strategy, tuple(subtasks), _actions(subtasks, files, rule), risks,
+        score, factors, True, strategy, tuple(subtasks), _actions(subtasks, files), risks,
         source, tuple(problems),
     )  # fmt: skip
 
 
-def _factors(work: Work, files: Sequence[str], rule: PlansTuning) -> Factors:
+def _factors(work: Work, files: Sequence[str]) -> Factors:
     text = work.description[:_MAX_CHARS]
     wanted = len(set(_ASKED.findall(text.lower()))) + len(_WIDE.findall(text))
-    vague = len(_VAGUE.findall(text)) / rule.vague_full
+    vague = len(_VAGUE.findall(text)) / _VAGUE_FULL
     if work.description and len(text.split()) < 4:
         vague = max(vague, 0.5)
     asked = _TESTED.search(text) is not None
     testing = 1.0 if work.has_tests is False else 0.5 if asked or work.has_tests is None else 0.0
     return Factors(
-        min(1.0, wanted / rule.scope_full),
-        min(1.0, len(files) / rule.files_full),
-        min(1.0, len(work.dependencies) * rule.dependency_share),
+        min(1.0, wanted / _SCOPE_FULL),
+        min(1.0, len(files) / _FILES_FULL),
+        min(1.0, len(work.dependencies) / _DEPENDENCIES_FULL),
         min(1.0, vague),
         testing,
-        min(1.0, _part_count(text) / rule.parts_full),
+        min(1.0, _part_count(text) / _PARTS_FULL),
     )
 
 
@@ -333,17 +345,14 @@ def _clauses(text: str) -> list[str]:
     return list(dict.fromkeys(name[:_SHORT].strip() for name in named if name))[:_CLAUSES]
 
 
-def _score(factors: Factors, rule: PlansTuning) -> float:
-    weighted = (
-        rule.split_scope * factors.scope
-        + rule.split_files * factors.files
-        + rule.split_dependencies * factors.dependencies
-        + rule.split_ambiguity * factors.ambiguity
-        + rule.split_testing * factors.testing
-    )
-    if weighted < rule.split_above:
+def _score(factors: Factors, above: float) -> float:
+    parts = (
+        factors.scope, factors.files, factors.dependencies, factors.ambiguity, factors.testing
+    )  # fmt: skip
+    weighted = sum(weight * part for weight, part in zip(_WEIGHTS, parts, strict=True))
+    if weighted < above:
         # A request that names many parts is big, however little else is known of it.
-        weighted = max(weighted, rule.split_parts * factors.parts)
+        weighted = max(weighted, _PARTS_WEIGHT * factors.parts)
     return min(1.0, round(weighted, 6))
 
 
@@ -360,7 +369,7 @@ def _strategy(factors: Factors, files: Sequence[str], components: Sequence[str])
     return Strategy.FILE if len(files) > 1 else Strategy.TEST_FIRST
 
 
-def _actions(tasks: Sequence[Task], files: Sequence[str], rule: PlansTuning) -> dict[str, int]:
+def _actions(tasks: Sequence[Task], files: Sequence[str]) -> dict[str, int]:
     """A few actions for each part, more for each file that it names and all that it asks for.
 
     Files that no part names are shared out among the parts that others wait for.
@@ -378,7 +387,7 @@ def _actions(tasks: Sequence[Task], files: Sequence[str], rule: PlansTuning) -> 
     for name in needed or counts:
         counts[name] += share
     return {
-        name: rule.actions_base + rule.actions_per_file * count + _further(name)
+        name: _ACTIONS + _ACTIONS_PER_FILE * count + _further(name)
         for name, count in counts.items()
     }
 

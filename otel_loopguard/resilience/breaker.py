@@ -312,18 +312,18 @@ class Breakers:
     """The breakers of a process. Any thread may call it.
 
     One that code names (`resilience.breaker("search")`) is shared by all runs: it opens after
-    `breaker_failures` (3) failures in a row that count, for `breaker_open_s` (300) seconds. Then
-    one call is let through, of all threads and, with a store, of all processes: it closes the
-    breaker or opens it again.
+    three failures in a row that count, for 300 seconds (`tuning.resilience.breaker_failures` and
+    `breaker_open_s`). Then one call is let through, of all threads and, with a store, of all
+    processes: it closes the breaker or opens it again.
 
     With the setting `breaker` there is one, fed by spans, for each host that a call names by its
     address, and for the exact arguments of calls that name none: what fails is a host or a call,
     and not all of a shell. It opens for `tuning.resilience.breaker_first_s` (5) seconds first, and
     twice as long after each further failure, up to `breaker_open_s`. `session` keeps runs apart.
 
-    Which errors count says `breaker_errors`: by default only those where trying again may help, for
-    three calls with wrong arguments say nothing about a tool that other runs use. Such an error is
-    an answer: it starts the count anew. An error of unknown kind neither counts nor starts anew.
+    By default (`tuning.resilience.breaker_errors`) only errors count where trying again may help,
+    for three calls with wrong arguments say nothing about a tool that other runs use. Such an error
+    is an answer: it starts the count anew. An error of unknown kind neither counts nor starts anew.
 
     The newest 1024 that have failed are kept. In mode `shadow` they are counted and let all pass.
     """
@@ -336,20 +336,20 @@ class Breakers:
         clock: Callable[[], int] = clock_now,
     ) -> None:
         self._settings = settings
+        self._tuning = tuning = settings.tuning.resilience
         self._clock = clock
-        self._open_ns = int(settings.breaker_open_s * 1e9)
-        self._first_ns = int(settings.tuning.resilience.breaker_first_s * 1e9)
-        self._trial_s = settings.tuning.resilience.breaker_trial_s
+        self._open_ns = int(tuning.breaker_open_s * 1e9)
+        self._first_ns = int(tuning.breaker_first_s * 1e9)
+        self._trial_s = tuning.breaker_trial_s
         self._shadow = settings.mode == "shadow"
         self._digest_key = settings.digest_key.get_secret_value().encode()[:64]
         self._breakers: BoundedDict[str, Breaker] = BoundedDict(_MOST)
         self._sharing: BreakerReplication | None = None
         self.forked()
         if store is not None:
-            keep_s = 2 * settings.breaker_open_s + settings.tuning.resilience.breaker_trial_s
-            every_s = settings.tuning.resilience.breaker_sync_s
+            keep_s = 2 * tuning.breaker_open_s + tuning.breaker_trial_s
             self._sharing = BreakerReplication(
-                store, faults or InternalErrors(), self._learn, every_s, keep_s
+                store, faults or InternalErrors(), self._learn, tuning.breaker_sync_s, keep_s
             )
         reset_after_fork(self)
 
@@ -505,7 +505,7 @@ class Breakers:
                     return
                 breaker = self._breakers[key] = Breaker(name[:_NAMED])
             if counts:
-                most = self._settings.breaker_failures
+                most = self._tuning.breaker_failures
                 changed = breaker.failed(now, most, self._open_ns, first_ns)
             elif error is None or self._answers(error, breaker.state(now)):
                 changed = breaker.succeeded(now)
@@ -516,7 +516,7 @@ class Breakers:
             self._changed(key, name, record, now)
 
     def _counts(self, error: ErrorClass | None) -> bool:
-        which = self._settings.breaker_errors
+        which = self._tuning.breaker_errors
         if error is None or which == "all":
             return error is not None
         if which == "unclear":

@@ -172,7 +172,7 @@ class Checks:
     def __init__(self, settings: Settings, faults: InternalErrors | None = None) -> None:
         self._most = settings.tuning.resilience.check_failures
         self._kept = round(settings.tuning.resilience.check_ttl_s * 1e9)
-        self._warns = settings.recovery_check_learned == "warn"
+        self._warns = settings.tuning.resilience.check_action == "warn"
         self._exempt = settings.exempt
         self._faults = faults or InternalErrors()
         self._registered: tuple[tuple[str, str, Check], ...] = ()

@@ -13,8 +13,10 @@ from typing import Final
 
 from otel_loopguard.errors import CheckpointError
 from otel_loopguard.resilience.checkpoints import Checkpoint
-from otel_loopguard.resilience.registry import current
 
+_LIMIT_S: Final = 60.0
+"""Seconds that a git command may take: a large tree is read in a few, and a lock held by another
+git is not waited for longer."""
 _REFS: Final = "refs/loopguard/"
 _ALWAYS: Final = (
     # What is set for the whole user starts no program either, and no repository is found by chance.
@@ -55,18 +57,15 @@ class GitWorkspace:
 
     Args:
         folder: The folder; also a part of a repository's.
-        limit_s: Seconds that one git command may take; default is the setting
-            `tuning.resilience.checkpoint_limit_s` (60).
+        limit_s: Seconds that one git command may take; default 60.
 
     Raises:
         CheckpointError: There is no git, or the folder is not in a working tree of one.
     """
 
-    def __init__(self, folder: str | Path, *, limit_s: float | None = None) -> None:
+    def __init__(self, folder: str | Path, *, limit_s: float = _LIMIT_S) -> None:
         self._folder = Path(folder).resolve()
-        self._limit_s = (
-            current().settings.tuning.resilience.checkpoint_limit_s if limit_s is None else limit_s
-        )
+        self._limit_s = limit_s
         if not self._folder.is_dir():
             msg = f"no checkpoints of {str(folder)!r}: it is no folder"
             raise CheckpointError(msg)

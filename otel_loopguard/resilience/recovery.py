@@ -148,14 +148,15 @@ class Tally:
 class Recoveries:
     """Strategies by tool and error, what each has left, and how each fared.
 
-    Strategies are asked in the order in which they were registered. Each has `recovery_attempts`
-    (3) tries in one session and for one tool, over all its failing calls, and gets them back when
-    a call of that tool went well: an agent that fails in a loop does not recover for ever. Where no
-    session is known they are the tries of one call: what others do uses up none of them.
+    Strategies are asked in the order in which they were registered. Each has three tries
+    (`tuning.resilience.recovery_attempts`) in one session and for one tool, over all its failing
+    calls, and gets them back when a call of that tool went well: an agent that fails in a loop does
+    not recover for ever. Where no session is known they are the tries of one call: what others do
+    uses up none of them.
     """
 
     def __init__(self, settings: Settings, faults: InternalErrors | None = None) -> None:
-        self._most = settings.recovery_attempts
+        self._most = settings.tuning.resilience.recovery_attempts
         self._faults = faults or InternalErrors()
         self._strategies: tuple[Strategy, ...] = ()
         self._used: BoundedDict[tuple[str, str], dict[str, int]] = BoundedDict(_MOST)

@@ -13,12 +13,10 @@ from otel_loopguard.core import Choice
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from otel_loopguard.settings import Settings
-
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """Preferences of one user; what nobody set is as the settings say.
+    """Preferences of one user.
 
     Attributes:
         auto_background_threshold_s: Seconds from which a call goes to the background; 45.
@@ -76,21 +74,6 @@ def _model() -> type[BaseModel]:
         field.name: (checks[str(field.type)], field.default) for field in fields(Preferences)
     }
     return create_model("Preferences", __config__=config, **found)
-
-
-def default_preferences(settings: Settings) -> Preferences:
-    """What everybody prefers who did not say otherwise."""
-    tuning = settings.tuning.execution
-    return Preferences(
-        auto_background_threshold_s=float(settings.execution_background_s),
-        prompt_threshold_s=float(settings.execution_prompt_s),
-        auto_background_enabled=settings.execution_background,
-        remember_choices=tuning.remember,
-        parallel_execution_preferred=settings.execution_parallel,
-        default_choice=Choice(settings.execution_default) if settings.execution_default else None,
-        notify_on_completion=tuning.notify,
-        notification_channels=tuple(sorted(tuning.channels)),
-    )
 
 
 def _problem(found: Mapping[str, Any]) -> str:

@@ -29,10 +29,9 @@ def open_store(settings: Settings) -> Store:
     """
     if not settings.store_url:
         return MemoryStore(
-            records=settings.tuning.stores.records,
-            records_ttl_s=settings.store_records_ttl_s,
-            journal_entries=settings.tuning.stores.journal_entries,
-            journal_bytes=settings.tuning.stores.memory_bytes,
+            records=settings.tuning.latency.records,
+            records_ttl_s=settings.tuning.latency.days * 86_400,
+            journal_entries=settings.tuning.journal.steps,
         )
     try:
         from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415  # an extra

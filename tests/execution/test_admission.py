@@ -34,12 +34,15 @@ NOTHING = "No results found."
 SECOND = 1_000_000_000
 HOURS_AGO = time.time_ns() - 3 * 3600 * SECOND
 
+UNMEASURED = {"resources": {"sample_s": 0}}
+"""What a busy machine would say is no part of a test."""
+
 
 @pytest.fixture
 def guard() -> Iterator[LoopGuard]:
     """A guard of its own, that measures nothing by itself."""
     gc.collect()
-    yield LoopGuard(Settings(execution_resources=False))
+    yield LoopGuard(Settings(tuning=UNMEASURED))
     gc.collect()
 
 
@@ -113,7 +116,7 @@ def test_a_batch_is_answered_as_one(guard: LoopGuard) -> None:
 
 def test_a_batch_runs_in_parallel_where_it_may() -> None:
     """No call needs another, the tools are declared safe, and the user prefers it."""
-    kept = LoopGuard(Settings(execution_resources=False, read_tools="file_process"))
+    kept = LoopGuard(Settings(tuning=UNMEASURED, read_tools="file_process"))
     calls = [("file_process", {"p": number}) for number in range(3)]
     found = execution.admit_batch(calls)
     assert found.factors.parallel
@@ -194,7 +197,7 @@ def test_what_a_person_set_is_heard_first(guard: LoopGuard) -> None:
 
 def test_where_the_user_is_to_be_asked() -> None:
     """An `ask` about a loop is a question about its calls only."""
-    guard = LoopGuard(Settings(execution_resources=False, ask_after=1, max_action="ask"))
+    guard = LoopGuard(Settings(tuning=UNMEASURED, ask_after=1, max_action="ask"))
     loop(guard, 5, key="asked")
     assert guard.flag_of("asked").control.action == "ask"  # type: ignore[union-attr]
     found = execution.admit("search", {"q": "x"}, session="asked")
@@ -427,7 +430,7 @@ def spans_of(guard: LoopGuard, times: int) -> Ended:
 
 def test_a_call_with_a_past_has_the_choice_on_its_span() -> None:
     """From the fourth call on: before that only a default is known, which says nothing."""
-    guard = LoopGuard(Settings(execution_on_spans="all", execution_resources=False))
+    guard = LoopGuard(Settings(execution_on_spans="all", tuning=UNMEASURED))
     found = [dict(span.attributes or {}) for span in spans_of(guard, 6).named("execute_tool")]
     assert ["loopguard.execution.choice" in one for one in found] == [False] * 3 + [True] * 3
     assert found[5]["loopguard.execution.choice"] == "execute_sync"
@@ -458,19 +461,17 @@ def test_a_name_that_several_tools_share(guard: LoopGuard) -> None:
 
 def test_choices_on_spans_can_be_switched_off() -> None:
     """`execution_on_spans` off: spans have nothing of it."""
-    guard = LoopGuard(Settings(execution_on_spans=False, execution_resources=False))
+    guard = LoopGuard(Settings(execution_on_spans=False, tuning=UNMEASURED))
     for span in spans_of(guard, 6).spans:
         assert not [name for name in span.attributes or {} if "execution" in name]
 
 
 def test_an_estimate_of_ones_own_is_said_too() -> None:
     """What a user declared of a tool is more than a default, once its spans are known."""
-    own = {"web_search": 60_000}
     guard = LoopGuard(
         Settings(
-            execution_resources=False,
-            profile_defaults_ms=own,
-            tuning={"latency": {"prior_records": 100}},
+            tools={"web_search": {"duration_ms": 60_000}},
+            tuning={"latency": {"prior_records": 100}, **UNMEASURED},
         )
     )
     found = spans_of(guard, 5).named("execute_tool")[-1].attributes or {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard import LoopGuardSettingsError, Settings
+from otel_loopguard import Settings
 from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, Choice, FollowUp, ResourcePressure, Source
 from otel_loopguard.execution.advice import Advice, ExecutionAdvisor, Workload, execution_follow_ups
-from otel_loopguard.settings.preferences import Preferences, default_preferences
+from otel_loopguard.settings.preferences import Preferences
 
 SYNC, PROMPT = Choice.EXECUTE_SYNC, Choice.PROMPT_USER
 BACKGROUND, DEFER = Choice.AUTO_BACKGROUND, Choice.DEFER
@@ -25,11 +25,9 @@ def choose(
     pressure: ResourcePressure = UNKNOWN_PRESSURE,
     remembered: Choice | None = None,
     wishes: Preferences | None = None,
-    **given: object,
 ) -> Advice:
-    settings = Settings(**given)
-    wishes = wishes or default_preferences(settings)
-    return ExecutionAdvisor(settings).advise(what, wishes, pressure, remembered)
+    wishes = wishes or Preferences()
+    return ExecutionAdvisor(Settings()).advise(what, wishes, pressure, remembered)
 
 
 def votes(chosen: Advice) -> list[tuple[str, Choice, float]]:
@@ -76,7 +74,7 @@ def test_the_vote_on_time(seconds: float, cast: tuple[str, Choice, float]) -> No
 
 def test_without_the_background_the_user_is_asked() -> None:
     """Every vote for it becomes a question, so that nothing goes there unasked."""
-    chosen = choose(work(60, 30), execution_background=False)
+    chosen = choose(work(60, 30), wishes=Preferences(auto_background_enabled=False))
     assert {choice for _, choice, _ in votes(chosen)} == {PROMPT}
     assert chosen.confidence == 0.7
 
@@ -164,7 +162,7 @@ def test_what_is_busy_speaks_against_a_remembered_answer() -> None:
 
 def test_nothing_goes_to_the_background_of_who_does_not_want_it() -> None:
     """Whatever was answered before."""
-    wishes = default_preferences(Settings()).changed({"auto_background_enabled": False})
+    wishes = Preferences(auto_background_enabled=False)
     assert choose(work(60), remembered=BACKGROUND, wishes=wishes).choice is PROMPT
 
 
@@ -172,8 +170,8 @@ def test_a_tie_goes_to_the_user_or_to_what_the_user_prefers() -> None:
     """Of equally sure options the user is asked, unless a default is preferred."""
     tied = work(60, 16, parallel=True)
     assert choose(tied).choice is PROMPT
-    assert choose(tied, execution_default="auto_background").choice is BACKGROUND
-    assert choose(tied, execution_default="defer").choice is PROMPT
+    assert choose(tied, wishes=Preferences(default_choice=BACKGROUND)).choice is BACKGROUND
+    assert choose(tied, wishes=Preferences(default_choice=DEFER)).choice is PROMPT
 
 
 def test_a_machine_that_is_critically_short_goes_before_the_votes() -> None:
@@ -191,9 +189,3 @@ def test_every_choice_has_follow_ups(choice: Choice) -> None:
     """No answer leaves the runtime without a word on what to do next."""
     assert execution_follow_ups(choice)
     assert FollowUp.NOTIFY_ON_COMPLETION not in execution_follow_ups(choice, notify=False)
-
-
-def test_an_unknown_vote_is_refused() -> None:
-    """A misspelt name of a vote would silently change nothing."""
-    with pytest.raises(LoopGuardSettingsError, match=r"'time_snyc'.*time_sync"):
-        Settings(tuning={"execution": {"confidence": {"time_snyc": 0.5}}})

@@ -69,10 +69,12 @@ def test_calls_that_nobody_asked_about() -> None:
 
 def test_tools_are_bounded() -> None:
     """The tool unused for longest goes when there are too many; names are cut."""
-    profiler = Profiler(Settings(profile_max_tools=3))
-    for tool in ("a", "b", "c", "a", "d" * 500):
+    profiler = Profiler(Settings())
+    for tool in ("a", *map(str, range(998)), "b", "a", "d" * 500):
         profiler.finished(call(0, 1.0, tool=tool))
-    assert profiler.tools == ("c", "a", "d" * 200)
+    assert len(profiler.tools) == 1000
+    assert profiler.tools[-3:] == ("b", "a", "d" * 200)
+    assert "0" not in profiler.tools
     assert profiler.estimate("d" * 500).records == 1
 
 
@@ -328,7 +330,8 @@ def test_the_guard_feeds_it() -> None:
 
 TIMES = {"a": 4000, "b": 3000, "c": 2000, "d": 1000, "w": 500}
 SETTINGS = Settings(
-    profile_defaults_ms=TIMES, read_tools={"a", "b"}, profile_parallel_tools={"c", "d"}
+    tools={name: {"duration_ms": ms, "parallel": name in ("c", "d")} for name, ms in TIMES.items()},
+    read_tools={"a", "b"},
 )
 
 

@@ -22,8 +22,8 @@ from otel_loopguard.execution.resources import Gauges, Reading, Resources, queue
 from tests.stores.servers import Server
 
 
-def resources(**given: object) -> Resources:
-    return Resources(Settings(tuning={"resources": {"sample_s": 0.02}}, **given), InternalErrors())
+def resources(sample_s: float = 0.02) -> Resources:
+    return Resources(Settings(tuning={"resources": {"sample_s": sample_s}}), InternalErrors())
 
 
 def until(true: Callable[[], object], limit_s: float = 60) -> bool:
@@ -128,7 +128,7 @@ def test_rates_and_io_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 def test_alerts(reading: dict[str, float], found: list[tuple[str, bool]]) -> None:
     """80, 85, 70 % and 15 tasks; critical at 1.2 times that, of a percentage at 98 at most."""
-    known = resources(execution_resources=False)
+    known = resources(sample_s=0)
     known.add(Reading(1, **reading))
     pressure = known.pressure
     assert [(alert.resource, alert.critical) for alert in pressure.alerts] == found
@@ -138,7 +138,7 @@ def test_alerts(reading: dict[str, float], found: list[tuple[str, bool]]) -> Non
 
 def test_one_peak_is_no_alert() -> None:
     """The mean of the newest three readings is held against the thresholds."""
-    known = resources(execution_resources=False)
+    known = resources(sample_s=0)
     for cpu in (10, 10, 100):
         known.add(Reading(1, cpu=cpu))
     assert known.pressure.load == pytest.approx(0.4)
@@ -150,7 +150,7 @@ def test_one_peak_is_no_alert() -> None:
 
 def test_the_newest_hundred_are_kept() -> None:
     """Mean and peak are over those; what a system does not say is not there."""
-    known = resources(execution_resources=False)
+    known = resources(sample_s=0)
     for number in range(150):
         known.add(Reading(number, cpu=number % 100, rss=50))
     assert len(known.readings) == 100
@@ -175,8 +175,8 @@ def test_the_first_question_starts_the_thread_and_waits_for_nothing() -> None:
 
 
 def test_switched_off_nobody_looks() -> None:
-    """`execution_resources` off: nothing is measured, and nothing known."""
-    known = resources(execution_resources=False)
+    """`tuning.resources.sample_s` 0: nothing is measured, and nothing known."""
+    known = resources(sample_s=0)
     assert known.pressure == UNKNOWN_PRESSURE
     assert not threads()
 

@@ -44,30 +44,23 @@ class Keeping:
             self.waiting.pop(0)()
 
 
-def users(keeping: Keeping | None = None, **given: object) -> Users:
-    return Users(Settings(**given), keeping)
-
-
-def test_the_settings_are_what_everybody_prefers() -> None:
-    """The defaults, and what a process sets otherwise."""
-    found = users(tuning={"execution": {"channels": "mail"}}, execution_prompt_s=5).preferences(
-        "ada"
-    )
-    assert asdict(found) == {
+def test_what_everybody_prefers() -> None:
+    """Who did not say otherwise."""
+    assert asdict(Users().preferences("ada")) == {
         "auto_background_threshold_s": 45,
-        "prompt_threshold_s": 5,
+        "prompt_threshold_s": 15,
         "auto_background_enabled": True,
         "remember_choices": True,
         "parallel_execution_preferred": True,
         "default_choice": None,
         "notify_on_completion": True,
-        "notification_channels": ("mail",),
+        "notification_channels": (),
     }
 
 
 def test_a_user_has_preferences_of_their_own() -> None:
     """Of one user only, and the rest stays as it was."""
-    known = users()
+    known = Users()
     known.prefer("ada", {"auto_background_enabled": False})
     known.prefer("ada", {"prompt_threshold_s": 3})
     ada, other = known.preferences("ada"), known.preferences("bob")
@@ -88,7 +81,7 @@ def test_a_user_has_preferences_of_their_own() -> None:
 )
 def test_a_bad_preference_is_refused(changes: dict[str, object], told: str) -> None:
     """The error has name and value, and nothing is changed."""
-    known = users()
+    known = Users()
     with pytest.raises(ValueError, match=r"^\w+ = ") as error:
         known.prefer("ada", changes)
     assert told in str(error.value)
@@ -97,7 +90,7 @@ def test_a_bad_preference_is_refused(changes: dict[str, object], told: str) -> N
 
 def test_who_wants_no_answers_remembered_is_asked_anew() -> None:
     """Answers given before do not vote either; they do again once they are wanted."""
-    known = users()
+    known = Users()
     known.answered("ada", ("crawl",), BACKGROUND)
     known.prefer("ada", {"remember_choices": False})
     assert known.remembered("ada", ("crawl",)) is None
@@ -108,12 +101,12 @@ def test_who_wants_no_answers_remembered_is_asked_anew() -> None:
 def test_preferences_and_answers_outlive_the_process() -> None:
     """What was set here is there for the next process, and only that: settings may change."""
     store = MemoryStore()
-    one = users(Keeping(store))
+    one = Users(Keeping(store))
     one.prefer("ada", {"prompt_threshold_s": 3})
     one.answered("ada", ("crawl",), BACKGROUND)
-    other = users(Keeping(store), execution_background_s=100)
+    other = Users(Keeping(store))
     found = other.preferences("ada")
-    assert (found.prompt_threshold_s, found.auto_background_threshold_s) == (3, 100)
+    assert (found.prompt_threshold_s, found.auto_background_threshold_s) == (3, 45)
     assert other.remembered("ada", ("crawl",)) is BACKGROUND
     assert orjson.loads(store.get("preference", "user:ada") or b"") == {"prompt_threshold_s": 3}
 
@@ -122,8 +115,8 @@ def test_the_writer_of_a_guard_keeps_them() -> None:
     """The real writer, on a store in memory."""
     settings = Settings()
     writer = open_writer(settings, InternalErrors())
-    Users(settings, writer).prefer("ada", {"prompt_threshold_s": 3})
-    assert Users(settings, writer).preferences("ada").prompt_threshold_s == 3
+    Users(writer).prefer("ada", {"prompt_threshold_s": 3})
+    assert Users(writer).preferences("ada").prompt_threshold_s == 3
 
 
 def test_nobody_waits_for_the_store() -> None:
@@ -131,7 +124,7 @@ def test_nobody_waits_for_the_store() -> None:
     store = MemoryStore()
     store.put("preference", "user:ada", b'{"prompt_threshold_s": 3, "remember_choices": false}')
     keeping = Keeping(store, waits=True)
-    known = users(keeping)
+    known = Users(keeping)
     assert known.preferences("ada").prompt_threshold_s == 15
     known.prefer("ada", {"prompt_threshold_s": 7})
     keeping.go()
@@ -145,7 +138,7 @@ def test_nobody_waits_for_the_store() -> None:
 def test_a_store_that_is_down_is_not_asked_again_at_once() -> None:
     """Memory goes on alone, and every call would otherwise ask again."""
     keeping = Keeping(MemoryStore(), down=True)
-    known = users(keeping)
+    known = Users(keeping)
     known.prefer("ada", {"prompt_threshold_s": 3})
     keeping.down = False
     assert known.preferences("ada").prompt_threshold_s == 3
@@ -169,7 +162,7 @@ def test_what_is_not_understood_is_not_overwritten(
     store = MemoryStore()
     store.put("preference", "user:ada", raw)
     with caplog.at_level(logging.WARNING):
-        known = users(Keeping(store))
+        known = Users(Keeping(store))
         known.preferences("ada")
         assert known.preferences("ada").prompt_threshold_s == prompt_s
         known.prefer("ada", {"remember_choices": False})
@@ -183,13 +176,13 @@ def test_what_is_not_understood_is_not_overwritten(
 @pytest.mark.parametrize("raw", [b"{}", b"[3]", b"x", b'["now"]'], ids=str)
 def test_strange_answers_are_left_alone(raw: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """As preferences are: a warning, no vote, and nothing is overwritten."""
-    store, known = MemoryStore(), users()
+    store, known = MemoryStore(), Users()
     keys: list[str] = []
     keeping = Keeping(store)
     keeping.put = lambda kind, key, *_: bool(keys.append(key)) or True  # type: ignore[method-assign]
-    users(keeping).answered("ada", ("crawl",), SYNC)
+    Users(keeping).answered("ada", ("crawl",), SYNC)
     store.put("choice", keys[-1], raw)
-    known = users(Keeping(store))
+    known = Users(Keeping(store))
     known.answered("ada", ("crawl",), SYNC)
     assert store.get("choice", keys[-1]) == raw
     assert len(caplog.messages) == 1
@@ -197,7 +190,7 @@ def test_strange_answers_are_left_alone(raw: bytes, caplog: pytest.LogCaptureFix
 
 def test_the_usual_answer_is_remembered() -> None:
     """The most frequent of the newest five, of two the newer; per user and set of tools."""
-    known = users()
+    known = Users()
     assert known.remembered("ada", ("a",)) is None
     for choice in (SYNC, BACKGROUND, SYNC):
         known.answered("ada", ("a",), choice)
@@ -210,7 +203,7 @@ def test_the_usual_answer_is_remembered() -> None:
 
 def test_who_does_not_want_to_be_remembered_is_not() -> None:
     """Nor is a refusal, which is no way to run a call."""
-    known = users()
+    known = Users()
     known.prefer("ada", {"remember_choices": False})
     known.answered("ada", ("a",), SYNC)
     known.answered("bob", ("a",), Choice.DENY)
@@ -220,17 +213,16 @@ def test_who_does_not_want_to_be_remembered_is_not() -> None:
 
 def test_memory_is_bounded() -> None:
     """The user unused for longest goes."""
-    known = users(tuning={"execution": {"users": 3}})
-    for number in range(4):
+    known = Users()
+    for number in range(1001):
         known.prefer(str(number), {"prompt_threshold_s": 3})
-    assert [known.preferences(str(number)).prompt_threshold_s for number in range(4)] == [
-        15, 3, 3, 3,
-    ]  # fmt: skip
+    found = [known.preferences(str(number)).prompt_threshold_s for number in (0, 1, 1000)]
+    assert found == [15, 3, 3]
 
 
 def test_thresholds_that_cross_are_refused() -> None:
     """A call cannot be asked about for longer than it takes to go to the background."""
-    known = Users(Settings())
+    known = Users()
     with pytest.raises(ValueError, match=r"prompt_threshold_s = 90 .* = 45"):
         known.prefer("ada", {"prompt_threshold_s": 90})
     with pytest.raises(ValueError, match=r"prompt_threshold_s = 15 .* = 3"):

@@ -127,7 +127,7 @@ def test_a_trial_without_an_outcome_makes_way(clock: Clock) -> None:
 def test_which_errors_count(clock: Clock, which: str, opens: set[ErrorClass]) -> None:
     """Wrong arguments of one agent do not shut a tool for all others."""
     for kind in ErrorClass:
-        breakers = Breakers(Settings(breaker_errors=which), clock=clock)
+        breakers = Breakers(Settings(tuning={"resilience": {"breaker_errors": which}}), clock=clock)
         fail(breakers, 3, kind)
         assert breakers.allow("search") is (kind not in opens)
 
@@ -285,7 +285,9 @@ def test_a_call_without_a_host_is_kept_by_its_arguments() -> None:
 def test_it_opens_for_seconds_and_backs_off() -> None:
     """Twice as long after each failure that follows, up to `breaker_open_s`; a success ends it."""
     with set_testing(True) as clock:
-        guard = LoopGuard(Settings(breaker="session", breaker_open_s=60))
+        guard = LoopGuard(
+            Settings(breaker="session", tuning={"resilience": {"breaker_open_s": 60}})
+        )
         failing(guard, 3)
         for seconds in (5, 10, 20, 40, 60, 60):
             assert f"try again in {seconds} s" in (said("run") or "")
@@ -508,7 +510,7 @@ def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> No
     try:
         spawn = multiprocessing.get_context("spawn")
         start, allowed, closing = spawn.Barrier(2), spawn.Queue(), spawn.Queue()
-        settings = Settings(breaker_open_s=1.5, store_url=server.url)
+        settings = Settings(store_url=server.url, tuning={"resilience": {"breaker_open_s": 1.5}})
         opener = Breakers(settings, RedisStore(settings))
         for _ in range(2):
             workers.append(

@@ -159,8 +159,8 @@ def test_what_was_learned_warns(guard: LoopGuard) -> None:
 
 
 def test_what_was_learned_may_deny() -> None:
-    """Where `recovery_check_learned` says so."""
-    guard = LoopGuard(Settings(recovery_check_learned="deny"))
+    """Where `tuning.resilience.check_action` says so."""
+    guard = LoopGuard(Settings(tuning={"resilience": {"check_action": "deny"}}))
     teach(guard)
     found = execution.admit("search", {"q": "y", "year": 2})
     assert (found.choice, found.objection) == (execution.Choice.DENY, "check_failed")

@@ -17,7 +17,7 @@ from otel_loopguard.resilience.recovery import Tally
 @pytest.fixture
 def guard() -> LoopGuard:
     """The guard whose strategies `control` uses."""
-    guard = LoopGuard(Settings(recovery_attempts=2))
+    guard = LoopGuard(Settings(tuning={"resilience": {"recovery_attempts": 2}}))
     assert resilience.recoveries().tallies == {}
     return guard
 
@@ -224,4 +224,4 @@ def test_without_a_session_nobody_uses_up_the_tries_of_others(guard: LoopGuard) 
                     tries += 1
                     raise ConnectionError
         assert tries == 3
-    assert guard.settings.recovery_attempts == 2
+    assert guard.settings.tuning.resilience.recovery_attempts == 2
