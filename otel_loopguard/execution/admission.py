@@ -239,6 +239,7 @@ _NAMES: Final = 1024
 """Names of tools and of their spans that choices are kept of, as many as `ToolSpans` knows."""
 _CHOICE_S: Final = 1.0
 """Seconds that the choice for a tool is kept: the load of the machine is measured as often."""
+_NOT_WRITTEN: Final = (0, 0.0)
 _ALONE: Final = complexity([Task("0", "one")]).score
 """Complexity of a call that nobody planned."""
 
@@ -304,7 +305,14 @@ class Admissions:
             with swallow(self._faults, "objections"):
                 objections, warned = _objections(task, key)
                 warnings += warned
-                answers += [_refusal(one) for one in objections]
+                # What a breaker or a check says has the precedence of a loop of the tool.
+                answers += [
+                    Answer(
+                        Source.TOOL_LOOP, one.choice, one.confidence, one.message,
+                        one.follow_ups or FOLLOW_UPS[one.choice], None, one.reason,
+                    )
+                    for one in objections
+                ]  # fmt: skip
         if answers:
             # A refusal precedes everything; else the order of sources.
             found = min(
@@ -374,8 +382,8 @@ class Admissions:
 
     def is_written(self, name: str, at: int) -> bool:
         """True if the hook wrote the choice on spans of a name that started at a time, if any."""
-        written = self._written.get(name)
-        return written is not None and at >= written[0] and time.monotonic() < written[1]
+        since, until = self._written.get(name, _NOT_WRITTEN)
+        return at >= since and time.monotonic() < until
 
     def starting(self, span: SpanView, name: str, reader: Reader, tools: ToolSpans) -> None:
         """Writes the choice about a call on its span, where it is not to run the call at once.
@@ -454,15 +462,6 @@ def _single(tool: str, estimate: Estimate) -> Workload:
     """The size of one call."""
     ms, sources = estimate.duration_ms, {tool: estimate.source.value}
     return Workload(1, (tool,), False, ms, _ALONE, estimate.records, sources)
-
-
-def _refusal(found: Objection) -> Answer:
-    """What a breaker or a check says has the precedence of a loop of the tool."""
-    follow_ups = found.follow_ups or FOLLOW_UPS[found.choice]
-    return Answer(
-        Source.TOOL_LOOP, found.choice, found.confidence, found.message, follow_ups, None,
-        found.reason,
-    )  # fmt: skip
 
 
 def _log(admission: Admission) -> None:

@@ -187,7 +187,9 @@ def recovering(
         args: Its arguments by name; strategies may change them.
         limit_s: Seconds that the call may take, for strategies to change.
     """
-    return current().recoveries.recovering(tool, args, limit_s)
+    from otel_loopguard.resilience.recovery import Call, Recovering  # noqa: PLC0415
+
+    return Recovering(current().recoveries, Call(tool, dict(args or {}), limit_s))
 
 
 def problems(tool: str, args: Mapping[str, object] | None = None) -> tuple[Problem, ...]:

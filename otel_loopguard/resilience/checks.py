@@ -11,7 +11,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt_each
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.values import NamedTuple, dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import ErrorClass
 
 if TYPE_CHECKING:
@@ -21,89 +21,62 @@ if TYPE_CHECKING:
 # may make up any.
 _ARGUMENTS: Final = 32
 _LONGEST_NAME: Final = 64
+# Orders of magnitude of texts, objects and lists, by their length at most.
 _SIZES: Final = ((0, "empty"), (10, "tiny"), (100, "short"), (1_000, "long"), (10_000, "very long"))
-_HUGE: Final = "huge"
 _SIZED: Final = ((str, "text"), (Mapping, "object"), ((list, tuple), "list"))
 
-
-class Argument(NamedTuple):
-    """Name, type and size of one argument."""
-
-    name: str  # empty where the arguments as a whole have none
-    type: str  # `text`, `number`, `yes or no`, `list`, `object`, `null` or `other`
-    size: str  # its order of magnitude, as a word; empty where there is none
-
-
-Shape = tuple[Argument, ...]
+Shape = tuple[tuple[str, str], ...]
+"""Name of each argument (empty for arguments without names), and its type and size in words."""
 
 
 def shape_of(args: object) -> Shape:
     """The kind of arguments; O(number of arguments), of which the first 32 by name count."""
     if not isinstance(args, Mapping):
-        return (Argument("", *_kind(args)),)
+        return (("", _kind(args)),)
     items = islice(cast("Mapping[object, object]", args).items(), _ARGUMENTS)
     named = sorted((str(name)[:_LONGEST_NAME], value) for name, value in items)
-    return tuple(Argument(name, *_kind(value)) for name, value in named)
+    return tuple((name, _kind(value)) for name, value in named)
 
 
 def described(shape: Shape) -> str:
     """A shape in words."""
-    if not shape:
-        return "none"
-    return ", ".join(f"{one.name}: {_worded(one)}" if one.name else _worded(one) for one in shape)
+    return ", ".join(f"{name}: {kind}" if name else kind for name, kind in shape) or "none"
 
 
 def change(shape: Shape, good: Shape | None) -> str:
     """What to change about a call so that it is like one that went well, in a sentence."""
     if good is None:
         return "No call of this tool has gone well yet: look at its description, or leave it."
-    have, had = {one.name: one for one in shape}, {one.name: one for one in good}
+    have, had = dict(shape), dict(good)
     advice = [f"leave out {_quoted(name)}" for name in have if name not in had]
-    advice += [f"give {_quoted(name)} ({_worded(one)})" for name, one in had.items()
-               if name not in have]  # fmt: skip
-    advice += [
-        f"make {_quoted(name)} {_worded(one)} instead of {_worded(have[name])}"
-        for name, one in had.items()
-        if name in have and have[name] != one
-    ]
+    for name, kind in had.items():
+        if name not in have:
+            advice.append(f"give {_quoted(name)} ({kind})")
+    for name, kind in had.items():
+        if have.get(name, kind) != kind:
+            advice.append(f"make {_quoted(name)} {kind} instead of {have[name]}")
     if not advice:
         return "Calls of this kind have gone well before: change what the arguments say."
     return f"As in the last call that went well: {'; '.join(advice[:4])}."
 
 
-def _kind(value: object) -> tuple[str, str]:
-    """Type and size of a value."""
+def _kind(value: object) -> str:
+    """Type and order of magnitude of a value, in words."""
     if value is None:
-        return "null", ""
+        return "null"
     if isinstance(value, bool):
-        return "yes or no", ""
+        return "yes or no"
     if isinstance(value, (int, float)):
-        return "number", _magnitude(value)
+        if value <= 0:
+            return "a zero number" if value == 0 else "a negative number"
+        # Compared, not measured: no logarithm of a number of a thousand digits.
+        size = "below 1" if value < 1 else "up to 1,000" if value <= 1_000 else "above 1,000"
+        return f"a number {size}"
     name = next((name for kind, name in _SIZED if isinstance(value, kind)), None)
     if name is None:
-        return "other", ""
+        return "other"
     count = len(cast("Sized", value))
-    return name, next((word for most, word in _SIZES if count <= most), _HUGE)
-
-
-def _magnitude(value: float) -> str:
-    """Sign and rough size of a number; one that is not finite is of no size."""
-    if value == 0:
-        return "zero"
-    if value < 0:
-        return "negative"
-    if value < 1:
-        return "below 1"
-    # Compared, not measured: no logarithm of a number of a thousand digits.
-    return "up to 1,000" if value <= 1_000 else "above 1,000"
-
-
-def _worded(one: Argument) -> str:
-    if one.type == "number" and one.size not in ("zero", "negative"):
-        return f"a number {one.size}"
-    if one.type == "number":
-        return f"a {one.size} number"
-    return f"{one.size} {one.type}".strip()
+    return f"{next((word for most, word in _SIZES if count <= most), 'huge')} {name}"
 
 
 def _quoted(name: str) -> str:

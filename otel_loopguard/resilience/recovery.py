@@ -195,12 +195,6 @@ class Recoveries:
             self._strategies = (*others, Strategy(name, apply, tool, which, attempts))
             self.tallies.setdefault(name, Tally())
 
-    def recovering(
-        self, tool: str, args: dict[str, object] | None = None, limit_s: float | None = None
-    ) -> Recovering:
-        """Tries a call until it goes well or no strategy is left; see `resilience.recovering`."""
-        return Recovering(self, Call(tool, dict(args or {}), limit_s))
-
     def next_strategy(self, session: str, call: Call, error: Exception) -> Strategy | None:
         """The next strategy for a failure, with one of its tries used; None if none is left."""
         with self._lock:
