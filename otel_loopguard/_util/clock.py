@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MOVES: Final = 10_000
+"""Moves of the clock that are remembered, 1 MB: a long test run moves it a few hundred times."""
 
 
 class _State(NamedTuple):
@@ -110,12 +111,12 @@ def set_testing(
 
 
 def off() -> bool:
-    """Whether guards do nothing."""
+    """True if guards do nothing."""
     return state.off
 
 
 def deterministic() -> bool:
-    """Whether guards start no thread and wait for nothing by themselves."""
+    """True if guards start no thread and wait for nothing by themselves."""
     return state.testing
 
 
@@ -171,6 +172,7 @@ def _move(by: int) -> None:
 state = _State(testing=False, off=False, gate_limit_s=math.inf)
 """What `set_testing` set; for hooks, where a call is dear. Never keep it."""
 _ahead = 0
+"""Nanoseconds that the guards' clock is ahead of the machine's."""
 moves: list[tuple[int, int]] = []
 """When a test moved the clock, and how far it was ahead since: none in production."""
 _ticking: weakref.WeakSet[Ticking] = weakref.WeakSet()

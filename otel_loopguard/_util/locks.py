@@ -28,7 +28,9 @@ from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, cast
 
-_MOST: Final = 10_000
+_KEPT_LATER: Final = 10_000
+"""Calls that wait until a thread holds no lock; only a finalizer that ends spans in bulk makes so
+many."""
 
 
 class Signal:
@@ -44,7 +46,7 @@ class Signal:
         self._bell: SimpleQueue[None] = SimpleQueue()
 
     def is_set(self) -> bool:
-        """Whether it was set since it was cleared."""
+        """True if it was set since it was cleared."""
         return self._is_set
 
     def set(self) -> None:
@@ -85,7 +87,7 @@ def busy() -> AbstractContextManager[object]:
 
 
 def held() -> bool:
-    """Whether this thread holds a lock of this package, or is `busy`."""
+    """True if this thread holds a lock of this package, or is `busy`."""
     # Asked of the locks themselves: a count of ours could be left wrong by an interrupt. And at C
     # speed: every hook asks, and a guard has some 40 locks.
     return _here.busy._is_owned() or any(map(_is_owned, _known))  # noqa: SLF001
@@ -101,7 +103,7 @@ def later(what: Callable[[], object]) -> None:
 
 
 def waits() -> bool:
-    """Whether anything was kept by `later`."""
+    """True if anything was kept by `later`."""
     return bool(waiting)
 
 
@@ -152,7 +154,7 @@ class _State:
 
 
 class _Here(threading.local):
-    """Locks that only one thread ever takes: they say what it is at, whatever interrupts it."""
+    """Per-thread locks as interrupt-safe marks of what the thread is doing."""
 
     def __init__(self) -> None:
         self.settles: Any = threading.RLock()
@@ -178,7 +180,7 @@ _known: list[threading.RLock] = []
 _is_owned: Any = cast("Any", type(threading.RLock()))._is_owned  # noqa: SLF001
 _renew: Any = cast("Any", type(threading.RLock()))._at_fork_reinit  # noqa: SLF001
 _signals: list[weakref.ref[Signal]] = []
-waiting: Final[deque[tuple[Context, Callable[[], object]]]] = deque(maxlen=_MOST)
+waiting: Final[deque[tuple[Context, Callable[[], object]]]] = deque(maxlen=_KEPT_LATER)
 """What was kept by `later`; hooks look whether it is empty before they call `settle`."""
 
 
@@ -221,6 +223,7 @@ class _Owners:
 
 
 _LEAST: Final = 64
+"""Owners before the table is first looked through for those that are gone."""
 _owners: Final = _Owners()
 
 if hasattr(os, "register_at_fork"):

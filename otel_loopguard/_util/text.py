@@ -50,6 +50,7 @@ def _is_plain(sign: str) -> bool:
 
 
 _DEPTH: Final = 4
+"""Levels of a value that are written; deeper ones do not fit into one line anyway."""
 
 
 def truncate(value: object, limit: int) -> str:

@@ -40,7 +40,9 @@ def suppress_instrumentation() -> Generator[None]:
 
 
 _LOOK_S: Final = 5.0
+"""Seconds that a thread may outlive the object it works for; each look costs microseconds."""
 _NAP_S: Final = 0.01
+"""Seconds between two looks of `flush`, which holds no lock that an interrupt could leave."""
 _Given = ParamSpec("_Given")
 _Item = TypeVar("_Item")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -97,12 +99,12 @@ class BackgroundThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a thread."""
+        """True if there is a thread."""
         return self._running
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is on this thread."""
+        """True if the caller is on this thread."""
         return threading.get_ident() == self._ident
 
     def wake(self) -> None:

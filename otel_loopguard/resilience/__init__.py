@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otel_loopguard._util.lazy import lazy
-from otel_loopguard._util.moved import warn_moved
 from otel_loopguard.resilience.breaker import BreakerState, BreakerStatus
 from otel_loopguard.resilience.checks import Problem
 from otel_loopguard.resilience.registry import (
@@ -42,7 +41,7 @@ __all__ = [
     "recovering", "reread", "resources", "retrying", "syntax", "verified", "verified_async",
 ]  # fmt: skip
 
-_later = lazy(
+__getattr__ = lazy(
     "otel_loopguard",
     {
         "_control.gate": "partial parts",
@@ -54,10 +53,3 @@ _later = lazy(
         "resilience.retry": "retrying verified verified_async",
     },
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Standing":
-        warn_moved(f"{__name__}.Standing", f"{__name__}.BreakerStatus", 3)
-        return BreakerStatus
-    return _later(name)

@@ -1,4 +1,4 @@
-"""Names of settings: how they are spelled in each source, and what they were called before.
+"""Names of settings: how each source spells them, and what to use instead of retired ones.
 
 A name is dotted here: `mode`, or `tuning.text.tail_period`.
 """
@@ -29,7 +29,8 @@ _NOT_OURS: Final = (
     r"|(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_\d+_.*)?))"
 )
 """Variables of our own tests, and those that Kubernetes sets for a service of this name."""
-_LISTED = 5
+_LISTED: Final = 5
+"""Unknown variables that one warning names; a deployment of another service may have hundreds."""
 
 RETIRED: Final[Mapping[str, str]] = {
     "budget_cost_action": "budget_action",
@@ -107,11 +108,15 @@ def from_environment(group: type[Group]) -> dict[str, Any]:
     if gone:
         raise LoopGuardSettingsError("; ".join(f"{variable_of(n)}{_instead(n)}" for n in gone))
     found: dict[str, Any] = {}
-    for name, is_json in _named(group):
+    for name, field in leaves(group):
         variable = variable_of(name)
         if variable in ours:
-            text = ours[variable]
-            _put(found, name, _read(name, variable, text) if is_json else text)
+            *groups, last = name.split(".")
+            place = found
+            for each in groups:
+                place = place.setdefault(each, {})
+            is_json = isinstance(field.default, (Mapping, tuple))
+            place[last] = _json(name, variable, ours[variable]) if is_json else ours[variable]
     return found
 
 
@@ -124,28 +129,7 @@ def _variables() -> dict[str, str]:
     }
 
 
-def _named(group: type[Group]) -> list[tuple[str, bool]]:
-    """Each setting, and each group of them before its parts; whether its variable is JSON."""
-    found: dict[str, bool] = {}
-    for name, field in leaves(group):
-        *groups, _ = name.split(".")
-        for depth in range(len(groups)):
-            found[".".join(groups[: depth + 1])] = True
-        found[name] = isinstance(field.default, (Mapping, tuple))
-    return sorted(found.items(), key=lambda each: each[0].count("."))
-
-
-def _put(values: dict[str, Any], name: str, value: object) -> None:
-    *groups, last = name.split(".")
-    for group in groups:
-        inner: object = values.setdefault(group, {})
-        if not isinstance(inner, dict):
-            return  # pydantic says what is wrong with it
-        values = cast("dict[str, Any]", inner)
-    values[last] = value
-
-
-def _read(name: str, variable: str, text: str) -> object:
+def _json(name: str, variable: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:
@@ -160,9 +144,8 @@ def unknown(group: type[Group]) -> list[str]:
     found = {name.upper() for name in os.environ if name[: len(PREFIX)].upper() == PREFIX}
     if not found - _OTHERS:
         return []
-    names = [name for name, _ in _named(group)]
-    known = _OTHERS.union(map(variable_of, names))
     named = [name for name, _ in leaves(group)]
+    known = _OTHERS.union(map(variable_of, named))
     return [
         name + _meant(name.removeprefix(PREFIX).lower().replace("__", "."), named, variable_of)
         for name in sorted(found - known)
