@@ -26,10 +26,10 @@ class _State(NamedTuple):
 
 
 class Ticking(Protocol):
-    """Looks at the clock by itself, and does not while the guard is deterministic."""
+    """Looks at the clock by itself, unless the guard is deterministic."""
 
     def tick(self) -> None:
-        """The clock was moved: says what is late."""
+        """The clock was moved: reports what is late."""
         ...
 
 
@@ -121,7 +121,7 @@ def deterministic() -> bool:
 
 
 def waits(limit_s: float) -> float:
-    """Seconds that a gate may wait which was to wait for `limit_s`."""
+    """Bounds the wait of a gate while a test runs."""
     return min(limit_s, state.gate_limit_s)
 
 
@@ -131,7 +131,7 @@ def now() -> int:
 
 
 def steady() -> int:
-    """Nanoseconds on a clock that nobody sets, but a test; it counts what the machine sleeps."""
+    """Nanoseconds of a steady clock, which counts suspended time; only tests move it."""
     return _steady() + _ahead
 
 
@@ -143,7 +143,7 @@ _steady: Final = _since_boot if hasattr(time, "CLOCK_BOOTTIME") else time.monoto
 
 
 def told(moment: int) -> int:
-    """What the clock of live guards showed at a moment by the machine's clock."""
+    """Converts a moment of the machine's clock to that of live guards."""
     if not moves:
         return moment
     place = bisect_right(moves, (moment, 2**63))
@@ -151,7 +151,7 @@ def told(moment: int) -> int:
 
 
 def ticks(ticking: Ticking) -> None:
-    """Has something tick whenever a test moves the clock; it is held weakly."""
+    """Registers, weakly, what is to tick when a test moves the clock."""
     _ticking.add(ticking)
 
 

@@ -24,7 +24,7 @@ _UNSEEN: Final = frozenset(
 
 
 def printable(text: str) -> str:
-    """A text on one line, in which every sign can be seen and none is a command.
+    """Escapes control and invisible characters.
 
     Line ends, control characters, signs of formatting (direction, zero width, tags), lone
     surrogates and signs that are not assigned are written as Python writes their escapes.

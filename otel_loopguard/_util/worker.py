@@ -25,13 +25,13 @@ _SUPPRESSED: Final = "suppress_instrumentation"
 
 
 def suppress_instrumentation_in_thread() -> None:
-    """Has instrumentations make no spans of whatever this thread does from here on."""
+    """Suppresses instrumentations on this thread from here on."""
     otel_context.attach(otel_context.set_value(_SUPPRESSED, True))
 
 
 @contextmanager
 def suppress_instrumentation() -> Generator[None]:
-    """Has instrumentations make no spans of what runs inside, on this thread."""
+    """Suppresses instrumentations on this thread inside the block."""
     token = otel_context.attach(otel_context.set_value(_SUPPRESSED, True))
     try:
         yield
@@ -152,7 +152,7 @@ class BackgroundThread:
                     self._ident = 0
 
     def _is_over(self, signal: Signal) -> bool:
-        """Waits for work; whether none came, and the thread is to end."""
+        """Waits for work; True if none came and the thread is to end."""
         if signal.wait(self._idle_s):
             return False
         with self._lock:
@@ -197,7 +197,7 @@ class BackgroundWorker(Generic[_Item]):
         self._delivering = False
 
     def __len__(self) -> int:
-        """How many items wait."""
+        """Number of waiting items."""
         return len(self._waiting)
 
     def put(self, item: _Item, delay_s: float = 0.0) -> bool:
@@ -214,14 +214,14 @@ class BackgroundWorker(Generic[_Item]):
         return not full
 
     def hasten(self) -> None:
-        """Has what waits delivered now, whatever its delay was."""
+        """Delivers waiting items now, whatever their delay."""
         with self._lock:
             self._waiting = [(0.0, number, item) for _, number, item in self._waiting]
             heapify(self._waiting)
         self._thread.wake()
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until all is delivered, at most `limit_s` seconds; whether it is."""
+        """Waits until all is delivered, `limit_s` seconds at most; True if it is."""
         until = time.monotonic() + limit_s
         while (self._waiting or self._delivering) and time.monotonic() < until:
             time.sleep(_NAP_S)

@@ -14,7 +14,6 @@ import orjson
 
 from otel_loopguard.core.task import Problem, Task, read
 from otel_loopguard.plans.plans import validate
-from otel_loopguard.settings import Settings
 
 _CLARIFY: Final = "clarify"
 """Id of the part that asks what is wanted."""
@@ -157,7 +156,8 @@ class Factors:
             8.
         files: Files, of 10.
         dependencies: Dependencies, of 10.
-        ambiguity: Vague words, of 4; half, if it says less than four words.
+        ambiguity: Vague words, of 4; half, if it says less than four
+            words.
         testing: 1 if there are no tests, half where tests are asked for or nobody knows, else 0.
         parts: How many parts the words name, of 8: what is asked for,
             items of a list, areas such as `database` or `login`, and things that are big by
@@ -179,7 +179,7 @@ class Advice:
     Attributes:
         score: How complex the work is, 0 to 1.
         factors: Why.
-        split: Whether it should be split: the score is `tuning.plans.split_above` (0.35) or more.
+        split: Whether it should be split: the score is 0.35 or more.
         strategy: How; `none` where it should not.
         subtasks: The parts, a sound plan; empty where it should not be split.
         actions: Estimated actions (tool calls) of each part, by its id; of the whole work under an
@@ -200,45 +200,25 @@ class Advice:
     problems: tuple[Problem, ...] = ()
 
 
-# What counts in full: words that ask for eight things are as much as one run does, ten files as
-# many as one change is read with; four vague words leave nothing of a request that can be checked.
-_SCOPE_FULL: Final = 8
-_FILES_FULL: Final = 10
-_DEPENDENCIES_FULL: Final = 10
-_VAGUE_FULL: Final = 4
-_PARTS_FULL: Final = 8
-# Weights of scope, files, dependencies, ambiguity and testing; together 1.
-_WEIGHTS: Final = (0.25, 0.25, 0.2, 0.15, 0.15)
-_PARTS_WEIGHT: Final = 0.5
-"""Least score of a request that names as many parts as count in full."""
-# Actions of a part: look, change, check; and for each file look, read, change, check.
-_ACTIONS: Final = 3
-_ACTIONS_PER_FILE: Final = 4
-
-
-def advise(
-    work: Work | str, settings: Settings | None = None, ask: AskSubtasks | None = None
-) -> Advice:
+def advise(work: Work | str, ask: AskSubtasks | None = None) -> Advice:
     """Says whether a piece of work is better split, how, and what may go wrong.
 
     A rule of thumb on words and counts, not an understanding of the work.
 
     Args:
         work: The work, or just its description.
-        settings: Settings, for `tuning.plans.split_above`; from the environment by default.
         ask: Asks a model for the parts, if the work should be split. It gets the description and
             the strategy, and its answer is validated like any plan; one that is not sound is not
             taken, and `Advice.problems` says why. What it raises is raised.
     """
-    above = (Settings() if settings is None else settings).tuning.plans.split_above
     work = Work(work) if isinstance(work, str) else work
     text = work.description[:_MAX_CHARS]
     files = list(dict.fromkeys((*work.files, *_named(text))))
     factors = _factors(work, files)
-    score = _score(factors, above)
+    score = _score(factors)
     risks = _risks(factors, work)
-    if score < above:
-        actions = {"": _ACTIONS + _ACTIONS_PER_FILE * len(files) + _further(text)}
+    if score < _SPLIT:
+        actions = {"": _ACTIONS + _FILE_ACTIONS * len(files) + _further(text)}
         return Advice(score, factors, False, Strategy.NONE, (), actions, risks)
     unclear = factors.ambiguity >= 0.5
     components = list(dict.fromkeys(work.components)) or _folders(files)
@@ -259,21 +239,31 @@ def advise(
     )  # fmt: skip
 
 
+_SPLIT: Final = 0.35
+_FULL_SCOPE: Final = 8
+_FULL_FILES: Final = 10
+_FULL_DEPENDENCIES: Final = 10
+_FULL_VAGUE: Final = 4
+_FULL_PARTS: Final = 8
+_ACTIONS: Final = 3
+_FILE_ACTIONS: Final = 4
+
+
 def _factors(work: Work, files: Sequence[str]) -> Factors:
     text = work.description[:_MAX_CHARS]
     wanted = len(set(_ASKED.findall(text.lower()))) + len(_WIDE.findall(text))
-    vague = len(_VAGUE.findall(text)) / _VAGUE_FULL
+    vague = len(_VAGUE.findall(text)) / _FULL_VAGUE
     if work.description and len(text.split()) < 4:
         vague = max(vague, 0.5)
     asked = _TESTED.search(text) is not None
     testing = 1.0 if work.has_tests is False else 0.5 if asked or work.has_tests is None else 0.0
     return Factors(
-        min(1.0, wanted / _SCOPE_FULL),
-        min(1.0, len(files) / _FILES_FULL),
-        min(1.0, len(work.dependencies) / _DEPENDENCIES_FULL),
+        min(1.0, wanted / _FULL_SCOPE),
+        min(1.0, len(files) / _FULL_FILES),
+        min(1.0, len(work.dependencies) / _FULL_DEPENDENCIES),
         min(1.0, vague),
         testing,
-        min(1.0, _part_count(text) / _PARTS_FULL),
+        min(1.0, _part_count(text) / _FULL_PARTS),
     )
 
 
@@ -345,14 +335,17 @@ def _clauses(text: str) -> list[str]:
     return list(dict.fromkeys(name[:_SHORT].strip() for name in named if name))[:_CLAUSES]
 
 
-def _score(factors: Factors, above: float) -> float:
-    parts = (
-        factors.scope, factors.files, factors.dependencies, factors.ambiguity, factors.testing
-    )  # fmt: skip
-    weighted = sum(weight * part for weight, part in zip(_WEIGHTS, parts, strict=True))
-    if weighted < above:
+def _score(factors: Factors) -> float:
+    weighted = (
+        0.25 * factors.scope
+        + 0.25 * factors.files
+        + 0.2 * factors.dependencies
+        + 0.15 * factors.ambiguity
+        + 0.15 * factors.testing
+    )
+    if weighted < _SPLIT:
         # A request that names many parts is big, however little else is known of it.
-        weighted = max(weighted, _PARTS_WEIGHT * factors.parts)
+        weighted = max(weighted, 0.5 * factors.parts)
     return min(1.0, round(weighted, 6))
 
 
@@ -387,8 +380,7 @@ def _actions(tasks: Sequence[Task], files: Sequence[str]) -> dict[str, int]:
     for name in needed or counts:
         counts[name] += share
     return {
-        name: _ACTIONS + _ACTIONS_PER_FILE * count + _further(name)
-        for name, count in counts.items()
+        name: _ACTIONS + _FILE_ACTIONS * count + _further(name) for name, count in counts.items()
     }
 
 

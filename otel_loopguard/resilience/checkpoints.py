@@ -11,7 +11,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from otel_loopguard._control.context import current_flag, keepers
 from otel_loopguard._util.bounded import BoundedDict
@@ -22,9 +22,6 @@ from otel_loopguard.errors import CheckpointError
 if TYPE_CHECKING:
     from otel_loopguard._control.context import Backend
     from otel_loopguard._control.flag import Flag
-
-_KEPT: Final = 20
-"""Newest checkpoints that are kept (feature C11); each has a copy of what the guard counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +111,13 @@ class Checkpoints:
 
     Args:
         source: What makes and restores them.
-        keep: How many are kept, the newest; default 20.
+        keep: How many are kept, the newest.
 
     Raises:
         ValueError: `keep` is below 1.
     """
 
-    def __init__(self, source: Source, *, keep: int = _KEPT) -> None:
+    def __init__(self, source: Source, *, keep: int = 20) -> None:
         self._source = source
         self._keep = keep
         if self._keep < 1:

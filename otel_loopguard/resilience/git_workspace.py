@@ -14,9 +14,6 @@ from typing import Final
 from otel_loopguard.errors import CheckpointError
 from otel_loopguard.resilience.checkpoints import Checkpoint
 
-_LIMIT_S: Final = 60.0
-"""Seconds that a git command may take: a large tree is read in a few, and a lock held by another
-git is not waited for longer."""
 _REFS: Final = "refs/loopguard/"
 _ALWAYS: Final = (
     # What is set for the whole user starts no program either, and no repository is found by chance.
@@ -57,13 +54,13 @@ class GitWorkspace:
 
     Args:
         folder: The folder; also a part of a repository's.
-        limit_s: Seconds that one git command may take; default 60.
+        limit_s: Seconds that one git command may take.
 
     Raises:
         CheckpointError: There is no git, or the folder is not in a working tree of one.
     """
 
-    def __init__(self, folder: str | Path, *, limit_s: float = _LIMIT_S) -> None:
+    def __init__(self, folder: str | Path, *, limit_s: float = 60) -> None:
         self._folder = Path(folder).resolve()
         self._limit_s = limit_s
         if not self._folder.is_dir():

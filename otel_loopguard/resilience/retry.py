@@ -45,16 +45,9 @@ class Retrying:
     """
 
     def __init__(
-        self,
-        *,
-        # Three tries 2, 4 and 8 s later outlast a restart or a limit of requests; a longer delay
-        # than half a minute is no retry any more, but a run that waits.
-        limit: int = 3,
-        delay_s: float = 2.0,
-        max_delay_s: float = 30.0,
-        jitter_s: float = 0.0,
+        self, *, limit: int = 3, delay_s: float = 2, max_delay_s: float = 30, jitter_s: float = 0,
         on: On | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if limit < 0 or delay_s < 0 or max_delay_s < 0 or jitter_s < 0:
             msg = f"limit and delays must be 0 or more, got {limit=}, {delay_s=}, {max_delay_s=}, "
             raise ValueError(msg + f"{jitter_s=}")
@@ -118,13 +111,13 @@ class Retrying:
 
 
 class Rules(TypedDict, total=False):
-    """Options of `resilience.retrying`.
+    """Options of `resilience.retrying`; what is not given is as below.
 
     Attributes:
-        limit: Further tries after the first; default 3.
-        delay_s: Seconds before the first further try, then doubled; default 2.
-        max_delay_s: Seconds of a delay at most; default 30.
-        jitter_s: Seconds of a random addition at most; default 0.
+        limit: Further tries after the first (3).
+        delay_s: Seconds before the first further try, then doubled (2).
+        max_delay_s: Seconds of a delay at most (30).
+        jitter_s: Seconds of a random addition at most (0).
         on: Which errors; by default those after which trying again can help: time-outs,
             connections, 408, 429 and 5xx.
     """

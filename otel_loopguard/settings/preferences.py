@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -13,10 +13,12 @@ from otel_loopguard.core import Choice
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from otel_loopguard.settings import Settings
+
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """Preferences of one user.
+    """Preferences of one user; what nobody set is as the settings say.
 
     Attributes:
         auto_background_threshold_s: Seconds from which a call goes to the background; 45.
@@ -74,6 +76,18 @@ def _model() -> type[BaseModel]:
         field.name: (checks[str(field.type)], field.default) for field in fields(Preferences)
     }
     return create_model("Preferences", __config__=config, **found)
+
+
+def default_preferences(settings: Settings) -> Preferences:
+    """What everybody prefers who did not say otherwise."""
+    tuning = settings.tuning.execution
+    known = Preferences()
+    return replace(
+        known,
+        auto_background_threshold_s=tuning.background_s or known.auto_background_threshold_s,
+        prompt_threshold_s=tuning.prompt_s,
+        auto_background_enabled=tuning.background_s > 0,
+    )
 
 
 def _problem(found: Mapping[str, Any]) -> str:

@@ -171,24 +171,21 @@ class JudgeTuning(Group):
 
 
 class ExecutionTuning(Group):
-    """Calls that run at the same time."""
+    """How long calls may take before the user is asked; each user may prefer other limits."""
 
-    max_parallel: Tasks = value(3, "Concurrent tasks of a plan, or calls of a batch, at most.")
+    prompt_s: Seconds = value(15.0, "Seconds below which a call runs at once.")
+    background_s: Amount = value(
+        45.0, "Seconds from which a call runs in the background; 0: never without asking."
+    )
 
 
 class ResourcesTuning(Group):
     """Measurements of the machine, and what is an alert."""
 
-    sample_s: float = value(
-        1.0, "Seconds between two samples; 0: nothing is measured.", ge=0, le=3600
-    )
+    sample_s: float = value(1.0, "Seconds between two samples; 0: nothing is measured.", ge=0, le=5)
     cpu_percent: Percent = value(80.0, "CPU use that is an alert.")
     memory_percent: Percent = value(85.0, "Memory use that is an alert.")
-    io_wait_percent: Percent = value(70.0, "Share of CPU time waiting for disks that is an alert.")
     queue_depth: Tasks = value(15, "Tasks waiting for a worker that are an alert.")
-    critical: float = value(
-        1.2, "Times its threshold that is critical, so that calls wait; 98 % at most.", ge=1, le=10
-    )
 
 
 class JournalTuning(Group):
@@ -202,39 +199,19 @@ class JournalTuning(Group):
 
 
 class LatencyTuning(Group):
-    """Profiles of tools, and the estimates and limits made from them."""
+    """Limits in time that are made from the profiles of tools and agents."""
 
-    records: int = value(100, "Newest calls kept per tool; a store keeps 100.", ge=10, le=100)
-    days: float = value(7.0, "Days that a call is kept.", gt=0, le=3650)
-    prior_records: int = value(
-        10,
-        "Records at which the default no longer weighs; both are blended before. 0: "
-        "the default alone below three calls, the records alone from there.",
-        ge=0,
-        le=100,
-    )
-    complexity: float = value(
-        0.5, "Share that the most complex arguments add to an estimate.", ge=0, le=10
-    )
-    adapts: float = value(
-        0.15, "Log of the factor by which a miss raises an estimate; 0: none.", ge=0, le=2
-    )
     stall_factor: float = value(3.0, "Times its estimate that is a stall.", ge=1, le=1000)
-    stall_records: int = value(20, "Records from which calls can be stalled.", ge=1, le=100)
     stall_min_s: Seconds = value(30.0, "Seconds below which no call is stalled.")
-    limit_factor: float = value(
-        5.0, "Times its estimate that a call or agent may take.", ge=1, le=1000
-    )
     limit_min_s: Seconds = value(30.0, "Seconds that a call or agent may take at least.")
     limit_max_s: Seconds = value(600.0, "Seconds that a call or agent may take at most.")
 
 
 class PlansTuning(Group):
-    """Tasks of a plan, and when one is split."""
+    """Plans of tasks."""
 
-    # Two factors of five in full; below it parts cost more than they help.
-    split_above: float = value(
-        0.35, "Complexity from which splitting a task is advised.", ge=0, le=1
+    max_parallel: int = value(
+        3, "Concurrent tasks of a plan, or calls of a batch, at most.", ge=1, le=1000
     )
     task_failures: int = value(
         3, "Failed steps of a task, without a success between, that fail it.", ge=1, le=100
@@ -249,7 +226,7 @@ class ReplicationTuning(Group):
 
 
 class ResilienceTuning(Group):
-    """Retries, breakers, checks and checkpoints."""
+    """Circuit breakers."""
 
     breaker_failures: int = value(3, "Failures in a row that open a breaker.", ge=1, le=1000)
     breaker_open_s: Seconds = value(
@@ -259,25 +236,6 @@ class ResilienceTuning(Group):
         "transient",
         "Errors that count: `transient` ones; those and errors of unknown kind (`unclear`); or "
         "`all`, wrong arguments included.",
-    )
-    # A limit of requests or a restart is over in seconds; doubled six times it is `breaker_open_s`.
-    breaker_first_s: Seconds = value(
-        5.0, "Seconds that a breaker fed by spans is open first; each next time twice as long."
-    )
-    breaker_trial_s: Seconds = value(60.0, "Seconds until a trial without outcome is replaced.")
-    breaker_sync_s: Seconds = value(1.0, "Seconds between reads of other processes' breakers.")
-    check_failures: int = value(
-        3, "Like failures in a row after which a check warns of the next call.", ge=2, le=1000
-    )
-    check_ttl_s: Seconds = value(600.0, "Seconds after the last failure in which it warns.")
-    check_action: Literal["warn", "deny"] = value(
-        "warn", "What a learned check leads to: a warning, or a refusal as by registered checks."
-    )
-    recovery_attempts: int = value(
-        3,
-        "Attempts of one recovery strategy for a tool in a session, until it succeeds.",
-        ge=1,
-        le=100,
     )
 
 

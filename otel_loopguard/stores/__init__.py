@@ -29,8 +29,6 @@ def open_store(settings: Settings) -> Store:
     """
     if not settings.store_url:
         return MemoryStore(
-            records=settings.tuning.latency.records,
-            records_ttl_s=settings.tuning.latency.days * 86_400,
             journal_entries=settings.tuning.journal.steps,
         )
     try:

@@ -16,7 +16,7 @@ from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import redis_connection as scripts
 from otel_loopguard.stores.redis_connection import Connection, RedisSubscription
 from otel_loopguard.stores.redis_url import parse_redis_url
-from otel_loopguard.stores.store import LogOnce, time_of
+from otel_loopguard.stores.store import RECORDS, RECORDS_TTL_S, LogOnce, time_of
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -101,8 +101,7 @@ class RedisStore:
         self._keys = Keys(settings.store_prefix, settings.tuning.journal.steps)
         self._entries = settings.tuning.journal.steps
         self._journal_ms = _milliseconds(settings.tuning.journal.days * 86_400)
-        self._records = settings.tuning.latency.records
-        self._records_ms = _milliseconds(settings.tuning.latency.days * 86_400)
+        self._records_ms = _milliseconds(RECORDS_TTL_S)
         self._most_pause_s = settings.tuning.stores.retry_s
         self._log_once = LogOnce()
         self._positions: BoundedDict[str, tuple[str, bytes]] = BoundedDict(_POSITIONS)
@@ -119,7 +118,7 @@ class RedisStore:
         """Adds to the profile of a tool; see `Store.add_records`."""
         if not records:
             return
-        given: list[object] = [self._records, self._records_ms]
+        given: list[object] = [RECORDS, self._records_ms]
         for record in records:
             given += (f"{time_of(record) / 1e6:.3f}", record)
         self._redis.run(scripts.ADD_RECORDS, [self._keys.profile(tool)], given)

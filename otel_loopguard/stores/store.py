@@ -10,6 +10,11 @@ from typing import Final, Protocol, runtime_checkable
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 
+RECORDS: Final = 100
+"""Newest records of a tool that a store keeps (feature A1)."""
+RECORDS_TTL_S: Final = 604_800.0
+"""Seconds that it keeps them: a week, for tools change."""
+
 
 class Store(Protocol):
     """Where what outlives a session is kept.

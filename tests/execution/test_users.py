@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 import orjson
 import pytest
@@ -44,11 +45,16 @@ class Keeping:
             self.waiting.pop(0)()
 
 
-def test_what_everybody_prefers() -> None:
-    """Who did not say otherwise."""
-    assert asdict(Users().preferences("ada")) == {
+def users(keeping: Any = None, **given: object) -> Users:
+    return Users(Settings(**given), keeping)
+
+
+def test_the_settings_are_what_everybody_prefers() -> None:
+    """The defaults, and what a process sets otherwise."""
+    found = users(tuning={"execution": {"prompt_s": 5}}).preferences("ada")
+    assert asdict(found) == {
         "auto_background_threshold_s": 45,
-        "prompt_threshold_s": 15,
+        "prompt_threshold_s": 5,
         "auto_background_enabled": True,
         "remember_choices": True,
         "parallel_execution_preferred": True,
@@ -60,7 +66,7 @@ def test_what_everybody_prefers() -> None:
 
 def test_a_user_has_preferences_of_their_own() -> None:
     """Of one user only, and the rest stays as it was."""
-    known = Users()
+    known = users()
     known.prefer("ada", {"auto_background_enabled": False})
     known.prefer("ada", {"prompt_threshold_s": 3})
     ada, other = known.preferences("ada"), known.preferences("bob")
@@ -81,7 +87,7 @@ def test_a_user_has_preferences_of_their_own() -> None:
 )
 def test_a_bad_preference_is_refused(changes: dict[str, object], told: str) -> None:
     """The error has name and value, and nothing is changed."""
-    known = Users()
+    known = users()
     with pytest.raises(ValueError, match=r"^\w+ = ") as error:
         known.prefer("ada", changes)
     assert told in str(error.value)
@@ -90,7 +96,7 @@ def test_a_bad_preference_is_refused(changes: dict[str, object], told: str) -> N
 
 def test_who_wants_no_answers_remembered_is_asked_anew() -> None:
     """Answers given before do not vote either; they do again once they are wanted."""
-    known = Users()
+    known = users()
     known.answered("ada", ("crawl",), BACKGROUND)
     known.prefer("ada", {"remember_choices": False})
     assert known.remembered("ada", ("crawl",)) is None
@@ -101,12 +107,12 @@ def test_who_wants_no_answers_remembered_is_asked_anew() -> None:
 def test_preferences_and_answers_outlive_the_process() -> None:
     """What was set here is there for the next process, and only that: settings may change."""
     store = MemoryStore()
-    one = Users(Keeping(store))
+    one = users(Keeping(store))
     one.prefer("ada", {"prompt_threshold_s": 3})
     one.answered("ada", ("crawl",), BACKGROUND)
-    other = Users(Keeping(store))
+    other = users(Keeping(store), tuning={"execution": {"background_s": 100}})
     found = other.preferences("ada")
-    assert (found.prompt_threshold_s, found.auto_background_threshold_s) == (3, 45)
+    assert (found.prompt_threshold_s, found.auto_background_threshold_s) == (3, 100)
     assert other.remembered("ada", ("crawl",)) is BACKGROUND
     assert orjson.loads(store.get("preference", "user:ada") or b"") == {"prompt_threshold_s": 3}
 
@@ -115,8 +121,8 @@ def test_the_writer_of_a_guard_keeps_them() -> None:
     """The real writer, on a store in memory."""
     settings = Settings()
     writer = open_writer(settings, InternalErrors())
-    Users(writer).prefer("ada", {"prompt_threshold_s": 3})
-    assert Users(writer).preferences("ada").prompt_threshold_s == 3
+    Users(settings, writer).prefer("ada", {"prompt_threshold_s": 3})
+    assert Users(settings, writer).preferences("ada").prompt_threshold_s == 3
 
 
 def test_nobody_waits_for_the_store() -> None:
@@ -124,7 +130,7 @@ def test_nobody_waits_for_the_store() -> None:
     store = MemoryStore()
     store.put("preference", "user:ada", b'{"prompt_threshold_s": 3, "remember_choices": false}')
     keeping = Keeping(store, waits=True)
-    known = Users(keeping)
+    known = users(keeping)
     assert known.preferences("ada").prompt_threshold_s == 15
     known.prefer("ada", {"prompt_threshold_s": 7})
     keeping.go()
@@ -138,7 +144,7 @@ def test_nobody_waits_for_the_store() -> None:
 def test_a_store_that_is_down_is_not_asked_again_at_once() -> None:
     """Memory goes on alone, and every call would otherwise ask again."""
     keeping = Keeping(MemoryStore(), down=True)
-    known = Users(keeping)
+    known = users(keeping)
     known.prefer("ada", {"prompt_threshold_s": 3})
     keeping.down = False
     assert known.preferences("ada").prompt_threshold_s == 3
@@ -148,7 +154,7 @@ def test_a_store_that_is_down_is_not_asked_again_at_once() -> None:
 @pytest.mark.parametrize(
     ("raw", "told", "prompt_s"),
     [
-        (b"\xff\x00", "no JSON", 15),
+        (b"\xff\x00", "not valid UTF-8", 15),
         (b"[1, 2]", "expected a JSON object, got list", 15),
         (b'{"prompt_threshold_s": 3, "colour": "red"}', "colour = 'red'", 3),
         (b'{"prompt_threshold_s": "soon"}', "prompt_threshold_s = 'soon'", 15),
@@ -162,7 +168,7 @@ def test_what_is_not_understood_is_not_overwritten(
     store = MemoryStore()
     store.put("preference", "user:ada", raw)
     with caplog.at_level(logging.WARNING):
-        known = Users(Keeping(store))
+        known = users(Keeping(store))
         known.preferences("ada")
         assert known.preferences("ada").prompt_threshold_s == prompt_s
         known.prefer("ada", {"remember_choices": False})
@@ -176,13 +182,13 @@ def test_what_is_not_understood_is_not_overwritten(
 @pytest.mark.parametrize("raw", [b"{}", b"[3]", b"x", b'["now"]'], ids=str)
 def test_strange_answers_are_left_alone(raw: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """As preferences are: a warning, no vote, and nothing is overwritten."""
-    store, known = MemoryStore(), Users()
+    store, known = MemoryStore(), users()
     keys: list[str] = []
     keeping = Keeping(store)
     keeping.put = lambda kind, key, *_: bool(keys.append(key)) or True  # type: ignore[method-assign]
-    Users(keeping).answered("ada", ("crawl",), SYNC)
+    users(keeping).answered("ada", ("crawl",), SYNC)
     store.put("choice", keys[-1], raw)
-    known = Users(Keeping(store))
+    known = users(Keeping(store))
     known.answered("ada", ("crawl",), SYNC)
     assert store.get("choice", keys[-1]) == raw
     assert len(caplog.messages) == 1
@@ -190,7 +196,7 @@ def test_strange_answers_are_left_alone(raw: bytes, caplog: pytest.LogCaptureFix
 
 def test_the_usual_answer_is_remembered() -> None:
     """The most frequent of the newest five, of two the newer; per user and set of tools."""
-    known = Users()
+    known = users()
     assert known.remembered("ada", ("a",)) is None
     for choice in (SYNC, BACKGROUND, SYNC):
         known.answered("ada", ("a",), choice)
@@ -203,7 +209,7 @@ def test_the_usual_answer_is_remembered() -> None:
 
 def test_who_does_not_want_to_be_remembered_is_not() -> None:
     """Nor is a refusal, which is no way to run a call."""
-    known = Users()
+    known = users()
     known.prefer("ada", {"remember_choices": False})
     known.answered("ada", ("a",), SYNC)
     known.answered("bob", ("a",), Choice.DENY)
@@ -213,7 +219,7 @@ def test_who_does_not_want_to_be_remembered_is_not() -> None:
 
 def test_memory_is_bounded() -> None:
     """The user unused for longest goes."""
-    known = Users()
+    known = users()
     for number in range(1001):
         known.prefer(str(number), {"prompt_threshold_s": 3})
     found = [known.preferences(str(number)).prompt_threshold_s for number in (0, 1, 1000)]
@@ -222,7 +228,7 @@ def test_memory_is_bounded() -> None:
 
 def test_thresholds_that_cross_are_refused() -> None:
     """A call cannot be asked about for longer than it takes to go to the background."""
-    known = Users()
+    known = Users(Settings())
     with pytest.raises(ValueError, match=r"prompt_threshold_s = 90 .* = 45"):
         known.prefer("ada", {"prompt_threshold_s": 90})
     with pytest.raises(ValueError, match=r"prompt_threshold_s = 15 .* = 3"):

@@ -235,8 +235,8 @@ def test_phases_are_cut_and_merged() -> None:
     """Four tasks are two phases; what is left over runs with the next depth, where it may."""
     tasks = plan(a="", b="", c="", d="", e="a", f="d")
     assert ids(phases(tasks)) == ["abc", "de", "f"]
-    assert ids(phases(tasks, Settings(tuning={"execution": {"max_parallel": 6}}))) == ["abcd", "ef"]
-    assert ids(phases(tasks, Settings(tuning={"execution": {"max_parallel": 1}}))) == list("abcdef")
+    assert ids(phases(tasks, Settings(tuning={"plans": {"max_parallel": 6}}))) == ["abcd", "ef"]
+    assert ids(phases(tasks, Settings(tuning={"plans": {"max_parallel": 1}}))) == list("abcdef")
 
 
 def test_a_task_that_is_not_safe_runs_alone() -> None:

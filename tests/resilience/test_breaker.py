@@ -110,7 +110,7 @@ def test_a_trial_that_fails_opens_it_again(clock: Clock) -> None:
 
 def test_a_trial_without_an_outcome_makes_way(clock: Clock) -> None:
     """Whoever made it may have died."""
-    breakers = Breakers(Settings(tuning={"resilience": {"breaker_trial_s": 60}}), clock=clock)
+    breakers = Breakers(Settings(), clock=clock)
     fail(breakers, 3)
     clock.pass_by(300)
     assert breakers.allow("search")
@@ -383,8 +383,7 @@ class Broken(MemoryStore):
 def pair(clock: Clock) -> Iterator[tuple[Breakers, Breakers, Broken]]:
     """Two processes' breakers with one store; they exchange when told to."""
     store = Broken()
-    settings = Settings(tuning={"resilience": {"breaker_sync_s": 0.001}})
-    one, other = (Breakers(settings, store, clock=clock) for _ in range(2))
+    one, other = (Breakers(Settings(), store, clock=clock) for _ in range(2))
     yield one, other, store
     store.down = False
     one.close()
@@ -438,7 +437,7 @@ def test_what_is_not_understood_is_left_alone(
     """It is warned of with its key, once, and not overwritten."""
     store = MemoryStore()
     store.put("breaker", "tool:search", raw)
-    breakers = Breakers(Settings(tuning={"resilience": {"breaker_sync_s": 60}}), store, clock=clock)
+    breakers = Breakers(Settings(), store, clock=clock)
     fail(breakers, 3)
     breakers.sync()
     breakers.close()
@@ -452,7 +451,7 @@ def test_a_clock_that_is_wrong_shuts_nothing_for_days(clock: Clock) -> None:
     store = MemoryStore()
     year = clock.now + 365 * 86400 * 10**9
     store.put("breaker", "tool:search", orjson.dumps({"until": year, "at": year, "failures": 3}))
-    breakers = Breakers(Settings(tuning={"resilience": {"breaker_sync_s": 60}}), store, clock=clock)
+    breakers = Breakers(Settings(), store, clock=clock)
     breakers.standing("search")
     breakers.sync()
     assert not breakers.allow("search")
@@ -464,7 +463,7 @@ def test_a_clock_that_is_wrong_shuts_nothing_for_days(clock: Clock) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_the_child_of_a_fork_goes_on() -> None:
     """Though a thread of the parent held the locks."""
-    breakers = Breakers(Settings(tuning={"resilience": {"breaker_sync_s": 0.001}}), MemoryStore())
+    breakers = Breakers(Settings(), MemoryStore())
     fail(breakers, 2)
     assert breakers._sharing is not None
     with breakers._lock, breakers._sharing._lock:
@@ -483,10 +482,7 @@ def _worker(url: str, start: Any, allowed: Any, closing: Any) -> None:
     """A process: learns that the breaker is open, and asks for the trial with all the others."""
     from otel_loopguard.stores.redis import RedisStore
 
-    breakers = Breakers(
-        Settings(tuning={"resilience": {"breaker_sync_s": 0.02}}),
-        RedisStore(Settings(store_url=url)),
-    )
+    breakers = Breakers(Settings(), RedisStore(Settings(store_url=url)))
     wait_for(lambda: breakers.standing("search").state is not BreakerState.CLOSED)
     start.wait()
     wait_for(lambda: breakers.standing("search").state is BreakerState.HALF_OPEN)
@@ -510,7 +506,7 @@ def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> No
     try:
         spawn = multiprocessing.get_context("spawn")
         start, allowed, closing = spawn.Barrier(2), spawn.Queue(), spawn.Queue()
-        settings = Settings(store_url=server.url, tuning={"resilience": {"breaker_open_s": 1.5}})
+        settings = Settings(tuning={"resilience": {"breaker_open_s": 5}}, store_url=server.url)
         opener = Breakers(settings, RedisStore(settings))
         for _ in range(2):
             workers.append(
@@ -536,7 +532,7 @@ def test_a_frozen_store_makes_no_span_wait(tmp_path: Path) -> None:
 
     server = Server(tmp_path / "redis").start()
     assert server.process is not None
-    settings = Settings(store_url=server.url, tuning={"resilience": {"breaker_sync_s": 0.01}})
+    settings = Settings(store_url=server.url)
     breakers = Breakers(settings, RedisStore(settings))
     try:
         server.process.send_signal(19)
