@@ -49,7 +49,7 @@ _TOO_SHORT: Final = (
 _REASONS = frozenset({"pause", "ask", "cycle"})
 _SEVERITIES = frozenset({"warning", "critical", "fatal"})
 _VERDICTS = frozenset({"annotations", "evaluations", "langfuse", "langsmith", "mlflow", "phoenix"})
-_TRAITS = frozenset({"exempt", "polls", "effect", "key"})
+_TRAITS = frozenset({"exempt", "polls", "effect", "key", "parallel", "duration_ms"})
 
 
 def key_bytes(secret: str) -> bytes:
@@ -92,6 +92,13 @@ class ToolSettings(Group):
     key: tuple[str, ...] | None = value(
         None,
         "Arguments that make two calls the same; by default all but volatile ones.",
+    )
+    parallel: bool = value(
+        False, "Its calls may run concurrently, as those of tools that only read do."
+    )
+    duration_ms: Seconds | None = value(
+        None,
+        "Milliseconds that a call takes, as long as few are known; precedes the built-in table.",
     )
     repeat_threshold: Count | None = value(None, "Its own `repeat_threshold`.")
     similar_threshold: Count | None = value(None, "Its own `similar_threshold`.")
@@ -256,8 +263,8 @@ class Settings(Group):
     )
     tools: Mapping[str, ToolSettings] = value(
         {},
-        "Single tools by name (JSON in the variable): `exempt`, `polls`, `once`, `effect`, `key` "
-        "and their own thresholds.",
+        "Single tools by name (JSON in the variable): `exempt`, `polls`, `once`, `effect`, `key`, "
+        "`parallel`, `duration_ms` and their own thresholds.",
     )
 
     # Policy.
@@ -375,11 +382,6 @@ class Settings(Group):
         "`redis://host/0#list`, `celery+redis://host/0#queue` or `rq+redis://host/0#queue`; "
         "empty: none.",
         repr=False,
-    )
-    profile_defaults_ms: Mapping[str, Seconds] = value(
-        {},
-        "Milliseconds that your own tools take, by name (JSON in the variable); they take "
-        "precedence over the built-in table.",
     )
 
     # Control across processes.

@@ -28,9 +28,7 @@ def open_store(settings: Settings) -> Store:
         LoopGuardSettingsError: The address cannot be used, or the extra `redis` is missing.
     """
     if not settings.store_url:
-        return MemoryStore(
-            journal_entries=settings.tuning.journal.steps,
-        )
+        return MemoryStore(journal_entries=settings.tuning.journal.steps)
     try:
         from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:

@@ -11,7 +11,7 @@ from typing import Final
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard.stores.store import RECORDS, RECORDS_TTL_S, time_of
+from otel_loopguard.stores.store import RECORDS, RECORDS_S, time_of
 
 
 class MemorySubscription:
@@ -45,7 +45,7 @@ class MemoryStore:
         self,
         *,
         records: int = RECORDS,
-        records_ttl_s: float = RECORDS_TTL_S,
+        records_ttl_s: float = RECORDS_S,
         journal_entries: int = 1000,
         journal_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], int] = time.time_ns,

@@ -16,7 +16,7 @@ from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import redis_connection as scripts
 from otel_loopguard.stores.redis_connection import Connection, RedisSubscription
 from otel_loopguard.stores.redis_url import parse_redis_url
-from otel_loopguard.stores.store import RECORDS, RECORDS_TTL_S, LogOnce, time_of
+from otel_loopguard.stores.store import RECORDS, RECORDS_S, LogOnce, time_of
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -101,7 +101,7 @@ class RedisStore:
         self._keys = Keys(settings.store_prefix, settings.tuning.journal.steps)
         self._entries = settings.tuning.journal.steps
         self._journal_ms = _milliseconds(settings.tuning.journal.days * 86_400)
-        self._records_ms = _milliseconds(RECORDS_TTL_S)
+        self._records, self._records_ms = RECORDS, _milliseconds(RECORDS_S)
         self._most_pause_s = settings.tuning.stores.retry_s
         self._log_once = LogOnce()
         self._positions: BoundedDict[str, tuple[str, bytes]] = BoundedDict(_POSITIONS)

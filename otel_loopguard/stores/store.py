@@ -11,9 +11,9 @@ from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 
 RECORDS: Final = 100
-"""Newest records of a tool that a store keeps (feature A1)."""
-RECORDS_TTL_S: Final = 604_800.0
-"""Seconds that it keeps them: a week, for tools change."""
+"""Newest records kept of each tool: a profile needs no more, and a store holds a thousand tools."""
+RECORDS_S: Final = 7 * 86_400
+"""Seconds that a record is kept: what a tool took a week ago says little about today."""
 
 
 class Store(Protocol):

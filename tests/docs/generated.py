@@ -88,7 +88,7 @@ FAMILIES = {
     "Limits": r"limits$|budget_|stall_|graph_iterations|agent_limits|task_limits|prices_file",
     "Context and judge": r"context_|judge$",
     "Escalation": r"escalat|webhook_|control_socket",
-    "Breakers and execution": r"breaker|execution_|profile_",
+    "Breakers and execution": r"breaker|execution_",
     "Multiple processes": r"store_|share_control|propagation_",
     "Telemetry": r"telemetry_|decision_spans|span_events|verdicts",
 }
