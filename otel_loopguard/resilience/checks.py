@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.errors import InternalErrors, attempt_each
+from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import ErrorClass
@@ -179,8 +179,8 @@ class Checks:
         learned = self.learned(tool, args)
         given = _NO_ARGUMENTS if args is None else args
         fitting = [(name, run) for name, which, run in self._registered if fnmatchcase(tool, which)]
-        found, _ = attempt_each(self._faults, fitting, given)
-        problems = [Problem(tool, name, *said) for name, said in found]
+        found = ((name, attempt(self._faults, name, run, given)) for name, run in fitting)
+        problems = [Problem(tool, name, *said) for name, said in found if said is not None]
         return tuple(problems if learned is None else [learned, *problems])
 
     def may_object(self, tool: str) -> bool:

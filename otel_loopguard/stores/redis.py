@@ -118,7 +118,7 @@ class RedisStore:
         """Adds to the profile of a tool; see `Store.add_records`."""
         if not records:
             return
-        given: list[object] = [self._records, self._records_ms]
+        given: list[object] = [RECORDS, self._records_ms]
         for record in records:
             given += (f"{time_of(record) / 1e6:.3f}", record)
         self._redis.run(scripts.ADD_RECORDS, [self._keys.profile(tool)], given)

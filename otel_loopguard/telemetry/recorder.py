@@ -19,7 +19,7 @@ from opentelemetry.metrics import Observation, get_meter, get_meter_provider
 
 from otel_loopguard import semconv
 from otel_loopguard._util.backlog import settle_all
-from otel_loopguard._util.errors import attempt, hook, swallow
+from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Choice, Kind
@@ -579,23 +579,23 @@ class MetricsRecorder:
         if meaning.escalated:
             add(semconv.METRIC_ESCALATIONS, (action, agent))
 
-    @hook
     def stalled(self, detector: str, agent: str | None) -> None:
         """Counts something that runs too long."""
-        if self.on:
-            key = (self._detectors.get(detector), self.agents.get(agent))
-            self.counts.add(semconv.METRIC_DETECTIONS, key)
+        with swallow(self.faults, "stalled"):
+            if self.on:
+                key = (self._detectors.get(detector), self.agents.get(agent))
+                self.counts.add(semconv.METRIC_DETECTIONS, key)
 
     def cycled(self, state: str) -> None:
         """Counts a cycle of agents that was found, intervened in, put before people, or is over."""
         if self.on:
             self.counts.add(semconv.METRIC_CYCLES, (state,))
 
-    @hook
     def happened(self, what: Happening, times: int = 1) -> None:
         """Counts what the application does in a run."""
-        if self.on:
-            self.counts.add(_HAPPENINGS[what], (), times)
+        with swallow(self.faults, "happened"):
+            if self.on:
+                self.counts.add(_HAPPENINGS[what], (), times)
 
     def evicted(self) -> None:
         """Counts a session that made room for another."""
@@ -606,12 +606,12 @@ class MetricsRecorder:
         if self._board is not None:
             _store_answered(self._board, operation, seconds, error)
 
-    @hook
     def exported(self, spans: int, decisions: int, error: str = "") -> None:
         """Counts spans that an exporter handed on, or could not."""
-        if self.on:
-            self.counts.add(semconv.METRIC_EXPORTER_SPANS, (error,), spans)
-            self.counts.add(semconv.METRIC_EXPORTER_EXPORTED, (error,), decisions)
+        with swallow(self.faults, "exported"):
+            if self.on:
+                self.counts.add(semconv.METRIC_EXPORTER_SPANS, (error,), spans)
+                self.counts.add(semconv.METRIC_EXPORTER_EXPORTED, (error,), decisions)
 
     def began(self) -> int:
         """When the work on a span that ended began; 0 for one that is not timed.
@@ -620,11 +620,11 @@ class MetricsRecorder:
         """
         return time.perf_counter_ns() if self.timed.hit() and self.on else 0
 
-    @hook
     def ended(self, began: int, trace_id: int, span_id: int) -> None:
         """Records how long the work on a span that ended took."""
-        took, place = (time.perf_counter_ns() - began) / 1e9, SpanRef(trace_id, span_id)
-        self._keep(semconv.METRIC_EVALUATION_DURATION, took, {}, place)
+        with swallow(self.faults, "ended"):
+            took, place = (time.perf_counter_ns() - began) / 1e9, SpanRef(trace_id, span_id)
+            self._keep(semconv.METRIC_EVALUATION_DURATION, took, {}, place)
 
     def _keep(
         self, metric: str, value: float, attributes: Mapping[str, str], place: SpanRef | None = None
