@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.text import truncate
 from otel_loopguard._util.values import NamedTuple
+from otel_loopguard.spans.steps import captured
+from otel_loopguard.spans.unwrap import agent_result
 from otel_loopguard.spans.values import (
-    agent_result,
     hidden,
     identifier,
     known,
     listing,
     mapping,
     parsed,
-    revealed,
     text,
     texts,
 )
@@ -188,7 +188,7 @@ def calls_on(span: SpanView) -> list[RequestedCall]:
         value = attributes.get(key)
         # What stood there before it was hidden may ask for tools, too.
         if value is not None and (span.start_attributes is not None or _may_call(value)):
-            found = _calls_in(revealed(span, key, value))
+            found = _calls_in(captured(span, key))
             if found:
                 return found
     if "llm.output_messages.0.message.role" in attributes:
@@ -246,7 +246,7 @@ def request_on(span: SpanView) -> Request | None:
     for key in _REQUESTS:
         value = attributes.get(key)
         if value is not None:
-            found = _request_of(revealed(span, key, value))
+            found = _request_of(captured(span, key))
             if found is not None:
                 return found
     found = _listed_request(attributes, "llm.input_messages.", ".message.")

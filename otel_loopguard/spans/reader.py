@@ -10,7 +10,6 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dedup import absorb
 from otel_loopguard.spans.dialects.genai import NAME as GENAI
 from otel_loopguard.spans.dialects.registry import collect_keys, declared, registered
-from otel_loopguard.spans.errors import failed
 from otel_loopguard.spans.keys import (
     NO_AGENT,
     PLAN_KEYS,
@@ -22,7 +21,7 @@ from otel_loopguard.spans.keys import (
     plan_of,
     run_by_name,
 )
-from otel_loopguard.spans.values import begin, cached_of, cost_of, first_identifier
+from otel_loopguard.spans.steps import begin, failed, first_identifier, set_cost
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -181,11 +180,13 @@ class Reader:
         for dialect in layout.dialects:
             step = dialect.read(span)
             if step is not None:
+                step.dialect = dialect.name
                 break
         else:
             dialect, step = None, _tool_by_name(span)
             if step is None:
                 return None
+            step.dialect = GENAI
         if layout.has_owner:
             _set_owner(step, span, layout)
         if dialect is not None and len(layout.dialects) > 1:
@@ -193,7 +194,7 @@ class Reader:
         if step.kind is _TOOL and (layout.has_target or hands_off(step.name or "")):
             as_handoff(step, span)
         elif step.kind is _MODEL:
-            _set_cost(step, span.attributes)
+            set_cost(step, span.attributes)
         if self.scopes.get(step.scope) not in _FOLLOWED:
             of_agents = self._scope_kind(step.scope) is ScopeKind.AGENT
             self._learn(step.scope, ScopeKind.AGENT if of_agents else ScopeKind.MIXED)
@@ -232,20 +233,12 @@ def _set_owner(step: Step, span: SpanView, layout: _Layout) -> None:
         step.tasks = plan_of(span)
 
 
-def _set_cost(step: Step, attributes: Mapping[str, object]) -> None:
-    """What a model call cost, and of which of its tokens a cache changes the price."""
-    if step.cost is None:
-        step.cost = cost_of(attributes)
-    if step.tokens_in is not None:
-        step.cache_read, step.cache_write = cached_of(attributes)
-
-
 def _tool_by_name(span: SpanView) -> Step | None:
     """A tool call known by the span's name alone: ADK and Strands set attributes only later."""
     if not span.name.startswith(TOOL_SPAN):
         return None
     name = span.name.removeprefix(TOOL_SPAN)
-    return failed(begin(span, Kind.TOOL, name, GENAI), span) if name else None
+    return failed(begin(span, Kind.TOOL, name), span) if name else None
 
 
 def _fill(step: Step, span: SpanView, claiming: Dialect, dialects: tuple[Dialect, ...]) -> None:

@@ -10,33 +10,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.errors import failed, set_outcome
 from otel_loopguard.spans.keys import after, library, tool_in
 from otel_loopguard.spans.messages import written
-from otel_loopguard.spans.values import (
+from otel_loopguard.spans.steps import begin, captured, failed, set_outcome
+from otel_loopguard.spans.unwrap import (
     Outcome,
     agent_result,
-    begin,
     call_inputs,
-    captured,
-    count,
-    entry,
-    hidden,
-    identifier,
-    parsed,
     shaped_output,
-    text,
     tool_message,
     tool_output,
-    unquoted,
 )
+from otel_loopguard.spans.values import count, entry, hidden, identifier, parsed, text, unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from otel_loopguard.spans.views import SpanView
-
-NAME = "openinference"
 
 _KINDS = {
     "TOOL": Kind.TOOL,
@@ -65,7 +55,7 @@ _CONTENT = "llm.output_messages.0.message.content"
 class OpenInference:
     """Reads spans that have `openinference.span.kind`."""
 
-    name = NAME
+    name = "openinference"
     marks = frozenset(("openinference.span.kind",))
     scopes = ("openinference.*", "@arizeai/openinference*")
     key_order = 0
@@ -90,7 +80,7 @@ class OpenInference:
         kind = span.attributes.get("openinference.span.kind")
         if not isinstance(kind, str):
             return None
-        step = begin(span, _KINDS.get(kind, Kind.OTHER), span.name, NAME)
+        step = begin(span, _KINDS.get(kind, Kind.OTHER), span.name)
         framework = _framework(span)
         if step.kind is Kind.TOOL:
             _tool(step, span, framework)

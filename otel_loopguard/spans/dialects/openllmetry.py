@@ -12,32 +12,26 @@ from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dialects import genai
-from otel_loopguard.spans.errors import failed, set_outcome
 from otel_loopguard.spans.keys import library, tool_in
 from otel_loopguard.spans.messages import written
-from otel_loopguard.spans.values import (
+from otel_loopguard.spans.steps import begin, captured, failed, set_outcome
+from otel_loopguard.spans.unwrap import (
     Outcome,
-    begin,
     call_inputs,
-    captured,
     execution_result,
-    identifier,
     protocol_result,
     run_inputs,
     shaped_inputs,
     shaped_output,
-    text,
     tool_message,
     tool_output,
-    within,
 )
+from otel_loopguard.spans.values import identifier, text, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_loopguard.spans.views import SpanView
-
-NAME = "openllmetry"
 
 _KINDS = {
     "tool": Kind.TOOL,
@@ -71,7 +65,7 @@ _INNER = (".wrap_tool_call", ".awrap_tool_call", ".wrap_model_call", ".awrap_mod
 class OpenLLMetry:
     """Reads spans that have `traceloop.span.kind` or a task of LangGraph."""
 
-    name = NAME
+    name = "openllmetry"
     marks = frozenset(("traceloop.span.kind", "gen_ai.task.name"))
     builds_on = genai.NAME
     scopes = (
@@ -97,7 +91,7 @@ class OpenLLMetry:
         if kind is Kind.TOOL or (kind is Kind.NODE and _is_function_tool(span)):
             return _tool(span)
         if kind is Kind.HANDOFF or (kind is Kind.WORKFLOW and operation == "invoke_agent"):
-            step = genai.read(span, NAME)
+            step = genai.read(span)
             if step is not None and step.kind is Kind.HANDOFF and step.agent is None:
                 # `planner → unknown.handoff`: neither target nor source need be written.
                 step.agent = text(span.name.partition(" → ")[0])
@@ -111,7 +105,7 @@ def _is_function_tool(span: SpanView) -> bool:
 
 
 def _tool(span: SpanView) -> Step:
-    step = begin(span, Kind.TOOL, None, NAME)
+    step = begin(span, Kind.TOOL, None)
     framework = library(span.scope, _PREFIX)
     attributes = span.attributes
     step.call_id = identifier(attributes.get("gen_ai.tool.call.id"))
@@ -156,7 +150,7 @@ def _enclosing(span: SpanView, kind: Kind) -> Step:
         name = text(attributes.get("gen_ai.agent.name")) or span.name.removesuffix(".agent")
     elif kind is Kind.WORKFLOW:
         name = name or text(attributes.get("traceloop.workflow.name"))
-    step = begin(span, kind, name or span.name, NAME)
+    step = begin(span, kind, name or span.name)
     if kind is Kind.NODE:
         _node(step, span)
     return failed(step, span)
@@ -189,6 +183,6 @@ class OpenLLMetryModel:
         attributes = span.attributes
         if attributes.get("llm.request.type") not in ("chat", "completion"):
             return None
-        step = genai.model(span, self.name)
+        step = genai.model(span)
         step.text = step.text or written(captured(span, "gen_ai.completion.0.content"))
         return step

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.spans.dialects.adk import Adk
-from otel_loopguard.spans.dialects.agent_framework import AgentFramework
-from otel_loopguard.spans.dialects.autogen import AutoGen
 from otel_loopguard.spans.dialects.coding_agents import ClaudeCode, Codex, Copilot, GeminiCli
+from otel_loopguard.spans.dialects.frameworks import (
+    Adk,
+    AgentFramework,
+    AutoGen,
+    Mcp,
+    SpringAI,
+    Strands,
+)
 from otel_loopguard.spans.dialects.genai import GenAI
-from otel_loopguard.spans.dialects.langfuse import Langfuse
-from otel_loopguard.spans.dialects.langsmith import LangSmith
-from otel_loopguard.spans.dialects.logfire import Logfire
-from otel_loopguard.spans.dialects.mcp import Mcp
 from otel_loopguard.spans.dialects.openinference import OpenInference
 from otel_loopguard.spans.dialects.openllmetry import OpenLLMetry, OpenLLMetryModel
-from otel_loopguard.spans.dialects.spring_ai import SpringAI
-from otel_loopguard.spans.dialects.strands import Strands
+from otel_loopguard.spans.dialects.platforms import Langfuse, LangSmith, Logfire
 from otel_loopguard.spans.dialects.vercel import Vercel
 
 if TYPE_CHECKING:
