@@ -22,8 +22,11 @@ _EXIT: Final = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d{1,10}
 _OUTPUT: Final = "\nOutput:\n"
 _SHELL: Final = re.compile(r"\n?<shellId: \w+ completed with exit code (-?\d{1,10})>\s*\Z")
 _GROUP: Final = re.compile(r"^Process Group PGID: \d+\n?", re.MULTILINE)
-_HEAD: Final = 500
-_TAIL: Final = 300
+_HEAD_CHARS: Final = 500
+"""Characters in which Codex and Copilot tell of the exit code; what is longer is the output. Codex
+writes up to 300 of them."""
+_TAIL_CHARS: Final = 300
+"""Characters at the end in which gemini-cli names exit code, signal and process group."""
 _GEMINI_SHELL: Final = re.compile(r"\A(?:<untrusted_context>\n)?(?:Command|Output|Stdout): ")
 _GEMINI_EXIT: Final = re.compile(r"^Exit Code: (?!0$)-?\d{1,10}$", re.MULTILINE)
 _FAILED: Final = re.compile(
@@ -144,10 +147,10 @@ def codex_output(output: object) -> tuple[object, int]:
     """The output of a command, without the numbers around it, and its exit code."""
     if not isinstance(output, str):
         return output, 0
-    head, found, rest = output[:_HEAD].partition(_OUTPUT)
+    head, found, rest = output[:_HEAD_CHARS].partition(_OUTPUT)
     code = _EXIT.search(head)
     if found and code is not None:
-        return rest + output[_HEAD:], int(code[1])
+        return rest + output[_HEAD_CHARS:], int(code[1])
     if output[:1] == "{":
         old = mapping(parsed(output))
         exit_code = within(old, "metadata", "exit_code")
@@ -160,7 +163,7 @@ def copilot_output(output: object) -> tuple[object, int]:
     """The output of a command, without the number of its shell behind it, and its exit code."""
     if not isinstance(output, str):
         return output, 0
-    ended = _SHELL.search(output, max(len(output) - _HEAD, 0))
+    ended = _SHELL.search(output, max(len(output) - _HEAD_CHARS, 0))
     return (output, 0) if ended is None else (output[: ended.start()], int(ended[1]))
 
 
@@ -189,7 +192,9 @@ def gemini_output(said: str) -> tuple[str, str | None]:
 
     A command that failed is a success to gemini-cli; its exit code stands at the end.
     """
-    exited = _GEMINI_SHELL.match(said) and _GEMINI_EXIT.search(said, max(0, len(said) - _TAIL))
+    exited = _GEMINI_SHELL.match(said) and _GEMINI_EXIT.search(
+        said, max(0, len(said) - _TAIL_CHARS)
+    )
     said = _GROUP.sub("", said)
     return said, said if exited else None
 

@@ -38,8 +38,6 @@ class _SdkSpanView:
         # A context is a tuple of ids; its properties are calls.
         context = span.context or _NO_CONTEXT
         parent, start = span.parent, span.start_time
-        if type(start) is not int:
-            start = _as_int(start) or 0
         if scope is None:
             written_by = span.instrumentation_scope
             scope = "" if written_by is None else written_by.name
@@ -48,7 +46,7 @@ class _SdkSpanView:
         self.span_id = context[1]
         self.parent_id = None if parent is None else parent[1]
         self.scope = scope if isinstance(scope, str) else str(scope)
-        self.start = told(start) if moves else start
+        self.start = start if type(start) is int and not moves else _time(start) or 0
 
     @property
     def kind(self) -> str:
@@ -70,12 +68,9 @@ class EndedSpanView(_SdkSpanView):
         scope: object = None,
     ) -> None:  # fmt: skip
         _SdkSpanView.__init__(self, span, scope)
-        # The SDK lets any object be a name or a time, and not every number has an order.
         name, end, code = span.name, span.end_time, span.status.status_code
-        if type(end) is not int:
-            end = _as_int(end)
         self.name = name if type(name) is str else str(name)
-        self.end = told(end) if moves and end is not None else end
+        self.end = end if type(end) is int and not moves else _time(end)
         self.attributes = attributes_of(span) if attributes is None else attributes
         self.start_attributes: Mapping[str, object] | None = None
         self._events: Sequence[tuple[str, Mapping[str, object]]] | None = None
@@ -118,8 +113,7 @@ class ActiveSpanView(_SdkSpanView):
 
     @property
     def end(self) -> int | None:
-        end = _as_int(self._span.end_time)
-        return told(end) if moves and end is not None else end
+        return _time(self._span.end_time)
 
     @property
     def attributes(self) -> Mapping[str, object]:
@@ -182,10 +176,11 @@ class ActiveSpanView(_SdkSpanView):
         return None
 
 
-def _as_int(moment: object) -> int | None:
-    if isinstance(moment, float) and math.isfinite(moment):
-        return int(moment)
-    return int(moment) if isinstance(moment, int) else None
+def _time(moment: object) -> int | None:
+    """A time of a span by the guard's clock; the SDK lets any object be a name or a time."""
+    if isinstance(moment, float):
+        moment = int(moment) if math.isfinite(moment) else None
+    return told(int(moment)) if isinstance(moment, int) else None
 
 
 def _events_of(span: ReadableSpan) -> Sequence[tuple[str, Mapping[str, object]]]:
