@@ -1,4 +1,4 @@
-"""The steps of coding agents, the same whoever tells of a call: telemetry, hook or transcript.
+"""Steps of coding agents, the same for a call out of telemetry, a hook or a transcript.
 
 Claude Code and gemini-cli say whether a call failed. Codex does not: its answer is a text with an
 exit code in its head, or JSON with one (0.30 and older), or a sentence (openai/codex codex-rs/core
@@ -16,17 +16,17 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.values import hidden, listing, mapping, parsed, text, texts, within
 
 MAIN: Final = "main"
-"""What the agent is called that works for the user, beside those that work for it."""
+"""Name of the agent that works for the user, beside those that work for it."""
 
 _EXIT: Final = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d{1,10})$", re.MULTILINE)
 _OUTPUT: Final = "\nOutput:\n"
 _SHELL: Final = re.compile(r"\n?<shellId: \w+ completed with exit code (-?\d{1,10})>\s*\Z")
 _GROUP: Final = re.compile(r"^Process Group PGID: \d+\n?", re.MULTILINE)
 _HEAD_CHARS: Final = 500
-"""Characters in which Codex and Copilot tell of the exit code; what is longer is the output. Codex
-writes up to 300 of them."""
+"""Characters in which Codex, at the start, and Copilot, at the end, tell of the exit code: a few
+short lines. The same words further in are the command's own."""
 _TAIL_CHARS: Final = 300
-"""Characters at the end in which gemini-cli names exit code, signal and process group."""
+"""Characters at the end in which gemini-cli names exit code, signal and process group, likewise."""
 _GEMINI_SHELL: Final = re.compile(r"\A(?:<untrusted_context>\n)?(?:Command|Output|Stdout): ")
 _GEMINI_EXIT: Final = re.compile(r"^Exit Code: (?!0$)-?\d{1,10}$", re.MULTILINE)
 _FAILED: Final = re.compile(
@@ -124,7 +124,7 @@ def arguments(args: object) -> object:
 
 
 def shown(outcome: object) -> object:
-    """What of an answer the model is shown, where that can be told; else the answer itself."""
+    """The part of an answer that the model is shown, where that can be told; else all of it."""
     # A text stays as it is, also one that is JSON.
     answer = outcome if isinstance(outcome, str) else texts(outcome)
     found = mapping(answer)
@@ -175,7 +175,7 @@ def opencode_output(output: object) -> tuple[object, int]:
 
 
 def gemini_result(result: object) -> tuple[object, str | None]:
-    """What a tool of gemini-cli answered, and its error, out of the parts of its response."""
+    """The answer of a tool of gemini-cli, and its error, out of the parts of its response."""
     parts = listing(result) or (result or None,)
     answer = within(within(parts[0], "functionResponse"), "response")
     if answer is None:
@@ -188,7 +188,7 @@ def gemini_result(result: object) -> tuple[object, str | None]:
 
 
 def gemini_output(said: str) -> tuple[str, str | None]:
-    """What a tool of gemini-cli wrote, and its error.
+    """The text of a tool of gemini-cli, and its error.
 
     A command that failed is a success to gemini-cli; its exit code stands at the end.
     """

@@ -148,7 +148,7 @@ class SpanDeduplicator:
         return min((held.since + _SECOND + 1 for held in tuple(self.held)), default=_NEVER)
 
     def _settle(self, span_id: int, step: Step, inner: Step | None, now: int) -> tuple[Step, ...]:
-        """What to count for a step that other spans may have described, or may yet describe."""
+        """Steps to count now that a step ended that other spans may describe, too."""
         if step.scope != self._scope:
             self._scope = step.scope if self._scope is None else _SEVERAL
         if inner is None or not _same_name(inner, step) or _contradicts(inner, step):

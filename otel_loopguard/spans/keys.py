@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
 
 NO_AGENT: Final = "OpenAI Agent"
-"""What opentelemetry-instrumentation-openai-agents-v2 writes on every span for any agent."""
+"""opentelemetry-instrumentation-openai-agents-v2 writes it on every span, whichever the agent."""
 
 _BEFORE = ("execute_tool ", "MCP send tools/call ", "tools/call ")
 _AFTER = (".tool", ".run")
@@ -74,27 +74,27 @@ def run_by_name(span: SpanView) -> Step | None:
 
 
 def tells_late(scope: str) -> bool:
-    """Whether a span of this scope may turn out to be a run only when it ends."""
+    """True if spans of this scope may say only at their end that they are runs."""
     return scope.startswith(_LATE)
 
 
 def is_message(scope: str) -> bool:
-    """Whether agents of this scope run once for each message that they get, as AutoGen's do."""
+    """True if agents of this scope run once for each message that they get, as AutoGen's do."""
     return scope.startswith("autogen")
 
 
 def holds_runs(span: SpanView) -> bool:
-    """Whether a topmost span may be a trace of the OpenAI Agents SDK, around several runs."""
+    """True if a topmost span may be a trace of the OpenAI Agents SDK, around several runs."""
     return span.scope.startswith(_SDK_TRACES)
 
 
 def is_nested(span: SpanView) -> bool:
-    """Whether a run says that it is part of another one, which may be in another trace."""
+    """True if a run says that it is part of another one, which may be in another trace."""
     return span.attributes.get("gen_ai.invocation.is_nested") is True
 
 
 def is_task(span: SpanView) -> bool:
-    """Whether a span right below a trace of the OpenAI Agents SDK is one `Runner.run`."""
+    """True if a span right below a trace of the OpenAI Agents SDK is one `Runner.run`."""
     attributes = span.attributes
     if attributes.get("openinference.span.kind") == "CHAIN":
         return True
@@ -187,7 +187,7 @@ _TARGETS = ("agent_name", "coworker", "agent")
 
 
 def hands_off(name: str) -> bool:
-    """Whether a tool of this name hands the work to another agent.
+    """True if a tool of this name hands the work to another agent.
 
     The names are those of ADK (`transfer_to_agent`), AutoGen Swarm and LangGraph
     (`transfer_to_<agent>`), Strands (`handoff_to_agent`) and CrewAI (`delegate_work_to_coworker`).

@@ -160,7 +160,7 @@ class RequestedCall(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What came of a call."""
+    """The result of a call."""
 
     call_id: str | None
     value: object  # a JSON value or text; None if it was not captured
@@ -176,7 +176,7 @@ class Message(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a model was sent."""
+    """The messages that a model was sent."""
 
     read: Callable[[int], Message]
     places: Sequence[int]  # the newest first, 256 at most
@@ -235,7 +235,7 @@ def asks_for_tools(span: SpanView) -> bool:
 
 
 def request_on(span: SpanView) -> Request | None:
-    """What stands at the end of the request on a model's span; None if it was not captured.
+    """The newest messages of the request on a model's span; None if they were not captured.
 
     Of a long request the end is parsed (262,144 characters); a value that a limit has cut has lost
     just that, and is not captured.

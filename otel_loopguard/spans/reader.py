@@ -72,7 +72,7 @@ names are made up without end, all are forgotten, and worked out anew."""
 
 
 class _Layout(NamedTuple):
-    """What to read from spans that have the same keys of those that matter."""
+    """The dialects and keys to read of spans with the same combination of keys."""
 
     dialects: tuple[Dialect, ...]
     session_keys: tuple[str, ...]
@@ -184,7 +184,7 @@ class Reader:
             if step is None:
                 return None
         _set_owner(step, span, layout)
-        if dialect is not None and len(layout.dialects) > 1:
+        if len(layout.dialects) > 1:
             _fill(step, span, dialect, layout.dialects)
         if step.kind is _TOOL and (layout.has_target or hands_off(step.name or "")):
             as_handoff(step, span)
@@ -239,7 +239,9 @@ def _tool_by_name(span: SpanView) -> Step | None:
     return step
 
 
-def _fill(step: Step, span: SpanView, claiming: Dialect, dialects: tuple[Dialect, ...]) -> None:
+def _fill(
+    step: Step, span: SpanView, claiming: Dialect | None, dialects: tuple[Dialect, ...]
+) -> None:
     """Fills what the claiming dialect left open from the others that are on the span."""
     if step.kind is _TOOL:
         if not step.lacks and step.call_id is not None and step.session is not None:

@@ -30,7 +30,7 @@ has all."""
 
 
 class _SdkSpanView:
-    """What never changes on a span of the SDK is read at once, the rest on demand."""
+    """Base of views: reads at once what never changes on a span, and the rest on demand."""
 
     __slots__ = ("_span", "parent_id", "scope", "span_id", "start", "trace_id")
 

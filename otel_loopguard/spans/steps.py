@@ -141,7 +141,7 @@ def set_outcome(step: Step, outcome: Outcome) -> None:
 
 
 def headline(message: str | None) -> str | None:
-    """What comes before a traceback in the text of an error; None if it is hidden."""
+    """The text of an error up to its traceback; None if it is hidden."""
     if message is None or hidden(message):
         return None
     at = message.find(_TRACEBACK)

@@ -1,4 +1,4 @@
-"""What instrumentations wrap around arguments and results, taken off.
+"""Arguments and results without what instrumentations wrap around them.
 
 Each dialect takes off only what its instrumentations are known to wrap: a clean argument that
 happens to be named `kwargs` stays as it is. The shapes are those of real captures
@@ -32,7 +32,7 @@ _CALL: Final = frozenset(("args", "kwargs", "sanitize_inputs_outputs"))
 
 
 class Outcome(NamedTuple):
-    """What a result says once it is unwrapped."""
+    """A result without its wrapping."""
 
     value: object
     call_id: str | None = None
@@ -147,7 +147,7 @@ def tool_output(value: object) -> Outcome:
 
 
 def agent_result(value: object) -> Outcome:
-    """What is in ADK's `{"result": X}` or `{"error": X}`, also as the `response` of a call."""
+    """The content of ADK's `{"result": X}` or `{"error": X}`, also as the `response` of a call."""
     outer = mapping(parsed(value))
     if outer is not None and set(outer) == {"id", "name", "response"}:
         value = outer["response"]

@@ -28,7 +28,7 @@ _REQUESTS: Final = frozenset(
 )
 _CODEX_MAIN: Final = "/root"
 _VAGUE: Final = "Shell command failed"
-"""What Claude Code says of each command that fails."""
+"""The error of each command that fails in Claude Code."""
 
 
 class ClaudeCode:

@@ -34,10 +34,8 @@ NAME = "genai"
 _TOOL, _MODEL, _OTHER = Kind.TOOL, Kind.MODEL, Kind.OTHER
 
 KINDS = {
-    "execute_tool": Kind.TOOL,
-    "chat": Kind.MODEL,
-    "generate_content": Kind.MODEL,
-    "text_completion": Kind.MODEL,
+    "execute_tool": _TOOL,
+    **dict.fromkeys(("chat", "generate_content", "text_completion"), _MODEL),
     "invoke_agent": Kind.AGENT,
     "invoke_workflow": Kind.WORKFLOW,
     "handle_conversation_turn": Kind.WORKFLOW,
@@ -46,18 +44,14 @@ KINDS = {
     "agent_handoff": Kind.HANDOFF,
     # What a program does around its model, as often as it likes: nothing that a model chose, and
     # so no call to judge. Where a model asks for it there is an `execute_tool` span around it.
-    "fetch_response": Kind.OTHER,  # a wait; the calls of the answer are read (`messages.fetched`)
-    "plan": Kind.OTHER,  # its model calls are steps; of the span itself the plan is read
-    "create_agent": Kind.OTHER,
-    "embeddings": Kind.OTHER,
-    "retrieval": Kind.OTHER,
-    "search_memory": Kind.OTHER,
-    "create_memory": Kind.OTHER,
-    "update_memory": Kind.OTHER,
-    "upsert_memory": Kind.OTHER,
-    "delete_memory": Kind.OTHER,
-    "create_memory_store": Kind.OTHER,
-    "delete_memory_store": Kind.OTHER,
+    # `fetch_response` is a wait; the calls of the answer are read (`messages.fetched`). The model
+    # calls of `plan` are steps; of the span itself the plan is read.
+    **dict.fromkeys(
+        "fetch_response plan create_agent embeddings retrieval search_memory create_memory"
+        " update_memory upsert_memory delete_memory create_memory_store"
+        " delete_memory_store".split(),
+        _OTHER,
+    ),
 }
 """Kind of a step by `gen_ai.operation.name`; operations that are not listed are `OTHER`, too."""
 

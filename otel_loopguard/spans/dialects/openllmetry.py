@@ -11,21 +11,11 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans import unwrap
 from otel_loopguard.spans.dialects import genai
 from otel_loopguard.spans.keys import library, tool_in
 from otel_loopguard.spans.messages import written
 from otel_loopguard.spans.steps import begin, captured, failed, set_outcome
-from otel_loopguard.spans.unwrap import (
-    Outcome,
-    call_inputs,
-    execution_result,
-    protocol_result,
-    run_inputs,
-    shaped_inputs,
-    shaped_output,
-    tool_message,
-    tool_output,
-)
 from otel_loopguard.spans.values import identifier, text, within
 
 if TYPE_CHECKING:
@@ -41,12 +31,12 @@ _KINDS = {
     "handoff": Kind.HANDOFF,
 }
 _PROPERTY = "traceloop.association.properties."
-_RESULTS: dict[str, Callable[[object], Outcome]] = {
-    "langchain": tool_message,
-    "llamaindex": tool_output,
-    "agno": execution_result,
-    "mcp": protocol_result,
-    "": shaped_output,
+_RESULTS: dict[str, Callable[[object], unwrap.Outcome]] = {
+    "langchain": unwrap.tool_message,
+    "llamaindex": unwrap.tool_output,
+    "agno": unwrap.execution_result,
+    "mcp": unwrap.protocol_result,
+    "": unwrap.shaped_output,
 }
 _ASYNC_HOOK = re.compile(r"\.a((?:before|after)_(?:agent|model))$")
 _NAME_IN_REPR = re.compile(r"\"tool_name\": ?\"([^\"]+)\"")
@@ -111,17 +101,17 @@ def _tool(span: SpanView) -> Step:
     step.call_id = identifier(attributes.get("gen_ai.tool.call.id"))
     args = captured(span, "gen_ai.tool.call.arguments", "traceloop.entity.input")
     if framework in ("langchain", ""):
-        step.args, call_id = (run_inputs if framework else shaped_inputs)(args)
+        step.args, call_id = (unwrap.run_inputs if framework else unwrap.shaped_inputs)(args)
         step.call_id = step.call_id or call_id
     elif framework == "mcp":
         inner = within(args, "arguments")
         step.args = args if inner is None else inner
     else:
-        step.args = call_inputs(args)
+        step.args = unwrap.call_inputs(args)
     result = captured(span, "gen_ai.tool.call.result", "traceloop.entity.output")
     step.name = _tool_name(span, framework, result)
     if result is not None:
-        set_outcome(step, _RESULTS.get(framework, Outcome)(result))
+        set_outcome(step, _RESULTS.get(framework, unwrap.Outcome)(result))
     step.node = text(attributes.get(f"{_PROPERTY}langgraph_node"))
     return failed(step, span) if not step.error or span.status == "error" else step
 
@@ -167,7 +157,7 @@ def _node(step: Step, span: SpanView) -> None:
     if step.kind is Kind.NODE:
         got = captured(span, "traceloop.entity.input", "gen_ai.task.input")
         gave = captured(span, "traceloop.entity.output", "gen_ai.task.output")
-        step.args = None if got is None else run_inputs(got)[0]
+        step.args = None if got is None else unwrap.run_inputs(got)[0]
         step.outcome = within(gave, "outputs") or gave
 
 

@@ -31,7 +31,7 @@ _HIDDEN: Final = "{}"
 
 
 def _chain(span: SpanView, node: object, agent: object) -> Kind:
-    """What a chain of LangChain is: a node bears the name of its node, a run is at the top."""
+    """The kind of a LangChain chain: a node has the name of its node, a run is at the top."""
     if node == span.name:
         return Kind.NODE
     if span.parent_id is not None:

@@ -1,4 +1,4 @@
-"""What a dialect is, and the dialects in order of precedence."""
+"""The interface of dialects, and all of them in order of precedence."""
 
 from __future__ import annotations
 
@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.spans.dialects.coding_agents import ClaudeCode, Codex, Copilot, GeminiCli
-from otel_loopguard.spans.dialects.frameworks import (
-    Adk,
-    AgentFramework,
-    AutoGen,
-    Mcp,
-    SpringAI,
-    Strands,
-)
+from otel_loopguard.spans.dialects import coding_agents, frameworks, openllmetry, platforms
 from otel_loopguard.spans.dialects.genai import GenAI
 from otel_loopguard.spans.dialects.openinference import OpenInference
-from otel_loopguard.spans.dialects.openllmetry import OpenLLMetry, OpenLLMetryModel
-from otel_loopguard.spans.dialects.platforms import Langfuse, LangSmith, Logfire
 from otel_loopguard.spans.dialects.vercel import Vercel
 
 if TYPE_CHECKING:
@@ -69,23 +59,23 @@ class Dialect(Protocol):
 # Dialects that wrap values under the names of another come before that other.
 _dialects: list[Dialect] = [
     Vercel(),
-    SpringAI(),
-    ClaudeCode(),
-    Codex(),
-    GeminiCli(),
-    Copilot(),
-    Mcp(),
-    OpenLLMetry(),
-    LangSmith(),
-    Logfire(),
-    Adk(),
-    Strands(),
-    AutoGen(),
-    AgentFramework(),
+    frameworks.SpringAI(),
+    coding_agents.ClaudeCode(),
+    coding_agents.Codex(),
+    coding_agents.GeminiCli(),
+    coding_agents.Copilot(),
+    frameworks.Mcp(),
+    openllmetry.OpenLLMetry(),
+    platforms.LangSmith(),
+    platforms.Logfire(),
+    frameworks.Adk(),
+    frameworks.Strands(),
+    frameworks.AutoGen(),
+    frameworks.AgentFramework(),
     GenAI(),
     OpenInference(),
-    Langfuse(),
-    OpenLLMetryModel(),
+    platforms.Langfuse(),
+    openllmetry.OpenLLMetryModel(),
 ]
 _lock = new_lock()
 _OPTIONAL: Final = (
