@@ -92,13 +92,11 @@ def tool(span: SpanView) -> Step:
     step = begin(span, _TOOL, name)
     step.call_id = call_id if isinstance(call_id, str) else identifier(call_id)
     step.args, step.outcome = args, result
-    troubled = span.status == "error" or get("error.type") is not None
     # Reading events is dear, and where all is well and captured there is nothing in them.
-    if args is None or result is None or troubled:
+    if args is None or result is None or span.status == "error" or get("error.type") is not None:
         if span.events:
             _from_events(step, span)
-        if troubled or span.events:
-            failed(step, span)
+        failed(step, span)
     return step
 
 
