@@ -45,7 +45,7 @@ class _SdkSpanView:
         self.trace_id = context[0]
         self.span_id = context[1]
         self.parent_id = None if parent is None else parent[1]
-        self.scope = scope if isinstance(scope, str) else str(scope)
+        self.scope = f"{scope}"  # any object may be a name; text stays the same object
         self.start = start if type(start) is int and not moves else _time(start) or 0
 
     @property
@@ -68,8 +68,8 @@ class EndedSpanView(_SdkSpanView):
         scope: object = None,
     ) -> None:  # fmt: skip
         _SdkSpanView.__init__(self, span, scope)
-        name, end, code = span.name, span.end_time, span.status.status_code
-        self.name = name if type(name) is str else str(name)
+        end, code = span.end_time, span.status.status_code
+        self.name = f"{span.name}"
         self.end = end if type(end) is int and not moves else _time(end)
         self.attributes = attributes_of(span) if attributes is None else attributes
         self.start_attributes: Mapping[str, object] | None = None
@@ -104,8 +104,7 @@ class ActiveSpanView(_SdkSpanView):
 
     @property
     def name(self) -> str:
-        name = self._span.name
-        return name if type(name) is str else str(name)
+        return f"{self._span.name}"
 
     @property
     def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
@@ -177,7 +176,7 @@ class ActiveSpanView(_SdkSpanView):
 
 
 def _time(moment: object) -> int | None:
-    """A time of a span by the guard's clock; the SDK lets any object be a name or a time."""
+    """A time of a span by the guard's clock; the SDK lets any object be a time."""
     if isinstance(moment, float):
         moment = int(moment) if math.isfinite(moment) else None
     return told(int(moment)) if isinstance(moment, int) else None

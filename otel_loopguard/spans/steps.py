@@ -86,7 +86,7 @@ def first_identifier(
         found = identifier(value)
         if found is None and reveal and hidden(value):
             found = identifier(_unscrubbed(span, key))
-        if found is not None and found != but:
+        if found not in (None, but):
             return found
     return None
 
