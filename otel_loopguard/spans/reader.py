@@ -7,20 +7,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans import keys
 from otel_loopguard.spans.dedup import absorb
 from otel_loopguard.spans.dialects.genai import NAME as GENAI
 from otel_loopguard.spans.dialects.registry import collect_keys, declared, registered
-from otel_loopguard.spans.keys import (
-    NO_AGENT,
-    PLAN_KEYS,
-    RUNS,
-    TASK_KEYS,
-    TRANSFER_KEYS,
-    as_handoff,
-    hands_off,
-    plan_of,
-    run_by_name,
-)
 from otel_loopguard.spans.steps import begin, failed, first_identifier, set_cost
 
 if TYPE_CHECKING:
@@ -103,7 +93,7 @@ class Reader:
         self._agent_keys = collect_keys("agent_keys", self._dialects)
         self.marks = frozenset[str]().union(*(dialect.marks for dialect in self._dialects))
         self._keys = self.marks.union(
-            self._session_keys, self._agent_keys, TASK_KEYS, PLAN_KEYS, TRANSFER_KEYS
+            self._session_keys, self._agent_keys, keys.TASK_KEYS, keys.PLAN_KEYS, keys.TRANSFER_KEYS
         )
         scopes = [scope for dialect in self._dialects for scope in declared(dialect, "scopes")]
         self._agent_scopes = frozenset(scopes)
@@ -146,11 +136,11 @@ class Reader:
         if self.is_call(attributes):
             return None
         if self.marks.isdisjoint(attributes):
-            return run_by_name(span)
+            return keys.run_by_name(span)
         step = self.read(span)
         if step is None or step.kind is Kind.OTHER:
-            return run_by_name(span)
-        return step if step.kind in RUNS else None
+            return keys.run_by_name(span)
+        return step if step.kind in keys.RUNS else None
 
     def is_call(self, attributes: Mapping[str, object]) -> bool:
         """True if a word says that the span is a call of a tool or a model, and so no run."""
@@ -186,8 +176,8 @@ class Reader:
         _set_owner(step, span, layout)
         if len(layout.dialects) > 1:
             _fill(step, span, dialect, layout.dialects)
-        if step.kind is _TOOL and (layout.has_target or hands_off(step.name or "")):
-            as_handoff(step, span)
+        if step.kind is _TOOL and (layout.has_target or keys.hands_off(step.name or "")):
+            keys.as_handoff(step, span)
         elif step.kind is _MODEL:
             set_cost(step, span.attributes)
         if self.scopes.get(step.scope) not in _FOLLOWED:
@@ -202,9 +192,9 @@ class Reader:
             tuple(one for one in self._dialects if not one.marks.isdisjoint(found)),
             tuple(key for key in self._session_keys if key in found),
             tuple(key for key in self._agent_keys if key in found),
-            tuple(key for key in TASK_KEYS if key in found),
-            not found.isdisjoint(PLAN_KEYS),
-            not found.isdisjoint(TRANSFER_KEYS),
+            tuple(key for key in keys.TASK_KEYS if key in found),
+            not found.isdisjoint(keys.PLAN_KEYS),
+            not found.isdisjoint(keys.TRANSFER_KEYS),
         )
         return layout
 
@@ -220,11 +210,11 @@ def _set_owner(step: Step, span: SpanView, layout: _Layout) -> None:
     if layout.session_keys and step.session is None:
         step.session = first_identifier(span, layout.session_keys, reveal=True)
     if layout.agent_keys and step.agent is None:
-        step.agent = first_identifier(span, layout.agent_keys, but=NO_AGENT)
+        step.agent = first_identifier(span, layout.agent_keys, but=keys.NO_AGENT)
     if layout.task_keys:
         step.task = first_identifier(span, layout.task_keys)
     if layout.has_plan:
-        step.tasks = plan_of(span)
+        step.tasks = keys.plan_of(span)
 
 
 def _tool_by_name(span: SpanView) -> Step | None:
