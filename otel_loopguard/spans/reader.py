@@ -161,7 +161,8 @@ class Reader:
         """
         if span.scope == OWN_SCOPE:
             return None
-        span = _snapshot(span) if span.end is None else span
+        if span.end is None:
+            span = _snapshot(span)
         found = self._keys.intersection(span.attributes)
         layout = self._layouts.get(found) or self._layout(found)
         for dialect in layout.dialects:
