@@ -12,17 +12,17 @@ import pytest
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.messages import written
-from otel_loopguard.spans.values import (
+from otel_loopguard.spans.unwrap import (
     agent_result,
     call_inputs,
     execution_result,
     literal,
     protocol_result,
     run_inputs,
-    texts,
     tool_message,
     tool_output,
 )
+from otel_loopguard.spans.values import texts
 from tests.bad_input.rig import TOOL, Rig
 from tests.bad_input.texts import texts as texts_of
 from tests.calls import EPOCH, SECOND
