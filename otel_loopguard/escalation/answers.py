@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._control.flag import is_reserved
@@ -146,17 +146,6 @@ def reply_in(said: object, via: str) -> Reply | None:
             limit=given.get("limit"),
         )  # fmt: skip
     return reply_of(said, None, None, via)
-
-
-Answered = Callable[[], Callable[[str, Reply], object] | None]
-"""A weak reference to the receiver of answers."""
-
-
-def take_reply(escalation: Escalation, said: object, via: str, answered: Answered) -> None:
-    """Applies the answer of a channel, if it returned one."""
-    reply, answer = reply_in(said, via), answered()
-    if reply is not None and answer is not None:
-        answer(escalation.id, reply)
 
 
 def _check_name(who: str) -> None:

@@ -13,10 +13,11 @@ from otel_loopguard.core import Action, Annotation, Kind
 from otel_loopguard.evidence import prepare
 from otel_loopguard.sessions.decisions import annotation
 from otel_loopguard.spans.sdk_views import ActiveSpanView
-from otel_loopguard.telemetry.metrics import AGENT
+from otel_loopguard.telemetry.events import AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     from otel_loopguard._control.flag import Control
     from otel_loopguard._util.errors import InternalErrors
@@ -25,16 +26,17 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.observation import DecisionRecord
     from otel_loopguard.spans.reader import Reader
-    from otel_loopguard.telemetry.verdicts.attributes import VerdictAttributes
 
-_KEPT: Final = 4096
+# A batch exporter of the SDK holds 2048 spans; of twice as many each may have a decision. 4 MB.
+_MOST_KEPT: Final = 4096
 
 writers: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()
-"""The exporters that write decisions on ended spans, and the faults of whose guard; None: all."""
+"""The exporters that write decisions on ended spans, each with the faults of its guard; None: of
+all guards."""
 
 
 def is_written(faults: InternalErrors) -> bool:
-    """Whether an exporter of this process writes the decisions of the guard of these faults."""
+    """True if an exporter of this process writes the decisions of the guard with these faults."""
     return any(of is None or of is faults for of in list(writers.values()))
 
 
@@ -42,8 +44,8 @@ class SpanAnnotator:
     """Writes the decisions of one guard on spans. Thread-safe.
 
     Attributes:
-        capacity: Decisions that wait for an exporter at most.
-        dropped: Those that gave way to newer ones.
+        capacity: Decisions that may wait for an exporter.
+        dropped: Decisions that gave way to newer ones.
     """
 
     def __init__(
@@ -52,19 +54,19 @@ class SpanAnnotator:
         self._reader = reader
         self._faults = faults
         self._events = events
-        self._verdicts: VerdictAttributes | None = None
+        self._verdicts: ModuleType | None = None
         if verdicts:
-            from otel_loopguard.telemetry.verdicts import attributes  # noqa: PLC0415  # who asks
+            from otel_loopguard.telemetry import verdicts as module  # noqa: PLC0415  # if asked for
 
-            self._verdicts = attributes.VerdictAttributes()
+            self._verdicts = module
         self._lock = new_lock()
         self._ended: OrderedDict[tuple[int, int], Annotation] = OrderedDict()
-        self.capacity = _KEPT
+        self.capacity = _MOST_KEPT
         self.dropped = 0
 
     @property
     def written(self) -> bool:
-        """Whether there is an exporter that they wait for."""
+        """True if there is an exporter that decisions wait for."""
         return is_written(self._faults)
 
     @property
@@ -123,7 +125,7 @@ class SpanAnnotator:
         if made.agent:
             attributes[AGENT] = made.agent
         if self._verdicts is not None and made.decision.action is not Action.ALLOW:
-            attributes |= self._verdicts.on_judged(made)
+            attributes |= self._verdicts.span_annotations(made)
         return Annotation(attributes, found.error, found.links)
 
     def above(self, made: DecisionRecord) -> None:
@@ -149,7 +151,8 @@ class SpanAnnotator:
             self._annotate(agent, own, event=self._events)
         top, step = steps[-1]
         if self._verdicts is not None and not noted:
-            self._annotate(top, Annotation(self._verdicts.on_topmost(made, top.attributes)))
+            said = self._verdicts.topmost_annotations(made, top.attributes)
+            self._annotate(top, Annotation(said))
         if top is not agent and not (noted and self._is_marked(top)):
             outer = annotation(decision, with_session=_lacks_session(step), status=False)
             self._annotate(top, outer)

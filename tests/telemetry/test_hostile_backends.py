@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from otel_loopguard.telemetry.verdicts.api import BackendAPI
+from otel_loopguard.telemetry.backends import MLflow
 
 PACKED = gzip.compress(gzip.compress(b"[" + b" " * 100_000_000 + b"]"))
 
@@ -50,7 +50,7 @@ def test_a_reply_is_not_unpacked_and_the_password_not_told(
     port: int, asked: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    api = BackendAPI("MLFLOW_TRACKING_URI", f"http://me:hunter2@127.0.0.1:{port}", {}, 60)
-    assert api.call("POST", "/api", {"a": 1}) is None
+    address = f"http://me:hunter2@127.0.0.1:{port}"
+    assert MLflow({"MLFLOW_TRACKING_URI": address}, 60).call("POST", "/api", {"a": 1}) is None
     assert asked == ["Basic bWU6aHVudGVyMg==, identity"]
     assert "hunter2" not in caplog.text
