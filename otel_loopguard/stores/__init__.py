@@ -62,4 +62,4 @@ def open_writer(settings: Settings, faults: InternalErrors) -> Writer:
             "can go on with what this one saw of a session; set the same digest_key "
             "(LOOPGUARD_DIGEST_KEY, at least 16 bytes) in all of them"
         )
-    return Writer(open_store(settings), settings, faults, direct=not settings.store_url)
+    return Writer(open_store(settings), settings, faults)

@@ -113,7 +113,6 @@ class RedisStore:
         """In the child of a fork: connections and locks are the parent's."""
         self._lock = new_lock()
         self._redis.forked()
-        self._log_once.forked()
 
     def add_records(self, tool: str, records: Sequence[bytes]) -> None:
         """Adds to the profile of a tool; see `Store.add_records`."""

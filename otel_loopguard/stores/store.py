@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
-from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 
 
@@ -103,6 +102,7 @@ class PubSub(Protocol):
 
 
 _JSON: Final = re.compile(rb"\A\s*\[\s*(\d{1,19})(?=[\s,\]])")
+# The year 2116: Lua and floats still count milliseconds there exactly.
 _LATEST: Final = 1 << 62
 
 
@@ -112,24 +112,19 @@ def time_of(record: bytes) -> int:
     return time.time_ns() if found is None else min(int(found[1]), _LATEST)
 
 
+# More would fill the log of a store with a fault in every key.
 _MOST_LOGGED: Final = 256
 
 
 class LogOnce:
-    """Says once of each key what is wrong with it. Of more than 256 keys nothing more is said."""
+    """Logs one warning about each key; about more than 256 keys nothing more is logged."""
 
     def __init__(self) -> None:
+        # No lock: a warning that two threads log twice does no harm.
         self._logged: set[str] = set()
-        self._lock = new_lock()
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock."""
-        self._lock = new_lock()
 
     def log(self, key: str, what: str) -> None:
         """Logs a warning, the first time that it is about this key."""
-        with self._lock:
-            if key in self._logged or len(self._logged) >= _MOST_LOGGED:
-                return
+        if key not in self._logged and len(self._logged) < _MOST_LOGGED:
             self._logged.add(key)
-        logger.warning("store: %s", what)
+            logger.warning("store: %s", what)

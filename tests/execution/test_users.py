@@ -123,7 +123,11 @@ def test_the_writer_of_a_guard_keeps_them() -> None:
     settings = Settings()
     writer = open_writer(settings, InternalErrors())
     Users(settings, writer).prefer("ada", {"prompt_threshold_s": 3})
-    assert Users(settings, writer).preferences("ada").prompt_threshold_s == 3
+    assert writer.flush(60)
+    again = Users(settings, writer)
+    again.preferences("ada")
+    assert writer.flush(60)
+    assert again.preferences("ada").prompt_threshold_s == 3
 
 
 def test_nobody_waits_for_the_store() -> None:
