@@ -321,7 +321,6 @@ class StoresTuning(Group):
     flush_s: Seconds = value(5.0, "Seconds that shutdown waits for unwritten data.")
     records: int = value(100, "Newest records kept of each tool.", ge=1, le=10_000)
     journal_entries: int = value(1000, "Newest entries kept of each session.", ge=1, le=10_000)
-    memory_bytes: int = value(64 * _MB, "Bytes of journals in the memory store.", ge=1024)
 
 
 class TelemetryTuning(Group):

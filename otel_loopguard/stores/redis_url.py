@@ -14,7 +14,7 @@ _URL: Final = re.compile(
 """Matches nothing if a password has a raw `@/?#`: its end is unknown then."""
 _SCHEME: Final = re.compile(r"[a-z]{1,6}(?:\+[a-z]{1,8})?(?=://)")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
-_EXPECTED: Final = (
+EXPECTED: Final = (
     "expected redis://HOST:PORT/DB, rediss://…, unix:///PATH, "
     "redis+sentinel://HOST:PORT,…/SERVICE or redis+cluster://HOST:PORT,…; in a user, a password or "
     "an option @ is written %40, / %2F, ? %3F and # %23"
@@ -41,7 +41,7 @@ def parse_redis_url(url: str) -> RedisUrl:
     """What a `store_url` says."""
     found = _URL.fullmatch(url.strip())
     if found is None or (found["scheme"] == "unix" and found["hosts"]):
-        raise _wrong(url, _EXPECTED)
+        raise _wrong(url, EXPECTED)
     scheme, _, kind = found["scheme"].partition("+")
     mode: Mode = "sentinel" if kind == "sentinel" else "cluster" if kind else "single"
     if scheme == "unix":
@@ -78,7 +78,7 @@ def shown(url: str) -> str:
 def _host(url: str, text: str, port: int) -> tuple[str, int]:
     if text.startswith(":"):
         # A password in front of which, or behind which, something is missing.
-        raise _wrong(url, _EXPECTED)
+        raise _wrong(url, EXPECTED)
     found = _HOST.fullmatch(text)
     if found is None or int(found[2] or port) > 65535:
         raise _wrong(url, f"{text!r} is no HOST:PORT")

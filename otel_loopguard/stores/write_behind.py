@@ -27,9 +27,9 @@ State = Literal["healthy", "slow", "down", "full", "read_only"]
 
 # A store that comes and goes fills no log: each state is logged once a minute.
 _LOG_AGAIN_S: Final = 60
-# A process that stores nothing has no thread for it; one is started in 50 µs.
+# A process that stores nothing for so long has no thread for it; to start one costs little.
 _IDLE_S: Final = 10
-# As long as a failover of Redis takes at best; the pauses double from there.
+# A dropped connection is usually back at once; the pauses double from there.
 _FIRST_PAUSE_S: Final = 0.05
 # Between two looks of `flush`: what it waits for takes a millisecond at best.
 _NAP_S: Final = 0.01

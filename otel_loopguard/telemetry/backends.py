@@ -18,7 +18,7 @@ from otel_loopguard._util.http import Endpoint
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.telemetry.verdicts import NAME, SOURCE, Verdict
 
-# A trace with its assessments, in MLflow, is the largest reply that is read: some 10 KB.
+# The largest reply is a trace of MLflow with its assessments, some kB.
 _MOST_REPLY: Final = 1_048_576
 _REFUSED: Final = frozenset({400, 401, 403, 405, 410, 413, 415, 422})
 """Statuses that stay. Not 404: the judged span may not have arrived yet."""

@@ -54,7 +54,7 @@ _MODEL: Final = Kind.MODEL
 _LONGEST_NAME: Final = CardinalityLimit.LONGEST
 # The SDK gives up its own order past 2000 attribute sets of an instrument, and says `overflow`.
 _MOST_KEYS: Final = 1800
-# Values of histograms between two collections: at one a minute, 68 a second. 0.5 MB.
+# Values of histograms between two collections: at one a minute, 68 a second. About 1 MB.
 _MOST_VALUES: Final = 4096
 # Above any context; a span may say anything, and a float past 2**53 would spoil the sum.
 _MOST_TOKENS: Final = 1 << 40

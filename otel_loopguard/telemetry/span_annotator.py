@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.observation import DecisionRecord
     from otel_loopguard.spans.reader import Reader
 
-# A batch exporter of the SDK holds 2048 spans; of twice as many each may have a decision. 4 MB.
+# Twice the queue of the SDK's batch processor, whose every span may have a decision; 1 kB each.
 _MOST_KEPT: Final = 4096
 
 writers: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()

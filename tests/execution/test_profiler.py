@@ -14,8 +14,9 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import StoreError
 from otel_loopguard.execution.latency import CallRecord, Knowledge, ResourceSample
 from otel_loopguard.execution.profiler import BatchEstimate, PlannedCall, Profiler
-from otel_loopguard.stores import MemoryStore, Writer
+from otel_loopguard.stores import Writer
 from tests.execution.past import SECOND, START, call, encoded, record
+from tests.stores.memory import MemoryStore
 from tests.stores.servers import wait_for
 
 

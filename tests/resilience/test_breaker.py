@@ -26,7 +26,7 @@ from otel_loopguard import (
 from otel_loopguard.core import ErrorClass, Kind, Step
 from otel_loopguard.errors import StoreError
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus
-from otel_loopguard.stores import MemoryStore
+from tests.stores.memory import MemoryStore
 from tests.stores.servers import Server, need_redis, wait_for
 
 TRANSIENT, WRONG, UNKNOWN = ErrorClass.TRANSIENT, ErrorClass.DETERMINISTIC, ErrorClass.UNKNOWN

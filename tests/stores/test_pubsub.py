@@ -13,8 +13,9 @@ import pytest
 
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import MemoryStore, PublishedValue, PubSub, Writer
+from otel_loopguard.stores import PublishedValue, PubSub, Writer
 from otel_loopguard.stores.redis import RedisStore
+from tests.stores.memory import MemoryStore
 from tests.stores.servers import Server, wait_for
 
 _topics = itertools.count()

@@ -6,14 +6,18 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
 
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import MemoryStore, Store
 from otel_loopguard.stores.redis import RedisStore
+from tests.stores.memory import MemoryStore
 from tests.stores.servers import wait_for
+
+if TYPE_CHECKING:
+    from otel_loopguard.stores import Store
 
 _names = itertools.count()
 NOW = time.time_ns()
@@ -229,8 +233,8 @@ def test_a_closed_store_opens_itself_again(any_store: Store, name: str) -> None:
 def test_a_journal_that_was_trimmed_from_outside_goes_on(store: RedisStore, what: str) -> None:
     """What comes after is stored and read, once each, in order; what was removed stays away."""
     session = f"trimmed {what}"
-    stream, *sets = store._keys.journal(session)
-    client = store._redis._open()
+    stream, *sets = store.keys.journal(session)
+    client = store.connection._open()
     entries = [(f"e{number}", b"x") for number in range(6)]
     store.append(session, entries[:3])
     assert [name for name, _ in store.journal(session)] == ["e0", "e1", "e2"]

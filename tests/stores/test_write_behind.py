@@ -14,8 +14,9 @@ from opentelemetry import context
 from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.errors import StoreError
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import MemoryStore, Writer
+from otel_loopguard.stores import Writer
 from tests.merged import merged
+from tests.stores.memory import MemoryStore
 from tests.stores.servers import wait_for
 
 
