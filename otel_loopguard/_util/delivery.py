@@ -69,7 +69,7 @@ class DeliveryQueue(Generic[_Item]):
         return self._worker.put((1, item))
 
     def close(self, limit_s: float) -> None:
-        """Has everything delivered now, again and again, for at most `limit_s`."""
+        """Delivers everything now, again and again, for at most `limit_s`."""
         self._closing = True
         try:
             self._worker.hasten()

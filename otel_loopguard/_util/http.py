@@ -111,7 +111,7 @@ class Endpoint:
 
 
 class _Address(httpx.URL):
-    """An address that nobody can print: its path and query may be secret.
+    """An address that hides path and query when printed: they may be secret.
 
     httpx logs the address of every request, and what instruments httpx writes it on spans.
     """
@@ -148,7 +148,7 @@ class _Limit:
         with self._lock:
             self._socket = None
         if isinstance(error, Exception):
-            # What a connection says that was shut meanwhile says nothing.
+            # Its connection was shut: what that raises is of no interest.
             self.check()
 
     def watch(self, event: str, info: Mapping[str, Any]) -> None:

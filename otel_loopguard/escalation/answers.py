@@ -42,7 +42,7 @@ _UNANSWERED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, as somebody gave it."""
+    """An answer to an escalation."""
 
     answer: Answer | None  # None where nobody answered and nothing was done
     by: str
@@ -71,7 +71,12 @@ def reply_of(  # noqa: PLR0913
     answer: object, guidance: object, by: object, via: str, plan: object = None, *,
     limit: object = None,
 ) -> Reply:  # fmt: skip
-    """An answer that was given from outside."""
+    """Checks an answer from outside.
+
+    Raises:
+        EscalationError: A part of it is wrong.
+        PlanError: Its plan is not sound.
+    """
     for name, value in (("guidance", guidance), ("by", by)):
         if value is not None and not isinstance(value, str):
             msg = f"{name} of an answer must be a text, got {value!r:.100}"
@@ -131,7 +136,7 @@ def answer_of(name: object) -> Answer:
 
 
 def reply_in(said: object, via: str) -> Reply | None:
-    """The answer that a channel gave back, if it gave one."""
+    """The answer in what a channel returned; None if there is none."""
     if said is None:
         return None
     if isinstance(said, Reply):

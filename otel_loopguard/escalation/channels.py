@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "escalation"
 """Kind of the value of an escalation in a store."""
-# Whoever was away for a night finds it.
+# A day: an escalation of the evening is there in the morning.
 _KEPT_S: Final = 86_400.0
 
 Answered = Callable[[], Callable[[str, "Reply"], object] | None]

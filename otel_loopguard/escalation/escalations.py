@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from otel_loopguard.stores import Writer
 
 _HUMAN: Final = "escalate_human"
-# How much earlier than a waiting gate an escalation ends; of short limits a tenth.
+# An escalation ends so much before the gate that waits for it: the gate gets the fallback, and no
+# time-out. Of short limits a tenth.
 _EARLIER_S: Final = 1.0
 # Between two looks at the clock: so late at most a fallback is taken after a jump of it.
 _LOOK_S: Final = 5.0
@@ -187,7 +188,7 @@ class Escalations:
         with session.lock:
             found = self._package(session, cause, reason, decision, now)
         case = Case(found, session.flag)
-        # What holds a session is always open to an answer; only its message cools down.
+        # An escalation that holds a session always opens; only its message cools down.
         send = decision is None or not self.register.is_cooling(session.key, now, holds=found.held)
         if not self.register.open(case, sent=send):
             return None
@@ -236,7 +237,7 @@ class Escalations:
         said = f": {reply.guidance}" if reply.guidance else ""
         why = f"{reply.by} answered {reply.answer}{said}"
         key = own.control.session or case.escalation.session
-        # The session may be forgotten while somebody still waits on its flag.
+        # The session may be forgotten while a gate still waits on its flag.
         for flag in {own, *flags_at(key)}:
             if reply.answer is Answer.ABORT:
                 flag.set(Action.ABORT, reason=why, by=reply.by)

@@ -67,7 +67,7 @@ _SUGGESTED: Final = 3
 
 
 def suggestions(decision: Decision | None) -> tuple[Suggestion, ...]:
-    """What people may do about a decision, the most to the point first."""
+    """Suggested answers to a decision, the best first."""
     found: list[Suggestion] = []
     if decision is not None and decision.diagnosis is not None:
         found += (

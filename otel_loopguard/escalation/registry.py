@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.escalation.answers import Reply
 
-# As many as sessions are known by default: each may wait for somebody.
+# As many as sessions are known by default: each may wait for an answer.
 _MOST_OPEN: Final = 10_000
-# Whoever answers too late is told how it ended: a day of them, at 40 an hour.
+# A late answer is refused with how the escalation ended: a day of them, at 40 an hour.
 _MOST_OVER: Final = 1000
 
 
@@ -29,7 +29,7 @@ class Case:
         self.over = 0  # when it ended, nanoseconds since the epoch
 
     def error(self) -> EscalationError:
-        """What to say to whoever answers it once more."""
+        """The error for a second answer."""
         how, reply = "", self.reply
         if reply is not None:
             how = {

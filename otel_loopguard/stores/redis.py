@@ -51,7 +51,7 @@ class Keys:
         return self.session(session, "journal", *ids)
 
     def session(self, session: str, *names: str) -> list[str]:
-        """What else is kept of a session."""
+        """Other keys of a session, on the same node."""
         begin = f"{self._prefix}:{{{quoted(session)}}}"
         return [f"{begin}:{name}" for name in names]
 
@@ -92,9 +92,9 @@ _MOST_POSITIONS: Final = 10_000
 class RedisStore:
     """Keeps everything in a Redis of version 5 or newer. Connects when it is first used.
 
-    What is there and was not understood (a key of another type, a value of another version, a
-    stream of somebody else) is left as it is: reads take it as missing, writes raise `StoreError`
-    with the reason `refused`, and one warning names the key.
+    Foreign data (a key of another type, a value of another version, another program's stream) is
+    left as it is: reads take it as missing, writes raise `StoreError` with the reason `refused`,
+    and one warning names the key.
 
     Attributes:
         connection: Runs commands and scripts.

@@ -53,7 +53,7 @@ return (#ARGV - 2) / 2
 """
 """Keys: the profile. Arguments: records kept, milliseconds kept, then time in ms and record."""
 
-# Entries are numbered 1-0, 2-0, ...; a stream that numbers by the clock is somebody else's. The
+# Entries are numbered 1-0, 2-0, ...; a stream that numbers by the clock is another program's. The
 # sets of ids take turns: as many ids are known as there are entries kept, at least. XADD comes
 # first: after a DEL a full server would let the rest of the script pass, above its limit. Where
 # entries were removed from outside (XTRIM, XDEL) Redis still knows the last number that it gave,
@@ -214,7 +214,7 @@ class Connection:
             return self._open().execute_command(command, key, *values)
 
     def ping(self) -> None:
-        """Raises `StoreError` if nobody answers; see `Store.ping`."""
+        """Raises `StoreError` without an answer; see `Store.ping`."""
         with self.translated(""):
             self._open().ping()
 
@@ -367,9 +367,8 @@ _SPREAD: Final = random.SystemRandom()
 class RedisSubscription:
     """A subscription to one topic of a Redis; see `PubSub.subscribe`.
 
-    Its thread ends within two seconds of `close`, or when nobody holds this object any more. Where
-    nothing is received for five seconds it pings the server, and connects anew after as long
-    without an answer.
+    Its thread ends within two seconds of `close`, or of the last reference to this object. After
+    five silent seconds it pings the server, and after five more it connects anew.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a `store_url` says of where a Redis is; needs no redis-py."""
+"""Parses a `store_url`; needs no redis-py."""
 
 from __future__ import annotations
 
@@ -34,11 +34,15 @@ class RedisUrl(NamedTuple):
     shown: str  # the address without user, password and options
 
     def __repr__(self) -> str:
-        return f"Place({self.shown!r})"
+        return f"RedisUrl({self.shown!r})"
 
 
 def parse_redis_url(url: str) -> RedisUrl:
-    """What a `store_url` says."""
+    """Parses a `store_url`.
+
+    Raises:
+        LoopGuardSettingsError: It cannot be read.
+    """
     found = _URL.fullmatch(url.strip())
     if found is None or (found["scheme"] == "unix" and found["hosts"]):
         raise _wrong(url, EXPECTED)
@@ -66,7 +70,7 @@ def parse_redis_url(url: str) -> RedisUrl:
 
 
 def shown(url: str) -> str:
-    """An address without what may be secret in it: of one that cannot be read, only its scheme."""
+    """An address without its secrets; only the scheme if it cannot be parsed."""
     found = _URL.fullmatch(url.strip())
     if found is None or found["hosts"].startswith(":"):
         scheme = _SCHEME.match(url.strip())

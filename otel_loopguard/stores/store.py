@@ -1,4 +1,4 @@
-"""What every store can do: one small protocol."""
+"""The protocol of a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from otel_loopguard._util.logger import logger
 
 
 class Store(Protocol):
-    """Where what outlives a session is kept.
+    """Keeps what outlives a process.
 
     May block: called from the writer's thread, or where the application waits.
     Every method may be called from any thread and raises `StoreError` when it cannot do its work.
@@ -38,7 +38,7 @@ class Store(Protocol):
         ...
 
     def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
-        """The journal of a session as it was stored, from after that entry on if it is there."""
+        """The journal of a session; if it has the entry `after`, what follows that."""
         ...
 
     def put(self, kind: str, key: str, value: bytes, ttl_s: float | None = None) -> None:
@@ -54,10 +54,9 @@ class Store(Protocol):
         ...
 
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
-        """Claims a key for `ttl_s`; returns whether the owner has it now. Atomic.
+        """Claims a key for `ttl_s`; True if the owner has it now. Atomic.
 
-        It lies beside the value of that name. Who has it already gets it again, for as long as it
-        still runs.
+        It lies beside the value of that name. Claiming it again succeeds, and does not extend it.
         """
         ...
 
@@ -66,12 +65,12 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Releases connections. The store may still be used, and opens itself again."""
+        """Releases connections; the next call opens new ones."""
         ...
 
 
 class Subscription(Protocol):
-    """What is listened to, until it is closed."""
+    """A subscription to one topic."""
 
     def close(self) -> None:
         """Ends it, soon. Does not wait; may be called twice."""
@@ -80,7 +79,7 @@ class Subscription(Protocol):
 
 @runtime_checkable
 class PubSub(Protocol):
-    """A store that hands messages on to whoever listens at this moment; it keeps none of them."""
+    """A store that passes messages to its present subscribers, and keeps none."""
 
     def publish(self, topic: str, message: bytes) -> None:
         """Sends a message to all subscribers of a topic, in this process and in others.
@@ -107,7 +106,7 @@ _LATEST: Final = 1 << 62
 
 
 def time_of(record: bytes) -> int:
-    """When a record was made, nanoseconds since the epoch; now, if it does not say."""
+    """The time of a record, nanoseconds since the epoch; now, if it has none."""
     found = _JSON.match(record)
     return time.time_ns() if found is None else min(int(found[1]), _LATEST)
 

@@ -1,4 +1,4 @@
-"""Writes behind: one thread talks to the store, and nobody waits for it."""
+"""Writes to a store in the background."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class PublishedValue(NamedTuple):
     value: bytes
     ttl_s: float | None  # how long it is kept; None for good
     topic: str  # where it is published, if the store has topics
-    stands: Callable[[bytes], bool]  # whether the value in the store takes precedence
+    stands: Callable[[bytes], bool]  # True if the value in the store takes precedence
 
     def do(self, store: Store, kind: str, key: str) -> None:
         """Puts the value and publishes it, unless the one in the store takes precedence."""
@@ -145,11 +145,11 @@ class Write(NamedTuple):
 
     @property
     def place(self) -> str:
-        """What it is about, for messages."""
+        """Family, name and key, for messages."""
         return " ".join(part for part in (self.family, self.name, self.key) if part)
 
     def made(self, faults: InternalErrors) -> Write:
-        """Itself, with what was not made yet."""
+        """This write, with its records made if they were not."""
         if not callable(self.items):
             return self
         items: tuple[bytes, ...] = ()
@@ -294,7 +294,7 @@ class Writer:
         return True
 
     def flush(self, limit_s: float | None = None) -> bool:
-        """Waits until everything is stored or refused, at most `store_flush_s`; whether it is.
+        """Waits until everything is stored or refused, at most `limit_s`; True if it is.
 
         Not for a hook: this blocks.
         """

@@ -28,7 +28,7 @@ class SpanRef(NamedTuple):
     Attributes:
         trace_id: Its trace; 0 if there is none.
         span_id: Its id; 0 if there is none.
-        sampled: Whether it is exported.
+        sampled: True if it is exported.
     """
 
     trace_id: int = 0
@@ -73,11 +73,11 @@ class Event:
         name: Its name.
         severity: How severe it is.
         body: A sentence.
-        attributes: What there is to know, without content of calls.
-        time: When, nanoseconds since the epoch; 0 for now.
+        attributes: Its attributes, without content of calls.
+        time: Nanoseconds since the epoch; 0 for now.
         place: The span that it belongs to.
-        span: Whether it is a span of its own too.
-        links: Spans that this one is linked to, by trace and span id.
+        span: True if it is a span of its own too.
+        links: Links of that span, by trace and span id.
         error: Description of the ERROR status of that span; None for none.
     """
 
@@ -180,7 +180,7 @@ def cycle(session: str, news: CycleNews, place: SpanRef) -> Event:
 
 
 def add_names(attributes: dict[str, Value], agent: str | None, tool: str) -> None:
-    """Adds the names of an agent and a tool, as far as there are any."""
+    """Adds the names of an agent and a tool, unless they are empty."""
     if agent:
         attributes[AGENT] = agent
     if tool:

@@ -100,7 +100,7 @@ class State(NamedTuple):
     remedies: ResilienceRegistry | None
     writer: Writer | None
     capacity: int  # writes that may wait for the store
-    waiting: Callable[[], int] | None = None  # open escalations; None where nobody is asked
+    waiting: Callable[[], int] | None = None  # open escalations; None in a replay
     agents: CardinalityLimit = CardinalityLimit(0)
     tools: CardinalityLimit = CardinalityLimit(0)
 
@@ -181,7 +181,7 @@ def _is_stalled(opened: ActiveSpan) -> bool:
     said = opened.said or ()
     run = opened.run
     if run is not None and run.opened is opened:
-        # What waited for long and goes on is not idle any more.
+        # A run that waited for long and goes on is not idle any more.
         said = {*said, *(run.said - {"idle"} if run.busy else run.said)}
     return any(not code.endswith("_near") for code in said)
 

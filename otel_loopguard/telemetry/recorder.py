@@ -312,7 +312,7 @@ class _Providers:
             self._known = [one for one in self._known if one[0]() is not None]
             found = next((made for known, made in self._known if known() is wanted), None)
             if found is None and wanted is standing:
-                # What is set later takes over the instruments of the one that stood in for it.
+                # A provider that is set later takes over the instruments of its stand-in.
                 found = self._unset = self._unset or Instruments(None, faults)
             elif found is None:
                 found = Instruments(wanted, faults)
@@ -327,7 +327,7 @@ class MetricsRecorder:
     """Counts what one guard sees and decides. Thread-safe; nothing of an SDK runs in here.
 
     Attributes:
-        on: False where nobody can read the counts; then it is not subscribed.
+        on: False without a meter provider; then it is not subscribed.
         counts: The counts so far.
         agents: Names of agents on metrics.
         tools: Names of tools on metrics.

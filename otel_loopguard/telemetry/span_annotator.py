@@ -1,4 +1,4 @@
-"""What decisions write on spans: open ones at once, ended ones on their way to an exporter."""
+"""Writes decisions on spans: open ones at once, ended ones on their way to an exporter."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class SpanAnnotator:
         return len(self._ended)
 
     def on_decision(self, made: DecisionRecord) -> None:
-        """Annotates what is open; keeps what an ended span gets until an exporter takes it."""
+        """Annotates an open span; keeps the annotation of an ended one for an exporter."""
         decision = made.decision
         view = None if made.opened is None else made.opened.view
         if made.running:
             if isinstance(view, ActiveSpanView):
                 self._running(view, made)
             return
-        # A mere note on a step without a span would wait for an exporter for ever.
+        # A note on a step without a span would wait for an exporter for ever.
         if made.opened is None and decision.action is Action.ALLOW:
             return
         if not decision.span_id or (isinstance(view, ActiveSpanView) and not view.sampled):
@@ -91,7 +91,7 @@ class SpanAnnotator:
         self._keep(decision.trace_id, decision.span_id, found)
 
     def _keep(self, trace_id: int, span_id: int, found: Annotation) -> None:
-        """Keeps what an ended span gets until an exporter takes it."""
+        """Keeps the annotation of an ended span until an exporter takes it."""
         with self._lock:
             place = (trace_id, span_id)
             before = self._ended.get(place)
@@ -103,7 +103,7 @@ class SpanAnnotator:
             self._ended[place] = found
             if len(self._ended) > self.capacity:
                 self._ended.popitem(last=False)
-                # Without such an exporter nobody waits for them.
+                # Without such an exporter nothing is lost.
                 self.dropped += self.written
 
     def _annotate(self, span: ActiveSpanView, found: Annotation, *, event: bool = False) -> None:
@@ -113,13 +113,13 @@ class SpanAnnotator:
             self._keep(span.trace_id, span.span_id, Annotation(found.attributes, found.error))
 
     def pop(self, trace_id: int, span_id: int) -> Annotation | None:
-        """What an ended span gets; given once."""
+        """The annotation of an ended span, once."""
         return self._ended.pop((trace_id, span_id), None) if self._ended else None
 
     def _judged(
         self, made: DecisionRecord, *, with_session: bool, status: bool = True
     ) -> Annotation:
-        """What the span gets that the decision is about."""
+        """The annotation of the span that a decision is about."""
         found = annotation(made.decision, with_session=with_session, status=status)
         attributes = dict(found.attributes)
         if made.agent:
@@ -131,8 +131,8 @@ class SpanAnnotator:
     def above(self, made: DecisionRecord) -> None:
         """Annotates the open agent span above, and the topmost open span.
 
-        An abort ends the agent, and turns its span to ERROR; a deny does not. What is only noted
-        takes no other decision's place.
+        An abort ends the agent, and turns its span to ERROR; a deny does not. A note takes no other
+        decision's place.
         """
         decision = made.decision
         above = () if made.opened is None else made.opened.above()
@@ -164,7 +164,7 @@ class SpanAnnotator:
         )
 
     def _step_of(self, opened: ActiveSpan) -> Iterator[tuple[ActiveSpanView, Step | None]]:
-        """An open span of the SDK and its step; nothing if it cannot be read, which counts once."""
+        """An open span of the SDK and its step; nothing if unreadable, which is counted once."""
         view = opened.view
         if not isinstance(view, ActiveSpanView) or opened.unreadable:
             return
@@ -177,7 +177,7 @@ class SpanAnnotator:
             yield found
 
     def _running(self, span: ActiveSpanView, made: DecisionRecord) -> None:
-        """Annotates what is open, and has not failed by that; as `above`, a mere note yields."""
+        """Annotates a span that is still open, without a status; as in `above`, a note yields."""
         decision, without = made.decision, _lacks_session(self._reader.read(span))
         said = span.attributes
         added = self._judged(made, with_session=without, status=False)
@@ -213,7 +213,7 @@ class SpanAnnotator:
 
 
 def _set_by(control: Control) -> Annotation:
-    """What says of a span that its session was stopped before it started, and by whom."""
+    """The annotation of a span that starts in a stopped session: how, by whom, and why."""
     attributes: dict[str, str | bool | int | float] = {
         semconv.DECISION_ACTION: control.action.value,
         semconv.CONTROL_BY: control.by or "",
