@@ -209,7 +209,7 @@ def _hit_rate(now: State) -> Values:
     """Share of estimates based on past calls, in percent; nothing before the first estimate."""
     estimates = now.acceptance.estimates
     total = estimates.total()
-    return {(): 100 * (estimates["profile"] + estimates["blend"]) / total} if total else {}
+    return {(): 100 * estimates["profile"] / total} if total else {}
 
 
 def _store_state(now: State) -> Values:
@@ -389,7 +389,7 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_PROFILE_HIT_RATE, "gauge", "%", (),
-        "Share of estimates based on past calls (`profile`, `blend`), since the start.",
+        "Share of estimates based on past calls (`profile`), since the start.",
         read=_hit_rate,
     ),
     Metric(

@@ -296,8 +296,6 @@ def _live(settings: Settings) -> Settings:
     return settings.model_copy(
         update={
             **store,
-            # The machine is the user's: nothing here runs the agent's calls.
-            "execution_resources": False,
             "control_socket": settings.control_socket or "auto",
             # A person may come back the next day: a session forgotten meanwhile counts from 0.
             "session_ttl_s": _FOREVER_S,
