@@ -6,13 +6,13 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import OBSERVERS, POLICY
 from otel_loopguard._util.errors import swallow
-from otel_loopguard._util.locks import held, later
+from otel_loopguard._util.locks import held, later, new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action, Annotation
 from otel_loopguard.core.decision import outcome_of
@@ -57,6 +57,8 @@ class EscalationService:
             settings, faults, sessions.find, process=self._process, writer=writer
         )
         self.audit = AuditTrail(opens, sessions, lock, faults, events=settings.span_events)
+        self._opening = new_lock()
+        self._admin: AdminHandlers | None = None
         self._kinds: list[type[MailboxServer | SocketServer]] = []
         # Imported here rather than on the way of the first step.
         if settings.store_url:
@@ -69,15 +71,18 @@ class EscalationService:
             self._kinds.append(SocketServer)
         self.listeners: list[MailboxServer | SocketServer] = []
 
-    @cached_property
+    @property
     def admin(self) -> AdminHandlers:
         """Answers requests of people; loaded on first use."""
         from otel_loopguard.escalation.admin.protocol import AdminHandlers  # noqa: PLC0415
 
-        return AdminHandlers(
-            self._settings, self._sessions, self._lock, self.escalations, self._process,
-            self._explain,
-        )  # fmt: skip
+        with self._opening:
+            if self._admin is None:
+                self._admin = AdminHandlers(
+                    self._settings, self._sessions, self._lock, self.escalations, self._process,
+                    self._explain,
+                )  # fmt: skip
+            return self._admin
 
     def decided(self, session: Session, decision: Decision) -> None:
         """Escalates a decision that needs people, before anybody may ask again."""
@@ -94,7 +99,7 @@ class EscalationService:
         del observation
         if self.listeners:
             return
-        with self._lock:
+        with self._opening:
             if not self.listeners:
                 self.listeners = [
                     kind(self._settings, self.admin, self._faults) for kind in self._kinds

@@ -207,6 +207,7 @@ class Instruments:
     def forked(self) -> None:
         """In the child of a fork: the lock is made anew, and earlier counts are the parent's."""
         self._lock = new_lock()
+        self._joined = [one for one in self._joined if one[0]() is not None]
         self._gone.forked()
         self._values.clear()
 
@@ -282,12 +283,17 @@ class Instruments:
         """The recorders of living guards; adds up the counts of the others. The lock is held."""
         joined = [(known(), counts) for known, counts in self._joined]
         for recorder, counts in joined:
-            for metric in METRICS if recorder is None else ():
-                if metric.type == "counter":
-                    for key, amount in counts.total(metric).items():
-                        self._gone.add(metric.name, key, amount)
+            if recorder is None:
+                with swallow(self._faults, "telemetry.gone"):
+                    self._add_gone(counts)
         self._joined = [(weakref.ref(one), counts) for one, counts in joined if one is not None]
         return [recorder for recorder, _ in joined if recorder is not None]
+
+    def _add_gone(self, counts: Counts) -> None:
+        for metric in METRICS:
+            if metric.type == "counter":
+                for key, amount in counts.total(metric).items():
+                    self._gone.add(metric.name, key, amount)
 
 
 class _Providers:
