@@ -46,9 +46,10 @@ class Webhook:
         self, settings: Settings, faults: InternalErrors,
         take: Callable[[str, Escalation, object], None],
     ) -> None:  # fmt: skip
+        tuning = settings.tuning.delivery
         try:
             url = settings.webhook_url.get_secret_value()
-            self._endpoint = Endpoint(url, settings.webhook_timeout_s)
+            self._endpoint = Endpoint(url, tuning.timeout_s)
         except ValueError as error:
             msg = f"webhook_url (LOOPGUARD_WEBHOOK_URL): {error}"
             raise LoopGuardSettingsError(msg) from None
@@ -56,8 +57,8 @@ class Webhook:
         self._take = take
         self._queue: DeliveryQueue[Escalation] = DeliveryQueue(
             "webhook", self._deliver, faults, self._failed,
-            maximum=settings.tuning.escalation.queue, attempts=settings.webhook_attempts,
-            retry_s=settings.tuning.escalation.webhook_retry_s, until=lambda one: one.until,
+            maximum=tuning.queue, attempts=tuning.attempts, retry_s=tuning.retry_s,
+            until=lambda one: one.until,
         )  # fmt: skip
         self.flush = self._queue.flush
 

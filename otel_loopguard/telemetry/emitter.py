@@ -62,8 +62,8 @@ Fields = Callable[["Decision"], Mapping[str, events.Value]]
 class EventQueue:
     """Emits log events in order on a thread of its own; `put` never blocks.
 
-    Past `tuning.telemetry.queue` pending events, more are dropped and counted. When the process
-    ends, pending events have `tuning.telemetry.flush_s` seconds.
+    Past `tuning.delivery.queue` pending events, more are dropped and counted. When the process
+    ends, pending events have `tuning.delivery.flush_s` seconds.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class EventQueue:
         loggers: LoggerProvider | None = None,
         tracers: TracerProvider | None = None,
     ) -> None:
-        self._flush_s = settings.tuning.telemetry.flush_s
+        self._flush_s = settings.tuning.delivery.flush_s
         self._logging = settings.telemetry_events
         self._faults = faults
         self._counts = counts
@@ -85,7 +85,7 @@ class EventQueue:
         # Not the method itself, which would be held weakly: what waits outlives the guard.
         self._worker: BackgroundWorker[Event] = BackgroundWorker(
             "events", partial(self._deliver), faults,
-            maximum=settings.tuning.telemetry.queue, idle_s=_IDLE_S,
+            maximum=settings.tuning.delivery.queue, idle_s=_IDLE_S,
         )  # fmt: skip
 
     def put(self, event: Event) -> None:
@@ -98,7 +98,7 @@ class EventQueue:
             atexit.register(_close, weakref.ref(self))
 
     def close(self) -> None:
-        """Waits until pending events are emitted, at most for `tuning.telemetry.flush_s`."""
+        """Waits until pending events are emitted, at most for `tuning.delivery.flush_s`."""
         self._worker.flush(self._flush_s)
 
     def _deliver(self, event: Event) -> None:
@@ -296,9 +296,9 @@ class Telemetry:
         self.numbers.counts.forked()
 
     def close(self) -> None:
-        """Emits pending events, at most for `tuning.telemetry.flush_s`. It may be used further.
+        """Emits pending events and sends verdicts, each at most for `tuning.delivery.flush_s`.
 
-        Verdicts have `tuning.telemetry.verdict_flush_s`.
+        It may be used further.
         """
         if self._queue is not None:
             self._queue.close()

@@ -60,6 +60,9 @@ _MOST_VALUES: Final = 4096
 _MOST_TOKENS: Final = 1 << 40
 # A short run shows its cost too: the first spans are all timed.
 _FIRST_TIMED: Final = 64
+# Agents whose decisions are reported as 0 before the first, so that its rate is right; each costs
+# as many series as there are actions.
+_ZERO_AGENTS: Final = 20
 _HAPPENINGS: Final[Mapping[Happening, str]] = {
     "retries": semconv.METRIC_RUN_RETRIES,
     "degraded": semconv.METRIC_RUN_DEGRADED_STEPS,
@@ -363,7 +366,6 @@ class MetricsRecorder:
         for name in detectors:
             self._detectors.get(name)
         self._shadow = "true" if settings.mode == "shadow" else ""
-        self._zero_agents = tuning.zero_agents
         self._misses = misses
         self._instruments: Instruments | None = None
         if on:
@@ -405,7 +407,7 @@ class MetricsRecorder:
     def _zeros(self, metric: Metric) -> Values:
         if metric.zeros is None:
             return {}
-        agents = (UNKNOWN, *self.agents.all[: self._zero_agents])
+        agents = (UNKNOWN, *self.agents.all[:_ZERO_AGENTS])
         named: dict[tuple[str, ...], tuple[str, ...]]
         named = {EACH_AGENT: agents, SHADOW: (self._shadow,)}
         return dict.fromkeys(product(*(named.get(each, each) for each in metric.zeros)), 0)

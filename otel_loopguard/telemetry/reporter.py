@@ -48,11 +48,11 @@ class VerdictReporter:
         self._faults = faults
         self._emit = emit if "evaluations" in settings.verdicts else None
         self._count = count
-        self._tuning = settings.tuning.telemetry
+        self._tuning = settings.tuning.delivery
         self._logged: set[str] = set()  # backends whose first loss was logged
         self._queues: dict[str, tuple[str, DeliveryQueue[Verdict]]] = {}
         for name in sorted(settings.verdicts - {"annotations", "evaluations"}) if live else ():
-            backend = _backend(name, self._tuning.verdict_timeout_s)
+            backend = _backend(name, self._tuning.timeout_s)
             self._queues[name] = (backend.endpoint.host, self._queue(name, backend))
 
     def on_decision(self, made: DecisionRecord) -> None:
@@ -73,8 +73,8 @@ class VerdictReporter:
                 self._report(verdict)
 
     def close(self) -> None:
-        """Delivers pending verdicts, within `tuning.telemetry.verdict_flush_s` in all."""
-        until = time.monotonic() + self._tuning.verdict_flush_s
+        """Delivers pending verdicts, within `tuning.delivery.flush_s` in all."""
+        until = time.monotonic() + self._tuning.flush_s
         for _, queue in self._queues.values():
             queue.close(max(until - time.monotonic(), 0))
 
@@ -97,8 +97,8 @@ class VerdictReporter:
 
         return DeliveryQueue(
             f"verdicts-{name}", deliver, self._faults, failed,
-            maximum=self._tuning.verdict_queue, attempts=self._tuning.verdict_attempts,
-            retry_s=self._tuning.verdict_retry_s,
+            maximum=self._tuning.queue, attempts=self._tuning.attempts,
+            retry_s=self._tuning.retry_s,
         )  # fmt: skip
 
     def _lost(self, name: str, kind: str, why: str) -> None:
