@@ -736,7 +736,7 @@ class LoopGuard(SessionQueries):
         if self._live and (settings.webhook_url or settings.store_url or settings.control_socket):
             # Raises on unusable settings now rather than at the first escalation.
             escalation = self.escalation()
-            if escalation.listeners.closed:
+            if escalation.listens:
                 steps.append(("admin", escalation.on_step))
         own, marks = self.subscribers.own, self.subscribers.marks
         if self.telemetry.numbers.on:
@@ -758,8 +758,8 @@ class LoopGuard(SessionQueries):
         if on_decision is not None:
             decisions.append(("on_decision", lambda made: on_decision(made.session, made.decision)))
         decisions.append(("on_decision", lambda made: notify_listeners(made.decision, self.faults)))
-        steps.extend(self.telemetry.voice.on_steps)
-        decisions.append(("log", self.telemetry.voice.on_decision))
+        steps.extend(self.telemetry.on_steps)
+        decisions.append(("log", self.telemetry.on_decision))
         if self.telemetry.verdicts is not None:
             decisions.append(("verdicts", self.telemetry.verdicts.on_decision))
         self.subscribers.cycles.append(("log", lambda line: self.telemetry.cycled(*line)))
@@ -873,8 +873,9 @@ class LoopGuard(SessionQueries):
                     lock=self._lock, faults=self.faults, writer=self._writer,
                     explain=weak_reference(self.explain),
                 )  # fmt: skip
-                self.telemetry.follow(self._escalation.escalations)
-                self._escalation.audit.on_manual_change = self.telemetry.voice.manual_change
+                self._escalation.escalations.listen(self.telemetry.escalated)
+                self.telemetry.follow(self._escalation.escalations.open_escalations)
+                self._escalation.audit.on_manual_change = self.telemetry.manual_change
             return self._escalation
 
     def _flag_changed(self, flag: Flag) -> None:

@@ -26,7 +26,8 @@ from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import ErrorClass, Kind, Step
 from otel_loopguard.errors import StoreError
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus
-from otel_loopguard.stores import MemoryStore, Store, Writer
+from otel_loopguard.stores import Store, Writer
+from tests.stores.memory import MemoryStore
 from tests.stores.servers import Server, need_redis, wait_for
 
 TRANSIENT, WRONG, UNKNOWN = ErrorClass.TRANSIENT, ErrorClass.DETERMINISTIC, ErrorClass.UNKNOWN
