@@ -34,7 +34,6 @@ from otel_loopguard.server.forward import (
     hop_to,
 )
 from otel_loopguard.server.grpc import grpc_server
-from otel_loopguard.server.kafka import KafkaConsumer, KafkaSettings
 from otel_loopguard.server.metrics import ServerMetrics
 from otel_loopguard.server.protocol import BACKLOG, HttpProtocol, shortage_told_once_a_minute
 from otel_loopguard.server.readiness import OK, Readiness
@@ -76,7 +75,6 @@ class ServerSettings:
         most_held_bytes: Bytes of all requests that are held at once.
         certificate: Path of a TLS certificate, PEM; empty: no TLS.
         key: Path of its key.
-        kafka: Records that it reads beside what is sent to it; None: none.
         drain_s: Seconds for which it still takes requests once it is told to end, and `/readyz`
             says so, for load balancers to look elsewhere.
     """
@@ -91,7 +89,6 @@ class ServerSettings:
     most_held_bytes: int = 128 * 1024 * 1024
     certificate: str = ""
     key: str = ""
-    kafka: KafkaSettings | None = None
     drain_s: float = 0
 
 
@@ -113,8 +110,8 @@ class Server:
         reread: Reads the settings of the guards again, for `reload`; by default they stay.
 
     Raises:
-        LoopGuardSettingsError: An address or URL cannot be used, it would listen beyond loopback
-            without tokens, or a topic is read for several tenants.
+        LoopGuardSettingsError: An address or URL cannot be used, or it would listen beyond loopback
+            without tokens.
 
     Attributes:
         url: Where it listens for HTTP, once it runs.
@@ -135,8 +132,6 @@ class Server:
             if tenants.is_open and not is_loopback(host):
                 msg = f"{host!r} is reached from elsewhere: without tokens only loopback is served"
                 raise LoopGuardSettingsError(msg)
-        kafka = settings.kafka
-        self._topics = {} if kafka is None else kafka.topics_of(tenants.names)
         for name in ("lateness_s", "drain_s"):
             seconds: float = getattr(settings, name)
             if not 0 <= seconds < math.inf:
@@ -168,8 +163,6 @@ class Server:
         self._grpc: grpc.aio.Server | None = None
         self._hop: MeasuredHop | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._consumers: list[KafkaConsumer] = []
-        self._reading: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         settings = self._settings
@@ -180,13 +173,6 @@ class Server:
             self.engines, self._refusals, self._hop, mode=settings.mode,
             most_bytes=settings.most_held_bytes, logs=self._logs,
         )  # fmt: skip
-        if settings.kafka is not None:
-            self._consumers = [
-                KafkaConsumer(
-                    settings.kafka, topics, receiver, tenant, self.engines[tenant].guard.faults
-                )
-                for tenant, topics in self._topics.items()
-            ]
         self._readiness = readiness = Readiness(self.engines, self._hop, self._refusals)
         self._watch(receiver, readiness)
         app = http_app(
@@ -199,7 +185,6 @@ class Server:
             self.grpc_port = self._bind(self._grpc, *self._grpc_address)
             await self._grpc.start()
         self._tasks.append(asyncio.create_task(self._tick(receiver, readiness)))
-        self._reading = [asyncio.create_task(one.run()) for one in self._consumers]
         told = {signal.SIGINT: self._stop_requested.set, signal.SIGTERM: self._stop_requested.set}
         if sys.platform != "win32":
             told[signal.SIGHUP] = self._hang_up
@@ -213,10 +198,6 @@ class Server:
             await self._drain()
             self._readiness.close()
         self._signals.close()
-        for consumer in self._consumers:
-            consumer.stop()
-        if self._reading:
-            await asyncio.wait(self._reading)
         for task in self._tasks[1:]:
             task.cancel()
         await self._answer_all()
@@ -284,10 +265,7 @@ class Server:
             if self._hop is not None:
                 self._logs[name] = DecisionLog(name)
             self.engines[name] = self._engine(_of_tenant(self._guard, name), name)
-        changed = self._tenants.use(tenants)
-        if new and self._settings.kafka is not None:
-            changed.append("topics of new tenants are read after a restart")
-        return changed
+        return self._tenants.use(tenants)
 
     def _hang_up(self) -> None:
         if self._on_terminal and not _on_terminal():
@@ -296,13 +274,9 @@ class Server:
             self.reload()
 
     async def wait(self) -> None:
-        """Waits for SIGINT or SIGTERM.
-
-        Raises:
-            LoopGuardError: The client of Kafka cannot go on.
-        """
+        """Waits for SIGINT or SIGTERM."""
         stopping = asyncio.create_task(self._stop_requested.wait())
-        running = [stopping, self._tasks[0], *self._reading]
+        running = [stopping, self._tasks[0]]
         ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         for task in ended:
