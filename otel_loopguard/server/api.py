@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from otel_loopguard._control.flag import Control, Flag
-    from otel_loopguard.server.engine import Engine
+    from otel_loopguard.server.tenant_guard import TenantGuard
 
     Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -124,7 +124,7 @@ class ControlApi:
         engines: The engine of each tenant.
     """
 
-    def __init__(self, engines: Mapping[str, Engine]) -> None:
+    def __init__(self, engines: Mapping[str, TenantGuard]) -> None:
         self._engines = engines
         self._made: Changes | None = None
         self._closed = False
@@ -196,7 +196,7 @@ class ControlApi:
             self._made = Changes()
         return self._made
 
-    def _engine(self, request: Request) -> Engine:
+    def _engine(self, request: Request) -> TenantGuard:
         return self._engines[request.state.tenant]
 
     def _reply(self, request: Request, message: dict[str, Any]) -> Response:

@@ -12,26 +12,29 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard.core import Annotation
+from otel_loopguard.engine import Annotation, append_script
 from otel_loopguard.errors import StoreError
-from otel_loopguard.stores.redis_connection import APPEND
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    from otel_loopguard.sessions.journal import Written
-    from otel_loopguard.stores.redis import RedisStore
-    from otel_loopguard.stores.write_behind import Answered
+    from otel_loopguard.engine import RedisStore, Written
 
 SpanId = tuple[int, int]
 """Trace and span id."""
 
+# Twice as long as exporters of the Collector try again by default.
 _KEPT_MS: Final = 600_000
+# Judged spans of a session that are known in that time: 17 a second, 24 bytes each.
 _SPANS: Final = 10_000
+# Decisions of a session: far more than a run has before it is stopped; about 1 kB each until sent.
 _DECISIONS: Final = 1_000
 _NAMES: Final = ("lease", "spans", "notes", "made", "outbox")
+# Past any pause of a worker, and before `step_timeout_s` is over: a stall is told in time.
 _WATCHED_S: Final = 30.0
+# Of a worker that is gone the others each get a part of its sessions.
 _AT_ONCE: Final = 100
+# Lua's `unpack` takes 8,000 values at most, and Redis answers nobody while a script runs.
 _NAMES_AT_ONCE: Final = 1_000
 _UNCHANGED: Final = b"="
 
@@ -62,7 +65,7 @@ with a new number the unsent decisions and the open calls."""
 
 COMMIT: Final = f"""
 local function append(KEYS, ARGV)
-{APPEND}
+{append_script()}
 end
 local number = redis.call('HGET', KEYS[1], 'number')
 if not number then
@@ -209,7 +212,7 @@ class SessionLeases:
         self._watched_s = watched_s
         self._watched_at = -watched_s
         self._watching = store.value_key("server", "open_calls")
-        self.answered: Answered | None = None
+        self.answered: Callable[[str, float, str], object] | None = None
 
     def submit(self, session: str, entries: Sequence[Written]) -> None:
         """Adds entries of a journal, for the next `commit`."""

@@ -18,30 +18,26 @@ import uvicorn
 from otel_loopguard import semconv
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
+from otel_loopguard.engine import Engine, Settings, shared_store
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
-from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.server.access import DEFAULT, Certificate, Tenants, is_loopback
 from otel_loopguard.server.api import ControlApi
 from otel_loopguard.server.app import http_app
-from otel_loopguard.server.certificate import Certificate
-from otel_loopguard.server.engine import MOST_WAITING, Busy, Engine
-from otel_loopguard.server.events import MOST as MOST_LOGGED
-from otel_loopguard.server.events import DecisionLog
 from otel_loopguard.server.forward import (
-    MeasuredHop,
+    MOST_DECISIONS,
+    DecisionLog,
+    NextHop,
     NextHopError,
     authority,
     check_headers,
     hop_to,
 )
 from otel_loopguard.server.grpc import grpc_server
+from otel_loopguard.server.health import OK, Readiness, Refusals
 from otel_loopguard.server.metrics import ServerMetrics
 from otel_loopguard.server.protocol import BACKLOG, HttpProtocol, shortage_told_once_a_minute
-from otel_loopguard.server.readiness import OK, Readiness
 from otel_loopguard.server.receiver import Mode, Receiver
-from otel_loopguard.server.refusals import Refusals
-from otel_loopguard.server.tenants import DEFAULT, Tenants, is_loopback
-from otel_loopguard.settings import Settings
-from otel_loopguard.stores import open_store
+from otel_loopguard.server.tenant_guard import MOST_WAITING, Busy, TenantGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -52,8 +48,10 @@ if TYPE_CHECKING:
 
     from otel_loopguard.server.telemetry import ServerTelemetry
 
+# Limits of calls are whole seconds, and stalls are told no later than one after theirs.
 _TICK_S: Final = 1.0
-_GRACE_S: Final = 5  # a whole number for uvicorn
+# For requests that have begun, which take a fraction of it; a whole number for uvicorn.
+_GRACE_S: Final = 5
 # Clients export every few seconds. Those that keep a connection for longer than its server send on
 # one that is being shut, and lose what they sent; Go's HTTP client, the Collector's, keeps it 90 s.
 KEEP_ALIVE_S: Final = 120
@@ -161,14 +159,13 @@ class Server:
         self._signals = contextlib.ExitStack()
         self._http: _Http | None = None
         self._grpc: grpc.aio.Server | None = None
-        self._hop: MeasuredHop | None = None
+        self._hop: NextHop | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         settings = self._settings
         if self._hop_to is not None:
-            hop = self._hop_to(settings.forward, dict(settings.headers or {}))
-            self._hop = MeasuredHop(hop, self._metrics)
+            self._hop = self._hop_to(settings.forward, settings.headers or {}, self._metrics)
         receiver = Receiver(
             self.engines, self._refusals, self._hop, mode=settings.mode,
             most_bytes=settings.most_held_bytes, logs=self._logs,
@@ -286,55 +283,45 @@ class Server:
         """Sets what is read when metrics are collected."""
         watch, engines, logs = self._metrics.watch, self.engines, self._logs
         limit = self._settings.most_held_bytes
-        watch(semconv.METRIC_SERVER_HELD_USAGE, lambda: {(): receiver.held})
-        watch(semconv.METRIC_SERVER_HELD_LIMIT, lambda: {(): limit})
+        watch(semconv.METRIC_SERVER_HELD_USAGE, lambda: receiver.held)
+        watch(semconv.METRIC_SERVER_HELD_LIMIT, lambda: limit)
         watch(
             semconv.METRIC_SERVER_JUDGING_QUEUE_SIZE,
-            lambda: {(): sum(one.waiting for one in tuple(engines.values()))},
+            lambda: sum(one.waiting for one in tuple(engines.values())),
         )
-        watch(
-            semconv.METRIC_SERVER_JUDGING_QUEUE_CAPACITY,
-            lambda: {(): MOST_WAITING * len(engines)},
-        )
+        watch(semconv.METRIC_SERVER_JUDGING_QUEUE_CAPACITY, lambda: MOST_WAITING * len(engines))
         if self._hop is not None:
-            watch(
-                semconv.METRIC_SERVER_FORWARD_QUEUE_SIZE,
-                lambda: {(): sum(map(len, tuple(logs.values())))},
-            )
-            watch(
-                semconv.METRIC_SERVER_FORWARD_QUEUE_CAPACITY, lambda: {(): MOST_LOGGED * len(logs)}
-            )
+            sizes = semconv.METRIC_SERVER_FORWARD_QUEUE_SIZE
+            watch(sizes, lambda: sum(map(len, tuple(logs.values()))))
+            most = semconv.METRIC_SERVER_FORWARD_QUEUE_CAPACITY
+            watch(most, lambda: MOST_DECISIONS * len(logs))
         watch(
             semconv.METRIC_SERVER_READY,
-            lambda: {(check,): said == OK for check, said in readiness.known().items()},
+            lambda: {check: said == OK for check, said in readiness.known().items()},
         )
 
-    def _engine(self, settings: Settings, tenant: str) -> Engine:
-        """The engine of one tenant; those of all workers on a store share its sessions."""
+    def _engine(self, settings: Settings, tenant: str) -> TenantGuard:
+        """The guard of one tenant; those of all workers on a store share its sessions."""
         log, lateness_s = self._logs.get(tenant), self._settings.lateness_s
         meters = self._meters
         if not settings.store_url:
-            guard = LoopGuard(settings, local=False, meter_provider=meters)
-            return Engine(guard, lateness_s, log, metrics=self._metrics)
+            guard = Engine(settings, local=False, meter_provider=meters)
+            return TenantGuard(guard, lateness_s, log, metrics=self._metrics)
         if not settings.digest_key:
             msg = (
                 "store_url needs digest_key too, the same at all workers: journals are read with it"
             )
             raise LoopGuardSettingsError(msg)
-        # Both have what is an extra of their own.
-        open_store(settings)
-        from otel_loopguard.server.leases import SessionLeases  # noqa: PLC0415
-        from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415
+        store = shared_store(settings)
+        from otel_loopguard.server.leases import SessionLeases  # noqa: PLC0415  # an extra
 
-        leases = SessionLeases(
-            RedisStore(settings), 2 * settings.max_sessions, settings.store_journal_ttl_s
-        )
-        guard = LoopGuard(
+        leases = SessionLeases(store, 2 * settings.max_sessions, settings.store_journal_ttl_s)
+        guard = Engine(
             settings, local=False, journal_store=leases, manual_journals=True,
             meter_provider=meters,
         )  # fmt: skip
-        leases.answered = guard.telemetry.numbers.store_answered
-        return Engine(guard, lateness_s, log, leases, self._metrics)
+        leases.answered = guard.count_store_call
+        return TenantGuard(guard, lateness_s, log, leases, self._metrics)
 
     async def _serve_http(self, app: Starlette) -> None:
         settings = self._settings
@@ -383,7 +370,7 @@ class Server:
             readiness.tick()
             await asyncio.sleep(_TICK_S)
 
-    async def _tick_engine(self, receiver: Receiver, tenant: str, engine: Engine) -> None:
+    async def _tick_engine(self, receiver: Receiver, tenant: str, engine: TenantGuard) -> None:
         with contextlib.suppress(Busy):  # `/readyz` says so, and the log
             await engine.tick()
         with contextlib.suppress(NextHopError):  # they wait for the next time

@@ -245,4 +245,4 @@ def test_a_token_that_is_too_short_names_its_variable(monkeypatch: pytest.Monkey
         LoopGuardSettingsError,
         match=r"LOOPGUARD_SERVE_TOKEN: .* has 5 characters, expected 16 or more",
     ):
-        serve.run(Settings(), None, [], ("", "", "", "", None))
+        serve.run(Settings(), None, [])

@@ -18,12 +18,13 @@ import grpc
 import httpx
 import pytest
 
-from otel_loopguard import LoopGuard
+from otel_loopguard.engine import Engine
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.server import Server, ServerSettings, Tenants, engine, protocol
+from otel_loopguard.server import Server, ServerSettings, Tenants, protocol, tenant_guard
 from otel_loopguard.server import app as server_app
 from otel_loopguard.server.receiver import Receiver
 from otel_loopguard.server.server import KEEP_ALIVE_S
+from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 from otel_loopguard.spans.views import RecordedSpan
 from tests.server.serving import PROTOBUF, call, request, serving
 
@@ -172,13 +173,13 @@ def test_a_shortage_of_descriptors_is_logged_once(caplog: pytest.LogCaptureFixtu
 
 def test_spans_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond that senders try again, and one request may have more; other tenants are served."""
-    monkeypatch.setattr(engine, "MOST_WAITING", 3)
+    monkeypatch.setattr(tenant_guard, "MOST_WAITING", 3)
     spans = [
         RecordedSpan("x", trace_id=1, span_id=number, start=1, end=2) for number in range(1, 9)
     ]
 
     async def judged() -> list[object]:
-        one, other = (engine.Engine(LoopGuard(local=False), 0.05) for _ in range(2))
+        one, other = (TenantGuard(Engine(local=False), 0.05) for _ in range(2))
         asked = [one.judge(spans[:6]), one.judge(spans[6:]), other.judge(spans[6:])]
         found = await asyncio.gather(*asked, return_exceptions=True)
         found.append(await one.judge(spans[6:]))
@@ -187,7 +188,7 @@ def test_spans_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         return list(found)
 
     first, busy, elsewhere, again = asyncio.run(judged())
-    assert isinstance(busy, engine.Busy)
+    assert isinstance(busy, Busy)
     assert first == elsewhere == again == {}
 
 

@@ -1,23 +1,31 @@
-"""Authentication by bearer tokens, each of one tenant, which sees only its own sessions."""
+"""Whom a server serves: bearer tokens of tenants, and its TLS certificate.
+
+A tenant sees only its own sessions. Tokens and certificate may be renewed while it runs.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import ipaddress
-from typing import TYPE_CHECKING, Final, cast
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from otel_loopguard.engine import read_table
 from otel_loopguard.errors import LoopGuardSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
-from otel_loopguard.settings._file import FORMS, read_file
+
+    import grpc
 
 DEFAULT: Final = "default"
 """The tenant of everyone if no tokens are set."""
+# 128 bits in Base64 have 22 characters; shorter than this is a password that somebody made up.
 _SHORTEST: Final = 16
-_MOST: Final = 100
+# A tenant is a resource attribute of its decisions and stands in lines of the log.
+_LONGEST_NAME: Final = 100
 _BEARER: Final = "bearer "
 
 
@@ -37,8 +45,8 @@ class Tenants:
             _check(metrics, "metrics")
         for token, tenant in (tokens or {}).items():
             _check(token, tenant)
-            if not 0 < len(tenant) <= _MOST or not tenant.isprintable():
-                msg = f"tokens: {tenant!r:.200} is no tenant's name, expected 1 to {_MOST} signs"
+            if not 0 < len(tenant) <= _LONGEST_NAME or not tenant.isprintable():
+                msg = f"tokens: {tenant!r:.200} is no name, expected 1 to {_LONGEST_NAME} signs"
                 raise LoopGuardSettingsError(msg)
         self._tenants = {_digest(token): tenant for token, tenant in (tokens or {}).items()}
         self._metrics = _digest(metrics) if metrics else b""
@@ -59,10 +67,7 @@ class Tenants:
             LoopGuardSettingsError: It cannot be read, or is not of this form.
         """
         try:
-            read = read_file(path)
-        except KeyError:
-            msg = f"tokens: {path}: expected a file ending in {', '.join(FORMS)}"
-            raise LoopGuardSettingsError(msg) from None
+            read = read_table(path)
         except (OSError, ValueError) as error:
             msg = f"tokens: {path}: cannot be read: {error}"
             raise LoopGuardSettingsError(msg) from None
@@ -162,3 +167,74 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+class _Pair(NamedTuple):
+    key: bytes
+    chain: bytes
+
+
+class Certificate:
+    """A certificate and its key, in files of PEM.
+
+    Args:
+        certificate: Path of the certificate.
+        key: Path of its key; empty: it is in the same file.
+
+    Raises:
+        LoopGuardSettingsError: TLS cannot use them.
+    """
+
+    def __init__(self, certificate: str, key: str) -> None:
+        self._certificate = certificate
+        self._key = key or certificate
+        self._context: ssl.SSLContext | None = None
+        self._pair = self.read()
+
+    def read(self) -> _Pair:
+        """Returns what is in the files now.
+
+        Raises:
+            LoopGuardSettingsError: TLS cannot use it.
+        """
+        try:
+            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            return _Pair(Path(self._key).read_bytes(), Path(self._certificate).read_bytes())
+        except OSError as error:
+            what = f"certificate = {self._certificate!r:.100}, key = {self._key!r:.100}"
+            msg = f"{what}: TLS cannot use them: {error.strerror or error}"
+            raise LoopGuardSettingsError(msg) from error
+
+    def use(self, pair: _Pair) -> bool:
+        """Uses what was read for connections from now on; returns False if it is the same."""
+        if pair == self._pair:
+            return False
+        self._pair = pair
+        if self._context is not None:
+            self._load(self._context)
+        return True
+
+    def follow(self, context: ssl.SSLContext) -> None:
+        """Sets where a new certificate is loaded."""
+        self._context = context
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Credentials for gRPC, which asks for each connection what to use."""
+        import grpc  # noqa: PLC0415
+
+        given = self._pair
+
+        def newest() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal given
+            if given is self._pair:
+                return None
+            given = self._pair
+            return grpc.ssl_server_certificate_configuration([given])
+
+        first = grpc.ssl_server_certificate_configuration([given])
+        # Its stubs leave out that None is no change.
+        return grpc.dynamic_ssl_server_credentials(first, cast("Any", newest))
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        # OpenSSL would ask for the password of an encrypted key on the terminal.
+        context.load_cert_chain(self._certificate, self._key, password=lambda: b"")
