@@ -19,7 +19,6 @@ from otel_loopguard import semconv
 from otel_loopguard.server.access import is_loopback
 from otel_loopguard.server.api import problem
 from otel_loopguard.server.forward import SIGNALS, NextHopError, Signal
-from otel_loopguard.server.health import OK
 from otel_loopguard.server.otlp import (
     JSON,
     PROTOBUF,
@@ -29,6 +28,7 @@ from otel_loopguard.server.otlp import (
     decompressed,
     encode,
 )
+from otel_loopguard.server.readiness import OK
 from otel_loopguard.server.receiver import aside
 from otel_loopguard.server.tenant_guard import RETRY_S, Busy
 from otel_loopguard.version import __version__
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
     from otel_loopguard.server.access import Tenants
     from otel_loopguard.server.api import ControlApi
-    from otel_loopguard.server.health import Readiness, Refusals
     from otel_loopguard.server.metrics import ServerMetrics
+    from otel_loopguard.server.readiness import Readiness
     from otel_loopguard.server.receiver import Receiver
     from otel_loopguard.server.telemetry import ServerTelemetry
+    from otel_loopguard.server.troubles import Refusals
 
 # 16 MiB come in that time over 5 Mbit/s; exporters give up after ten seconds anyway.
 BODY_S: Final = 30.0

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     from otel_loopguard.server.forward import DecisionLog
-    from otel_loopguard.server.health import Refusals
     from otel_loopguard.server.tenant_guard import TenantGuard
+    from otel_loopguard.server.troubles import Refusals
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -33,11 +33,12 @@ from otel_loopguard.server.forward import (
     hop_to,
 )
 from otel_loopguard.server.grpc import grpc_server
-from otel_loopguard.server.health import OK, Readiness, Refusals
 from otel_loopguard.server.metrics import ServerMetrics
 from otel_loopguard.server.protocol import BACKLOG, HttpProtocol, shortage_told_once_a_minute
+from otel_loopguard.server.readiness import OK, Readiness
 from otel_loopguard.server.receiver import Mode, Receiver
 from otel_loopguard.server.tenant_guard import MOST_WAITING, Busy, TenantGuard
+from otel_loopguard.server.troubles import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping

@@ -18,10 +18,10 @@ from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.replay.log_records import EVENT
-from otel_loopguard.server.health import Lateness
 from otel_loopguard.server.metrics import ServerMetrics
 from otel_loopguard.server.open_calls import OpenCall, OpenCalls, unpacked
 from otel_loopguard.server.otlp import decision_record
+from otel_loopguard.server.troubles import Lateness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
