@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from otel_loopguard._control.flag import Control, Flag
+from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, Control, Flag
 from otel_loopguard.core import Action, Annotation, Decision, Kind, Step
+from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
+from otel_loopguard.escalation.admin.protocol import answer as answer_people
+from otel_loopguard.escalation.payload import encoded
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sessions.journal import Written
 from otel_loopguard.sessions.journal_worker import JournalStore
@@ -30,14 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.stores.redis import RedisStore
 
 __all__ = [
-    "Action", "Annotation", "Control", "Decision", "DecisionRecord", "Engine", "Flag",
-    "JournalStore", "Kind", "LoopGuard", "Metric", "Observation", "Reader", "RecordedSpan",
+    "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision", "DecisionRecord",
+    "Engine", "Flag", "JournalStore", "Kind", "Metric", "Observation", "Reader", "RecordedSpan",
     "Settings", "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
-    "coding_tools", "read_table", "requested_tools", "session_keys", "shared_store",
+    "coding_tools", "encoded", "read_table", "requested_tools", "session_keys", "shared_store",
 ]  # fmt: skip
 
 
@@ -75,6 +77,14 @@ class Engine(LoopGuard):
         """Returns the control of a session, without its runtime hearing it."""
         flag = self.flag_of(session)
         return Control(session) if flag is None else flag.control
+
+    def lift(self, session: str) -> bool:
+        """Lifts what the policy stopped; False where a person did, or nothing is stopped."""
+        flag = self.flag_of(session)
+        if flag is None or flag.control.by != POLICY:
+            return False
+        flag.clear(by=APPLICATION)
+        return True
 
     def watch(self, span: SpanView, said: Iterable[str] = ()) -> None:
         """Follows a call that has not returned, until `let_go`.
@@ -187,20 +197,3 @@ def append_script() -> str:
     from otel_loopguard.stores.redis_connection import APPEND  # noqa: PLC0415  # an extra
 
     return APPEND
-
-
-def answer_people(
-    request: bytes,
-    replies: Iterable[Callable[[dict[str, object]], dict[str, object]]],
-    faults: InternalErrors,
-) -> bytes:
-    """Answers the bytes of a person's request, whatever they are, with JSON on one line.
-
-    Args:
-        request: The request.
-        replies: What replies for each guard, as `Engine.reply`; the first that knows counts.
-        faults: Counts what fails.
-    """
-    from otel_loopguard.escalation.admin.protocol import answer  # noqa: PLC0415  # who asks
-
-    return answer(request, replies, faults)

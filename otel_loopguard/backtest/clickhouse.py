@@ -32,6 +32,7 @@ _NEEDED: Final = frozenset({"Timestamp", "TraceId", "SpanId", "SpanAttributes"})
 _TRUE: Final = {"1": True, "true": True, "0": False, "false": False}
 _WAIT: Final = 300.0
 """Seconds without a byte after which a server is given up."""
+# Of an error the first line is shown; a stack trace follows it.
 _ANSWER: Final = 4_000
 
 

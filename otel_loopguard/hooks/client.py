@@ -26,10 +26,15 @@ else:
         import signal
         import socket
 
+# An event takes 10 ms; an agent stands still for as long as this where something is wrong.
 _ANSWER_S: Final = 1.0
+# Agents stop a hook by themselves after ten minutes at the latest.
 _MOST_S: Final = 600.0
+# Events of some minutes; by then a process runs, or none will.
 _MOST_SPOOLED: Final = 1000
+# A process takes half a second to start, on a busy machine several.
 _STARTING_S: Final = 10.0
+# An address of a Unix socket has 104 bytes on macOS, 108 on Linux.
 _LONGEST_PATH: Final = 100
 _SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP")
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from otel_loopguard._util.values import dataclass
 
+# Agents give up a hook then; ours answers within a second, or two where it judges by itself.
 _TIMEOUT_S: Final = 10
 _EVENTS: Final = (
     "SessionStart",

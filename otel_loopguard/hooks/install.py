@@ -23,7 +23,9 @@ from otel_loopguard.hooks.hook_files import HOOK_FILES, Command
 PROGRAM: Final = "otel-loopguard"
 SCOPES: Final = ("user", "project")
 BACKUP: Final = ".loopguard-backup"
+# Settings of agents have some kilobytes; one that keeps its history there has megabytes.
 _MOST_BYTES: Final = 4 * 1024 * 1024
+# One for each event is right; each is removed by itself, which parses the file anew.
 _MOST_OURS: Final = 100
 # Bounded: a settings file may come with anybody's repository.
 _OURS: Final = re.compile(r"otel-loopguard\S{0,20} hook run \S{1,100}(?: --mode (\w{1,20}))?")

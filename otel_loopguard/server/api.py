@@ -12,17 +12,14 @@ import orjson
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from otel_loopguard._control.flag import OBSERVERS
-from otel_loopguard.core import Action
-from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
-from otel_loopguard.escalation.payload import encoded
+from otel_loopguard.engine import MOST_REQUEST, OBSERVERS, Action, encoded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from starlette.requests import Request
 
-    from otel_loopguard._control.flag import Control, Flag
+    from otel_loopguard.engine import Control, Flag
     from otel_loopguard.server.tenant_guard import TenantGuard
 
     Endpoint = Callable[[Request], Awaitable[Response]]

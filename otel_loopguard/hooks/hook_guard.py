@@ -17,28 +17,25 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from otel_loopguard import semconv
-from otel_loopguard._control.flag import APPLICATION, POLICY, Control, asks
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.engine import Action, Engine, Kind, Step, coding_tools
 from otel_loopguard.errors import StoreError
-from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.hooks.events import EventKind, HookAnswer, Reply
+from otel_loopguard.hooks.agents import EventKind, HookAnswer, Reply
 from otel_loopguard.hooks.state import KnownCall
-from otel_loopguard.spans.coding_tools import MAIN, prompt_step, tool_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_loopguard.core import Decision
-    from otel_loopguard.hooks.events import HookEvent
+    from otel_loopguard.engine import Control, Decision, DecisionRecord, Settings
+    from otel_loopguard.hooks.agents import HookEvent
     from otel_loopguard.hooks.state import HookState
     from otel_loopguard.hooks.telemetry import CallSpans
-    from otel_loopguard.sessions.observation import DecisionRecord
-    from otel_loopguard.settings import Settings
 
 NOTHING: Final = HookAnswer()
+# Open calls of all sessions of a user; what they say is some kilobytes each.
 _OPEN: Final = 2048
+# Sessions of a user, far more than work at once; the beginning and the end of a compaction meet.
 _COMPACTED: Final = 1024
 _SAME_NS: Final = 1_000_000_000
 """Calls that are refused within this time were asked for together: they share one refusal, and
@@ -58,13 +55,13 @@ class _Secret:
         return self._value
 
 
-class HookEngine:
+class HookGuard:
     """Answers the events of coding agents. May be called from any thread.
 
     Args:
         settings: Settings of the guard; in mode `shadow` nothing is answered.
         state: What outlives the process.
-        lock: Held while the state is used; that of engines that share one.
+        lock: Held while the state is used; that of guards that share one.
         allow: The command line that lets a session go on, with `{}` where its key stands.
         spans: Writes the spans of calls; by default there are none.
         on_decision: Called with every decision.
@@ -88,15 +85,13 @@ class HookEngine:
         if settings.store_url:
             # A store is read and written behind: an event would not see what the last one left.
             settings = settings.model_copy(update={"store_url": type(settings.store_url)("")})
-        asks()
         # Journals are read before a step, and written before an answer.
-        self.guard = LoopGuard(
-            settings, journal_store=state, manual_journals=True,
+        self.guard = Engine(
+            settings, local=False, journal_store=state, manual_journals=True,
             logger_provider=None if spans is None else spans.logs,
         )  # fmt: skip
-        self.guard.subscribers.decisions.append(("hooks", self._decided))
-        if on_decision is not None:
-            self.guard.subscribers.decisions.append(("on_decision", on_decision))
+        self.guard.subscribe("hooks", on_decision=self._decided)
+        self.guard.subscribe("on_decision", on_decision=on_decision)
         self._state = state
         self._spans = spans
         self._allow = allow
@@ -148,21 +143,17 @@ class HookEngine:
                 self._state.put_call(session, call_id, call._replace(state="open", said=""))
                 self._open[session, call_id] = _step(event, call.begun)
             denial = self._denial(session) if answer.reply is Reply.DENY else None
-            self._tell_again(session, denial or self._control(session), heard=False)
+            self._tell_again(session, denial or self.guard.control(session), heard=False)
 
     def ask(self, request: dict[str, object]) -> dict[str, object]:
-        """Does what a person asks of a session, as `AdminHandlers.reply`.
-
-        What is allowed is remembered for the next process.
-        """
-        admin = self.guard.escalation().admin
+        """Does what a person asks, as `Engine.reply`; what is allowed outlives the process."""
         session = request.get("session")
         if not isinstance(session, str):
-            return admin.reply(request)
+            return self.guard.reply(request)
         with self._lock, self._state.together():
             if self._state.mode(session) == self._mode:
                 self._recall(session)
-            reply = admin.reply(request)
+            reply = self.guard.reply(request)
             if reply.get("ok") and request.get("op") in ("allow", "resume"):
                 if request["op"] == "allow":
                     self._state.allow(session, self.guard.allowed(session))
@@ -276,7 +267,7 @@ class HookEngine:
 
     def _refusal(self, event: HookEvent, step: Step) -> HookAnswer:
         """Returns the refusal of a call, or nothing."""
-        control = self._control(event.session)
+        control = self.guard.control(event.session)
         if control.action in _HELD:
             return self._held(event, control)
         denial = self._denial(event.session)
@@ -309,7 +300,7 @@ class HookEngine:
 
     def _after(self, event: HookEvent, at: int) -> HookAnswer:
         """Returns the answer to a call that has ended."""
-        control = self._control(event.session)
+        control = self.guard.control(event.session)
         if control.action in _HELD:
             answer = self._held(event, control)
             if answer.reply is not Reply.NOTHING:
@@ -318,7 +309,7 @@ class HookEngine:
 
     def _hint(self, event: HookEvent, at: int) -> HookAnswer:
         """Returns the hint for the model, once per decision, at an event that can carry it."""
-        session, control = event.session, self._control(event.session)
+        session, control = event.session, self.guard.control(event.session)
         who = self._about(session, control)
         if not (event.accepts_hint and control.hint) or (who and who != event.sub_agent):
             return NOTHING
@@ -339,10 +330,6 @@ class HookEngine:
         self._state.remember_replies(session, decision.id, who, f"{done} {what}")
         return True
 
-    def _control(self, session: str) -> Control:
-        flag = self.guard.flag_of(session)
-        return Control(session) if flag is None else flag.control
-
     def _about(self, session: str, control: Control) -> str:
         """Returns the sub-agent that a decision is about; empty for the main agent or unknown."""
         if control.decision is None:
@@ -351,7 +338,7 @@ class HookEngine:
 
     def _decided(self, made: DecisionRecord) -> None:
         if made.decision.action is not Action.ALLOW:
-            who = "" if made.agent in (None, MAIN) else str(made.agent)
+            who = "" if made.agent in (None, coding_tools.MAIN) else str(made.agent)
             self._state.remember_replies(made.session.key, made.decision.id, who, "")
 
     def _compact(self, session: str) -> None:
@@ -361,7 +348,7 @@ class HookEngine:
             return  # its beginning and its end are two events
         self._compacted[session] = steps
         self.guard.compacted(session)
-        self._tell_again(session, self._control(session), heard=True)
+        self._tell_again(session, self.guard.control(session), heard=True)
 
     def _tell_again(self, session: str, control: Control, *, heard: bool) -> None:
         """Has the next answer say again what was said, which the agent has heard or not."""
@@ -379,7 +366,7 @@ class HookEngine:
         """Handles text of the model."""
         if event.text:
             step = Step(Kind.MODEL, event.model, event.agent, start=at, end=at, text=event.text)
-            step.model, step.agent = event.model, event.sub_agent or MAIN
+            step.model, step.agent = event.model, event.sub_agent or coding_tools.MAIN
             self._observe(step, event, f"text {at}")
 
     def _turn(self, event: HookEvent, at: int) -> None:
@@ -394,19 +381,14 @@ class HookEngine:
                     step.end = at
                     self._observe(step, event, call_id)
         if event.kind is EventKind.PROMPT:
-            self._observe(prompt_step(event.agent, start=at), event, f"prompt {at}")
+            step = coding_tools.prompt_step(event.agent, start=at)
+            self._observe(step, event, f"prompt {at}")
         elif event.kind is EventKind.STOP:
             self._said(event, at)
-            if who:
-                self._let_go(session, who)
-
-    def _let_go(self, session: str, who: str) -> None:
-        """Lifts the stop of a sub-agent that has ended."""
-        flag = self.guard.flag_of(session)
-        if flag is None or flag.control.by != POLICY or self._about(session, flag.control) != who:
-            return
-        flag.clear(by=APPLICATION)
-        self.guard.observe(Step(Kind.OTHER, "sub-agent ended"), session)
+            # A sub-agent that has ended takes its stop along.
+            about = self._about(session, self.guard.control(session))
+            if who and about == who and self.guard.lift(session):
+                self.guard.observe(Step(Kind.OTHER, "sub-agent ended"), session)
 
     def _nameless(self, step: Step, event: HookEvent) -> str:
         """Returns an id for a call without one; the next equal call gets another."""
@@ -446,7 +428,7 @@ class HookEngine:
 
 def _step(event: HookEvent, at: int) -> Step:
     error = event.error
-    return tool_step(
+    return coding_tools.tool_step(
         event.agent, event.tool, event.args, event.outcome,
         error=True if error == "" else error,
         call_id=event.call_id, sub_agent=event.sub_agent, start=at, end=at,
