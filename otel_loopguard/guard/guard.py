@@ -564,11 +564,6 @@ class LoopGuard(SessionQueries):
             due = deferred
         return min(due, self._dedup.due) if self._dedup.held else due
 
-    def limit_s(self, tool: str, args: object) -> float:
-        """Returns how many seconds a call of a tool may take; 600 without an estimate."""
-        self.backlog.settle()
-        return self.profiler.time_limit(tool, args)
-
     def health(self) -> tuple[str, ...]:
         """Checks its own state now and describes each inconsistency in a sentence.
 

@@ -310,7 +310,9 @@ class Engine:
         for call in shared.open:
             self._bind(call.span.trace_id, session)
         self._calls.open(session, shared.open)
-        self.guard.resume_requested(session, shared.waiting)
+        found = self.guard.find(session)
+        if found is not None:
+            found.resume_requested(shared.waiting)
 
     def _bind(self, trace_id: int, session: str) -> None:
         if session != f"{trace_id:032x}" and self.guard.flag_in(trace_id) is None:

@@ -141,7 +141,8 @@ class OpenCalls:
             for span in self._spans.get(session, ())
             if (opened := active.get(span.span_id)) is not None
         ]  # fmt: skip
-        waiting = self._guard.requested(session)[-_ROUNDS:]
+        found = self._guard.find(session)
+        waiting = [] if found is None else found.requested()[-_ROUNDS:]
         return json.dumps([calls, waiting]).encode() if calls else b""
 
 
