@@ -114,7 +114,8 @@ class Engine(LoopGuard):
         Args:
             session: Key of the session.
         """
-        return list(self.requested(session))
+        found = self.find(session)
+        return [] if found is None else list(found.requested())
 
     def resume_rounds(self, session: str, rounds: Iterable[Sequence[Any]]) -> None:
         """Goes on waiting for the results of calls that another process saw asked for.
@@ -123,7 +124,9 @@ class Engine(LoopGuard):
             session: Key of the session.
             rounds: What `waiting_rounds` returned there.
         """
-        self.resume_requested(session, [WaitingRound(*fields) for fields in rounds])
+        found = self.find(session)
+        if found is not None:
+            found.resume_requested([WaitingRound(*fields) for fields in rounds])
 
     def look_up(self, session: str, then: Callable[[], None]) -> None:
         """Asks the store what other processes decided of a session.

@@ -7,10 +7,10 @@ from difflib import get_close_matches
 from typing import Final, cast
 
 from otel_loopguard._control.context import (
-    ask_guards,
-    current_flag,
-    flags_at,
+    current_session,
+    known_session,
     named_session,
+    sessions_at,
     trace_key,
 )
 from otel_loopguard._control.pending import claimed, waiting
@@ -148,11 +148,11 @@ def _check_name(name: object) -> None:
 def _boards() -> list[Milestones]:
     """The boards of the current session, of all guards; one that waits, before its first step."""
     key, early_key = named_session(), trace_key()
-    flag = current_flag()
-    if flag is None:
+    found = current_session()
+    if found is None:
         place = key or early_key
         return [] if place is None else [waiting(place)]
-    boards = [one.milestones for one in flags_at(flag.control.session or "") or [flag]]
+    boards = [one.flag.milestones for one in sessions_at(found.key) or [found]]
     if early_key is not None and key is None:
         # The session was made under an id of its spans, which nobody knew when the plan was made.
         early = claimed(early_key)
@@ -174,4 +174,7 @@ def compacted(session: str | None = None) -> bool:
     Returns:
         False if no session is known.
     """
-    return any(ask_guards(session, lambda guard, key: guard.compacted(key)))
+    found = known_session(session)
+    if found is not None:
+        found.compacted()
+    return found is not None

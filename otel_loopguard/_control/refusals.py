@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._control.context import flags_at
 from otel_loopguard.core import Kind
 from otel_loopguard.errors import BreakerOpenError, LoopGuardAbort, LoopGuardPaused
 from otel_loopguard.semconv import ERROR_DENY
@@ -41,11 +40,7 @@ def told(flag: Flag | None, *texts: str | None) -> None:
     if flag is None:
         _unclaimed.extend(said)
         return
-    session = flag.control.session
-    # Where several guards know the session, each reads what comes back.
-    others = () if session is None else flags_at(session)
-    for one in {id(flag): flag, **{id(other): other for other in others}}.values():
-        one.refusals = (*one.refusals, *said)[-_KEPT:]
+    flag.refusals = (*flag.refusals, *said)[-_KEPT:]
 
 
 def recognise(step: Step, flag: Flag) -> None:

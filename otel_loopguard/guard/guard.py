@@ -564,11 +564,6 @@ class LoopGuard(SessionQueries):
             due = deferred
         return min(due, self._dedup.due) if self._dedup.held else due
 
-    def limit_s(self, tool: str, args: object) -> float:
-        """Returns how many seconds a call of a tool may take; 600 without an estimate."""
-        self.backlog.settle()
-        return self.profiler.time_limit(tool, args)
-
     def health(self) -> tuple[str, ...]:
         """Checks its own state now and describes each inconsistency in a sentence.
 
@@ -787,10 +782,10 @@ class LoopGuard(SessionQueries):
             index = session.progress.steps
             try:
                 index, findings = session.observe(step)
-                if findings or session.unruled:
+                if findings:
                     self._decide(session, step, opened, index, findings, made)
-                session.ruled()
                 if session.journal is not None:
+                    session.write_loops()
                     self._sessions.wrote(session)
             except Exception as fault:  # noqa: BLE001
                 self.faults.caught("judge", fault)
@@ -813,25 +808,20 @@ class LoopGuard(SessionQueries):
         findings: Iterable[Finding], made: list[DecisionRecord],
     ) -> None:  # fmt: skip
         """Decides about an ended step. The session's lock is held."""
-        decide = partial(self._decide_on, session, step, opened, index, step.end or self._clock())
-        for found in session.unruled:
-            record = attempt(self.faults, "judge", decide, found)
-            if record is not None:
-                made.append(record)
-        made.extend(map(decide, findings))
-
-    def _decide_on(  # noqa: PLR0913, PLR0917
-        self, session: Session, step: Step, opened: ActiveSpan | None, index: int, at: int,
-        finding: Finding,
-    ) -> DecisionRecord:  # fmt: skip
-        """Decides about one finding, and raises the flag."""
-        decision = self._decisions.decide(session.key, finding, step, index=index, time=at)
-        decision = session.noted(decision)
-        _raise_flag(session, decision, finding.quote)
-        # Where something stronger stands, the loop is refused by that.
-        finding.verdict.loop.decision = "" if decision.shadow else session.flag.standing
-        loop = finding.verdict.detection.own is None
-        return self._record(session, decision, step, opened, loop=loop)
+        at = step.end or self._clock()
+        decided: list[tuple[Finding, Decision]] = []
+        for finding in findings:
+            decision = self._decisions.decide(session.key, finding, step, index=index, time=at)
+            decision = session.noted(decision)
+            _raise_flag(session, decision, finding.quote)
+            session.policy.carry_out(finding.verdict)
+            # Where something stronger stands, the loop is refused by that.
+            finding.verdict.loop.decision = "" if decision.shadow else session.flag.standing
+            decided.append((finding, decision))
+        session.write_loops()
+        for finding, decision in decided:
+            loop = finding.verdict.detection.own is None
+            made.append(self._record(session, decision, step, opened, loop=loop))
 
     def _stall(self, stall: Stall) -> bool:
         """Decides about a span that has been open for too long; always True."""
@@ -851,8 +841,8 @@ class LoopGuard(SessionQueries):
                 decision = session.noted(decision)
                 if decision.action.stops or not session.flag.raised:
                     _raise_flag(session, decision)
+                session.policy.carry_out(finding.verdict)
                 made.append(self._record(session, decision, step, opened, running=True))
-            session.ruled()
         for record in made:
             self.subscribers.add_decision(record)
         return True

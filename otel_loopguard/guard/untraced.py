@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
 
 _TRACES: Final = 4096
+"""Traces that are known to have spans of tools, the newest: a trace that is forgotten shows its
+calls twice at worst, and only where messages tell of them too."""
 _BLIND: Final = 5
+"""Calls that cannot be seen before it is said: a run of one or two has no loop."""
 _MUTE: Final = 64
+"""Model calls whose first span had no content, the newest: their second one follows at once."""
 _TOOL: Final = Kind.TOOL
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
 _TRACED: Final = RequestedCalls()
@@ -52,6 +56,7 @@ _NO_ARGUMENTS: Final = (
     "knows them without the spans"
 )
 _ALIKE: Final = 0.8
+"""Share of two names that is common where one is meant: a letter in five, as in `serach`."""
 _MISNAMED: Final = (
     "settings name a tool %.100r, which was never called; %.100r was: is that one meant?"
 )

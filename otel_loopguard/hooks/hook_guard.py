@@ -155,8 +155,9 @@ class HookGuard:
                 self._recall(session)
             reply = self.guard.reply(request)
             if reply.get("ok") and request.get("op") in ("allow", "resume"):
-                if request["op"] == "allow":
-                    self._state.allow(session, self.guard.allowed(session))
+                found = self.guard.find(session)
+                if request["op"] == "allow" and found is not None:
+                    self._state.allow(session, found.allowed)
                 # A step takes it in: the journal is to say that its loops are new loops.
                 self.guard.observe(Step(Kind.OTHER, "allowed"), session)
                 self.guard.write_journals()
@@ -172,7 +173,9 @@ class HookGuard:
             self.guard.forget(session)
         if session not in self._known or self.guard.flag_of(session) is None:
             self.guard.recall(session, 0)
-            self.guard.recall_allowed(session, self._state.allowed(session))
+            found = self.guard.find(session)
+            if found is not None:
+                found.allowed = self._state.allowed(session)
             self._known[session] = None
             flag = self.guard.flag_named(session)
             flag.asked = True
@@ -270,9 +273,11 @@ class HookGuard:
         control = self.guard.control(event.session)
         if control.action in _HELD:
             return self._held(event, control)
-        denial = self._denial(event.session)
-        if denial is not None and self.guard.denies(
-            event.session, step.name or "", step.args, agent=step.agent
+        denial, found = self._denial(event.session), self.guard.find(event.session)
+        if (
+            denial is not None
+            and found is not None
+            and found.denies(step.name or "", step.args, agent=step.agent)
         ):
             said = denial.hint or denial.reason or "refused"
             return HookAnswer(Reply.DENY, self._with_way_out(said, event.session))
@@ -347,7 +352,9 @@ class HookGuard:
         if self._compacted.get(session) == steps:
             return  # its beginning and its end are two events
         self._compacted[session] = steps
-        self.guard.compacted(session)
+        found = self.guard.find(session)
+        if found is not None:
+            found.compacted()
         self._tell_again(session, self.guard.control(session), heard=True)
 
     def _tell_again(self, session: str, control: Control, *, heard: bool) -> None:

@@ -10,6 +10,7 @@ from otel_loopguard._control.pending import early_notes
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind
+from otel_loopguard.sessions.active import NEVER
 from otel_loopguard.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -22,22 +23,25 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.journal_worker import JournalStore, JournalWorker
     from otel_loopguard.settings import Settings
 
-_TRACES_PER_SESSION = 4
+_TRACES_PER_SESSION: Final = 4
+"""Traces that are remembered for each session: those of its newest turns."""
 _OWN_SESSION = frozenset({Kind.TOOL, Kind.MODEL})
 _AT_ONCE: Final = 16
 """Sessions evicted while the lock is held once: spans that end wait for it."""
 _AGED_PER_NEW: Final = 2
+"""Old ones that go with each new one: more go than come, and no step pays for many."""
 _AT_HAND: Final = 100
 """Sessions that are kept as objects; what judges the others is put away until their next step."""
 _REFUSED: Final = 16
+"""Sessions in a row that cannot be packed, after which none is tried again."""
 _KEPT: Final = 4096
 """Decisions that feedback finds."""
 _IN_USE: Final = 60 * 1_000_000_000
+"""Nanoseconds in which a session was used lately: longer than a model takes for a step."""
 _EVICTED: Final = (
     "sessions are forgotten that were used less than a minute ago, so no loop is found in them: "
     "there are more than max_sessions (LOOPGUARD_MAX_SESSIONS) = %d; each takes about 33 kB"
 )
-_NEVER: Final = 2**63 - 1
 _LOOK_AGAIN: Final = 60 * 10**9
 """How often those are looked at that are old, and were open or stopped by a person: 60 s."""
 
@@ -105,7 +109,7 @@ class SessionRegistry:
         self.gone: Callable[[Session], None] | None = None
         self.evicted: Callable[[], None] | None = None
         self.is_open: Callable[[Session], bool] = _is_not_open
-        self.due_at = _NEVER
+        self.due_at = NEVER
         self._live = live
 
     def __len__(self) -> int:
@@ -267,8 +271,8 @@ class SessionRegistry:
         aged = self._aged(now, _AT_ONCE)
         if not aged:
             oldest = next(iter(self._lately.values()), None)
-            due = _NEVER if oldest is None else oldest.last_used + self._ttl + 1
-            spared = now + _LOOK_AGAIN if self._open or self._stopped else _NEVER
+            due = NEVER if oldest is None else oldest.last_used + self._ttl + 1
+            spared = now + _LOOK_AGAIN if self._open or self._stopped else NEVER
             self.due_at = max(min(due, spared), now + 1)
         return aged
 

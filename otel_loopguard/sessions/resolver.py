@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 _TOOL: Final = Kind.TOOL
 _SESSIONS: Final = 8
+"""Sessions that one run is a turn of: sub-agents with conversations of their own."""
 _BESIDE: Final = 256
+"""Open runs of one trace: a batch of agents has fewer, and each step looks at all."""
 _TRACES: Final = 10_000
+"""Traces with open runs, as many as there are sessions: those that never end go."""
 _PAUSE: Final = 5_000_000_000
 """Nanoseconds in which nobody reads an answer and writes the same text again."""
 

@@ -37,6 +37,7 @@ from otel_loopguard.evidence import (
     ToolCallExtractor,
     UsageExtractor,
 )
+from otel_loopguard.evidence.normalize import NAMED
 from otel_loopguard.policy import UNASKED, Hearing, Policy
 from otel_loopguard.policy.hints import hint, lasting
 from otel_loopguard.sessions.agent_cycles import (
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.requested_calls import RequestedCalls
 
 _MOST: Final = 256
-_NAMED: Final = 200
+"""Tools whose last caller is known: no model is given more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class SavedSession:
 _Spot = tuple[int, int, "int | None", "int | None"]
 """The span of a call that was the first of its kind: trace, span and parent, and when it ended."""
 _FIRSTS: Final = 48
+"""Keys whose first span is known: three for each of the sixteen calls of the longest cycle."""
 _STATE: Final = (
     "record", "progress", "extractors", "detectors", "policy", "turns", "_firsts", "_silence",
     "_contexts", "_callers",
@@ -93,6 +95,7 @@ _STATE: Final = (
 _LASTING: Final = (UsageExtractor, MilestoneExtractor)
 """What no checkpoint takes back: what was spent is spent."""
 _MOST_ALLOWED: Final = 1024
+"""Calls that a person allowed, 36 bytes each: more than anybody answers for."""
 _NO_CALLS: Final = frozenset[int]()
 _SILENT_TURNS = 8
 """Model calls of one session, after a deny and without a tool call, that end in an abort."""
@@ -108,12 +111,12 @@ class Session:
 
     __slots__ = (
         "__weakref__", "_callers", "_cleared", "_contexts", "_exempt",
-        "_faults", "_firsts", "_packed", "_registry", "_settings", "_silence",
-        "_unsettled", "allowed", "cycles", "decided_at", "detected", "detectors",
+        "_faults", "_firsts", "_packed", "_registry", "_settings", "_shown_at",
+        "_silence", "allowed", "cycles", "decided_at", "detected", "detectors",
         "evidence", "extractors", "flag",
         "journal", "judged", "key", "last_used", "live", "lock", "named", "over", "policy",
         "progress", "record", "requested",
-        "run", "shrunk", "traces", "troubled", "turns", "unpacked", "unruled",
+        "run", "shrunk", "traces", "troubled", "turns", "unpacked",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -136,11 +139,9 @@ class Session:
         self.evidence: Evidence | None = None
         self.detected: Sequence[Detection] = ()
         self.shrunk = False
-        # What was found at steps before the last, and has not taken effect.
-        self.unruled: Sequence[Finding] = ()
         # The calls of loops that a person allowed; None: whatever it does.
         self.allowed: frozenset[int] | None = _NO_CALLS
-        self._unsettled = False
+        self._shown_at: int | None = None  # the moment of the loops that are to be written down
         self._cleared = 0
         self.journal: JournalBuffer | None = None  # None without a store
         self.requested: RequestedCalls | None = None  # None while messages tell of no tool call
@@ -159,8 +160,6 @@ class Session:
         """Packs what counts and judges its steps into bytes, until it is needed."""
         if self._packed is not None:
             return True
-        if self.unruled:
-            return False
         data = pack([getattr(self, name) for name in _STATE], self._common)
         if data is None:
             return False
@@ -217,8 +216,6 @@ class Session:
         """Counts a canonical step and judges it."""
         kind, index = step.kind, self.progress.steps
         recognise(step, self.flag)
-        if self._unsettled:
-            self.unruled = [Finding(verdict) for verdict in self.policy.left()]
         self.evidence, self.detected, self.shrunk = None, (), False
         self._count(step)
         if self._cleared != self.flag.cleared:
@@ -257,7 +254,7 @@ class Session:
         elif step.kind is _TOOL:
             if self._silence is not None:
                 self._silence.broken()
-            name, callers = (step.name or "")[:_NAMED], self._callers
+            name, callers = (step.name or "")[:NAMED], self._callers
             if step.error and step.refused:
                 # One that was refused is given to who made it before.
                 step.agent = callers.get(name, step.agent)
@@ -286,7 +283,7 @@ class Session:
         if args is None:
             decision = self.flag.control.decision
             return decision is not None and decision.tool == tool
-        names = {agent, self._callers.get(tool[:_NAMED], agent)}
+        names = {agent, self._callers.get(tool[:NAMED], agent)}
         calls = (Step(Kind.TOOL, tool, args=args, agent=name) for name in names)
         return any(self._denied_key(call) is not None for call in calls)
 
@@ -360,12 +357,11 @@ class Session:
         """Returns a decision as it takes effect: only noted in a session a person allowed."""
         return replace(decision, shadow=True) if self.allowed is None else decision
 
-    def ruled(self) -> None:
-        """Marks all findings as having taken effect."""
-        if self._unsettled:
-            self.unruled = ()
-            self.policy.ruled()
-            self._unsettled = False
+    def write_loops(self) -> None:
+        """Writes down where the loops of the last step stand, once its verdicts took effect."""
+        shown_at, self._shown_at = self._shown_at, None
+        if shown_at is not None and self.journal is not None:
+            self.journal.loops(self.policy.shown(shown_at))
 
     def decided(self, decision: Decision) -> None:
         """Writes a decision down for other processes, but no mere note."""
@@ -517,9 +513,8 @@ class Session:
         self, key: int, name: str, number: int, moment: int, step: Step, seen: Evidence | None
     ) -> list[Finding]:
         """Returns the verdict on a call that ran although its loop is denied."""
-        self._unsettled = True
         defied = self.policy.defied(key, name, number, moment, self._hearing(step))
-        self._write_loops(moment)
+        self._shown_at = moment
         return [self._found(verdict, step, seen) for verdict in defied]
 
     def stalled(self, found: Detection, step: Step) -> list[Finding]:
@@ -529,7 +524,6 @@ class Session:
         own = attended([found], self._settings, live=self.live)
         self.troubled = self.troubled or found.own is not Action.ALLOW
         covered = own if self.journal is None else self.journal.covered(own)
-        self._unsettled = True
         verdicts = self.policy.judge(covered, self._number, -self.progress.steps)
         return [Finding(verdict, tool=step.name or "") for verdict in verdicts]
 
@@ -539,11 +533,10 @@ class Session:
         if self.allowed:
             found = [one for one in found if not one.keys & self.allowed]
         self.detected = found = attended(found, self._settings, live=self.live)
-        self._unsettled = True
         verdicts = self.policy.judge(
             found, number, moment, step.end or 0, self._hearing(step), seen
         )
-        self._write_loops(moment)
+        self._shown_at = moment
         if any(map(is_cycle, found)):
             if self.cycles is None:
                 self.cycles = CycleLog()
@@ -611,9 +604,8 @@ class Session:
         if turns < _SILENT_TURNS or stops_handoffs(self.flag.control):
             return ()
         moment = -self.progress.steps
-        self._unsettled = True
         unheeded = self.policy.unheeded(turns, self._number, moment, self._hearing(step))
-        self._write_loops(moment)
+        self._shown_at = moment
         return [Finding(verdict) for verdict in unheeded]
 
     def _calm(self, seen: Evidence | None, number: int) -> None:
@@ -638,10 +630,6 @@ class Session:
         """The number of the next call, counting those before a restart and elsewhere."""
         before = self.journal.before.calls if self.journal is not None else 0
         return self.progress.calls + before
-
-    def _write_loops(self, moment: int) -> None:
-        if self.journal is not None:
-            self.journal.loops(self.policy.shown(moment))
 
     def _mark(self, mark: MarkName, moment: int = 0) -> None:
         if self.journal is not None:
@@ -689,13 +677,11 @@ class Session:
             if flag.control.by == POLICY:
                 flag.lower()
         self._silence = self._contexts = None
-        self._unsettled = True
         self._mark("RESTORED")
         self._end_cycles("restored")
 
     def user_turn(self, began: int = 0) -> None:
         """Halves the counts after a user's message."""
-        self.unruled = ()
         self._mark("TURN", began)
         self.detectors.user_turn()
         self.policy.user_turn()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
-from otel_loopguard._control.context import flags_at
+from otel_loopguard._control.context import sessions_at
 from otel_loopguard._control.flag import BY_HAND, is_reserved
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
@@ -280,7 +280,7 @@ class AdminHandlers:
 
 def _flags(session: Session) -> set[Flag]:
     """The flags of a session in all guards of the process."""
-    return {session.flag, *flags_at(session.key)}
+    return {session.flag, *(found.flag for found in sessions_at(session.key))}
 
 
 def _by(request: Message) -> str:
