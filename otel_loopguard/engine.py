@@ -73,11 +73,6 @@ class Engine(LoopGuard):
         flag = self.flag_in(trace_id)
         return (None if flag is None else flag.control.session) or f"{trace_id:032x}"
 
-    def control(self, session: str) -> Control:
-        """Returns the control of a session, without its runtime hearing it."""
-        flag = self.flag_of(session)
-        return Control(session) if flag is None else flag.control
-
     def lift(self, session: str) -> bool:
         """Lifts what the policy stopped; False where a person did, or nothing is stopped."""
         flag = self.flag_of(session)

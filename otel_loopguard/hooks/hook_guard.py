@@ -27,7 +27,7 @@ from otel_loopguard.hooks.state import KnownCall
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_loopguard.engine import Control, Decision, DecisionRecord, Settings
+    from otel_loopguard.engine import Control, Decision, DecisionRecord, Flag, Settings
     from otel_loopguard.hooks.agents import HookEvent
     from otel_loopguard.hooks.state import HookState
     from otel_loopguard.hooks.telemetry import CallSpans
@@ -143,7 +143,7 @@ class HookGuard:
                 self._state.put_call(session, call_id, call._replace(state="open", said=""))
                 self._open[session, call_id] = _step(event, call.begun)
             denial = self._denial(session) if answer.reply is Reply.DENY else None
-            self._tell_again(session, denial or self.guard.control(session), heard=False)
+            self._tell_again(session, denial or self._flag(session).control, heard=False)
 
     def ask(self, request: dict[str, object]) -> dict[str, object]:
         """Does what a person asks, as `Engine.reply`; what is allowed outlives the process."""
@@ -177,7 +177,7 @@ class HookGuard:
             if found is not None:
                 found.allowed = self._state.allowed(session)
             self._known[session] = None
-            flag = self.guard.flag_named(session)
+            flag = self._flag(session)
             flag.asked = True
             for decision_id in self._state.decisions(session, _HEARD):
                 flag.hear(decision_id, 0)
@@ -248,29 +248,25 @@ class HookGuard:
 
     def _denial(self, session: str) -> Control | None:
         """The deny that calls of denied loops are refused with, also once it was lowered."""
-        flag = self.guard.flag_of(session)
-        if flag is None:
-            return None
+        flag = self._flag(session)
         return flag.control if flag.control.action is Action.DENY else flag.denial
 
     def _insists(self, session: str, at: int) -> bool:
         """Whether a refusal was heard before this call was asked for."""
-        flag, denial = self.guard.flag_of(session), self._denial(session)
-        if flag is None or denial is None or denial.decision is None:
+        denial = self._denial(session)
+        if denial is None or denial.decision is None:
             return False
-        heard = flag.heard.get(denial.decision.id)
+        heard = self._flag(session).heard.get(denial.decision.id)
         return heard is not None and at - heard >= _SAME_NS
 
     def _hear(self, session: str, decision: Decision, at: int) -> None:
         """Notes that the agent has heard a decision, with the answer to an event."""
-        flag = self.guard.flag_of(session)
-        if flag is not None:
-            flag.hear(decision.id, at)
+        self._flag(session).hear(decision.id, at)
         self._first(_HEARD, session, decision)
 
     def _refusal(self, event: HookEvent, step: Step) -> HookAnswer:
         """Returns the refusal of a call, or nothing."""
-        control = self.guard.control(event.session)
+        control = self._flag(event.session).control
         if control.action in _HELD:
             return self._held(event, control)
         denial, found = self._denial(event.session), self.guard.find(event.session)
@@ -305,7 +301,7 @@ class HookGuard:
 
     def _after(self, event: HookEvent, at: int) -> HookAnswer:
         """Returns the answer to a call that has ended."""
-        control = self.guard.control(event.session)
+        control = self._flag(event.session).control
         if control.action in _HELD:
             answer = self._held(event, control)
             if answer.reply is not Reply.NOTHING:
@@ -314,13 +310,12 @@ class HookGuard:
 
     def _hint(self, event: HookEvent, at: int) -> HookAnswer:
         """Returns the hint for the model, once per decision, at an event that can carry it."""
-        session, control = event.session, self.guard.control(event.session)
+        session, control = event.session, self._flag(event.session).control
         who = self._about(session, control)
         if not (event.accepts_hint and control.hint) or (who and who != event.sub_agent):
             return NOTHING
         if control.decision is None:  # a person's words
-            flag = self.guard.flag_of(session)
-            is_new = flag is not None and flag.take_hint() is not None
+            is_new = self._flag(session).take_hint() is not None
         else:
             is_new = self._first("hint", session, control.decision)
             if is_new and control.action is not Action.DENY:
@@ -334,6 +329,9 @@ class HookGuard:
             return False
         self._state.remember_replies(session, decision.id, who, f"{done} {what}")
         return True
+
+    def _flag(self, session: str) -> Flag:
+        return self.guard.flag_named(session)
 
     def _about(self, session: str, control: Control) -> str:
         """Returns the sub-agent that a decision is about; empty for the main agent or unknown."""
@@ -355,17 +353,16 @@ class HookGuard:
         found = self.guard.find(session)
         if found is not None:
             found.compacted()
-        self._tell_again(session, self.guard.control(session), heard=True)
+        self._tell_again(session, self._flag(session).control, heard=True)
 
     def _tell_again(self, session: str, control: Control, *, heard: bool) -> None:
         """Has the next answer say again what was said, which the agent has heard or not."""
-        flag = self.guard.flag_of(session)
-        if flag is None or control.decision is None:
+        if control.decision is None:
             return
         decision_id = control.decision.id
         who, what = self._state.replies(session, decision_id)
         if not heard:
-            flag.unhear(decision_id)
+            self._flag(session).unhear(decision_id)
         what = what.replace("hint", "") if heard else ""
         self._state.remember_replies(session, decision_id, who, what)
 
@@ -393,7 +390,7 @@ class HookGuard:
         elif event.kind is EventKind.STOP:
             self._said(event, at)
             # A sub-agent that has ended takes its stop along.
-            about = self._about(session, self.guard.control(session))
+            about = self._about(session, self._flag(session).control)
             if who and about == who and self.guard.lift(session):
                 self.guard.observe(Step(Kind.OTHER, "sub-agent ended"), session)
 
