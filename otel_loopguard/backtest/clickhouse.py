@@ -44,7 +44,7 @@ class Table:
         name: Its address, as people may read it: without user and password.
         host: Of the server; empty for a folder.
         port: Of the server's HTTP interface.
-        secure: Whether the server is spoken to by TLS.
+        secure: True if the server is reached by TLS.
         folder: Of chdb's data; empty for a server.
         title: Of the table, as it is given.
         table: Database and name, quoted.

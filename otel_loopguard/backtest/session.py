@@ -72,7 +72,7 @@ class BacktestResult(SessionResult):
     """The result of a session, with its label and what it used.
 
     Attributes:
-        loop: Whether it is labelled as a loop; None where nobody said.
+        loop: True if it is labelled as a loop; None without a label.
         tier: How the label came about; empty without one.
         spent: What the session used as a whole.
         stopped: The first decision that stops (deny, pause, abort), if there is one.

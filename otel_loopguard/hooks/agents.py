@@ -65,7 +65,7 @@ class HookEvent:
         text: What the user or the model wrote.
         model: Name of the model.
         cwd: Folder that the agent works in.
-        accepts_hint: Whether an answer to it can tell the model something.
+        accepts_hint: True if an answer to it can tell the model something.
     """
 
     agent: str

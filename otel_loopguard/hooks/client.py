@@ -223,7 +223,7 @@ def _send(connection: socket.socket, data: bytes) -> None:
 
 
 def _is_stuck(folder: StateFolder) -> bool:
-    """Whether events have waited for a while without a process to read them."""
+    """True if events have waited for a while without a process to read them."""
     oldest = min((name for name in os.listdir(folder.spool) if name[0] != "."), default="")
     began = oldest.partition("-")[0]
     return began.isdigit() and abs(time.time_ns() - int(began)) > _STARTING_S * 1e9
@@ -248,7 +248,7 @@ def _spool(folder: StateFolder, request: bytes) -> None:
 
 
 def _is_first(folder: StateFolder) -> bool:
-    """Whether no other client has started the process in the last seconds."""
+    """True if no other client has started the process in the last seconds."""
     for _ in range(2):
         try:
             os.close(os.open(folder.starting, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -60,7 +60,7 @@ class HookFile:
         project: The same of a project, below its folder.
         events: Events that the guard needs.
         handler: The entry that calls the command, in the agent's own form.
-        grouped: Whether handlers stand in groups, as Claude Code has them.
+        grouped: True if handlers stand in groups, as Claude Code has them.
         todo: What the user still has to do.
         start: What a new file begins as.
     """

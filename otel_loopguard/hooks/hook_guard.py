@@ -111,7 +111,7 @@ class HookGuard:
         Args:
             event: The event.
             at: When it was, nanoseconds since the epoch; now by default.
-            answered: Whether the agent waits for the answer; else it went on, and was told nothing.
+            answered: False if the agent went on without an answer, and was told nothing.
 
         Raises:
             StoreError: The state can be neither read nor written.
@@ -252,7 +252,7 @@ class HookGuard:
         return flag.control if flag.control.action is Action.DENY else flag.denial
 
     def _insists(self, session: str, at: int) -> bool:
-        """Whether a refusal was heard before this call was asked for."""
+        """True if a refusal was heard before this call was asked for."""
         denial = self._denial(session)
         if denial is None or denial.decision is None:
             return False
@@ -323,7 +323,7 @@ class HookGuard:
         return HookAnswer(Reply.HINT, hint=control.hint) if is_new else NOTHING
 
     def _first(self, what: str, session: str, decision: Decision) -> bool:
-        """Whether something is done for the first time about a decision; it is from now on."""
+        """True the first time that something is done about a decision."""
         who, done = self._state.replies(session, decision.id)
         if what in done:
             return False

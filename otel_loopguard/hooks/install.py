@@ -39,7 +39,7 @@ class Change:
 
     Attributes:
         file: The file.
-        changed: Whether the file was changed.
+        changed: True if the file was changed.
         backup: Copy of the file as it was before the first change; None if there was none, or
             nothing is left.
     """
@@ -59,7 +59,7 @@ class State:
         file: The file that has them.
         mode: `observe` or `enforce`; None if none are installed.
         program: What they call; None if that cannot be read.
-        found: Whether the program is there.
+        found: True if the program is there.
         missing: Events that a newer version would install, too.
         problem: Why the file cannot be read.
     """

@@ -407,7 +407,7 @@ def judge_here(
 
 @contextmanager
 def _locked(folder: StateFolder, limit_s: float) -> Generator[bool]:
-    """Whether this is the only process that judges, within the block."""
+    """Yields True if this is the only process that judges, within the block."""
     with open(folder.lock, "ab") as file:  # noqa: PTH123  # its descriptor is locked
         if fcntl is None:
             yield True

@@ -36,7 +36,7 @@ _CAPTURES: Final = ("true", "span_only", "span_and_event")
 
 
 def is_wanted() -> bool:
-    """Whether the environment names an endpoint."""
+    """True if the environment names an endpoint."""
     if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
         return False
     places = (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)

@@ -98,7 +98,7 @@ class Tenants:
         return None if self._path is None else Tenants.from_file(self._path)
 
     def use(self, other: Tenants) -> list[str]:
-        """Takes the tokens of another one; returns what changed, in words and without a token."""
+        """Uses the tokens of another one; returns what changed, in words and without a token."""
         changed: list[str] = []
         for name in dict.fromkeys((*self.names, *other.names)):
             before, now = self._tokens_of(name), other._tokens_of(name)
@@ -120,7 +120,7 @@ class Tenants:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests need no token, because none are set."""
+        """True if requests need no token, because none are set."""
         return not self._tenants
 
     def tenant(self, authorization: str | None) -> str | None:
@@ -135,7 +135,7 @@ class Tenants:
         return found
 
     def may_scrape(self, authorization: str | None) -> bool:
-        """Whether an `Authorization` header is one for the metrics of all tenants."""
+        """True if an `Authorization` header is one for the metrics of all tenants."""
         if self._metrics:
             return hmac.compare_digest(self._metrics, _given(authorization))
         return len(self.names) == 1 and self.tenant(authorization) is not None
@@ -160,7 +160,7 @@ def _digest(token: str) -> bytes:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine's own."""
+    """True for a name or an address of this machine itself."""
     if host.lower() == "localhost":
         return True
     try:

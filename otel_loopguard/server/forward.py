@@ -91,10 +91,10 @@ class NextHopError(Exception):
     """The next hop did not take a request.
 
     Attributes:
-        retryable: Whether the sender may try again.
+        retryable: True if the sender may try again.
         retry_after: When to, as the next hop wrote it; empty if it did not.
-        bad_request: Whether it is this request that is not taken; else the next hop takes none now.
-        unsupported: Whether the next hop has no place for such requests at all.
+        bad_request: True if only this request is not taken; else the next hop takes none now.
+        unsupported: True if the next hop has no place for such requests at all.
         kind: Its status, or the exception.
     """
 
@@ -187,12 +187,12 @@ def hop_to(url: str) -> type[NextHop]:
 
 
 def authority(host: str, port: int) -> str:
-    """A host and a port as a URL has them."""
+    """Joins a host and a port as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def without_user(url: str) -> str:
-    """A URL without what may be a password."""
+    """Hides what may be a password in a URL."""
     _, at, rest = url.rpartition("@")
     return f"***@{rest}" if at else url
 

@@ -228,7 +228,7 @@ class Server:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests of this machine need no token, because none are set."""
+        """True if requests of this machine need no token, because none are set."""
         return self._tenants.is_open
 
     def reload(self) -> None:

@@ -436,7 +436,7 @@ class TenantGuard:
                 self._leases.sent(by_session)
 
     def _is_new(self, span: RecordedSpan, step: Step | None) -> bool:
-        """Whether the call of a span has not come from a log record before, or the reverse.
+        """True unless the call of a span came by a log record before, or the reverse.
 
         Two of one trace are merged later: each may know what the other lacks.
         """
