@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     import socket
+    from collections.abc import Callable
     from typing import Final, NoReturn
 else:
     try:  # the modules below them load in a third of the time
@@ -126,7 +127,7 @@ def send(folder: StateFolder, request: bytes, limit_s: float = _ANSWER_S) -> byt
         return None
     found = b""
     try:
-        _send(connection, request)
+        _write_all(connection.send, request)
         connection.shutdown(socket.SHUT_WR)
         while len(found) < MOST_BYTES:
             connection.settimeout(max(until - time.monotonic(), 0.001))
@@ -216,10 +217,10 @@ def _connect(connection: socket.socket, path: str) -> None:
         os.chdir(before)
 
 
-def _send(connection: socket.socket, data: bytes) -> None:
+def _write_all(write: Callable[[memoryview], int], data: bytes) -> None:
     left = memoryview(data)
     while left:
-        left = left[connection.send(left) :]
+        left = left[write(left) :]
 
 
 def _is_stuck(folder: StateFolder) -> bool:
@@ -237,9 +238,7 @@ def _spool(folder: StateFolder, request: bytes) -> None:
     hidden = os.path.join(folder.spool, f".{name}")
     descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        left = memoryview(request)
-        while left:
-            left = left[os.write(descriptor, left) :]
+        _write_all(lambda part: os.write(descriptor, part), request)
         os.close(descriptor)
         os.rename(hidden, os.path.join(folder.spool, name))
     except BaseException:
@@ -302,9 +301,7 @@ def _deliver(answer: bytes) -> None:
     if _begun:
         return
     _begun = True
-    left = memoryview(answer + b"\n")
-    while left:
-        left = left[os.write(1, left) :]
+    _write_all(lambda part: os.write(1, part), answer + b"\n")
 
 
 def _write(answer: bytes) -> NoReturn:

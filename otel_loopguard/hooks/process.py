@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
@@ -264,12 +265,10 @@ class _Log:
 
     def fault(self, error: BaseException) -> None:
         """Logs an error, without the content that was read."""
-        at, last = error.__traceback__, ""
-        while at is not None:
-            last = f"{Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno}"
-            at = at.tb_next
+        at = extract_tb(error.__traceback__)[-1:]
+        place = "".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in at)
         text = str(error)[:300] if isinstance(error, (LoopGuardError, OSError)) else ""
-        self._write({"fault": type(error).__name__, "at": last, "message": text})
+        self._write({"fault": type(error).__name__, "at": place, "message": text})
 
     def _write(self, row: dict[str, object]) -> None:
         line = orjson.dumps(
@@ -321,7 +320,7 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S) -> int:
         folder.problem = ""
         handler.handle_spooled()
         listening = stack.enter_context(_listening(folder))
-        _unlink(folder.starting)
+        Path(folder.starting).unlink(missing_ok=True)
         handler.handle_spooled()
         _Server(handler, listening, idle_s).run()
     return 0
@@ -390,7 +389,7 @@ def judge_here(
             handler = RequestHandler(folder)
         except LoopGuardError:
             for path in Path(folder.spool).iterdir():
-                _unlink(str(path))  # nothing will ever read it
+                path.unlink(missing_ok=True)  # nothing will ever read it
             raise
         try:
             handler.handle_spooled()
@@ -428,17 +427,17 @@ def _locked(folder: StateFolder, limit_s: float) -> Generator[bool]:
 @contextmanager
 def _listening(folder: StateFolder) -> Generator[socket.socket]:
     """The socket, which only its user may open."""
-    _unlink(folder.socket)
+    Path(folder.socket).unlink(missing_ok=True)
     os.chdir(folder.path)  # a path may be too long for an address
     with socket.socket(socket.AF_UNIX) as listening:
-        _unlink(".hook.sock")
+        Path(".hook.sock").unlink(missing_ok=True)
         listening.bind(".hook.sock")
         listening.listen(_BACKLOG)
         Path(".hook.sock").rename(folder.socket)  # once it can be connected to
         try:
             yield listening
         finally:
-            _unlink(folder.socket)
+            Path(folder.socket).unlink(missing_ok=True)
 
 
 def _read(connection: socket.socket) -> bytes | None:
@@ -456,8 +455,3 @@ def _read(connection: socket.socket) -> bytes | None:
         if pieces[0][:1] == b"{" and piece.endswith(b"\n"):
             break  # a person's request is one line
     return b"".join(pieces) or None
-
-
-def _unlink(path: str) -> None:
-    with suppress(FileNotFoundError):
-        Path(path).unlink()
