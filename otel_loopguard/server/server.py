@@ -161,7 +161,8 @@ class Server:
         self._http: _Http | None = None
         self._grpc: grpc.aio.Server | None = None
         self._hop: NextHop | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._serving: asyncio.Task[None] | None = None
+        self._ticking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
@@ -182,7 +183,7 @@ class Server:
             self._grpc = grpc_server(receiver, self._tenants, self._metrics, settings.most_bytes)
             self.grpc_port = self._bind(self._grpc, *self._grpc_address)
             await self._grpc.start()
-        self._tasks.append(asyncio.create_task(self._tick(receiver, readiness)))
+        self._ticking = asyncio.create_task(self._tick(receiver, readiness))
         told = {signal.SIGINT: self._stop_requested.set, signal.SIGTERM: self._stop_requested.set}
         if sys.platform != "win32":
             told[signal.SIGHUP] = self._hang_up
@@ -196,8 +197,8 @@ class Server:
             await self._drain()
             self._readiness.close()
         self._signals.close()
-        for task in self._tasks[1:]:
-            task.cancel()
+        if self._ticking is not None:
+            self._ticking.cancel()
         await self._answer_all()
         for engine in self.engines.values():
             await engine.close()
@@ -223,8 +224,8 @@ class Server:
             self._http.should_exit = True
         if self._grpc is not None:
             await self._grpc.stop(_GRACE_S)
-        if self._http is not None:
-            await self._tasks[0]
+        if self._serving is not None:
+            await self._serving
 
     @property
     def is_open(self) -> bool:
@@ -274,7 +275,7 @@ class Server:
     async def wait(self) -> None:
         """Waits for SIGINT or SIGTERM."""
         stopping = asyncio.create_task(self._stop_requested.wait())
-        running = [stopping, self._tasks[0]]
+        running = [stopping] if self._serving is None else [stopping, self._serving]
         ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         for task in ended:
@@ -343,8 +344,7 @@ class Server:
         if self._certificate is not None and config.ssl is not None:
             self._certificate.follow(config.ssl)
         self._http = _Http(config)
-        running = asyncio.create_task(self._http.serve([listening]))
-        self._tasks.append(running)
+        running = self._serving = asyncio.create_task(self._http.serve([listening]))
         while not self._http.started:  # it has no event for it
             await asyncio.sleep(0.01)
             if running.done():
@@ -366,16 +366,13 @@ class Server:
         while True:
             for tenant, engine in tuple(self.engines.items()):
                 with swallow(engine.guard.faults, "server"):
-                    await self._tick_engine(receiver, tenant, engine)
+                    with contextlib.suppress(Busy):  # `/readyz` says so, and the log
+                        await engine.tick()
+                    with contextlib.suppress(NextHopError):  # they wait for the next time
+                        await receiver.send_decisions(tenant)
             self._refusals.log.tick()
             readiness.tick()
             await asyncio.sleep(_TICK_S)
-
-    async def _tick_engine(self, receiver: Receiver, tenant: str, engine: TenantGuard) -> None:
-        with contextlib.suppress(Busy):  # `/readyz` says so, and the log
-            await engine.tick()
-        with contextlib.suppress(NextHopError):  # they wait for the next time
-            await receiver.send_decisions(tenant)
 
 
 class _Http(uvicorn.Server):
