@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Annotation, Decision
     from otel_loopguard.detectors.llm_judge import Judge
     from otel_loopguard.guard.untraced import Messages
-    from otel_loopguard.sessions import Finding
+    from otel_loopguard.sessions.decisions import Finding
     from otel_loopguard.sessions.journal_worker import JournalStore
     from otel_loopguard.sessions.observation import Listener
     from otel_loopguard.spans.views import SpanView

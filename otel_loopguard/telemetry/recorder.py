@@ -44,10 +44,9 @@ if TYPE_CHECKING:
     from otel_loopguard.core.admission import ResourceUse
     from otel_loopguard.core.report import Happening
     from otel_loopguard.resilience.registry import ResilienceRegistry
-    from otel_loopguard.sessions import SessionRegistry
     from otel_loopguard.sessions import observation as published
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
-    from otel_loopguard.sessions.registry import DecisionIndex
+    from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
     from otel_loopguard.telemetry.metrics import Key, Values

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from otel_loopguard.escalation.escalations import Escalations
     from otel_loopguard.escalation.registry import Case
     from otel_loopguard.policy.explain import Explanation
-    from otel_loopguard.sessions import Session, SessionRegistry
+    from otel_loopguard.sessions import Session
+    from otel_loopguard.sessions.registry import SessionRegistry
     from otel_loopguard.settings import Settings
 
 # A plan of a few hundred tasks fits, with which an escalation is answered.
