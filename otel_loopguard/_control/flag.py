@@ -445,20 +445,20 @@ class Flag:
         if control.until is not None:
             # First: who reads meanwhile must not end the new one by the time of the old.
             self._ends = steady() + control.until - clock()
-        key = id(self)
-        if self.asked and control.action is not Action.ALLOW:
-            _unheard[key] = weakref.ref(self, lambda _: _unheard.pop(key, None))
-        else:
-            _unheard.pop(key, None)
+        unheard = self.asked and control.action is not Action.ALLOW
         # In this order an interrupt leaves a stale entry, and never a missing one.
-        if control.action.stops:
-            if len(STOPPING) >= _most_stopping:
-                _forget_gone()
-            STOPPING[id(self)] = weakref.ref(self)
-            self._control = control
-        else:
-            self._control = control
-            STOPPING.pop(id(self), None)
+        for table, listed in ((_unheard, unheard), (STOPPING, control.action.stops)):
+            if listed:
+                self._list(table)
+        self._control = control
+        for table, listed in ((_unheard, unheard), (STOPPING, control.action.stops)):
+            if not listed:
+                table.pop(id(self), None)
+
+    def _list(self, table: dict[int, weakref.ref[Flag]]) -> None:
+        """Adds it to a table, which forgets it when it is gone."""
+        key = id(self)
+        table[key] = weakref.ref(self, lambda _: table.pop(key, None))
 
     def _condition(self) -> threading.Condition:
         # Created on first use: hardly any session is ever waited for.
@@ -482,19 +482,10 @@ class Flag:
 # One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
 _changing = new_lock()
 STOPPING: dict[int, weakref.ref[Flag]] = {}
-"""Flags of sessions that are denied, paused or aborted, and some that are gone. Usually none is,
-and then no flag has to be looked up: hooks look here instead of calling `any_stops`."""
+"""Flags of sessions that are denied, paused or aborted. Usually none is, and then no flag has to
+be looked up: hooks look here instead of calling `any_stops`."""
 _unheard: dict[int, weakref.ref[Flag]] = {}
 """Flags that are raised and were not read since, of runtimes that ask."""
-_most_stopping = 64
-
-
-def _forget_gone() -> None:
-    """Removes dead references; rarely, so that the amortised cost is small."""
-    global _most_stopping  # noqa: PLW0603
-    for place in [place for place, flag in STOPPING.items() if flag() is None]:
-        STOPPING.pop(place, None)
-    _most_stopping = 64 + 2 * len(STOPPING)
 
 
 def _renew() -> None:

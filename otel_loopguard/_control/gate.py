@@ -1,18 +1,15 @@
-"""Checks for an agent's own loop, once per step and before a call."""
+"""What an agent's own loop asks once per step, and what people do to a session."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
-
-from opentelemetry import trace
+from collections.abc import Generator
+from typing import Any, Final, Literal, cast
 
 from otel_loopguard._control.context import (
     asked_session,
     current_flag,
-    guard_of,
     known_session,
     live_guards,
     named_session,
@@ -28,9 +25,6 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused, LoopGuardSettingsError
-
-if TYPE_CHECKING:
-    from otel_loopguard._control.context import SessionHandle
 
 # Thirty years: with today added they are still nanoseconds of 64 bits.
 _FOREVER_S: Final = 1e9
@@ -346,91 +340,3 @@ def _in_asyncio() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-_REASONS = {"breaker_open": "breaker", "check_failed": "check"}
-
-
-def refused(tool: str, args: object = None) -> Control | None:
-    """Whether a call of the current session may run: None, or the control that refuses it.
-
-    Everything that may forbid a call is asked, from memory:
-
-    * the flag: a session that is paused or aborted makes no call;
-    * the loop: while a session is denied, calls of the denied loop are refused, and others may run,
-      for they are what the model was told to do instead;
-    * breakers: one that code named (`resilience.breaker`), and with the setting `breaker` those of
-      the host that the call names, or of the same call;
-    * checks before a call that were registered, and with `recovery_check_learned` = `deny` those
-      that were learned.
-
-    In mode `shadow`, and where `max_action` is below `deny`, nothing is refused but what a person
-    paused or aborted. A refused call must leave a failed span, or the guard does not learn that its
-    deny was heeded; `otel_loopguard.turn` does all of it.
-
-    ::
-
-        if refusal := control.refused("search", args):
-            return refusal.hint or refusal.reason
-
-    Args:
-        tool: Name of the tool.
-        args: Its arguments, a JSON value or text; None if they are not known: then every call of
-            the tool is refused that the decision is about.
-
-    Returns:
-        The control that refuses. Its `by` is `breaker` or `check` where no flag does; its `hint` is
-        what to tell the model.
-    """
-    found = asked_session()
-    by_flag = (flag_refuses(found, tool, variant) for variant in spellings(args))
-    return next(filter(None, by_flag), None) or objected(found, tool, args)
-
-
-def flag_refuses(found: SessionHandle | None, tool: str, args: object = None) -> Control | None:
-    """Checks the flag alone: it refuses all calls of a stopped session, or of a denied loop.
-
-    A loop stays denied while other calls lower the flag.
-    """
-    if found is None:
-        return None
-    flag, control = found.flag, found.flag.read()
-    if control.action in (Action.PAUSE, Action.ABORT):
-        told(flag, control.hint, control.reason)
-        return control
-    denial = control if control.action is Action.DENY else flag.denial
-    if denial is None or not found.denies(tool, args, span_id=_span()):
-        return None
-    told(flag, denial.hint, denial.reason)
-    return denial
-
-
-def objected(found: SessionHandle | None, tool: str, args: object = None) -> Control | None:
-    """Checks breakers and checks, whatever the flag says."""
-    guard, session = guard_of(found), None if found is None else found.key
-    if guard is None:
-        return None
-    objection = guard.objection(tool, args, session=session, span_id=_span())
-    if objection is None:
-        return None
-    by = _REASONS.get(objection.reason, objection.reason)
-    # The message of a check may contain arguments: for the model, not for a log.
-    reason = objection.message if by == "breaker" else f"a check speaks against {tool!r}"
-    told(None if found is None else found.flag, objection.message)
-    return Control(session, Action.DENY, reason, objection.message, by=by)
-
-
-def spellings(args: object) -> Iterator[object]:
-    """Arguments as they are, and as an instrumentation may have written them.
-
-    OpenInference writes a single text in place of the map that has nothing else.
-    """
-    yield args
-    if isinstance(args, Mapping):
-        values = list(cast("Mapping[object, object]", args).values())
-        if len(values) == 1 and isinstance(values[0], str):
-            yield values[0]
-
-
-def _span() -> int:
-    return trace.get_current_span().get_span_context().span_id

@@ -19,7 +19,8 @@ from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Milestones, Reached
 
 # Names stand in reports, hints and log lines.
-_LONGEST: Final = 200
+_NAME_CHARS: Final = 200
+# Names that were warned of; as many as a session has milestones.
 _warned: Final[BoundedDict[str, None]] = BoundedDict(256)
 
 
@@ -135,7 +136,7 @@ def task_type(name: str | None) -> bool:
         _check_name(name)
     boards = _boards()
     for board in boards:
-        board.task_type = None if name is None else name[:_LONGEST]
+        board.task_type = None if name is None else name[:_NAME_CHARS]
     return bool(boards)
 
 

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import PublishedValue, PubSub, Store, Subscription, Writer
 
-# Names are part of keys and of baggage, which has little room.
-_LONGEST: Final = 48
+# Names are part of keys and of baggage, which has little room: a UUID with a word before it fits.
+_NAME_BYTES: Final = 48
 _MARK: Final = "~"
 
 
 def wire_name(key: str) -> str:
     """Returns the name of a session in other processes."""
-    if len(quote_plus(key, errors="replace")) <= _LONGEST and key.isprintable():
+    if len(quote_plus(key, errors="replace")) <= _NAME_BYTES and key.isprintable():
         return key
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     return _MARK + base64.urlsafe_b64encode(digest).decode().rstrip("=")
@@ -52,9 +52,10 @@ BAGGAGE: Final = "baggage"
 MOST_BYTES: Final = 4096
 """Bytes that an encoded notice has at most; more is no notice."""
 
+# Of the fields below; processes of another version skip the message.
 _VERSION: Final = 1
 # A sentence or two; the whole reason stays where the decision was made.
-_LONGEST_NOTICE: Final = 500
+_TEXT_CHARS: Final = 500
 _TEXTS: Final = ("id", "session", "who", "origin")
 _MAYBE_TEXTS: Final = ("reason", "hint", "decision_id", "guidance")
 
@@ -82,14 +83,14 @@ class ControlMessage:
             value = getattr(self, field.name)
             if isinstance(value, str):
                 # A lone surrogate, which JSON cannot hold, is replaced.
-                value = value[:_LONGEST_NOTICE].encode("utf-8", "replace").decode()
+                value = value[:_TEXT_CHARS].encode("utf-8", "replace").decode()
             values[field.name] = value
         encoded = orjson.dumps(values)
         if len(encoded) <= MOST_BYTES:
             return encoded
         # Characters of several bytes, or escaped ones: an eighth of them always fits.
         shorter = {
-            name: value[: _LONGEST_NOTICE // 8] if isinstance(value, str) else value
+            name: value[: _TEXT_CHARS // 8] if isinstance(value, str) else value
             for name, value in values.items()
         }
         return orjson.dumps(shorter)

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Annotation, Decision
     from otel_loopguard.detectors.llm_judge import Judge
     from otel_loopguard.guard.untraced import Messages
-    from otel_loopguard.sessions import Finding
+    from otel_loopguard.sessions.decisions import Finding
     from otel_loopguard.sessions.journal_worker import JournalStore
     from otel_loopguard.sessions.observation import Listener
     from otel_loopguard.spans.views import SpanView
@@ -135,7 +135,7 @@ class LoopGuard(SessionQueries):
         self._now = 0
         self._on_step = on_step
         self._on_decision = on_decision
-        self._max_chars = settings.max_value_chars
+        self._max_chars = settings.tuning.calls.value_chars
         self._prepare = partial(prepare, limit=self._max_chars)
         self.backlog = Backlog(self)
         self._intake = Intake(self.reader, self._max_chars)
@@ -686,7 +686,7 @@ class LoopGuard(SessionQueries):
             settings, self._registry, faults, self._lock, self._journal_store, live=self._live,
             manual_journals=self._manual_journals,
         )  # fmt: skip
-        self.active = ActiveSpans(settings.max_open_steps, first_look(settings))
+        self.active = ActiveSpans(settings.tuning.stalls.open_steps, first_look(settings))
         self._dedup = SpanDeduplicator(self.active.by_id, joined=self._sessions.join)
         self._untraced = Untraced()
         self._sessions.begun = self._replication.begun
@@ -779,7 +779,7 @@ class LoopGuard(SessionQueries):
         """Lets a session observe a step, and notes the observation for those who listen."""
         made: list[DecisionRecord] = []
         with session.lock:
-            index = session.progress.steps
+            index = session.state.progress.steps
             try:
                 index, findings = session.observe(step)
                 if findings:
@@ -791,7 +791,7 @@ class LoopGuard(SessionQueries):
                 self.faults.caught("judge", fault)
             seen = Observation(
                 session, index, step, session.evidence, tuple(session.detected), tuple(made),
-                session.record.turn, session.progress.phases.over, session.shrunk,
+                session.state.record.turn, session.state.progress.phases.over, session.shrunk,
                 agent_of(step, opened),
             )  # fmt: skip
         self.subscribers.add(seen)
@@ -814,7 +814,7 @@ class LoopGuard(SessionQueries):
             decision = self._decisions.decide(session.key, finding, step, index=index, time=at)
             decision = session.noted(decision)
             _raise_flag(session, decision, finding.quote)
-            session.policy.carry_out(finding.verdict)
+            session.state.policy.carry_out(finding.verdict)
             # Where something stronger stands, the loop is refused by that.
             finding.verdict.loop.decision = "" if decision.shadow else session.flag.standing
             decided.append((finding, decision))
@@ -834,14 +834,14 @@ class LoopGuard(SessionQueries):
             session = opened.session or self._sessions.of_step(step, stall.time)
             self.telemetry.numbers.stalled(stall.detection.detector, agent_of(step, opened))
             for finding in session.stalled(stall.detection, step):
-                index = session.progress.steps
+                index = session.state.progress.steps
                 decision = self._decisions.decide(
                     session.key, finding, step, index=index, time=stall.time
                 )
                 decision = session.noted(decision)
                 if decision.action.stops or not session.flag.raised:
                     _raise_flag(session, decision)
-                session.policy.carry_out(finding.verdict)
+                session.state.policy.carry_out(finding.verdict)
                 made.append(self._record(session, decision, step, opened, running=True))
         for record in made:
             self.subscribers.add_decision(record)
@@ -852,7 +852,7 @@ class LoopGuard(SessionQueries):
         *, loop: bool = False, running: bool = False,
     ) -> DecisionRecord:  # fmt: skip
         """Records a decision in the report and the journal. The lock is held."""
-        record, noted = session.record, decision.action is Action.ALLOW
+        record, noted = session.state.record, decision.action is Action.ALLOW
         meaning = record.decided(decision, None if running else step, loop=loop)
         session.decided(decision)
         self._sessions.wrote(session, now=not noted)
@@ -920,7 +920,7 @@ def _raise_flag(session: Session, decision: Decision, quote: str = "") -> None:
     # A decision that is only noted on the trace leaves the flag alone.
     noted = decision.shadow or decision.action is Action.ALLOW
     if not noted and decision.action.rank >= flag.control.action.rank:
-        offer = session.record.offer(decision.action)
+        offer = session.state.record.offer(decision.action)
         flag.set(
             decision.action, reason=decision.message, hint=hint(decision) + offer,
             quoting=hint(decision, quote) + offer, decision=decision,

@@ -276,7 +276,7 @@ class SessionQueries:
 
     @property
     def admissions(self) -> Admissions:
-        """The admission control; `objectors` may be added to it."""
+        """The admission control."""
         return self._admissions
 
 
@@ -329,7 +329,7 @@ class SessionHandle:
 
         with self.guard._settled():
             session, settings = self._session, self.guard.settings
-            flag, policy = session.flag, session.policy
+            flag, policy = session.flag, session.state.policy
             control, allowed = flag.control, session.allowed
             hearing = Hearing(flag.heard if flag.asked else None)
             return Explanation(
@@ -386,7 +386,7 @@ class SessionHandle:
             agent: The calling agent, where no span identifies it.
         """
         guard = self.guard
-        if isinstance(args, str) and len(args) <= guard.settings.max_value_chars:
+        if isinstance(args, str) and len(args) <= guard.settings.tuning.calls.value_chars:
             args = parsed(args)
         with guard._settled():
             opened = guard._opened(span_id)
@@ -401,7 +401,7 @@ class SessionHandle:
     def context(self) -> Context:
         """Returns the long-term context."""
         with self.guard._settled():
-            return self._session.record.memory.context()
+            return self._session.state.record.memory.context()
 
     def remember(self, topic: Topic, text: str) -> None:
         """Adds to the long-term context.
@@ -414,7 +414,7 @@ class SessionHandle:
             ValueError: There is no such topic.
         """
         with self.guard._settled():
-            self._session.record.memory.note(topic, text)
+            self._session.state.record.memory.note(topic, text)
 
     def compacted(self) -> None:
         """Halves the counts of the session, as its context was compacted."""
@@ -430,7 +430,7 @@ class SessionHandle:
             times: How often.
         """
         with self.guard._settled():
-            self._session.record.happened(what, times)
+            self._session.state.record.happened(what, times)
         self.guard.happened(what, times)
 
     def saved(self) -> SavedSession:

@@ -220,7 +220,7 @@ class Untraced:
         self.warns = False
         step, session = seen.step, seen.session
         separate = step.kind is _TOOL and step.parent_id is None and not step.server
-        if separate and not session.named and session.progress.steps <= 1:
+        if separate and not session.named and session.state.progress.steps <= 1:
             # A call that is a whole trace, in no session: no other can be compared with it.
             self._separate += 1
             if self._separate == _BLIND:

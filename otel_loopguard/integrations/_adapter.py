@@ -36,13 +36,13 @@ from otel_loopguard._control.context import (
     session_at,
 )
 from otel_loopguard._control.flag import asks
-from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings
-from otel_loopguard._control.refusals import told
+from otel_loopguard._control.gate import gate_at
+from otel_loopguard._control.refusals import flag_refuses, objected, spellings, told
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core.admission import Choice
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.execution.runtime import admit
+from otel_loopguard.execution import admit
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
 from otel_loopguard.version import __version__
@@ -68,7 +68,11 @@ _AGENT: Final = "gen_ai.agent.name"
 _ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 _PLAIN: Final = (str, int, float, bool, dict, list, tuple, type(None))
 _MAX_ENTRIES: Final = 1024
+"""Runs and calls that an adapter remembers: more than a process has under way at once; each takes
+less than 1 kB."""
 _LIMIT_SHARE: Final = 0.8
+"""Share of a framework's limit after which the model is told: with a fifth of the usual 10 to 50
+steps it can finish with what there is."""
 _MIN_LIMIT: Final = 5
 """A limit below this is a way to work, and not a safety net against endless runs."""
 

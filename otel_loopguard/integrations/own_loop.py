@@ -42,6 +42,7 @@ _Result = TypeVar("_Result")
 _KEY: Final = otel_context.create_key("loopguard-turn")
 _SCOPE: Final = "otel_loopguard.integrations.turn"
 _MAX_ITEMS: Final = 1000
+"""Items of a generator by which its result is compared; it may go on without end."""
 
 
 class Refusal(str):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otel_loopguard._util.lazy import lazy
-from otel_loopguard._util.moved import warn_moved
 from otel_loopguard.resilience.breaker import BreakerState, BreakerStatus
 from otel_loopguard.resilience.checks import Problem
 from otel_loopguard.resilience.registry import (
-    ResilienceRegistry,
     breaker,
     breakers,
     checks,
-    offer,
     problems,
     recoveries,
     recovering,
@@ -36,13 +33,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BreakerState", "BreakerStatus", "Call", "Callbacks", "Checkpoint", "Checkpoints",
-    "Degraded", "GitWorkspace", "Partial", "Problem", "ResilienceRegistry", "breaker",
+    "Degraded", "GitWorkspace", "Partial", "Problem", "breaker",
     "breakers", "checks", "combined", "degraded", "degrading", "file_exists", "longer_limit",
-    "offer", "partial", "parts", "permitted", "problems", "reconnect", "recoveries",
+    "partial", "parts", "permitted", "problems", "reconnect", "recoveries",
     "recovering", "reread", "resources", "retrying", "syntax", "verified", "verified_async",
 ]  # fmt: skip
 
-_later = lazy(
+__getattr__ = lazy(
     "otel_loopguard",
     {
         "_control.gate": "partial parts",
@@ -54,10 +51,3 @@ _later = lazy(
         "resilience.retry": "retrying verified verified_async",
     },
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Standing":
-        warn_moved(f"{__name__}.Standing", f"{__name__}.BreakerStatus", 3)
-        return BreakerStatus
-    return _later(name)

@@ -317,7 +317,8 @@ class Server:
         store = shared_store(settings)
         from otel_loopguard.server.leases import SessionLeases  # noqa: PLC0415  # an extra
 
-        leases = SessionLeases(store, 2 * settings.max_sessions, settings.store_journal_ttl_s)
+        ttl_s = settings.tuning.journal.days * 86_400
+        leases = SessionLeases(store, 2 * settings.max_sessions, ttl_s)
         guard = Engine(
             settings, local=False, journal_store=leases, manual_journals=True,
             meter_provider=meters,

@@ -97,7 +97,7 @@ class SessionRegistry:
         self._stopped: OrderedDict[str, Session] = OrderedDict()
         self._at_hand: OrderedDict[str, Session] = OrderedDict()
         self._refused = 0
-        self._noticed = weakref.WeakMethod(self._unpacked)
+        self._noticed = weakref.WeakMethod(self._thawed)
         # The last of `_lately` and `_at_hand`, if that was used twice in a row.
         self._newest: Session | None = None
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
@@ -224,7 +224,7 @@ class SessionRegistry:
             with self._lock:
                 if session.flag.raised:
                     # That was in a run: the one that begins after it is the user's next turn.
-                    session.turns.began()
+                    session.state.turns.began()
 
     def forget(self, key: str) -> None:
         """Forgets a session that is judged elsewhere."""
@@ -249,7 +249,7 @@ class SessionRegistry:
             key, self._settings, self._registry, self._faults, self._lock,
             named=named, live=self._live,
         )  # fmt: skip
-        session.unpacked = self._noticed
+        session.thawed = self._noticed
         _take_notes(session, key)
         return session
 
@@ -306,12 +306,12 @@ class SessionRegistry:
         self._put(session)
         # Not before it can be found: what is known of it elsewhere may come at once.
         self._begin(session)
-        self._pack_some()
+        self._freeze_some()
         self.due_at = min(self.due_at, now + self._ttl + 1)
         return session
 
-    def _pack_some(self) -> None:
-        """Packs the least recently used sessions, if there are many."""
+    def _freeze_some(self) -> None:
+        """Freezes the least recently used sessions, if there are many."""
         # Two per new session, so that no step pays for packing many at once, and there are fewer by
         # and by where others than their steps asked for many.
         for _ in range(2):
@@ -319,9 +319,9 @@ class SessionRegistry:
                 return
             _, session = self._at_hand.popitem(last=False)
             # With a detector of the user's, or a judge, it is the same with all of them.
-            self._refused = 0 if session.pack() else self._refused + 1
+            self._refused = 0 if session.freeze() else self._refused + 1
 
-    def _unpacked(self, session: Session) -> None:
+    def _thawed(self, session: Session) -> None:
         """A session is in use again, whoever asked for it. The lock is held."""
         if self._by_key.get(session.key) is session:
             self._at_hand[session.key] = session
@@ -439,7 +439,7 @@ class DecisionIndex:
         session = None if entry is None else entry.session()
         if entry is None or session is None:
             return False
-        record = session.record
+        record = session.state.record
         if entry.false_alarm is not None:
             record.count_feedback(false_alarm=entry.false_alarm, times=-1)
             self.feedback_counts[entry.false_alarm] -= 1
@@ -453,7 +453,7 @@ def _take_notes(session: Session, key: str) -> None:
     """A session has what was remembered for it before its first step, under its key or a trace."""
     notes = early_notes(key)
     if notes is not None:
-        session.record.memory.adopt(notes)
+        session.state.record.memory.adopt(notes)
 
 
 def _is_not_open(_: Session) -> bool:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.core.report import Spent
-    from otel_loopguard.sessions import CycleNews
     from otel_loopguard.sessions.active import ActiveSpan
+    from otel_loopguard.sessions.agent_cycles import CycleNews
     from otel_loopguard.telemetry.verdicts.verdict import Verdict
 
 EVENT_EVALUATION: Final = "gen_ai.evaluation.result"

@@ -19,7 +19,7 @@ from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Severity, Step
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.sdk import exporter
-from otel_loopguard.sessions import CycleNews
+from otel_loopguard.sessions.agent_cycles import CycleNews
 from otel_loopguard.telemetry import emitter as herald
 from otel_loopguard.telemetry import events
 from otel_loopguard.telemetry import span_annotator as marks
@@ -182,7 +182,7 @@ def test_a_logger_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> No
     processor = Troubled(fault)
     loggers = LoggerProvider(shutdown_on_exit=False)
     loggers.add_log_record_processor(processor)
-    settings = Settings(abort_after=2, tuning={"telemetry": {"queue": 2, "flush_s": 0.2}})
+    settings = Settings(abort_after=2, tuning={"delivery": {"queue": 2, "flush_s": 0.2}})
     guard = LoopGuard(settings, logger_provider=loggers)
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("agent")
     for _ in range(4):

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from otel_loopguard.escalation.escalations import Escalations
     from otel_loopguard.escalation.registry import Case
     from otel_loopguard.policy.explain import Explanation
-    from otel_loopguard.sessions import Session, SessionRegistry
+    from otel_loopguard.sessions import Session
+    from otel_loopguard.sessions.registry import SessionRegistry
     from otel_loopguard.settings import Settings
 
 # A plan of a few hundred tasks fits, with which an escalation is answered.
@@ -204,7 +205,7 @@ class AdminHandlers:
     def _row(self, session: Session) -> Message:
         """A session as one JSON object; times in nanoseconds since the epoch. Its lock is held."""
         report, control = session.report(), session.flag.control
-        record = session.record
+        record = session.state.record
         return {
             "session": session.key,
             "process": self.process,
@@ -227,7 +228,7 @@ class AdminHandlers:
             view = {
                 **self._row(session),
                 "totals": totals(report),
-                "actions": [act_row(act) for act in session.record.acts()],
+                "actions": [act_row(act) for act in session.state.record.acts()],
                 "decisions": [_decision(decision) for decision in report.alerts],
                 "package": None if case is None else case_row(case),
             }
