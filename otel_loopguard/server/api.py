@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT_S: Final = 60.0
 """Longest wait of a request for a flag, in seconds."""
+# Proxies shut a stream that is silent for long: nginx after a minute, others after half of one.
 _ALIVE_S: Final = 15.0
 # Nothing wakes a request if a session gets its final key, or a pause ends by itself.
 _LOOK_AGAIN_S: Final = 5.0
