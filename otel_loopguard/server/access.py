@@ -10,7 +10,7 @@ import hmac
 import ipaddress
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard.engine import read_table
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -27,6 +27,8 @@ _SHORTEST: Final = 16
 # A tenant is a resource attribute of its decisions and stands in lines of the log.
 _LONGEST_NAME: Final = 100
 _BEARER: Final = "bearer "
+_Pair = tuple[bytes, bytes]
+"""A key and its certificate, PEM."""
 
 
 class Tenants:
@@ -169,11 +171,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class _Pair(NamedTuple):
-    key: bytes
-    chain: bytes
-
-
 class Certificate:
     """A certificate and its key, in files of PEM.
 
@@ -199,7 +196,7 @@ class Certificate:
         """
         try:
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-            return _Pair(Path(self._key).read_bytes(), Path(self._certificate).read_bytes())
+            return Path(self._key).read_bytes(), Path(self._certificate).read_bytes()
         except OSError as error:
             what = f"certificate = {self._certificate!r:.100}, key = {self._key!r:.100}"
             msg = f"{what}: TLS cannot use them: {error.strerror or error}"

@@ -63,7 +63,6 @@ class Signal:
     method: str
     request: type[Message]
     response: type[Message]
-    rejected: str
 
 
 _SERVICE: Final = "/opentelemetry.proto.collector"
@@ -72,16 +71,15 @@ SIGNALS: Final = {
     for signal in (
         Signal(
             "traces", "/v1/traces", f"{_SERVICE}.trace.v1.TraceService/Export",
-            traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse, "rejected_spans",
+            traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse,
         ),
         Signal(
             "logs", "/v1/logs", f"{_SERVICE}.logs.v1.LogsService/Export",
-            logs.ExportLogsServiceRequest, logs.ExportLogsServiceResponse, "rejected_log_records",
+            logs.ExportLogsServiceRequest, logs.ExportLogsServiceResponse,
         ),
         Signal(
             "metrics", "/v1/metrics", f"{_SERVICE}.metrics.v1.MetricsService/Export",
             metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse,
-            "rejected_data_points",
         ),
     )
 }  # fmt: skip

@@ -130,7 +130,7 @@ class Receiver:
         response = signal.response() if self._hop is None else await self._hop.send(signal, request)
         if rejected:
             partial: Any = cast("Any", response).partial_success
-            setattr(partial, signal.rejected, getattr(partial, signal.rejected) + rejected)
+            partial.rejected_spans += rejected
             partial.error_message = "; ".join(filter(None, (partial.error_message, _INVALID)))
         return response
 
