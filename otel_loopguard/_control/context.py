@@ -394,5 +394,5 @@ class GuardRegistry(Generic[_Guard]):
 
     @property
     def any_off(self) -> bool:
-        """Whether any guard's processor is switched off."""
+        """True if any guard's processor is switched off."""
         return bool(self._off)

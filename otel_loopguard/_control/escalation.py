@@ -37,7 +37,7 @@ def register_backend(found: EscalationBackend) -> None:
 
 
 def can_answer(settings: Settings) -> bool:
-    """Whether people have any way to resume a paused session.
+    """True if people have any way to resume a paused session.
 
     A webhook, a store, a socket or a callback; the application's own calls cannot be foreseen.
     """
@@ -56,7 +56,7 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
     Args:
         reason: Why, in a sentence for people. It is sent to all channels: no secrets.
         session: Key of the session; the one of the current context by default.
-        hold: Whether it is paused until it is answered, or `pause_limit_s` is over.
+        hold: True to pause it until it is answered, or `pause_limit_s` is over.
 
     Returns:
         Id of the escalation; None if the session is not known here: then nothing changes.

@@ -85,7 +85,7 @@ class Control:
         by: Who set it: `policy`, or the name of a person; None for `allow`.
         until: When it ends by itself, nanoseconds since the epoch, even if the machine's clock is
             set back; None: not by itself.
-        recalled: Whether it comes from the journal, so that it is not replicated again.
+        recalled: True if it comes from the journal, so that it is not replicated again.
         remote_decision_id: Id of the decision behind it, if another process made it.
     """
 
@@ -106,7 +106,7 @@ class Control:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name is reserved for the guard itself, however it is written.
+    """True if a name is reserved for the guard itself, however it is written.
 
     Ignores case, spaces, compatible forms of letters and invisible characters.
     """
@@ -124,14 +124,14 @@ class Flag:
     Only `clear` lifts an abort.
 
     Attributes:
-        asked: Whether its runtime ever asked. Then a rung counts only once it was heard.
+        asked: True once its runtime asked. Then a rung counts only once it was heard.
         heard: When decisions were heard first, by id, nanoseconds since the epoch; the newest 64.
         denial: The deny that was lowered last. Its loop may still be denied.
         limit_s: Seconds that a gate waits at most, by default.
         cleared: How often it was cleared.
         parts: Results so far, which a stop carries along; the newest 20.
         refusals: What the session was told in place of results of calls; the newest 16.
-        plan: The tasks that a person gave in place of the plan; empty: nobody did.
+        plan: The tasks that a person gave in place of the plan; empty for none.
         raised_budgets: Limits of budgets that a person raised, by name.
         escalations: How many open escalations hold the session.
     """
@@ -161,7 +161,7 @@ class Flag:
 
     def __init__(self, session: str, limit_s: float) -> None:
         self._control = Control(session)
-        # By the steady clock: who sets the machine's back holds nobody.
+        # On the steady clock: setting the machine's clock back prolongs no pause.
         self._ends = 0
         self._changed: threading.Condition | None = None
         self._lock: threading.RLock | None = None
@@ -215,7 +215,7 @@ class Flag:
 
     @property
     def is_heard(self) -> bool:
-        """Whether the runtime has heard what stands now, or never asked."""
+        """True if the runtime has heard what stands now, or never asked."""
         decision_id = self._control.decision_id
         return not self.asked or decision_id is None or decision_id in self.heard
 
@@ -244,20 +244,20 @@ class Flag:
 
     @property
     def stops(self) -> bool:
-        """Whether its action is deny, pause or abort."""
+        """True if its action is deny, pause or abort."""
         # Not stored beside the control: an interrupt could separate the two.
         return self._control.action.stops
 
     @property
     def held(self) -> bool:
-        """Whether the session is paused."""
+        """True if the session is paused."""
         # Called with the condition held, so an expired control is not cleared here.
         now = self._control
         return now.action is Action.PAUSE and not self._is_over(now)
 
     @property
     def waits_for_people(self) -> bool:
-        """Whether it is paused, or a person stopped it: its session is evicted last of all."""
+        """True if it is paused, or a person stopped it: its session is evicted last of all."""
         # Called with the guard's lock held, so an expired control is not cleared here.
         now = self._control
         if now.action is Action.PAUSE:
@@ -266,7 +266,7 @@ class Flag:
 
     @property
     def raised(self) -> bool:
-        """Whether its action is other than `allow`."""
+        """True if its action is other than `allow`."""
         return self.control.action is not Action.ALLOW
 
     def rename(self, session: str) -> None:
@@ -336,7 +336,7 @@ class Flag:
             remote_decision_id: Id of the decision behind it, where another process took that.
 
         Returns:
-            Whether it was set.
+            True if it was set.
         """
         by = by or (POLICY if decision is not None else None)
         self.control  # noqa: B018  # clears it if it has expired
@@ -499,7 +499,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def any_stops() -> bool:
-    """Whether any session of this process is denied, paused or aborted.
+    """True if any session of this process is denied, paused or aborted.
 
     Usually none is, and then no flag has to be looked up.
     """
@@ -516,12 +516,12 @@ def asks() -> None:
 
 
 def anybody_asks() -> bool:
-    """Whether anything of this process ever asked: else what is decided stops nothing."""
+    """True if anything of this process ever asked; else decisions stop nothing."""
     return _asked
 
 
 def any_news() -> bool:
-    """Whether any session of this process is stopped, or has what its runtime has not read yet.
+    """True if any session of this process is stopped, or has what its runtime has not read yet.
 
     Usually none has, and then no flag has to be looked up.
     """

@@ -185,7 +185,7 @@ class Limit(Block):
     Attributes:
         seconds: The limit, in seconds.
         name: Name of what runs; None if it was not given.
-        exceeded: Whether the limit was passed.
+        exceeded: True once the limit was passed.
     """
 
     def __init__(self, seconds: float, name: str | None = None) -> None:

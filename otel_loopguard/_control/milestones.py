@@ -44,7 +44,7 @@ def milestones(
         optional: Names whose failure does not make the task fail.
 
     Returns:
-        Whether there is a session to declare them in: the one named by `session(...)`, else the one
+        True if there is a session to declare them in: the one named by `session(...)`, else the one
         of the current span.
 
     Raises:
@@ -75,8 +75,8 @@ def milestone(
     Args:
         name: Name of the milestone. Where none was declared, it is from now on, as optional; where
             others were, it does not count, and that is warned of.
-        done: Whether it is reached; False declares it only, as optional.
-        failed: Whether it cannot be reached any more; goes before `done`. It may be reached after
+        done: True if it is reached; False declares it only, as optional.
+        failed: True if it cannot be reached any more; goes before `done`. It may be reached after
             all later.
         of: How many milestones there are in all, where not all of them are declared by name.
 
@@ -127,7 +127,7 @@ def task_type(name: str | None) -> bool:
         name: Name of the type, of at most 200 characters; None for none.
 
     Returns:
-        Whether there is a session to say it of.
+        True if there is a session to say it of.
 
     Raises:
         ValueError: The name is empty or no text.

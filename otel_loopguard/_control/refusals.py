@@ -61,7 +61,7 @@ def recognise(step: Step, flag: Flag) -> None:
 
 
 def _says(step: Step, known: Collection[str]) -> bool:
-    """Whether a call answered what was told in its place, or failed with it."""
+    """True if a call answered what was told in its place, or failed with it."""
     said = step.error_text if step.error else None
     if said is None:
         # A hint may stand behind a result: only the text alone is no result.
@@ -76,7 +76,7 @@ _REASONS = {"breaker_open": "breaker", "check_failed": "check"}
 
 
 def refused(tool: str, args: object = None) -> Control | None:
-    """Whether a call of the current session may run: None, or the control that refuses it.
+    """Returns the control that refuses a call of the current session; None if it may run.
 
     Everything that may forbid a call is asked, from memory:
 

@@ -138,7 +138,7 @@ def _is_time(value: object) -> bool:
 
 
 def takes_precedence(last: ControlMessage, new: ControlMessage) -> bool:
-    """Whether the last message takes precedence over a new one, whatever their order of arrival.
+    """True if the last message takes precedence over a new one, whatever their order of arrival.
 
     The newer one wins, with three exceptions. A policy can strengthen but not lift a person's pause
     or abort. A person's pause or abort overrides a weaker policy even if that is newer. A policy
@@ -178,7 +178,7 @@ def send(store: Store, notice: ControlMessage, ttl_s: float) -> None:
 
 
 def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
-    """Whether the stored message takes precedence; an invalid one does not."""
+    """True if the stored message takes precedence; an invalid one does not."""
     stored = ControlMessage.decode(raw)
     # One with a time in the future would never be replaced.
     if stored is None or stored.at > time.time_ns() + _EARLY_NS:
@@ -366,7 +366,7 @@ class ControlReplication:
             flag.clear(by=notice.who, hint=notice.guidance, reason=notice.reason)
 
     def _is_applied(self, flag: Flag, notice: ControlMessage) -> bool:
-        """Whether an earlier message set the current control."""
+        """True if an earlier message set the current control."""
         return flag.control is self._applied.get(notice.session)
 
     def _notice(
@@ -464,7 +464,7 @@ def _published(writer: Writer | None) -> PubSub | None:
 
 
 def _changes(control: Control, notice: ControlMessage) -> bool:
-    """Whether a message changes the control; a policy's only if it is stronger."""
+    """True if a message changes the control; a policy's only if it is stronger."""
     if notice.who == POLICY:
         return notice.action.rank > control.action.rank
     new = (notice.action, notice.who, notice.reason, notice.until)

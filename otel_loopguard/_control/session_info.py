@@ -154,7 +154,7 @@ def feedback(
 
     Args:
         decision_id: `control.current().decision_id`, `Decision.id` or `Admission.id`.
-        false_alarm: Whether it was wrong; of an admission: what spoke against it. Who speaks last
+        false_alarm: True if it was wrong; of an admission: what spoke against it. Who speaks last
             is right.
         choice: What the user chose instead, or agreed to. Who speaks last is right.
 

@@ -88,7 +88,7 @@ def require(module: str, extra: str) -> Any:
 
 
 def is_instrumented(*instrumentors: str) -> bool:
-    """Whether any of some instrumentors (`module:Class`) is active; imports nothing."""
+    """True if any of some instrumentors (`module:Class`) is active; imports nothing."""
     for module, _, name in (place.partition(":") for place in instrumentors):
         found = getattr(sys.modules.get(module), name, None)
         if found is not None and found().is_instrumented_by_opentelemetry:
@@ -122,7 +122,7 @@ def plain(result: object) -> object:
 
 
 def has_processor() -> bool:
-    """Whether a span processor feeds a guard, or there is one that was switched off."""
+    """True if a span processor feeds a guard, or there is one that was switched off."""
     return bool(LoopGuard.all_attached() or LoopGuard.any_switched_off() or off())
 
 
@@ -320,7 +320,7 @@ class Adapter:
             otel_context.detach(token)
 
     def knows_run(self, run: object) -> bool:
-        """Whether the key of a run was asked for before."""
+        """True if the key of a run was asked for before."""
         return id(run) in self._runs
 
     def run_key(self, run: object) -> str:
@@ -440,7 +440,7 @@ class Adapter:
         return None if tracer is None else self._started(call, tracer, content=False)
 
     def writes_span(self, call: ToolCall) -> bool:
-        """Whether the adapter writes the span of a call itself."""
+        """True if the adapter writes the span of a call itself."""
         if self._spans is not None:
             return self._spans
         current = call.parent or trace.get_current_span()
@@ -623,7 +623,7 @@ class ToolCall:
             self._add_part()
 
     def is_span(self, span: Span) -> bool:
-        """Whether a span is that of a call of the tool, as instrumentations write it."""
+        """True if a span is that of a call of the tool, as instrumentations write it."""
         if not isinstance(span, ReadableSpan) or not span.is_recording():
             return False
         known = span.attributes or {}

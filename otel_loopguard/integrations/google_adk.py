@@ -153,5 +153,5 @@ def _key(context: Any) -> tuple[str, str | None]:
 
 
 def _traced() -> bool:
-    """Whether ADK writes spans: callbacks run inside of that of the agent or of the call."""
+    """True if ADK writes spans: callbacks run inside of that of the agent or of the call."""
     return trace.get_current_span().is_recording()

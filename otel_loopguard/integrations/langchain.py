@@ -369,7 +369,7 @@ def _span() -> Span:
 
 
 def _instrumented() -> bool:
-    """Whether anything writes spans of the calls; Langfuse does it by a callback of the run."""
+    """True if anything writes spans of the calls; Langfuse does it by a callback of the run."""
     handlers = getattr(_config().get("callbacks"), "handlers", ())
     return is_instrumented(
         f"{_OPENINFERENCE}:LangChainInstrumentor",
