@@ -6,7 +6,7 @@ SHELL  := /bin/bash
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
 .PHONY: help demo demo-serve demo-hook test test-all environments frameworks check docs site golden bench house eval eval-stable eval-peers effect smollm dist lock clean
-.PHONY: collector balancer jaeger jaeger-ui stack demo-stack e2e phoenix mlflow kafka pictures
+.PHONY: collector balancer jaeger jaeger-ui stack demo-stack e2e phoenix mlflow pictures
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -76,16 +76,13 @@ phoenix: $(VENV)/.dev ## installs Arize Phoenix, in an environment of its own
 mlflow: $(VENV)/.dev ## installs the server of MLflow, in an environment of its own
 	$(STACK) build mlflow
 
-kafka: $(VENV)/.dev ## fetches a broker of Kafka from Maven Central
-	$(STACK) build kafka
-
 stack: collector jaeger ## runs Collector, Jaeger, Prometheus, Alertmanager and Redis on loopback
 	$(STACK) up
 
 demo-stack: collector jaeger ## the same, with a looping agent sent through; says where to look
 	$(STACK) demo
 
-e2e: collector balancer jaeger phoenix mlflow kafka ## the tests that run the real programs
+e2e: collector balancer jaeger phoenix mlflow ## the tests that run the real programs
 	$(BIN)/python -m pytest --rare tests/e2e tests/clients tests/server/test_agents.py tests/server/test_typescript.py
 
 check: $(VENV)/.dev site ## style, types, imports, links of the site

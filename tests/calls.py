@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Action, Decision, Kind, Step
+
+if TYPE_CHECKING:
+    from otel_loopguard.guard.queries import SessionHandle
 
 SECOND = 1_000_000_000
 EPOCH = 1_700_000_000 * SECOND
@@ -33,6 +37,13 @@ def call(
         start=start,
         end=end,
     )
+
+
+def handle_of(guard: LoopGuard, session: str = "run") -> SessionHandle:
+    """A session that a guard knows."""
+    found = guard.find(session)
+    assert found is not None
+    return found
 
 
 @dataclass

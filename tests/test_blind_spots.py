@@ -62,7 +62,7 @@ def test_tool_calls_without_a_session_and_a_root_are_told(
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process in which nothing was asked yet, and no guard was made."""
-    monkeypatch.setattr(context, "_keepers", WeakList[context.Backend]())
+    monkeypatch.setattr(context, "_guards", WeakList[context.Guard]())
     questions = context.Questions()
     for module in (context, gate):
         monkeypatch.setattr(module, "questions", questions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -9,12 +10,26 @@ import pytest
 
 import otel_loopguard
 
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+
 
 def test_all_is_sorted_and_is_what_can_be_imported() -> None:
     """`__all__` has every public name, sorted, and nothing else."""
     public = {name for name in dir(otel_loopguard) if not name.startswith("_")} | {"__version__"}
     assert otel_loopguard.__all__ == sorted(public)
     assert [name for name in public if not hasattr(otel_loopguard, name)] == []
+
+
+@pytest.mark.parametrize(
+    "room", ["", ".control", ".escalation", ".execution", ".resilience", ".sessions"]
+)
+def test_a_public_name_is_in_the_docs(room: str) -> None:
+    """What no page names is internal: it is imported from the module that has it."""
+    module = importlib.import_module(f"otel_loopguard{room}")
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    coded = set(re.findall(r"\w+", " ".join(re.findall(r"```.*?```|`[^`]+`", pages, re.DOTALL))))
+    assert set(module.__all__) - coded - {"__version__"} == set()
 
 
 def test_the_names_that_others_rely_on() -> None:
@@ -30,7 +45,7 @@ def test_the_names_that_others_rely_on() -> None:
 
 ADAPTERS = re.findall(
     r"`from (otel_loopguard\.integrations\.\w+) import ([\w, ]+)`",
-    (Path(__file__).parents[1] / "docs/frameworks.md").read_text(encoding="utf-8"),
+    (ROOT / "docs/frameworks.md").read_text(encoding="utf-8"),
 )
 
 

@@ -1,6 +1,6 @@
 """The command line: builds what has to be built, runs the stack, sends a demonstration through.
 
-    python -m stack build [collector] [balancer] [jaeger] [phoenix] [mlflow] [kafka]
+    python -m stack build [collector] [balancer] [jaeger] [phoenix] [mlflow]
     python -m stack page [DIR]
     python -m stack up
     python -m stack demo
@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 from stack import demo, ui
 from stack.builds import BALANCER, COLLECTOR, JAEGER, MissingError
 from stack.environments import MLFLOW, PHOENIX
-from stack.jars import KAFKA
 from stack.ports import Ports
 from stack.stack import Pace, Stack, listens
 from stack.web import Webhook
@@ -39,7 +38,6 @@ _BUILDS = {
     "jaeger": JAEGER,
     "phoenix": PHOENIX,
     "mlflow": MLFLOW,
-    "kafka": KAFKA,
 }
 _WHAT = {
     "jaeger": "Jaeger        http://127.0.0.1:{0.jaeger_query}",

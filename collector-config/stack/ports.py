@@ -32,10 +32,6 @@ class Ports:
         alertmanager: Alertmanager.
         webhook: What Alertmanager tells.
         redis: Redis.
-        kafka: Kafka.
-        kafka_password: Kafka over TLS, for those who have the password.
-        kafka_certificate: Kafka over TLS, for those who have a certificate.
-        kafka_controller: Its controller.
     """
 
     gateway_grpc: int = 4317
@@ -58,10 +54,6 @@ class Ports:
     alertmanager: int = 9093
     webhook: int = 9095
     redis: int = 6379
-    kafka: int = 9092
-    kafka_password: int = 9096
-    kafka_certificate: int = 9097
-    kafka_controller: int = 9094
 
     @classmethod
     def free(cls) -> Ports:

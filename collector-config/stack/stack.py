@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,9 +15,7 @@ import yaml
 
 from stack import ui
 from stack.builds import BALANCER, COLLECTOR, HERE, JAEGER, Build, MissingError
-from stack.certificates import self_signed
 from stack.environments import MLFLOW, PHOENIX, Environment
-from stack.jars import KAFKA, Jars
 from stack.programs import Program, installed
 from stack.web import answers
 
@@ -150,15 +146,6 @@ class Stack:
         env = {"FLEET_WORKERS": str(self.route(workers)), "FLEET_RETRY": "200ms"}
         return self._front("fleet", env)
 
-    def producer(self, topic: str) -> Program:
-        """The Collector that writes spans to this stack's broker, with fleet/kafka.yaml.
-
-        Args:
-            topic: The topic that it writes to.
-        """
-        env = {"KAFKA_BROKERS": _local(self.ports.kafka), "KAFKA_TOPIC": topic}
-        return self._front("kafka", env)
-
     def route(self, workers: Sequence[int]) -> Path:
         """Writes the list of workers that `fleet` reads when it starts, and at SIGHUP.
 
@@ -284,47 +271,6 @@ class Stack:
         ]
         return self._start("redis", command, listens(self.ports.redis))
 
-    def kafka(self) -> Program:
-        """A broker of Kafka that is its own controller, with kafka/broker.properties.
-
-        Its certificate, `kafka/certificate.pem`, is that of its clients too.
-        """
-        at, folder = self.ports, self.folder / "kafka"
-        folder.mkdir(parents=True)
-        properties = folder / "broker.properties"
-        controller = _local(at.kafka_controller)
-        clients = (
-            f"OPEN://{_local(at.kafka)},PASSWORD://{_local(at.kafka_password)},"
-            f"CERTIFICATE://{_local(at.kafka_certificate)}"
-        )
-        certificate = self_signed(folder)
-        both = folder / "keystore.pem"
-        both.write_bytes(certificate.key.read_bytes() + certificate.path.read_bytes())
-        properties.write_text(
-            (HERE / "kafka" / "broker.properties").read_text(encoding="utf-8")
-            + f"listeners={clients},CONTROLLER://{controller}\n"
-            f"advertised.listeners={clients}\n"
-            f"controller.quorum.voters=1@{controller}\n"
-            f"log.dirs={folder / 'data'}\n"
-            f"ssl.keystore.location={both}\n"
-            f"ssl.truststore.location={certificate.path}\n",
-            encoding="utf-8",
-        )
-        java = [
-            *(installed("java", package="default-jre-headless"), "-cp", f"{_binary(KAFKA)}/*"),
-            # Quick to start: what compiles and collects in parallel pays after minutes.
-            *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        ]
-        cluster = base64.urlsafe_b64encode(bytes(15) + b"1").decode().rstrip("=")
-        user = 'SCRAM-SHA-512=[name=worker,password="a password"]'
-        formatting = [
-            *("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)),
-            *("--add-scram", user),
-        ]
-        subprocess.run([*java, *formatting], check=True, capture_output=True)
-        return self._start("kafka", [*java, "kafka.Kafka", str(properties)], listens(at.kafka))
-
     def _front(self, name: str, env: dict[str, str]) -> Program:
         """The Collector with a file of fleet/, which takes the gateway's place."""
         at = self.ports
@@ -421,9 +367,9 @@ def _local(port: int) -> str:
     return f"127.0.0.1:{port}"
 
 
-def _binary(build: Build | Environment | Jars) -> str:
+def _binary(build: Build | Environment) -> str:
     found = build.built()
     if found is None:
-        msg = f"{build.name} is not there: make collector balancer jaeger phoenix mlflow kafka"
+        msg = f"{build.name} is not there: make collector balancer jaeger phoenix mlflow"
         raise MissingError(msg)
     return str(found)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Decision
 
 # A burst of a large fleet; one that takes longer for each than they come loses the oldest.
-_MOST: Final = 1000
+_WAITING_EVENTS: Final = 1000
 _Notice = tuple[Any, InternalErrors, Callable[[object], object] | None]
 
 
@@ -48,7 +48,12 @@ class Callbacks:
                         then(said)
 
         worker = BackgroundWorker(
-            "listener", deliver, InternalErrors(), maximum=_MOST, drop_oldest=True, suppress=False
+            "listener",
+            deliver,
+            InternalErrors(),
+            maximum=_WAITING_EVENTS,
+            drop_oldest=True,
+            suppress=False,
         )
         self._workers[worker] = session
 

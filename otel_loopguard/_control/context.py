@@ -95,27 +95,43 @@ def _trace(module: Any) -> int | None:
     return context.trace_id if context is not None and context.is_valid else None
 
 
-_Said = TypeVar("_Said")
 _KEY = otel_context.create_key("loopguard-session")
 _used = False
 
 
-class Backend(Protocol):
-    """The interface of a guard; see there. None and False mean not known here."""
+class SessionHandle(Protocol):
+    """One session of a guard, as the application sees it; see there."""
+
+    @property
+    def guard(self) -> Guard: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def flag(self) -> Flag: ...
+    def report(self) -> Report: ...
+    def wait_advice(self) -> float: ...
+    def remaining(self) -> Remaining: ...
+    def explain(self) -> Explanation: ...
+    def allow(self, scope: Literal["call", "session"], by: str) -> str: ...
+    def denies(self, tool: str, args: object, *, span_id: int) -> bool: ...
+    def cycles(self) -> tuple[AgentCycle, ...]: ...
+    def context(self) -> Context: ...
+    def remember(self, topic: Topic, text: str) -> None: ...
+    def compacted(self) -> None: ...
+    def happened(self, what: Happening, times: int = 1) -> None: ...
+    def saved(self) -> object: ...
+    def restore(self, saved: object) -> None: ...
+
+
+class Guard(Protocol):
+    """What applications ask a guard; see there."""
 
     @property
     def sees_steps(self) -> bool: ...
-    def flag_of(self, session: str) -> Flag | None: ...
-    def flag_in(self, trace_id: int) -> Flag | None: ...
-    def report(self, session: str) -> Report | None: ...
-    def wait_advice(self, session: str) -> float: ...
-    def remaining(self, session: str) -> Remaining | None: ...
-    def explain(self, session: str) -> Explanation | None: ...
-    def allow(self, session: str, scope: Literal["call", "session"], by: str) -> str | None: ...
-    def cycles(self, session: str) -> tuple[AgentCycle, ...] | None: ...
-    def context(self, session: str) -> Context | None: ...
-    def remember(self, session: str, topic: Topic, text: str) -> bool: ...
+    def find(self, place: str | int) -> SessionHandle | None: ...
+    def happened(self, what: Happening, times: int = 1) -> None: ...
     def feedback(self, decision_id: str, *, false_alarm: bool) -> bool: ...
+    def answered(self, admission_id: str, choice: Choice) -> bool: ...
     def admit(
         self,
         tasks: Sequence[Task],
@@ -125,36 +141,82 @@ class Backend(Protocol):
         user: str,
         parallel: bool | None,
     ) -> Admission: ...
-    def answered(self, admission_id: str, choice: Choice) -> bool: ...
-    def preferences(self, user: str) -> Preferences: ...
-    def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences: ...
-    def acceptance(self, session: str | None) -> Acceptance | None: ...
-    def resource_use(self) -> Mapping[str, ResourceUse]: ...
-    def limit_s(self, tool: str, args: object) -> float: ...
-    def happened(self, session: str | None, what: Happening, times: int = 1) -> None: ...
-    def compacted(self, session: str) -> bool: ...
-    def saved(self, session: str) -> object: ...
-    def restored(self, session: str, saved: object) -> bool: ...
-    def escalation(self) -> object: ...
-    def tell(self, span_id: int, args: object, outcome: object) -> None: ...
-    def next_run(self, session: str | None, trace_id: int, span_id: int) -> None: ...
-    def denies(self, session: str, tool: str, args: object, *, span_id: int) -> bool: ...
     def objection(
         self, tool: str, args: object, *, session: str | None, span_id: int
     ) -> Objection | None: ...
+    def preferences(self, user: str) -> Preferences: ...
+    def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences: ...
+    def acceptance(self) -> Acceptance | None: ...
+    def resource_use(self) -> Mapping[str, ResourceUse]: ...
+    def limit_s(self, tool: str, args: object) -> float: ...
+    def escalation(self) -> object: ...
+    def tell(self, span_id: int, args: object, outcome: object) -> None: ...
+    def next_run(self, session: str | None, trace_id: int, span_id: int) -> None: ...
 
 
-_keepers: Final[WeakList[Backend]] = WeakList()
+_guards: Final[WeakList[Guard]] = WeakList()
 
 
-def keep(keeper: Backend) -> None:
-    """Registers a guard for `current()`; it is held weakly."""
-    _keepers.add(keeper)
+def keep(guard: Guard) -> None:
+    """Registers a guard for `live_guards`; it is held weakly."""
+    _guards.add(guard)
 
 
-def forget(keeper: Backend) -> None:
-    """Unregisters a guard from `current()`."""
-    _keepers.remove(keeper)
+def forget(guard: Guard) -> None:
+    """Unregisters a guard."""
+    _guards.remove(guard)
+
+
+def live_guards() -> list[Guard]:
+    """Returns all guards of this process; everything that ended by now is judged."""
+    settle_all()
+    return [] if off() else list(_guards)
+
+
+def sessions_at(place: str | int) -> list[SessionHandle]:
+    """Returns a session, by its key or a trace id, as each guard knows it.
+
+    The one whose action is strongest comes first, of equal ones that of the newest guard: it
+    answers for all of them.
+    """
+    found = [one for guard in reversed(live_guards()) if (one := guard.find(place)) is not None]
+    if len(found) > 1:
+        found.sort(key=lambda one: one.flag.control.action.rank, reverse=True)
+    return found
+
+
+def session_at(place: str | int | None) -> SessionHandle | None:
+    """Returns a session by its key or a trace id; None if no guard knows it."""
+    return next(iter(sessions_at(place)), None) if place is not None and _guards else None
+
+
+def current_session() -> SessionHandle | None:
+    """Returns the session of the current context; None if no guard knows any."""
+    if not _guards:
+        return None
+    return next((one for place in current_places() for one in sessions_at(place)), None)
+
+
+def known_session(key: str | None) -> SessionHandle | None:
+    """Returns the session with a key; without one that of the current context."""
+    return current_session() if key is None else session_at(key)
+
+
+def flag_at(place: str | int | None) -> Flag | None:
+    """Returns the flag of a session, by its key or a trace id; None if no guard knows it."""
+    found = session_at(place)
+    return None if found is None else found.flag
+
+
+def current_flag() -> Flag | None:
+    """Returns the flag of the session of the current context; None if there is none."""
+    found = current_session()
+    return None if found is None else found.flag
+
+
+def guard_of(found: SessionHandle | None) -> Guard | None:
+    """Returns the guard of a session; without one the newest guard, if there is any."""
+    return found.guard if found is not None else next(reversed(live_guards()), None)
 
 
 @contextmanager
@@ -188,7 +250,8 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
         raise ValueError(msg)
     if tasks is not None:
         plan = plan_of(tasks)
-        declare([flag.milestones for flag in flags_at(key)] or [waiting(key)], plan)
+        boards = [found.flag.milestones for found in sessions_at(key)]
+        declare(boards or [waiting(key)], plan)
     token = otel_context.attach(naming(key))
     try:
         yield key
@@ -211,15 +274,6 @@ def named_session(context: otel_context.Context | None = None) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def current_flag() -> Flag | None:
-    """The flag of the session of the current context; None if there is none."""
-    if not _keepers:
-        return None
-    settle_all()
-    places = current_places()
-    return next((flag for place in places if (flag := flag_at(place)) is not None), None)
-
-
 def current_places() -> Iterator[str | int]:
     """Where the current context is: the key of a session, or the id of a trace."""
     key = named_session()
@@ -230,12 +284,6 @@ def current_places() -> Iterator[str | int]:
     span = trace.get_current_span().get_span_context()
     if span.is_valid:
         yield span.trace_id
-
-
-def current_key(session: str | None = None) -> str | None:
-    """A key that was given, else that of the session of the current context, if it is known."""
-    flag = None if session is not None else current_flag()
-    return session if flag is None else flag.control.session
 
 
 def trace_key() -> str | None:
@@ -274,24 +322,24 @@ class Questions:
             return
         self._asked += 1
         # The adapter of a framework makes the guard only when its first run begins.
-        if self._asked >= _UNGUARDED and not _keepers:
+        if self._asked >= _UNGUARDED and not _guards:
             self._settled = True
             warn_blind("no_guard", _NO_GUARD, _UNGUARDED)
         elif self._asked >= _BLIND:
             self._settled = True
-            if not any(keeper.sees_steps for keeper in _keepers):
+            if not any(guard.sees_steps for guard in _guards):
                 warn_blind("no_steps", _NO_STEPS, _BLIND)
 
 
 questions: Final = Questions()
 
 
-def asked_flag() -> Flag | None:
-    """As `current_flag`, for a loop that asks: warns if no session is known."""
+def asked_session() -> SessionHandle | None:
+    """As `current_session`, for a loop that asks: warns if no session is known."""
     questions.count()
-    flag = current_flag()
-    if flag is not None or not any_stops() or named_session() is not None:
-        return flag
+    found = current_session()
+    if found is not None or not any_stops() or named_session() is not None:
+        return found
     # A trace identifies the session, even if nothing is known of it yet.
     if not any(isinstance(place, int) for place in current_places()):
         warn_blind(
@@ -303,49 +351,11 @@ def asked_flag() -> Flag | None:
     return None
 
 
-def keepers() -> list[Backend]:
-    """All guards of this process; everything that ended by now is judged."""
-    settle_all()
-    return [] if off() else list(_keepers)
-
-
-def ask_guards(session: str | None, ask: Callable[[Backend, str], _Said | None]) -> list[_Said]:
-    """What the guards say of a session, those that know it; by default of the current one."""
-    key = current_key(session)
-    if key is None:
-        return []
-    return [said for keeper in keepers() if (said := ask(keeper, key)) is not None]
-
-
 def happened(what: Happening, times: int = 1) -> None:
-    """Counts something in the run of the current context.
-
-    Every guard that knows the session counts it; where none does, the newest, in its metrics only.
-    """
-    key = current_key()
-    made = keepers()
-    knowing = [keeper for keeper in made if key is not None and keeper.flag_of(key) is not None]
-    for keeper in knowing or made[-1:]:
-        keeper.happened(key, what, times)
-
-
-def flags_at(place: str | int) -> list[Flag]:
-    """The flags of a session by its key, or of the session of a trace by its id."""
-    found = (
-        keeper.flag_of(place) if isinstance(place, str) else keeper.flag_in(place)
-        for keeper in keepers()
-    )
-    return [flag for flag in found if flag is not None]
-
-
-def flag_at(place: str | int | None) -> Flag | None:
-    """As `current_flag`, for a session by its key or a trace by its id.
-
-    Where several guards know it, the flag with the strongest action.
-    """
-    if place is None or not _keepers:
-        return None
-    return max(flags_at(place), key=lambda flag: flag.control.action.rank, default=None)
+    """Counts something in the run of the current context; without one in the metrics only."""
+    counting = current_session() or guard_of(None)
+    if counting is not None:
+        counting.happened(what, times)
 
 
 _Guard = TypeVar("_Guard")
@@ -384,5 +394,5 @@ class GuardRegistry(Generic[_Guard]):
 
     @property
     def any_off(self) -> bool:
-        """Whether any guard's processor is switched off."""
+        """True if any guard's processor is switched off."""
         return bool(self._off)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_loopguard._control.callbacks import ESCALATIONS
-from otel_loopguard._control.context import current_flag, current_key, flags_at, keepers
+from otel_loopguard._control.context import known_session
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
 from otel_loopguard.errors import EscalationError
@@ -37,7 +37,7 @@ def register_backend(found: EscalationBackend) -> None:
 
 
 def can_answer(settings: Settings) -> bool:
-    """Whether people have any way to resume a paused session.
+    """True if people have any way to resume a paused session.
 
     A webhook, a store, a socket or a callback; the application's own calls cannot be foreseen.
     """
@@ -56,7 +56,7 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
     Args:
         reason: Why, in a sentence for people. It is sent to all channels: no secrets.
         session: Key of the session; the one of the current context by default.
-        hold: Whether it is paused until it is answered, or `pause_limit_s` is over.
+        hold: True to pause it until it is answered, or `pause_limit_s` is over.
 
     Returns:
         Id of the escalation; None if the session is not known here: then nothing changes.
@@ -67,17 +67,12 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
     if not isinstance(reason, str) or not reason.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         msg = f"reason of an escalation must be a text that is not empty, got {reason!r:.100}"
         raise ValueError(msg)
-    key = current_key(session)
-    if key is None:
+    found = known_session(session)
+    if found is None:
         return None
-    for keeper in keepers():
-        if keeper.flag_of(key) is not None:
-            keeper.escalation()  # is made where it is needed first
-    for backend in _backends:
-        found = backend.escalate(key, reason.strip(), hold=hold)
-        if found is not None:
-            return found
-    return None
+    found.guard.escalation()  # makes its backend, where it is needed first
+    ids = (backend.escalate(found.key, reason.strip(), hold=hold) for backend in _backends)
+    return next((one for one in ids if one is not None), None)
 
 
 def answer(  # noqa: PLR0913
@@ -130,8 +125,8 @@ def plan(session: str | None = None) -> tuple[Task, ...]:
     Returns:
         The tasks, in their order; empty where nobody changed the plan.
     """
-    found = [current_flag()] if session is None else flags_at(session)
-    return next((flag.plan for flag in found if flag is not None and flag.plan), ())
+    found = known_session(session)
+    return () if found is None else found.flag.plan
 
 
 def escalations() -> list[Escalation]:

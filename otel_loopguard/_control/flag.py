@@ -85,7 +85,7 @@ class Control:
         by: Who set it: `policy`, or the name of a person; None for `allow`.
         until: When it ends by itself, nanoseconds since the epoch, even if the machine's clock is
             set back; None: not by itself.
-        recalled: Whether it comes from the journal, so that it is not replicated again.
+        recalled: True if it comes from the journal, so that it is not replicated again.
         remote_decision_id: Id of the decision behind it, if another process made it.
     """
 
@@ -106,7 +106,7 @@ class Control:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name is reserved for the guard itself, however it is written.
+    """True if a name is reserved for the guard itself, however it is written.
 
     Ignores case, spaces, compatible forms of letters and invisible characters.
     """
@@ -124,14 +124,14 @@ class Flag:
     Only `clear` lifts an abort.
 
     Attributes:
-        asked: Whether its runtime ever asked. Then a rung counts only once it was heard.
+        asked: True once its runtime asked. Then a rung counts only once it was heard.
         heard: When decisions were heard first, by id, nanoseconds since the epoch; the newest 64.
         denial: The deny that was lowered last. Its loop may still be denied.
         limit_s: Seconds that a gate waits at most, by default.
         cleared: How often it was cleared.
         parts: Results so far, which a stop carries along; the newest 20.
         refusals: What the session was told in place of results of calls; the newest 16.
-        plan: The tasks that a person gave in place of the plan; empty: nobody did.
+        plan: The tasks that a person gave in place of the plan; empty for none.
         raised_budgets: Limits of budgets that a person raised, by name.
         escalations: How many open escalations hold the session.
     """
@@ -161,7 +161,7 @@ class Flag:
 
     def __init__(self, session: str, limit_s: float) -> None:
         self._control = Control(session)
-        # By the steady clock: who sets the machine's back holds nobody.
+        # On the steady clock: setting the machine's clock back prolongs no pause.
         self._ends = 0
         self._changed: threading.Condition | None = None
         self._lock: threading.RLock | None = None
@@ -215,7 +215,7 @@ class Flag:
 
     @property
     def is_heard(self) -> bool:
-        """Whether the runtime has heard what stands now, or never asked."""
+        """True if the runtime has heard what stands now, or never asked."""
         decision_id = self._control.decision_id
         return not self.asked or decision_id is None or decision_id in self.heard
 
@@ -244,20 +244,20 @@ class Flag:
 
     @property
     def stops(self) -> bool:
-        """Whether its action is deny, pause or abort."""
+        """True if its action is deny, pause or abort."""
         # Not stored beside the control: an interrupt could separate the two.
         return self._control.action.stops
 
     @property
     def held(self) -> bool:
-        """Whether the session is paused."""
+        """True if the session is paused."""
         # Called with the condition held, so an expired control is not cleared here.
         now = self._control
         return now.action is Action.PAUSE and not self._is_over(now)
 
     @property
     def waits_for_people(self) -> bool:
-        """Whether it is paused, or a person stopped it: its session is evicted last of all."""
+        """True if it is paused, or a person stopped it: its session is evicted last of all."""
         # Called with the guard's lock held, so an expired control is not cleared here.
         now = self._control
         if now.action is Action.PAUSE:
@@ -266,7 +266,7 @@ class Flag:
 
     @property
     def raised(self) -> bool:
-        """Whether its action is other than `allow`."""
+        """True if its action is other than `allow`."""
         return self.control.action is not Action.ALLOW
 
     def rename(self, session: str) -> None:
@@ -336,7 +336,7 @@ class Flag:
             remote_decision_id: Id of the decision behind it, where another process took that.
 
         Returns:
-            Whether it was set.
+            True if it was set.
         """
         by = by or (POLICY if decision is not None else None)
         self.control  # noqa: B018  # clears it if it has expired
@@ -445,20 +445,20 @@ class Flag:
         if control.until is not None:
             # First: who reads meanwhile must not end the new one by the time of the old.
             self._ends = steady() + control.until - clock()
-        key = id(self)
-        if self.asked and control.action is not Action.ALLOW:
-            _unheard[key] = weakref.ref(self, lambda _: _unheard.pop(key, None))
-        else:
-            _unheard.pop(key, None)
+        unheard = self.asked and control.action is not Action.ALLOW
         # In this order an interrupt leaves a stale entry, and never a missing one.
-        if control.action.stops:
-            if len(STOPPING) >= _most_stopping:
-                _forget_gone()
-            STOPPING[id(self)] = weakref.ref(self)
-            self._control = control
-        else:
-            self._control = control
-            STOPPING.pop(id(self), None)
+        for table, listed in ((_unheard, unheard), (STOPPING, control.action.stops)):
+            if listed:
+                self._list(table)
+        self._control = control
+        for table, listed in ((_unheard, unheard), (STOPPING, control.action.stops)):
+            if not listed:
+                table.pop(id(self), None)
+
+    def _list(self, table: dict[int, weakref.ref[Flag]]) -> None:
+        """Adds it to a table, which forgets it when it is gone."""
+        key = id(self)
+        table[key] = weakref.ref(self, lambda _: table.pop(key, None))
 
     def _condition(self) -> threading.Condition:
         # Created on first use: hardly any session is ever waited for.
@@ -482,19 +482,10 @@ class Flag:
 # One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
 _changing = new_lock()
 STOPPING: dict[int, weakref.ref[Flag]] = {}
-"""Flags of sessions that are denied, paused or aborted, and some that are gone. Usually none is,
-and then no flag has to be looked up: hooks look here instead of calling `any_stops`."""
+"""Flags of sessions that are denied, paused or aborted. Usually none is, and then no flag has to
+be looked up: hooks look here instead of calling `any_stops`."""
 _unheard: dict[int, weakref.ref[Flag]] = {}
 """Flags that are raised and were not read since, of runtimes that ask."""
-_most_stopping = 64
-
-
-def _forget_gone() -> None:
-    """Removes dead references; rarely, so that the amortised cost is small."""
-    global _most_stopping  # noqa: PLW0603
-    for place in [place for place, flag in STOPPING.items() if flag() is None]:
-        STOPPING.pop(place, None)
-    _most_stopping = 64 + 2 * len(STOPPING)
 
 
 def _renew() -> None:
@@ -508,7 +499,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def any_stops() -> bool:
-    """Whether any session of this process is denied, paused or aborted.
+    """True if any session of this process is denied, paused or aborted.
 
     Usually none is, and then no flag has to be looked up.
     """
@@ -525,12 +516,12 @@ def asks() -> None:
 
 
 def anybody_asks() -> bool:
-    """Whether anything of this process ever asked: else what is decided stops nothing."""
+    """True if anything of this process ever asked; else decisions stop nothing."""
     return _asked
 
 
 def any_news() -> bool:
-    """Whether any session of this process is stopped, or has what its runtime has not read yet.
+    """True if any session of this process is stopped, or has what its runtime has not read yet.
 
     Usually none has, and then no flag has to be looked up.
     """

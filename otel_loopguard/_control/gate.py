@@ -1,21 +1,20 @@
-"""Checks for an agent's own loop, once per step and before a call."""
+"""What an agent's own loop asks once per step, and what people do to a session."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
-
-from opentelemetry import trace
+from collections.abc import Generator
+from typing import Any, Final, Literal, cast
 
 from otel_loopguard._control.context import (
-    asked_flag,
+    asked_session,
     current_flag,
-    flags_at,
-    keepers,
+    known_session,
+    live_guards,
     named_session,
     questions,
+    sessions_at,
     trace_key,
 )
 from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_news, is_reserved
@@ -27,9 +26,6 @@ from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort, LoopGuardPaused, LoopGuardSettingsError
 
-if TYPE_CHECKING:
-    from otel_loopguard._control.context import Backend
-
 # Thirty years: with today added they are still nanoseconds of 64 bits.
 _FOREVER_S: Final = 1e9
 
@@ -39,8 +35,8 @@ def current() -> Control:
 
     The session is the one named by `otel_loopguard.session(...)`, else the one of the current span.
     """
-    flag = asked_flag()
-    return NOTHING if flag is None else flag.read()
+    found = asked_session()
+    return NOTHING if found is None else found.flag.read()
 
 
 def check() -> None:
@@ -53,9 +49,9 @@ def check() -> None:
     if not any_news():
         questions.count()
         return
-    flag = asked_flag()
-    if flag is not None:
-        check_at(flag)
+    found = asked_session()
+    if found is not None:
+        check_at(found.flag)
 
 
 def check_at(flag: Flag) -> None:
@@ -77,8 +73,8 @@ def hint() -> str | None:
     the first 60 characters of the error or answer; the text without them, which may leave the
     process, stays in `current().hint`.
     """
-    flag = asked_flag()
-    return None if flag is None else flag.take_hint()
+    found = asked_session()
+    return None if found is None else found.flag.take_hint()
 
 
 def partial(result: object) -> bool:
@@ -106,7 +102,7 @@ def partial(result: object) -> bool:
         flag.adopt_parts(trace_key())
         flag.add_part(result)
         return True
-    if not keepers():
+    if not live_guards():
         return False
     key = named_session() or trace_key()
     if key is None:
@@ -134,9 +130,8 @@ def parts(session: str | None = None) -> tuple[object, ...]:
     Args:
         session: Its key; by default the session of the current context.
     """
-    flags = [current_flag()] if session is None else flags_at(session)
-    known = (flag.parts for flag in flags if flag is not None and flag.parts)
-    return tuple(next(known, None) or ())
+    found = known_session(session)
+    return () if found is None else tuple(found.flag.parts or ())
 
 
 class Gate:
@@ -176,8 +171,8 @@ def gate(limit_s: float | None = None) -> Gate:
         LoopGuardAbort: The session is aborted.
         LoopGuardPaused: It was not let go on within the limit.
     """
-    flag = asked_flag()
-    return Gate(NOTHING) if flag is None else gate_at(flag, limit_s)
+    found = asked_session()
+    return Gate(NOTHING) if found is None else gate_at(found.flag, limit_s)
 
 
 def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) -> Gate:
@@ -241,10 +236,10 @@ def resume(session: str, *, by: str | None = None, guidance: str | None = None) 
         ValueError: A value is no text.
     """
     _check(by, guidance=guidance)
-    flags = flags_at(session)
-    for flag in flags:
-        flag.clear(by=by or BY_HAND, hint=guidance, reason=guidance and "told by a person")
-    return bool(flags)
+    known = sessions_at(session)
+    for found in known:
+        found.flag.clear(by=by or BY_HAND, hint=guidance, reason=guidance and "told by a person")
+    return bool(known)
 
 
 def allow(
@@ -271,10 +266,10 @@ def allow(
     if scope not in ("call", "session"):
         msg = f"scope must be 'call' or 'session', got {scope!r:.100}"
         raise ValueError(msg)
-    said = [one.allow(session, scope, by or BY_HAND) for one in keepers()]
-    for setting in filter(None, dict.fromkeys(said)):
+    known = sessions_at(session)
+    for setting in filter(None, {found.allow(scope, by or BY_HAND): None for found in known}):
         logger.info("session %s: to allow this for good, set %s", session, setting)
-    return any(setting is not None for setting in said)
+    return bool(known)
 
 
 def abort(session: str, reason: str = "aborted by hand", *, by: str | None = None) -> bool:
@@ -297,10 +292,10 @@ def abort(session: str, reason: str = "aborted by hand", *, by: str | None = Non
 
 def _set(session: str, action: Action, reason: str, by: str | None, until: int | None) -> bool:
     _check(by, reason=reason)
-    flags = flags_at(session)
-    for flag in flags:
-        flag.set(action, reason=reason, by=by or BY_HAND, until=until)
-    return bool(flags)
+    known = sessions_at(session)
+    for found in known:
+        found.flag.set(action, reason=reason, by=by or BY_HAND, until=until)
+    return bool(known)
 
 
 def _check(by: str | None, **texts: object) -> None:
@@ -345,104 +340,3 @@ def _in_asyncio() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-_REASONS = {"breaker_open": "breaker", "check_failed": "check"}
-
-
-def refused(tool: str, args: object = None) -> Control | None:
-    """Whether a call of the current session may run: None, or the control that refuses it.
-
-    Everything that may forbid a call is asked, from memory:
-
-    * the flag: a session that is paused or aborted makes no call;
-    * the loop: while a session is denied, calls of the denied loop are refused, and others may run,
-      for they are what the model was told to do instead;
-    * breakers: one that code named (`resilience.breaker`), and with the setting `breaker` those of
-      the host that the call names, or of the same call;
-    * checks before a call that were registered; what was learned from failures only warns.
-
-    In mode `shadow`, and where `max_action` is below `deny`, nothing is refused but what a person
-    paused or aborted. A refused call must leave a failed span, or the guard does not learn that its
-    deny was heeded; `otel_loopguard.turn` does all of it.
-
-    ::
-
-        if refusal := control.refused("search", args):
-            return refusal.hint or refusal.reason
-
-    Args:
-        tool: Name of the tool.
-        args: Its arguments, a JSON value or text; None if they are not known: then every call of
-            the tool is refused that the decision is about.
-
-    Returns:
-        The control that refuses. Its `by` is `breaker` or `check` where no flag does; its `hint` is
-        what to tell the model.
-    """
-    return refused_at(asked_flag(), tool, args)
-
-
-def refused_at(flag: Flag | None, tool: str, args: object = None) -> Control | None:
-    """As `refused`, for the session of a flag; None where none is known."""
-    by_flag = (flag_refuses(flag, tool, variant) for variant in spellings(args))
-    return next(filter(None, by_flag), None) or objected(flag, tool, args)
-
-
-def flag_refuses(flag: Flag | None, tool: str, args: object = None) -> Control | None:
-    """Checks the flag alone: it refuses all calls of a stopped session, or of a denied loop.
-
-    A loop stays denied while other calls lower the flag.
-    """
-    if flag is None:
-        return None
-    control = flag.read()
-    if control.action in (Action.PAUSE, Action.ABORT):
-        told(flag, control.hint, control.reason)
-        return control
-    denial = control if control.action is Action.DENY else flag.denial
-    if denial is None:
-        return None
-    session, span = control.session or "", _span()
-    if not any(one.denies(session, tool, args, span_id=span) for one in _knowing(flag)):
-        return None
-    told(flag, denial.hint, denial.reason)
-    return denial
-
-
-def objected(flag: Flag | None, tool: str, args: object = None) -> Control | None:
-    """Checks breakers and checks, whatever the flag says."""
-    session = None if flag is None else flag.control.session
-    for keeper in _knowing(flag) or keepers()[-1:]:
-        found = keeper.objection(tool, args, session=session, span_id=_span())
-        if found is not None:
-            by = _REASONS.get(found.reason, found.reason)
-            # The message of a check may contain arguments: for the model, not for a log.
-            reason = found.message if by == "breaker" else f"a check speaks against {tool!r}"
-            told(flag, found.message)
-            return Control(session, Action.DENY, reason, found.message, by=by)
-    return None
-
-
-def spellings(args: object) -> Iterator[object]:
-    """Arguments as they are, and as an instrumentation may have written them.
-
-    OpenInference writes a single text in place of the map that has nothing else.
-    """
-    yield args
-    if isinstance(args, Mapping):
-        values = list(cast("Mapping[object, object]", args).values())
-        if len(values) == 1 and isinstance(values[0], str):
-            yield values[0]
-
-
-def _knowing(flag: Flag | None) -> list[Backend]:
-    """Returns the guards that own the flag."""
-    session = None if flag is None else flag.control.session
-    if session is None:
-        return []
-    return [one for one in keepers() if one.flag_of(session) is flag]
-
-
-def _span() -> int:
-    return trace.get_current_span().get_span_context().span_id

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, over
 from opentelemetry import trace
 
 from otel_loopguard import semconv
-from otel_loopguard._control.context import current_places, flag_at, flags_at, keepers
+from otel_loopguard._control.context import current_places, flag_at, live_guards, sessions_at
 from otel_loopguard._control.flag import OBSERVERS, asks
 from otel_loopguard._control.gate import check_at
 from otel_loopguard._util.locks import new_lock
@@ -86,8 +86,8 @@ class cancelling(Block):  # noqa: N801  # reads as a statement: `async with cont
         self._soon = _soon()
         self._cancels = _cancels(self._task)
         _blocks.add(self)
-        for known in () if self._place is None else flags_at(self._place):
-            check_at(known)
+        for known in () if self._place is None else sessions_at(self._place):
+            check_at(known.flag)
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -103,7 +103,9 @@ class cancelling(Block):  # noqa: N801  # reads as a statement: `async with cont
     def stop(self, flag: Flag) -> None:
         """Cancels the block if it is one of a session, from any thread."""
         place = self._place
-        if self._flag is None and place is not None and flag in flags_at(place):
+        if self._flag is not None or place is None:
+            return
+        if any(found.flag is flag for found in sessions_at(place)):
             self._soon(lambda: self._cancel(flag))
 
     def _cancel(self, flag: Flag) -> None:
@@ -183,7 +185,7 @@ class Limit(Block):
     Attributes:
         seconds: The limit, in seconds.
         name: Name of what runs; None if it was not given.
-        exceeded: Whether the limit was passed.
+        exceeded: True once the limit was passed.
     """
 
     def __init__(self, seconds: float, name: str | None = None) -> None:
@@ -254,7 +256,7 @@ def limit(seconds: float | None = None, *, tool: str | None = None, args: object
     """
     if seconds is None:
         # The longest that any guard of this process allows.
-        allowed = () if tool is None else (one.limit_s(tool, args) for one in keepers())
+        allowed = () if tool is None else (one.limit_s(tool, args) for one in live_guards())
         seconds = max(allowed, default=_UNKNOWN_S)
     _check(seconds)
     return Limit(seconds, tool)

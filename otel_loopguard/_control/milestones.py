@@ -7,10 +7,10 @@ from difflib import get_close_matches
 from typing import Final, cast
 
 from otel_loopguard._control.context import (
-    ask_guards,
-    current_flag,
-    flags_at,
+    current_session,
+    known_session,
     named_session,
+    sessions_at,
     trace_key,
 )
 from otel_loopguard._control.pending import claimed, waiting
@@ -19,7 +19,8 @@ from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Milestones, Reached
 
 # Names stand in reports, hints and log lines.
-_LONGEST: Final = 200
+_NAME_CHARS: Final = 200
+# Names that were warned of; as many as a session has milestones.
 _warned: Final[BoundedDict[str, None]] = BoundedDict(256)
 
 
@@ -43,7 +44,7 @@ def milestones(
         optional: Names whose failure does not make the task fail.
 
     Returns:
-        Whether there is a session to declare them in: the one named by `session(...)`, else the one
+        True if there is a session to declare them in: the one named by `session(...)`, else the one
         of the current span.
 
     Raises:
@@ -74,8 +75,8 @@ def milestone(
     Args:
         name: Name of the milestone. Where none was declared, it is from now on, as optional; where
             others were, it does not count, and that is warned of.
-        done: Whether it is reached; False declares it only, as optional.
-        failed: Whether it cannot be reached any more; goes before `done`. It may be reached after
+        done: True if it is reached; False declares it only, as optional.
+        failed: True if it cannot be reached any more; goes before `done`. It may be reached after
             all later.
         of: How many milestones there are in all, where not all of them are declared by name.
 
@@ -126,7 +127,7 @@ def task_type(name: str | None) -> bool:
         name: Name of the type, of at most 200 characters; None for none.
 
     Returns:
-        Whether there is a session to say it of.
+        True if there is a session to say it of.
 
     Raises:
         ValueError: The name is empty or no text.
@@ -135,7 +136,7 @@ def task_type(name: str | None) -> bool:
         _check_name(name)
     boards = _boards()
     for board in boards:
-        board.task_type = None if name is None else name[:_LONGEST]
+        board.task_type = None if name is None else name[:_NAME_CHARS]
     return bool(boards)
 
 
@@ -148,11 +149,11 @@ def _check_name(name: object) -> None:
 def _boards() -> list[Milestones]:
     """The boards of the current session, of all guards; one that waits, before its first step."""
     key, early_key = named_session(), trace_key()
-    flag = current_flag()
-    if flag is None:
+    found = current_session()
+    if found is None:
         place = key or early_key
         return [] if place is None else [waiting(place)]
-    boards = [one.milestones for one in flags_at(flag.control.session or "") or [flag]]
+    boards = [one.flag.milestones for one in sessions_at(found.key) or [found]]
     if early_key is not None and key is None:
         # The session was made under an id of its spans, which nobody knew when the plan was made.
         early = claimed(early_key)
@@ -174,4 +175,7 @@ def compacted(session: str | None = None) -> bool:
     Returns:
         False if no session is known.
     """
-    return any(ask_guards(session, lambda guard, key: guard.compacted(key)))
+    found = known_session(session)
+    if found is not None:
+        found.compacted()
+    return found is not None

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from otel_loopguard.core.task import Task
 
 # Sessions between their declaration and their first step: seconds, as a rule.
-_MOST: Final = 1024
-_waiting: BoundedDict[str, Milestones] = BoundedDict(_MOST)
+_BOARDS: Final = 1024
+_waiting: BoundedDict[str, Milestones] = BoundedDict(_BOARDS)
 
 
 def waiting(key: str) -> Milestones:

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import PublishedValue, PubSub, Store, Subscription, Writer
 
-# Names are part of keys and of baggage, which has little room.
-_LONGEST: Final = 48
+# Names are part of keys and of baggage, which has little room: a UUID with a word before it fits.
+_NAME_BYTES: Final = 48
 _MARK: Final = "~"
 
 
 def wire_name(key: str) -> str:
     """Returns the name of a session in other processes."""
-    if len(quote_plus(key, errors="replace")) <= _LONGEST and key.isprintable():
+    if len(quote_plus(key, errors="replace")) <= _NAME_BYTES and key.isprintable():
         return key
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     return _MARK + base64.urlsafe_b64encode(digest).decode().rstrip("=")
@@ -52,9 +52,10 @@ BAGGAGE: Final = "baggage"
 MOST_BYTES: Final = 4096
 """Bytes that an encoded notice has at most; more is no notice."""
 
+# Of the fields below; processes of another version skip the message.
 _VERSION: Final = 1
 # A sentence or two; the whole reason stays where the decision was made.
-_LONGEST_NOTICE: Final = 500
+_TEXT_CHARS: Final = 500
 _TEXTS: Final = ("id", "session", "who", "origin")
 _MAYBE_TEXTS: Final = ("reason", "hint", "decision_id", "guidance")
 
@@ -82,14 +83,14 @@ class ControlMessage:
             value = getattr(self, field.name)
             if isinstance(value, str):
                 # A lone surrogate, which JSON cannot hold, is replaced.
-                value = value[:_LONGEST_NOTICE].encode("utf-8", "replace").decode()
+                value = value[:_TEXT_CHARS].encode("utf-8", "replace").decode()
             values[field.name] = value
         encoded = orjson.dumps(values)
         if len(encoded) <= MOST_BYTES:
             return encoded
         # Characters of several bytes, or escaped ones: an eighth of them always fits.
         shorter = {
-            name: value[: _LONGEST_NOTICE // 8] if isinstance(value, str) else value
+            name: value[: _TEXT_CHARS // 8] if isinstance(value, str) else value
             for name, value in values.items()
         }
         return orjson.dumps(shorter)
@@ -137,7 +138,7 @@ def _is_time(value: object) -> bool:
 
 
 def takes_precedence(last: ControlMessage, new: ControlMessage) -> bool:
-    """Whether the last message takes precedence over a new one, whatever their order of arrival.
+    """True if the last message takes precedence over a new one, whatever their order of arrival.
 
     The newer one wins, with three exceptions. A policy can strengthen but not lift a person's pause
     or abort. A person's pause or abort overrides a weaker policy even if that is newer. A policy
@@ -177,7 +178,7 @@ def send(store: Store, notice: ControlMessage, ttl_s: float) -> None:
 
 
 def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
-    """Whether the stored message takes precedence; an invalid one does not."""
+    """True if the stored message takes precedence; an invalid one does not."""
     stored = ControlMessage.decode(raw)
     # One with a time in the future would never be replaced.
     if stored is None or stored.at > time.time_ns() + _EARLY_NS:
@@ -365,7 +366,7 @@ class ControlReplication:
             flag.clear(by=notice.who, hint=notice.guidance, reason=notice.reason)
 
     def _is_applied(self, flag: Flag, notice: ControlMessage) -> bool:
-        """Whether an earlier message set the current control."""
+        """True if an earlier message set the current control."""
         return flag.control is self._applied.get(notice.session)
 
     def _notice(
@@ -463,7 +464,7 @@ def _published(writer: Writer | None) -> PubSub | None:
 
 
 def _changes(control: Control, notice: ControlMessage) -> bool:
-    """Whether a message changes the control; a policy's only if it is stronger."""
+    """True if a message changes the control; a policy's only if it is stronger."""
     if notice.who == POLICY:
         return notice.action.rank > control.action.rank
     new = (notice.action, notice.who, notice.reason, notice.until)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_loopguard._control.context import (
-    ask_guards,
-    current_key,
-    keepers,
+    known_session,
+    live_guards,
     named_session,
     trace_key,
 )
@@ -27,11 +26,10 @@ def report(session: str | None = None) -> Report | None:
         session: Key of the session; by default the session of the current context.
 
     Returns:
-        The report; None if no session is known. Where several guards know it, the one that saw most
-        of it.
+        The report; None if no session is known.
     """
-    found = ask_guards(session, lambda guard, key: guard.report(key))
-    return max(found, key=lambda made: made.steps, default=None)
+    found = known_session(session)
+    return None if found is None else found.report()
 
 
 def remaining(session: str | None = None) -> Remaining | None:
@@ -48,10 +46,10 @@ def remaining(session: str | None = None) -> Remaining | None:
 
     Returns:
         Steps, actions, tokens, cost and seconds that are left, each None where no such limit is
-        set; None if no session is known: it begins with its first span. Where several guards know
-        it, that of the first.
+        set; None if no session is known: it begins with its first span.
     """
-    return next(iter(ask_guards(session, lambda guard, key: guard.remaining(key))), None)
+    found = known_session(session)
+    return None if found is None else found.remaining()
 
 
 def explain(session: str | None = None) -> Explanation | None:
@@ -67,9 +65,10 @@ def explain(session: str | None = None) -> Explanation | None:
     Returns:
         For each loop what was measured, its rung, what its rounds weigh and why, and the next rung;
         the calls that were made again and are no loop; no content of calls. None if no session is
-        known. Where several guards know it, that of the first.
+        known.
     """
-    return next(iter(ask_guards(session, lambda guard, key: guard.explain(key))), None)
+    found = known_session(session)
+    return None if found is None else found.explain()
 
 
 def wait_advice(session: str | None = None) -> float:
@@ -86,12 +85,14 @@ def wait_advice(session: str | None = None) -> float:
         Seconds, a third of the wait so far: from 10 to 300. 0 if the session waits for nothing, is
         not known, or `price_of_waiting` is switched off.
     """
-    return max(ask_guards(session, lambda guard, key: guard.wait_advice(key)), default=0.0)
+    found = known_session(session)
+    return 0.0 if found is None else found.wait_advice()
 
 
 def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
     """Returns the agent cycles of a session, with the state of each."""
-    return max(ask_guards(session, lambda guard, key: guard.cycles(key)), key=len, default=())
+    found = known_session(session)
+    return () if found is None else found.cycles()
 
 
 def remember(topic: Topic, text: str, session: str | None = None) -> bool:
@@ -115,13 +116,14 @@ def remember(topic: Topic, text: str, session: str | None = None) -> bool:
     Raises:
         ValueError: There is no such topic.
     """
-    key = current_key(session) or named_session() or trace_key()
-    guards = keepers()
-    if key is None or not guards:
+    found = known_session(session)
+    if found is not None:
+        found.remember(topic, text)
+        return True
+    key = session or named_session() or trace_key()
+    if key is None or not live_guards():
         return False
-    known = [guard.remember(key, topic, text) for guard in guards]
-    if not any(known):
-        note_early(key, topic, text)
+    note_early(key, topic, text)
     return True
 
 
@@ -134,7 +136,8 @@ def recall(session: str | None = None) -> Context | None:
     Returns:
         The context; None if no session is known.
     """
-    return next(iter(ask_guards(session, lambda guard, key: guard.context(key))), None)
+    found = known_session(session)
+    return None if found is None else found.context()
 
 
 def feedback(
@@ -151,7 +154,7 @@ def feedback(
 
     Args:
         decision_id: `control.current().decision_id`, `Decision.id` or `Admission.id`.
-        false_alarm: Whether it was wrong; of an admission: what spoke against it. Who speaks last
+        false_alarm: True if it was wrong; of an admission: what spoke against it. Who speaks last
             is right.
         choice: What the user chose instead, or agreed to. Who speaks last is right.
 
@@ -167,8 +170,8 @@ def feedback(
     known = False
     if choice is not None:
         chosen = Choice(choice)
-        known = any(keeper.answered(decision_id, chosen) for keeper in keepers())
+        known = any(guard.answered(decision_id, chosen) for guard in live_guards())
     if false_alarm is not None:
         wrong = false_alarm
-        known |= any(keeper.feedback(decision_id, false_alarm=wrong) for keeper in keepers())
+        known |= any(guard.feedback(decision_id, false_alarm=wrong) for guard in live_guards())
     return known

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _KIND: Final = "propagation"
 _NAME: Final = "key"
 # The secret in use, and earlier ones that messages on their way are signed with.
-_MOST: Final = 4
+_SECRETS: Final = 4
 # A process that ends between its claim and its secret keeps the others from one for so long.
 _CLAIM_S: Final = 5.0
 
@@ -39,7 +39,7 @@ def add(key: bytes | None) -> None:
     global _keys  # noqa: PLW0603
     if key and _keys[:1] != (key,):
         with _adding:
-            _keys = (key, *(known for known in _keys if known != key))[:_MOST]
+            _keys = (key, *(known for known in _keys if known != key))[:_SECRETS]
 
 
 def forget() -> None:
@@ -68,7 +68,8 @@ _SIGNED: Final = re.compile(
     r"(?P<action>allow|deny|pause|abort)\.(?P<at>[0-9a-f]{8})\.(?P<seal>[\w-]{16})",
     flags=re.ASCII,
 )
-_MOST_SESSION: Final = 48
+_NAME_CHARS: Final = 48
+"""Characters of a session's name, as of `wire_name`."""
 _EARLY_S: Final = 60
 """Seconds that a sender's clock may be ahead."""
 
@@ -112,7 +113,7 @@ def opened(
     if session is None or value is None:
         return "oversized"
     found = _SIGNED.fullmatch(value)
-    if found is None or not 0 < len(session) <= _MOST_SESSION:
+    if found is None or not 0 < len(session) <= _NAME_CHARS:
         return "unsigned" if not value else "garbage"
     if not keys:
         return "no_key"

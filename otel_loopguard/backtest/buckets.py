@@ -17,19 +17,21 @@ from otel_loopguard.backtest.extras import load
 from otel_loopguard.backtest.rows import BrokenRow, parsed
 from otel_loopguard.backtest.session import BacktestResult, replay_session
 from otel_loopguard.backtest.sources import Source, connect, relation, stage
+from otel_loopguard.engine import Engine
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay.fields import is_map
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from otel_loopguard.settings import Settings
+    from otel_loopguard.engine import Settings
 
-_MOST: Final = 256
+# Each bucket is a file that DuckDB writes at once with the others; descriptors are 1,024.
+_MOST_BUCKETS: Final = 256
 _SIZES: Final = {
     "parquet": 4_000_000, "lines": 40_000_000, "recorded": 4_000_000, "clickhouse": 40_000,
 }  # fmt: skip
 """Size of a source that makes one bucket: some 40,000 rows."""
+# Rows of DuckDB, and results, in memory at once: one row may hold a megabyte.
 _FETCH: Final = 500
 _BATCH: Final = 1_000
 _NOTES: Final = b"otel_loopguard"
@@ -79,7 +81,9 @@ def partition(source: Source, folder: Path, memory: str, threads: int) -> tuple[
     with connect(spill, memory, threads) as connection:
         broken = stage(source, staged)
         query = relation(connection, source, staged)
-        count = max(1, min(_MOST, round(source.size / _SIZES[source.form]) or 1), threads * 2)
+        count = max(
+            1, min(_MOST_BUCKETS, round(source.size / _SIZES[source.form]) or 1), threads * 2
+        )
         try:
             rows = _part(connection, query, folder / "rows", count)
         except Exception as error:  # duckdb's own, of many classes
@@ -131,7 +135,7 @@ def replay_bucket(bucket: Bucket) -> Notes:
 
 
 def _results(bucket: Bucket, notes: Notes) -> Iterator[dict[str, object]]:
-    like = LoopGuard(bucket.settings, clock="replay")
+    like = Engine(bucket.settings, clock="replay")
     for session, source, rows in _sessions(bucket, notes):
         for found in replay_session(
             rows, bucket.settings, session=session, source=source, broken=notes.broken, like=like

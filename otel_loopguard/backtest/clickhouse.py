@@ -32,6 +32,7 @@ _NEEDED: Final = frozenset({"Timestamp", "TraceId", "SpanId", "SpanAttributes"})
 _TRUE: Final = {"1": True, "true": True, "0": False, "false": False}
 _WAIT: Final = 300.0
 """Seconds without a byte after which a server is given up."""
+# Of an error the first line is shown; a stack trace follows it.
 _ANSWER: Final = 4_000
 
 
@@ -43,7 +44,7 @@ class Table:
         name: Its address, as people may read it: without user and password.
         host: Of the server; empty for a folder.
         port: Of the server's HTTP interface.
-        secure: Whether the server is spoken to by TLS.
+        secure: True if the server is reached by TLS.
         folder: Of chdb's data; empty for a server.
         title: Of the table, as it is given.
         table: Database and name, quoted.

@@ -17,10 +17,9 @@ from typing import Any, Final, cast
 import orjson
 
 from otel_loopguard._util import bounded_json
-from otel_loopguard.core import Kind, Step
+from otel_loopguard.engine import Kind, RecordedSpan, Status, Step
 from otel_loopguard.replay.fields import identifier, integer, is_map, mapping, sequence, text, time
 from otel_loopguard.replay.labelled_runs import Run, run
-from otel_loopguard.spans.views import RecordedSpan, Status
 
 SPAN: Final = "span"
 RUN: Final = "run"
@@ -30,7 +29,6 @@ ENTRY: Final = "entry"
 
 _KINDS: Final = frozenset({"INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"})
 _STATUSES: Final[Mapping[str, Status]] = {"OK": "ok", "ERROR": "error"}
-_SECOND: Final = 1_000_000_000
 
 
 class BrokenRow(ValueError):  # noqa: N818  # it says what the row is
@@ -144,7 +142,7 @@ def _nanoseconds(value: object) -> int | None:
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
-    return int(moment.timestamp()) * _SECOND + int(digits[:9].ljust(9, "0"))
+    return int(moment.timestamp()) * 1_000_000_000 + int(digits[:9].ljust(9, "0"))
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Step) if each.name != "reading")

@@ -1,30 +1,33 @@
-"""A whole backtest: its identity, its folder, and how it resumes."""
+"""A whole backtest: its identity, its folder, how it resumes, and who replays its buckets."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard.backtest.buckets import Bucket, Notes, notes_of, partition, replay_bucket
-from otel_loopguard.backtest.cluster import replay_by_ray
+from otel_loopguard.backtest.extras import load
 from otel_loopguard.backtest.sources import open_source
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay.workers import spread
-from otel_loopguard.settings._group import Group
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from otel_loopguard.backtest.sources import Source
-    from otel_loopguard.settings import Settings
+    from otel_loopguard.engine import Settings
 
 ENGINES: Final = ("duckdb", "ray")
 _MEMORY: Final = "1GB"
+_OBJECTS: Final = 100_000_000
+"""Bytes for Ray's objects on this machine: rows here are names of files."""
+Prepare = Callable[[], object]
 Notify = Callable[[str, int, int], object]
 """Called with the phase, the number of finished buckets and of all."""
 
@@ -53,23 +56,17 @@ class Backtest:
 
 def settings_hash(settings: Settings) -> str:
     """Digest of all settings and tuning values."""
-    values = {name: _plain(value) for name, value in settings.values().items()}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+    written = json.dumps(settings.model_dump(), sort_keys=True, default=_plain)
+    return hashlib.sha256(written.encode()).hexdigest()[:12]
 
 
 def _plain(value: object) -> object:
-    """The value as JSON has it; equal in every process, in which sets have orders of their own."""
+    """What JSON has no form for, equal in every process; a secret decides nothing."""
     if isinstance(value, (set, frozenset)):
-        return sorted(json.dumps(_plain(each)) for each in cast("frozenset[object]", value))
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in cast("list[object]", value)]
+        return sorted(map(str, cast("frozenset[object]", value)))
     if isinstance(value, Mapping):
-        known = cast("Mapping[object, object]", value)
-        return {str(key): _plain(each) for key, each in known.items()}
-    if isinstance(value, Group):
-        return {name: _plain(each) for name, each in value}
-    # A secret decides nothing.
-    return value if isinstance(value, (str, int, float, type(None))) else type(value).__name__
+        return dict(cast("Mapping[str, object]", value))
+    return dump() if (dump := getattr(value, "model_dump", None)) else type(value).__name__
 
 
 def run(  # noqa: PLR0913
@@ -82,7 +79,7 @@ def run(  # noqa: PLR0913
     jobs: int = 0,
     memory: str = _MEMORY,
     notify: Notify | None = None,
-    prepare: Callable[[], object] | None = None,
+    prepare: Prepare | None = None,
 ) -> Backtest:
     """Replays all sessions of a source, or resumes an unfinished run.
 
@@ -135,3 +132,78 @@ def run(  # noqa: PLR0913
         total.add(each)
         notify("replaying", done, count)
     return Backtest(source, digest, folder, total)
+
+
+def replay_by_ray(
+    buckets: Sequence[Bucket], jobs: int, prepare: Prepare | None = None
+) -> Iterator[Notes]:
+    """Yields the notes of each bucket, as it is done; 0 jobs: all processors that Ray has.
+
+    A Ray that runs already is used, then the cluster that `RAY_ADDRESS` names, else one is started
+    on this machine for as long as this takes.
+    """
+    ray, data = load("ray"), load("ray.data")
+    if not buckets:
+        return
+    ours = not ray.is_initialized()
+    if ours:
+        _start(ray, jobs)
+    data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    known = {bucket.number: bucket for bucket in buckets}
+
+    def replay(row: Mapping[str, Any]) -> dict[str, object]:
+        bucket = known[row["number"]]
+        return {"part": bucket.part, "error": _error(bucket, prepare)}
+
+    numbers = [{"number": number} for number in known]
+    # A block, and so a task, for each bucket.
+    rows = data.from_items(numbers, override_num_blocks=len(numbers))
+    strategy = data.TaskPoolStrategy(size=min(jobs, len(numbers))) if jobs else None
+    try:
+        for row in _readable(rows.map(replay, compute=strategy)):
+            if row["error"]:
+                raise LoopGuardError(row["error"])
+            yield notes_of(Path(row["part"]))
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _readable(rows: Any) -> Iterator[Mapping[str, Any]]:
+    try:
+        yield from rows.iter_rows()
+    except Exception as error:  # Ray's own, of many classes
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        msg = f"--engine ray: {lines[0]}"
+        raise LoopGuardError(msg) from error
+
+
+def _start(ray: Any, jobs: int) -> None:
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        try:
+            ray.init(log_to_driver=False, logging_level="ERROR")
+        except ConnectionError as error:
+            msg = f"--engine ray: RAY_ADDRESS = {address!r:.200}: no cluster answers there"
+            raise LoopGuardError(msg) from error
+        return
+    # A Ray that nobody asked for by name does not report to its makers.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(
+        address="local", num_cpus=jobs or None, object_store_memory=_OBJECTS,
+        include_dashboard=False, log_to_driver=False, logging_level="ERROR",
+    )  # fmt: skip
+
+
+def _error(bucket: Bucket, prepare: Prepare | None) -> str:
+    """Replays a bucket on a machine of the cluster; returns its notes, or what went wrong."""
+    if not Path(bucket.folder).parents[1].is_dir():
+        return f"{bucket.folder}: not on this machine: all machines have to share --out"
+    if prepare is not None:
+        prepare()
+    try:
+        replay_bucket(bucket)
+    except Exception as error:  # noqa: BLE001  # the driver raises it
+        return f"{type(error).__name__}: {error}"
+    return ""

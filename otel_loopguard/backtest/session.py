@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -18,18 +18,20 @@ from otel_loopguard.backtest.rows import (
     span_of,
     step_of,
 )
-from otel_loopguard.core import Kind
-from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.engine import Engine, Kind
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, replay_run
 from otel_loopguard.replay.fields import mapping, text
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Step
-    from otel_loopguard.sessions import Session
-    from otel_loopguard.settings import Settings
-    from otel_loopguard.spans.views import RecordedSpan
+    from otel_loopguard.engine import (
+        Decision,
+        DecisionRecord,
+        Observation,
+        RecordedSpan,
+        Settings,
+        Step,
+    )
 
-_SECOND: Final = 1_000_000_000
 _LABEL: Final = ("Loop", "loop")
 
 Rows = Iterable[tuple[str, Mapping[str, object]]]
@@ -62,11 +64,7 @@ class Spent:
     @property
     def seconds(self) -> float | None:
         """From the first start to the last end."""
-        return (self.end - self.start) / _SECOND if self.start else None
-
-    def copy(self) -> Spent:
-        """What it is now."""
-        return Spent(self.steps, self.calls, self.tokens, self.cost, self.start, self.end)
+        return (self.end - self.start) / 1e9 if self.start else None
 
 
 @dataclass(slots=True)
@@ -74,7 +72,7 @@ class BacktestResult(SessionResult):
     """The result of a session, with its label and what it used.
 
     Attributes:
-        loop: Whether it is labelled as a loop; None where nobody said.
+        loop: True if it is labelled as a loop; None without a label.
         tier: How the label came about; empty without one.
         spent: What the session used as a whole.
         stopped: The first decision that stops (deny, pause, abort), if there is one.
@@ -91,7 +89,7 @@ class BacktestResult(SessionResult):
         """Adds a decision."""
         self.decisions.append(decision)
         if self.stopped is None and decision.action.stops:
-            self.stopped, self.until = decision, self.spent.copy()
+            self.stopped, self.until = decision, replace(self.spent)
 
 
 def replay_session(  # noqa: PLR0913
@@ -101,7 +99,7 @@ def replay_session(  # noqa: PLR0913
     session: str = "",
     source: str = "",
     broken: Counter[str] | None = None,
-    like: LoopGuard | None = None,
+    like: Engine | None = None,
 ) -> list[BacktestResult]:
     """What the guard decides about the rows of one session, on their own clock.
 
@@ -119,10 +117,8 @@ def replay_session(  # noqa: PLR0913
     """
     reasons = Counter[str]() if broken is None else broken
     results = _Results(source)
-    guard = LoopGuard(
-        settings, clock="replay", like=like,
-        on_step=results.on_step, on_decision=results.on_decision,
-    )  # fmt: skip
+    guard = Engine(settings, clock="replay", like=like)
+    guard.subscribe("backtest", on_step=results.on_step, on_decision=results.on_decision)
     try:
         stream = iter(rows)
         first = next(stream, None)
@@ -189,18 +185,18 @@ class _Results:
         self.loop: bool | None = None
         self._source = source
         # By the object, for the key may change while spans come in.
-        self._found: dict[int, tuple[Session, BacktestResult]] = {}
+        self._found: dict[int, tuple[Observation | DecisionRecord, BacktestResult]] = {}
 
-    def on_step(self, session: Session, _index: int, step: Step) -> None:
-        self._result(session).spent.add(step)
+    def on_step(self, seen: Observation) -> None:
+        self._result(seen).spent.add(seen.step)
 
-    def on_decision(self, session: Session, decision: Decision) -> None:
-        self._result(session).add(decision)
+    def on_decision(self, made: DecisionRecord) -> None:
+        self._result(made).add(made.decision)
 
     def all(self) -> list[BacktestResult]:
         """One for each session, in the order of their first steps."""
-        for session, result in self._found.values():
-            result.session = session.key
+        for first, result in self._found.values():
+            result.session = first.session.key
             result.loop = self.loop
         return [result for _, result in self._found.values()]
 
@@ -212,8 +208,6 @@ class _Results:
         result.loop, result.tier = run.loop, run.tier
         return result
 
-    def _result(self, session: Session) -> BacktestResult:
-        known = self._found.get(id(session))
-        if known is None:
-            known = self._found[id(session)] = session, BacktestResult(self._source, session.key)
-        return known[1]
+    def _result(self, seen: Observation | DecisionRecord) -> BacktestResult:
+        first = seen, BacktestResult(self._source)
+        return self._found.setdefault(id(seen.session), first)[1]

@@ -10,25 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from otel_loopguard.backtest.clickhouse import SCHEME, Table, table_of
-from otel_loopguard.backtest.exports import export_spans, is_export
 from otel_loopguard.backtest.extras import load
 from otel_loopguard.backtest.rows import ENTRY, RUN, SPAN, STEP, entry_of, row_of, written
+from otel_loopguard.engine import Reader, session_keys
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Run
+from otel_loopguard.replay.exports import export_reader_of
 from otel_loopguard.replay.file import RecordedFile
-from otel_loopguard.spans.dialects.registry import collect_keys
-from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
-    from otel_loopguard.spans.views import RecordedSpan
+    from otel_loopguard.engine import RecordedSpan
 
 COLUMNS: Final = ("unit", "conversation", "moment", "seq", "form", "body", "source")
 _SPANS: Final = (
@@ -47,8 +48,10 @@ _TEAMS: Final = (
 _UUID: Final = "_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:[/.]|$)"
 _LINE: Final = 16 * 1024 * 1024
 """Buffers of DuckDB have this size, some for each thread: 64 MB took all of `--memory`."""
+# Rows of a recording that are written to Parquet at once, some megabytes.
 _BATCH: Final = 2_000
-_SECOND: Final = 1_000_000_000
+# Rows of an export in memory at once; one may hold a conversation of megabytes.
+_EXPORT_ROWS: Final = 200
 _PARQUET: Final = (".parquet", ".pq")
 _RECORDED: Final = (".jsonl", ".json", ".ndjson", ".gz")
 EXPECTED: Final = (
@@ -132,7 +135,7 @@ def _files(name: str) -> tuple[str, ...]:
 
 def _form(file: str) -> str:
     if file.endswith(_PARQUET):
-        return "recorded" if is_export(file) else "parquet"
+        return "recorded" if _is_export(file) else "parquet"
     # Broken lines are reported when all are read.
     first = next(RecordedFile(file, lambda _file, _line, _why: None).lines(), (0, b""))[1]
     try:
@@ -140,6 +143,15 @@ def _form(file: str) -> str:
     except ValueError:
         row = None
     return "lines" if isinstance(row, dict) and {"TraceId", "SpanId"} <= row.keys() else "recorded"
+
+
+def _is_export(file: str) -> bool:
+    """True of a Parquet file whose columns are those of an export that is read."""
+    try:
+        names: list[str] = load("pyarrow.parquet").read_schema(file).names
+    except (OSError, load("pyarrow").ArrowException):
+        return False  # DuckDB says what is wrong with it
+    return export_reader_of(dict.fromkeys(names)) is not None
 
 
 def relation(connection: Any, source: Source, staged: Path) -> str:
@@ -215,7 +227,7 @@ def _step_query(read: str, types: dict[str, str]) -> str:
     for name in ("t_start", "t_end"):
         if name in held and types[name].startswith("TIMESTAMP"):
             held[name] = f"epoch_ns({held[name]}) / 1e9"
-    start = f"coalesce(({held['t_start']}) * {_SECOND}, 0)::BIGINT" if "t_start" in held else "0"
+    start = f"coalesce(({held['t_start']}) * 1e9, 0)::BIGINT" if "t_start" in held else "0"
     at = '"index"::BIGINT' if "index" in types else start
     place = f"session::VARCHAR AS unit, NULL::VARCHAR AS conversation, {at}"
     return _select(read, place, ENTRY, held)
@@ -263,7 +275,7 @@ def _conversation(
 
     It says which traces are replayed together. To whom a step belongs, the guard says by itself.
     """
-    found = [read(key) for key in collect_keys("session_keys")]
+    found = [read(key) for key in session_keys()]
     found += [_within(f"CASE WHEN json_valid({read('metadata')}) THEN {read('metadata')} END")(key)
               for key in ("session_id", "thread_id")]  # fmt: skip
     if scope is None and "ScopeName" in columns:
@@ -342,6 +354,38 @@ def stage(source: Source, folder: Path) -> dict[str, int]:
                 table = arrow.table(dict(zip(COLUMNS, map(list, columns), strict=True)), schema)
                 writer.write_table(table)
     return broken
+
+
+def export_spans(file: str, report: Callable[[str], None]) -> Iterator[RecordedSpan]:
+    """The spans of the rows of an export, in their order.
+
+    Raises:
+        RecordingError: The file cannot be read further.
+    """
+    try:
+        for batch in load("pyarrow.parquet").ParquetFile(file).iter_batches(_EXPORT_ROWS):
+            for row in _export_rows(batch):
+                reads = export_reader_of(row)
+                if reads is not None:
+                    yield from reads(row, report)
+    except (OSError, load("pyarrow").ArrowException) as error:
+        msg = f"{file}: cannot be read: {str(error).splitlines()[0]}"
+        raise RecordingError(msg) from error
+
+
+def _export_rows(batch: Any) -> Iterator[Mapping[str, object]]:
+    """The rows as JSON would have them: times as text, nothing that is no number."""
+    arrow = load("pyarrow")
+    columns = [
+        # Python's own times have no nanoseconds, and pandas writes them.
+        column.cast(arrow.timestamp("us", column.type.tz), safe=False)
+        if arrow.types.is_timestamp(column.type)
+        else column
+        for column in batch.columns
+    ]
+    plain = arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    for row in plain.to_pylist():
+        yield orjson.loads(orjson.dumps(row, default=str))
 
 
 _Staged = tuple[str, str | None, int, int, str, str, str]

@@ -13,24 +13,25 @@ from otel_loopguard.version import __version__
 if TYPE_CHECKING:
     from otel_loopguard.backtest.run import Backtest
 
+# Bars in a picture, rules in a table: what fits on a screen.
 _TOP: Final = 15
 _LISTED: Final = 200
 """Sessions in a list; a page of more is slow to open, and the Parquet files have all."""
+# Decisions of a session in its fold; those after a stop say it again.
 _DECISIONS: Final = 20
-_WIDTH: Final = 320
 _STOPS: Final = "('deny', 'pause', 'abort')"
 _STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
 color:#1c2430;background:#fff}
-.bars,table{display:block;overflow-x:auto}
+table{display:block;overflow-x:auto}
 table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{padding:.2rem .8rem .2rem 0;
 text-align:left;border-bottom:1px solid #dde2e8;vertical-align:top}
 code{font-size:.9em;overflow-wrap:anywhere}
 details{border-bottom:1px solid #dde2e8;padding:.4rem 0}summary{cursor:pointer}
 td.n,th.n{text-align:right}h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}
-svg text{font:13px system-ui,sans-serif;fill:#1c2430}small{color:#5b6675}
+meter{width:20rem}small{color:#5b6675}
 @media(prefers-color-scheme:dark){body{background:#14181d;color:#e6e9ed}
-svg text{fill:#e6e9ed}td,th,details{border-color:#333b45}small{color:#9aa4b1}}
+td,th,details{border-color:#333b45}small{color:#9aa4b1}}
 """
 
 Row = Mapping[str, Any]
@@ -81,7 +82,10 @@ def _head(found: Backtest, rows: _Query) -> list[str]:
         f"<p>{sessions:,} sessions, {steps:,} steps of <b>{_text(found.source.name)}</b></p>",
         f"<p>Guard {__version__}, settings {found.digest}; every session by itself.</p>",
         "<h2>Sessions by their strongest decision</h2>",
-        _bars([(_action(row["strongest"]), row["sessions"]) for row in counted]),
+        _table(
+            ("strongest", "sessions|"),
+            [(_action(row["strongest"]), row["sessions"]) for row in counted],
+        ),
     ]
     broken = found.notes.broken.most_common(_TOP)
     if broken:
@@ -105,11 +109,8 @@ def _loops(rows: _Query) -> list[str]:
     html = ["<h2>Which loops</h2>"]
     if not loops:
         return [*html, "<p>None: nothing was decided.</p>"]
-    columns = ("detector", "rule", "sessions#", "decisions#", "of them stops#", "median step#")
-    html += [
-        _bars([(f"{row['detector']}: {row['rule']}", row["sessions"]) for row in loops]),
-        _table(columns, [tuple(row.values()) for row in loops]),
-    ]
+    columns = ("detector", "rule", "sessions|", "decisions#", "of them stops#", "median step#")
+    html.append(_table(columns, [tuple(row.values()) for row in loops]))
     for title, name in (("tool", "coalesce(decision.tool, '(no tool)')"), ("source", "source")):
         where = rows(
             each + f"SELECT {name} AS place, count(DISTINCT (session, source)) AS sessions FROM"
@@ -117,7 +118,7 @@ def _loops(rows: _Query) -> list[str]:
         )
         html += [
             f"<h2>Where: by {title}, sessions with a decision</h2>",
-            _bars([(row["place"], row["sessions"]) for row in where]),
+            _table((title, "sessions|"), [tuple(row.values()) for row in where]),
         ]
     return html
 
@@ -138,19 +139,17 @@ def _savings(rows: _Query) -> list[str]:
         return [*html, "<p>Nothing: no session would have been stopped.</p>"]
     units = (("calls", "tool calls"), ("tokens", "tokens"), ("seconds", "seconds"), ("cost", "USD"))
     lines = [
-        (unit, row[name], row[f"{name}_after"], f"{row[f'{name}_after'] / row[name]:.0%}",
+        (unit, row[name], after := row[f"{name}_after"], round(100 * after / row[name]),
          row[f"{name}_known"])
         for name, unit in units if row[name]
     ]  # fmt: skip
-    shares = [
-        (unit, round(100 * row[f"{name}_after"] / row[name])) for name, unit in units if row[name]
-    ]
     unknown = [unit for name, unit in units if not row[f"{name}_known"]]
     html += [
         f"<p>{row['sessions']:,} sessions would have been stopped.</p>",
         "<p>Used after the first deny, pause or abort, of all that these sessions used:</p>",
-        _bars(shares, "%"),
-        _table(("of stopped sessions", "used#", "after the stop#", "share#", "known of#"), lines),
+        _table(
+            ("of stopped sessions", "used#", "after the stop#", "share, %|", "known of#"), lines
+        ),
         "<p><small>At most: an agent that is denied a call may go on another way.</small></p>",
     ]
     if unknown:
@@ -263,13 +262,7 @@ def _difference(found: Backtest, other: Backtest, rows: _Query) -> list[str]:
     places = (f"stop at step, {found.digest}#", f"stop at step, {other.digest}#")
     return [
         *html,
-        _bars(
-            [
-                (f"{_action(row['one'])} → {_action(row['other'])}", row["sessions"])
-                for row in moves[:_TOP]
-            ]
-        ),
-        _table((*columns, "sessions#"), [tuple(row.values()) for row in moves]),
+        _table((*columns, "sessions|"), [tuple(row.values()) for row in moves]),
         f"<h2>The first {len(listed)} of them</h2>",
         _table(("session", "source", *columns, *places), [tuple(row.values()) for row in listed]),
     ]
@@ -279,40 +272,35 @@ def _total(rows: Sequence[Row], name: str) -> int:
     return sum(row[name] for row in rows)
 
 
-def _bars(values: Sequence[tuple[str, float]], unit: str = "") -> str:
-    """Horizontal bars, each with its name and value."""
-    most = 100 if unit == "%" else max((value for _, value in values), default=0) or 1
-    lines: list[str] = []
-    for number, (name, value) in enumerate(values):
-        y, width = 22 * number, _WIDTH * value / most
-        lines.append(
-            f'<text x="250" y="{y + 15}" text-anchor="end">{_text(name, 36)}</text>'
-            f'<rect x="258" y="{y + 3}" width="{width:.1f}" height="15" fill="#3b7dd8"></rect>'
-            f'<text x="{264 + width:.1f}" y="{y + 15}">{_number(value)}{unit}</text>'
-        )
-    names = "; ".join(f"{_text(name, 36)}: {_number(value)}{unit}" for name, value in values)
-    return (
-        f'<div class=bars><svg role="img" aria-label="{names}" width="680"'
-        f' height="{22 * len(values) + 4}">{"".join(lines)}</svg></div>'
-    )
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table; a column whose name ends in `#` holds numbers."""
-    kinds = [' class="n"' if column.endswith("#") else "" for column in columns]
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table; a column whose name ends in `#` holds numbers, in `|` bars of them."""
+    marks = [column[-1:] if column.endswith(("#", "|")) else "" for column in columns]
+    kinds = [' class="n"' if mark == "#" else "" for mark in marks]
+    most = [
+        100 if name.endswith("%|") else max((row[place] for row in rows), default=0) or 1
+        if mark == "|" else 0
+        for place, (name, mark) in enumerate(zip(columns, marks, strict=True))
+    ]  # fmt: skip
     head = "".join(
-        f"<th{kind}>{_text(column.removesuffix('#'))}</th>"
-        for column, kind in zip(columns, kinds, strict=True)
+        f"<th{kind}>{_text(name.removesuffix(mark))}</th>"
+        for name, kind, mark in zip(columns, kinds, marks, strict=True)
     )
-    body: list[str] = []
-    for row in rows:
-        cells = zip(row, kinds, strict=True)
-        body.append(f"<tr>{''.join(f'<td{kind}>{_cell(cell)}</td>' for cell, kind in cells)}</tr>")
-    return f"<table><tr>{head}</tr>{''.join(body)}</table>"
+    lines = [
+        "".join(
+            f"<td{kind}>{_cell(value, limit)}</td>"
+            for value, kind, limit in zip(row, kinds, most, strict=True)
+        )
+        for row in rows
+    ]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def _cell(value: object) -> str:
-    return _number(value) if isinstance(value, (int, float)) else _text(value)
+def _cell(value: object, most: float) -> str:
+    if not isinstance(value, (int, float)):
+        return _text(value)
+    bar = f'<meter max="{most}" value="{value}"></meter> ' if most else ""
+    return bar + _number(value)
 
 
 def _number(value: float) -> str:

@@ -229,22 +229,6 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
     ] = 0,
     certificate: Annotated[str, typer.Option(metavar="FILE", help="TLS certificate, PEM.")] = "",
     key: Annotated[str, typer.Option(metavar="FILE", help="Key of the certificate, PEM.")] = "",
-    kafka: Annotated[
-        str, typer.Option(metavar="HOST:PORT,…", help="Kafka brokers to read from as well.")
-    ] = "",
-    kafka_topic: Annotated[
-        str, typer.Option(metavar="TOPIC", help="Topic of OTLP requests for traces.")
-    ] = "otlp_spans",
-    kafka_logs_topic: Annotated[
-        str, typer.Option(metavar="TOPIC", help="Topic of those for logs; empty: none.")
-    ] = "",
-    kafka_group: Annotated[
-        str, typer.Option(metavar="GROUP", help="Consumer group of all workers.")
-    ] = "otel-loopguard",
-    kafka_config: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(metavar="FILE", help="Properties of librdkafka, name=value: TLS, SASL."),
-    ] = None,
     settings: SettingsFile = None,
 ) -> None:
     """Judges the spans that agents in any language send by OTLP, and serves their flags."""
@@ -264,8 +248,7 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         "certificate": certificate,
         "key": key,
     }
-    read = (kafka, kafka_topic, kafka_logs_topic, kafka_group, kafka_config)
-    _exit(lambda: run(_settings(settings), tokens, header or [], read, **options))
+    _exit(lambda: run(_settings(settings), tokens, header or [], **options))
 
 
 @app.command("eval", rich_help_panel=_RECORDED)

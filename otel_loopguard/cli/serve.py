@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.cli.output import log_all, say
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.server import KafkaSettings, Server, ServerSettings, Tenants
+from otel_loopguard.server import Server, ServerSettings, Tenants
 from otel_loopguard.server.forward import without_user
-from otel_loopguard.server.kafka import properties_of
 from otel_loopguard.server.telemetry import ServerTelemetry
 
 if TYPE_CHECKING:
@@ -23,17 +22,13 @@ TOKEN: Final = "LOOPGUARD_SERVE_TOKEN"  # noqa: S105  # its name
 """The variable with the one token of a server without tenants."""
 
 
-def run(
-    guard: Settings, tokens: str | None, headers: Sequence[str],
-    kafka: tuple[str, str, str, str, str | None], **options: Any,
-) -> int:  # fmt: skip
+def run(guard: Settings, tokens: str | None, headers: Sequence[str], **options: Any) -> int:
     """Runs a server until it is stopped.
 
     Args:
         guard: Settings of the guard.
         tokens: File of the tokens.
         headers: Headers for the next hop, `NAME=VALUE`.
-        kafka: Brokers, topics of traces and of logs, group, and the file of properties.
         options: The others of `ServerSettings`.
     """
     named: dict[str, str] = {}
@@ -45,22 +40,13 @@ def run(
         named[name.strip()] = value.strip()
     # What sessions hold lives for long: it is looked at too often for the little garbage there is.
     gc.set_threshold(50_000, 20, 20)
-    settings = ServerSettings(headers=named, kafka=_kafka(*kafka), **options)
+    settings = ServerSettings(headers=named, **options)
     log_all()
     telemetry = ServerTelemetry.unless_set_up()
     reread = type(guard)  # from the environment and its file
     server = Server(settings, guard, _tenants(tokens), telemetry, reread)
     asyncio.run(_run(server, settings))
     return 0
-
-
-def _kafka(
-    brokers: str, topic: str, logs_topic: str, group: str, file: str | None
-) -> KafkaSettings | None:
-    if not brokers:
-        return None
-    properties = properties_of(Path(file)) if file else {}
-    return KafkaSettings(brokers, topic, logs_topic, group, properties)
 
 
 def _tenants(tokens: str | None) -> Tenants:
@@ -80,9 +66,6 @@ async def _run(server: Server, settings: ServerSettings) -> None:
         if server.grpc_port:
             host = settings.grpc.rpartition(":")[0]
             say(f"OTLP over gRPC: {host}:{server.grpc_port}")
-        if settings.kafka is not None:
-            topics = ", ".join(filter(None, (settings.kafka.topic, settings.kafka.logs_topic)))
-            say(f"OTLP from Kafka: {topics} at {settings.kafka.brokers}")
         hop = without_user(settings.forward)
         say(f"spans go on to {hop}" if hop else "spans go nowhere else")
         if server.is_open:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._control.context import flags_at
+from otel_loopguard._control.context import sessions_at
 from otel_loopguard._control.escalation import register_backend
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT
 from otel_loopguard._control.pending import declare
@@ -237,8 +237,8 @@ class Escalations:
         said = f": {reply.guidance}" if reply.guidance else ""
         why = f"{reply.by} answered {reply.answer}{said}"
         key = own.control.session or case.escalation.session
-        # The session may be forgotten while a gate still waits on its flag.
-        for flag in {own, *flags_at(key)}:
+        # The session may be forgotten while somebody still waits on its flag.
+        for flag in {own, *(found.flag for found in sessions_at(key))}:
             if reply.answer is Answer.ABORT:
                 flag.set(Action.ABORT, reason=why, by=reply.by)
             else:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from otel_loopguard.escalation.admin.mailbox import MailboxServer
     from otel_loopguard.escalation.admin.protocol import AdminHandlers, Explain
     from otel_loopguard.escalation.admin.unix import SocketServer
-    from otel_loopguard.sessions import Session, SessionRegistry
+    from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.active import ActiveSpans
+    from otel_loopguard.sessions.registry import SessionRegistry
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 

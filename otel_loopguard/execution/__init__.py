@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, cast
 
 from opentelemetry import trace
 
-from otel_loopguard._control.context import current_flag, keepers, named_session
+from otel_loopguard._control.context import (
+    guard_of,
+    known_session,
+    live_guards,
+    named_session,
+    session_at,
+)
 from otel_loopguard._control.flag import asks
 from otel_loopguard.core import (
     UNKNOWN_PRESSURE,
@@ -103,8 +109,8 @@ def preferences(user: str = "") -> Preferences | None:
     Args:
         user: Id of the user; empty for everybody who has none.
     """
-    found = keepers()
-    return found[-1].preferences(user) if found else None
+    guard = guard_of(None)
+    return None if guard is None else guard.preferences(user)
 
 
 def prefer(user: str = "", **changes: object) -> Preferences | None:
@@ -124,7 +130,7 @@ def prefer(user: str = "", **changes: object) -> Preferences | None:
     Raises:
         ValueError: A name is unknown, or a value cannot be used; the message has both.
     """
-    changed = [keeper.prefer(user, changes) for keeper in keepers()]
+    changed = [guard.prefer(user, changes) for guard in live_guards()]
     return changed[-1] if changed else None
 
 
@@ -137,8 +143,11 @@ def acceptance(session: str | None = None) -> Acceptance | None:
     Returns:
         None if nobody asked, or no guard knows the session.
     """
-    found = [one for keeper in keepers() if (one := keeper.acceptance(session)) is not None]
-    return found[-1] if found else None
+    if session is not None:
+        found = session_at(session)
+        return None if found is None else found.report().execution
+    guard = guard_of(None)
+    return None if guard is None else guard.acceptance()
 
 
 def resource_use() -> Mapping[str, ResourceUse]:
@@ -149,25 +158,21 @@ def resource_use() -> Mapping[str, ResourceUse]:
         `rss` in megabytes, `queue` in tasks. What is not known is not there; empty before the
         first call that was asked about.
     """
-    found = keepers()
-    return found[-1].resource_use() if found else {}
+    guard = guard_of(None)
+    return {} if guard is None else guard.resource_use()
 
 
 def _admitted(
     tasks: Sequence[Task], user: str, session: str | None, parallel: bool | None
 ) -> Admission:
     asks()
-    key, asked = session or named_session(), keepers()
-    if key is None:
-        flag = current_flag()
-        key = None if flag is None else flag.control.session
-    if not asked:
+    found = known_session(session or None)
+    key = session or named_session() if found is None else found.key
+    guard = guard_of(found)
+    if guard is None:
         return _unguarded(tasks, user, key)
-    keeper = asked[-1]
-    if len(asked) > 1 and key is not None:
-        keeper = next((one for one in reversed(asked) if one.flag_of(key) is not None), keeper)
     span = trace.get_current_span().get_span_context().span_id
-    return keeper.admit(tasks, session=key, span_id=span, user=user, parallel=parallel)
+    return guard.admit(tasks, session=key, span_id=span, user=user, parallel=parallel)
 
 
 def _unguarded(tasks: Sequence[Task], user: str, session: str | None) -> Admission:

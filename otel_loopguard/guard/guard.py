@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Annotation, Decision
     from otel_loopguard.detectors.llm_judge import Judge
     from otel_loopguard.guard.untraced import Messages
-    from otel_loopguard.sessions import Finding
+    from otel_loopguard.sessions.decisions import Finding
     from otel_loopguard.sessions.journal_worker import JournalStore
     from otel_loopguard.sessions.observation import Listener
     from otel_loopguard.spans.views import SpanView
@@ -562,11 +562,6 @@ class LoopGuard(SessionQueries):
         if deferred < due:  # noqa: PLR1730
             due = deferred
         return min(due, self._dedup.due) if self._dedup.held else due
-
-    def limit_s(self, tool: str, args: object) -> float:
-        """Returns how many seconds a call of a tool may take; 600 without an estimate."""
-        self.backlog.settle()
-        return self.profiler.time_limit(tool, args)
 
     def health(self) -> tuple[str, ...]:
         """Checks its own state now and describes each inconsistency in a sentence.

@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     import socket
+    from collections.abc import Callable
     from typing import Final, NoReturn
 else:
     try:  # the modules below them load in a third of the time
@@ -26,10 +27,15 @@ else:
         import signal
         import socket
 
+# An event takes 10 ms; an agent stands still for as long as this where something is wrong.
 _ANSWER_S: Final = 1.0
+# Agents stop a hook by themselves after ten minutes at the latest.
 _MOST_S: Final = 600.0
+# Events of some minutes; by then a process runs, or none will.
 _MOST_SPOOLED: Final = 1000
+# A process takes half a second to start, on a busy machine several.
 _STARTING_S: Final = 10.0
+# An address of a Unix socket has 104 bytes on macOS, 108 on Linux.
 _LONGEST_PATH: Final = 100
 _SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP")
 
@@ -121,7 +127,7 @@ def send(folder: StateFolder, request: bytes, limit_s: float = _ANSWER_S) -> byt
         return None
     found = b""
     try:
-        _send(connection, request)
+        _write_all(connection.send, request)
         connection.shutdown(socket.SHUT_WR)
         while len(found) < MOST_BYTES:
             connection.settimeout(max(until - time.monotonic(), 0.001))
@@ -211,14 +217,14 @@ def _connect(connection: socket.socket, path: str) -> None:
         os.chdir(before)
 
 
-def _send(connection: socket.socket, data: bytes) -> None:
+def _write_all(write: Callable[[memoryview], int], data: bytes) -> None:
     left = memoryview(data)
     while left:
-        left = left[connection.send(left) :]
+        left = left[write(left) :]
 
 
 def _is_stuck(folder: StateFolder) -> bool:
-    """Whether events have waited for a while without a process to read them."""
+    """True if events have waited for a while without a process to read them."""
     oldest = min((name for name in os.listdir(folder.spool) if name[0] != "."), default="")
     began = oldest.partition("-")[0]
     return began.isdigit() and abs(time.time_ns() - int(began)) > _STARTING_S * 1e9
@@ -232,9 +238,7 @@ def _spool(folder: StateFolder, request: bytes) -> None:
     hidden = os.path.join(folder.spool, f".{name}")
     descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        left = memoryview(request)
-        while left:
-            left = left[os.write(descriptor, left) :]
+        _write_all(lambda part: os.write(descriptor, part), request)
         os.close(descriptor)
         os.rename(hidden, os.path.join(folder.spool, name))
     except BaseException:
@@ -243,7 +247,7 @@ def _spool(folder: StateFolder, request: bytes) -> None:
 
 
 def _is_first(folder: StateFolder) -> bool:
-    """Whether no other client has started the process in the last seconds."""
+    """True if no other client has started the process in the last seconds."""
     for _ in range(2):
         try:
             os.close(os.open(folder.starting, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -297,9 +301,7 @@ def _deliver(answer: bytes) -> None:
     if _begun:
         return
     _begun = True
-    left = memoryview(answer + b"\n")
-    while left:
-        left = left[os.write(1, left) :]
+    _write_all(lambda part: os.write(1, part), answer + b"\n")
 
 
 def _write(answer: bytes) -> NoReturn:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from otel_loopguard._util.values import dataclass
 
+# Agents give up a hook then; ours answers within a second, or two where it judges by itself.
 _TIMEOUT_S: Final = 10
 _EVENTS: Final = (
     "SessionStart",
@@ -59,7 +60,7 @@ class HookFile:
         project: The same of a project, below its folder.
         events: Events that the guard needs.
         handler: The entry that calls the command, in the agent's own form.
-        grouped: Whether handlers stand in groups, as Claude Code has them.
+        grouped: True if handlers stand in groups, as Claude Code has them.
         todo: What the user still has to do.
         start: What a new file begins as.
     """

@@ -23,7 +23,9 @@ from otel_loopguard.hooks.hook_files import HOOK_FILES, Command
 PROGRAM: Final = "otel-loopguard"
 SCOPES: Final = ("user", "project")
 BACKUP: Final = ".loopguard-backup"
+# Settings of agents have some kilobytes; one that keeps its history there has megabytes.
 _MOST_BYTES: Final = 4 * 1024 * 1024
+# One for each event is right; each is removed by itself, which parses the file anew.
 _MOST_OURS: Final = 100
 # Bounded: a settings file may come with anybody's repository.
 _OURS: Final = re.compile(r"otel-loopguard\S{0,20} hook run \S{1,100}(?: --mode (\w{1,20}))?")
@@ -37,7 +39,7 @@ class Change:
 
     Attributes:
         file: The file.
-        changed: Whether the file was changed.
+        changed: True if the file was changed.
         backup: Copy of the file as it was before the first change; None if there was none, or
             nothing is left.
     """
@@ -57,7 +59,7 @@ class State:
         file: The file that has them.
         mode: `observe` or `enforce`; None if none are installed.
         program: What they call; None if that cannot be read.
-        found: Whether the program is there.
+        found: True if the program is there.
         missing: Events that a newer version would install, too.
         problem: Why the file cannot be read.
     """

@@ -15,6 +15,7 @@ Path = tuple["str | int", ...]
 
 _BLANK: Final = re.compile(r"[ \t\r\n]+|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _SCALAR: Final = re.compile(r"[-+.\w]+")
+# Python recurses a thousand levels, of which one of JSON takes two.
 _DEPTH: Final = 100
 _STRING: Final = json.JSONDecoder().raw_decode
 

@@ -22,44 +22,50 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
 from otel_loopguard._util.bounded_json import oversized
+from otel_loopguard.engine import Settings, answer_people
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.hooks.engine import HookEngine
-from otel_loopguard.hooks.events import Answering
+from otel_loopguard.hooks.hook_guard import HookGuard
 from otel_loopguard.hooks.state import HookState
 from otel_loopguard.hooks.state_folder import GREETING, MODES, MOST_BYTES, NOTHING, StateFolder
-from otel_loopguard.settings import Settings
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
-    from contextlib import AbstractContextManager
 
-    from otel_loopguard.hooks.events import HookAgent, HookAnswer, HookEvent
+    from otel_loopguard.engine import DecisionRecord
+    from otel_loopguard.hooks.agents import HookAgent, HookAnswer, HookEvent
     from otel_loopguard.hooks.telemetry import CallSpans
-    from otel_loopguard.sessions.observation import DecisionRecord
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
 
-Listener = Callable[[Path, Answering], "AbstractContextManager[object]"]
-"""Another way in besides the socket, given the folder of the state and what answers a request."""
-
 _PROGRAM: Final = "otel-loopguard"
+# Long enough for a user who reads what the agent did; starting again costs half a second.
 _IDLE_S: Final = 30 * 60.0
+# Events that clients stored meanwhile are looked for, and whether the process may end.
 _LOOK_S: Final = 1.0
+# A client waits for an answer for a second; what trickles in for longer is no client.
 _READ_S: Final = 5.0
+# Agents call tools side by side, each with a hook of its own.
 _BACKLOG: Final = 128
+# Events are judged one at a time; the others are read and answered meanwhile.
 _THREADS: Final = 16
+# A process that is ending lets go within that, and an event that is judged elsewhere is over.
 _LOCK_S: Final = 2.0
+# Some thousand decisions; the file before it is kept too.
 _MOST_LOGGED: Final = 1024 * 1024
+# What follows the last byte of the largest event: the line before it.
+_HEAD_BYTES: Final = 1024
 _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ECONNABORTED})
+# Descriptors are short for as long as other connections take, some milliseconds each.
 _PASSING_S: Final = 0.1
 
 
@@ -71,9 +77,13 @@ class RequestHandler:
 
     Raises:
         LoopGuardError: A setting, or the state, cannot be used.
+
+    Attributes:
+        outdated: True once a client of another version called, whose process has to take over.
     """
 
     def __init__(self, folder: StateFolder) -> None:
+        self.outdated = False
         # All of them: events may be of any agent.
         from otel_loopguard.hooks.agents import AGENTS  # noqa: PLC0415
 
@@ -81,7 +91,7 @@ class RequestHandler:
         self._folder = folder
         self._settings = Settings()
         self._state = HookState(Path(folder.path))
-        self._engines: dict[str, HookEngine] = {}
+        self._engines: dict[str, HookGuard] = {}
         self._lock = threading.Lock()
         self._log = _Log(Path(folder.log))
         self._spans = self._call_spans()
@@ -105,7 +115,7 @@ class RequestHandler:
             greeting, version, name, mode = header.decode("utf-8", "replace").split(" ")
             if greeting != GREETING:
                 return NOTHING, None
-            self._log.outdated = self._log.outdated or version != __version__
+            self.outdated |= version != __version__
             return self._judged(name, mode, payload, at)
         except Exception as error:  # noqa: BLE001  # the agent goes on
             self._log.fault(error)
@@ -120,11 +130,6 @@ class RequestHandler:
             with suppress(Exception):
                 self._spans.close()
         self._state.close()
-
-    @property
-    def outdated(self) -> bool:
-        """Whether a client of another version called, whose process has to take over."""
-        return self._log.outdated
 
     def handle_spooled(self) -> None:
         """Handles the events that clients stored while no process ran."""
@@ -154,7 +159,7 @@ class RequestHandler:
             self._log.fault(error)
             return None
 
-    def _engine(self, mode: str) -> HookEngine:
+    def _engine(self, mode: str) -> HookGuard:
         shadow = mode == "observe" or self._settings.mode == "shadow"
         settings = self._settings.model_copy(
             update={
@@ -168,7 +173,7 @@ class RequestHandler:
         allow = f"{_PROGRAM if known else quote(str(program))} allow {{}}"
         if self._folder.path != StateFolder().path:
             allow += f" --socket {quote(str(self._folder.socket))}"
-        return HookEngine(
+        return HookGuard(
             settings, self._state, lock=self._lock, allow=allow, spans=self._spans,
             on_decision=lambda made: self._log.decision(mode, made),
         )  # fmt: skip
@@ -192,9 +197,8 @@ class RequestHandler:
 
     def _asked(self, request: bytes) -> bytes:
         """The reply to what a person asks."""
-        from otel_loopguard.escalation.admin.protocol import answer  # noqa: PLC0415  # who asks
 
-        def ask(engine: HookEngine, asked: dict[str, object]) -> dict[str, object]:
+        def ask(engine: HookGuard, asked: dict[str, object]) -> dict[str, object]:
             try:
                 return engine.ask(asked)
             except Exception as error:
@@ -203,7 +207,8 @@ class RequestHandler:
 
         engines = self._engines.values()
         faults = self._engines["observe"].guard.faults
-        return answer(request.rstrip(b"\n"), [partial(ask, engine) for engine in engines], faults)
+        replies = [partial(ask, engine) for engine in engines]
+        return answer_people(request.rstrip(b"\n"), replies, faults)
 
 
 def _loaded(payload: bytes) -> object:
@@ -225,7 +230,7 @@ def _loaded(payload: bytes) -> object:
     return orjson.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def _repeat_later(engine: HookEngine, event: HookEvent, answer: HookAnswer) -> None:
+def _repeat_later(engine: HookGuard, event: HookEvent, answer: HookAnswer) -> None:
     """Has the next answer say what an undelivered one said."""
     with suppress(Exception):
         engine.undelivered(event, answer)
@@ -237,7 +242,6 @@ class _Log:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self.outdated = False
 
     def decision(self, mode: str, made: DecisionRecord) -> None:
         """Logs a decision; in mode observe, the action it would have led to."""
@@ -259,12 +263,10 @@ class _Log:
 
     def fault(self, error: BaseException) -> None:
         """Logs an error, without the content that was read."""
-        at, last = error.__traceback__, ""
-        while at is not None:
-            last = f"{Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno}"
-            at = at.tb_next
+        at = extract_tb(error.__traceback__)[-1:]
+        place = "".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in at)
         text = str(error)[:300] if isinstance(error, (LoopGuardError, OSError)) else ""
-        self._write({"fault": type(error).__name__, "at": last, "message": text})
+        self._write({"fault": type(error).__name__, "at": place, "message": text})
 
     def _write(self, row: dict[str, object]) -> None:
         line = orjson.dumps(
@@ -282,35 +284,27 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("otel-loopguard hook serve")
     parser.add_argument("--state", help="folder of the state")
     parser.add_argument("--idle", type=float, default=_IDLE_S / 60, help="minutes until it ends")
-    parser.add_argument("--http", metavar="127.0.0.1:PORT", help="answers over HTTP too, and stays")
     wanted = parser.parse_args(arguments)
     try:
         folder = StateFolder(wanted.state)
-        if wanted.http is None:
-            return serve(folder, wanted.idle * 60)
-        from otel_loopguard.hooks.http import serving  # noqa: PLC0415  # who wants it
-
-        return serve(folder, math.inf, serving(wanted.http))
+        return serve(folder, wanted.idle * 60)
     except (LoopGuardError, OSError) as error:
         print(f"otel-loopguard: {error}", file=sys.stderr)  # noqa: T201
         return 2
 
 
-def serve(folder: StateFolder, idle_s: float = _IDLE_S, listener: Listener | None = None) -> int:
-    """Answers until nobody has asked for `idle_s`; returns the exit code.
+def serve(folder: StateFolder, idle_s: float = _IDLE_S) -> int:
+    """Answers until nobody has asked for `idle_s`, unless another process does.
 
-    If another process runs already it ends, with 0, or with 2 if a listener was asked for.
+    Returns:
+        The exit code.
     """
     os.umask(0o077)
     folder.make()
     with ExitStack() as stack:
         # A killed process holds the lock until its last thread is gone.
         if not stack.enter_context(_locked(folder, _LOCK_S)):
-            if listener is None:
-                return 0
-            number = Path(folder.lock).read_text("ascii").strip()
-            print(f"otel-loopguard: end the process {number} first", file=sys.stderr)  # noqa: T201
-            return 2
+            return 0
         Path(folder.lock).write_text(f"{os.getpid()}\n", "ascii")
         try:
             handler = RequestHandler(folder)
@@ -324,10 +318,8 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S, listener: Listener | Non
         folder.problem = ""
         handler.handle_spooled()
         listening = stack.enter_context(_listening(folder))
-        _unlink(folder.starting)
+        Path(folder.starting).unlink(missing_ok=True)
         handler.handle_spooled()
-        if listener is not None:
-            stack.enter_context(listener(Path(folder.path), handler.handle))
         _Server(handler, listening, idle_s).run()
     return 0
 
@@ -395,7 +387,7 @@ def judge_here(
             handler = RequestHandler(folder)
         except LoopGuardError:
             for path in Path(folder.spool).iterdir():
-                _unlink(str(path))  # nothing will ever read it
+                path.unlink(missing_ok=True)  # nothing will ever read it
             raise
         try:
             handler.handle_spooled()
@@ -412,7 +404,7 @@ def judge_here(
 
 @contextmanager
 def _locked(folder: StateFolder, limit_s: float) -> Generator[bool]:
-    """Whether this is the only process that judges, within the block."""
+    """Yields True if this is the only process that judges, within the block."""
     with open(folder.lock, "ab") as file:  # noqa: PTH123  # its descriptor is locked
         if fcntl is None:
             yield True
@@ -433,17 +425,17 @@ def _locked(folder: StateFolder, limit_s: float) -> Generator[bool]:
 @contextmanager
 def _listening(folder: StateFolder) -> Generator[socket.socket]:
     """The socket, which only its user may open."""
-    _unlink(folder.socket)
+    Path(folder.socket).unlink(missing_ok=True)
     os.chdir(folder.path)  # a path may be too long for an address
     with socket.socket(socket.AF_UNIX) as listening:
-        _unlink(".hook.sock")
+        Path(".hook.sock").unlink(missing_ok=True)
         listening.bind(".hook.sock")
         listening.listen(_BACKLOG)
         Path(".hook.sock").rename(folder.socket)  # once it can be connected to
         try:
             yield listening
         finally:
-            _unlink(folder.socket)
+            Path(folder.socket).unlink(missing_ok=True)
 
 
 def _read(connection: socket.socket) -> bytes | None:
@@ -456,13 +448,8 @@ def _read(connection: socket.socket) -> bytes | None:
         connection.settimeout(max(until - time.monotonic(), 0.001))
         pieces.append(piece)
         size += len(piece)
-        if size > MOST_BYTES + 1024:
+        if size > MOST_BYTES + _HEAD_BYTES:
             return None
         if pieces[0][:1] == b"{" and piece.endswith(b"\n"):
             break  # a person's request is one line
     return b"".join(pieces) or None
-
-
-def _unlink(path: str) -> None:
-    with suppress(FileNotFoundError):
-        Path(path).unlink()

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sqlite3
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_loopguard.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-_SCHEMA: Final = 1
+# Of the tables; a file of another version is put aside, and counts start at zero.
+_SCHEMA: Final = 2
 _TABLES: Final = """
 CREATE TABLE session (
-  key TEXT PRIMARY KEY, mode TEXT NOT NULL, used INTEGER NOT NULL, allowed BLOB
+  key TEXT PRIMARY KEY, mode TEXT NOT NULL, used INTEGER NOT NULL, allowed TEXT
 );
-CREATE TABLE entry (
-  place INTEGER PRIMARY KEY, session TEXT NOT NULL, id TEXT NOT NULL, value BLOB NOT NULL,
-  UNIQUE (session, id)
-);
-CREATE TABLE call (
-  place INTEGER PRIMARY KEY, session TEXT NOT NULL, id TEXT NOT NULL, state TEXT NOT NULL,
-  begun INTEGER NOT NULL, agent TEXT NOT NULL, said TEXT NOT NULL, UNIQUE (session, id)
-);
-CREATE TABLE told (
-  place INTEGER PRIMARY KEY, session TEXT NOT NULL, decision TEXT NOT NULL, agent TEXT NOT NULL,
-  what TEXT NOT NULL, UNIQUE (session, decision)
+CREATE TABLE item (
+  place INTEGER PRIMARY KEY, session TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL,
+  value BLOB NOT NULL, UNIQUE (session, kind, id)
 );
 """
+# A session that is taken up again after a week is not the task it was.
 _KEPT_S: Final = 7 * 24 * 3600
 _MOST: Final = {"entry": 1000, "call": 500, "told": 200}
+"""Items of a session: entries of its journal, calls, and decisions with what was told of them. The
+guard itself looks back 50 calls; the rest is for turns of many calls side by side."""
+# Trimming reads an index; a session has this many items more at most.
 _TRIM_EVERY: Final = 256
+# Sessions are kept for days, and forgetting reads the whole file.
 _FORGET_EVERY_S: Final = 24 * 3600
+# Bytes in hex of `secrets.token_hex(32)` are 64; fewer are left of a file that was cut.
+_SHORTEST_SECRET: Final = 32
 
 
 class KnownCall(NamedTuple):
@@ -90,151 +91,131 @@ class HookState:
     @contextmanager
     def together(self) -> Generator[None]:
         """Writes the block as one transaction."""
-        with self._storing():
-            self._file.execute("BEGIN IMMEDIATE")
+        self._run("BEGIN IMMEDIATE")
         try:
             yield
+            self._run("COMMIT")
         except BaseException:
-            self._rolled_back()
+            if self._file.in_transaction:
+                self._run("ROLLBACK")
             raise
-        try:
-            self._file.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._rolled_back()
-            raise StoreError(str(error)) from error
 
     def submit(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
         """Adds to the journal of a session; of the guard's `JournalStore`."""
-        rows = [(session, name, value) for name, value in entries]
-        with self._storing():
-            self._file.executemany(
-                "INSERT OR IGNORE INTO entry (session, id, value) VALUES (?, ?, ?)", rows
-            )
-            self._writes += 1
-            if not self._writes % _TRIM_EVERY:
-                self._trim(session)
-            if time.time() - self._forgot > _FORGET_EVERY_S:
-                self._forget_old()
+        for name, value in entries:
+            self._run(
+                "INSERT OR IGNORE INTO item (session, kind, id, value) VALUES (?, 'entry', ?, ?)",
+                session, name, value,
+            )  # fmt: skip
+        self._writes += 1
+        if not self._writes % _TRIM_EVERY:
+            for kind, most in _MOST.items():
+                self._run(
+                    "DELETE FROM item WHERE session = ? AND kind = ? AND place <= (SELECT place"
+                    " FROM item WHERE session = ? AND kind = ? ORDER BY place DESC LIMIT 1"
+                    " OFFSET ?)",
+                    session, kind, session, kind, most,
+                )  # fmt: skip
+        if time.time() - self._forgot > _FORGET_EVERY_S:
+            self._forget_old()
 
     def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
         """The journal of a session; of the guard's `JournalStore`."""
-        with self._storing():
-            return self._file.execute(
-                "SELECT id, value FROM entry WHERE session = ? AND place > coalesce("
-                "(SELECT place FROM entry WHERE session = ? AND id = ?), 0) ORDER BY place",
-                (session, session, after or ""),
-            ).fetchall()
+        return self._items(session, "entry", after or "")
 
     def use(self, session: str, mode: str) -> None:
         """A session is in use now, by a guard in that mode."""
-        with self._storing():
-            self._file.execute(
-                "INSERT INTO session (key, mode, used) VALUES (?, ?, ?)"
-                " ON CONFLICT (key) DO UPDATE SET mode = excluded.mode, used = excluded.used",
-                (session, mode, int(time.time())),
-            )
+        self._run(
+            "INSERT INTO session (key, mode, used) VALUES (?, ?, ?)"
+            " ON CONFLICT (key) DO UPDATE SET mode = excluded.mode, used = excluded.used",
+            session, mode, int(time.time()),
+        )  # fmt: skip
 
     def mode(self, session: str) -> str | None:
         """The mode of the guard that used a session last; None where there is no such session."""
-        with self._storing():
-            found = self._file.execute("SELECT mode FROM session WHERE key = ?", (session,))
-            row = found.fetchone()
-        return None if row is None else row[0]
+        rows = self._run("SELECT mode FROM session WHERE key = ?", session)
+        return rows[0][0] if rows else None
 
     def allow(self, session: str, calls: frozenset[int] | None) -> None:
         """Remembers the calls that a person allowed; None: the session, whatever it does."""
-        data = b"*" if calls is None else b"".join(_bytes(call) for call in calls)
-        with self._storing():
-            self._file.execute("UPDATE session SET allowed = ? WHERE key = ?", (data, session))
+        data = json.dumps(None if calls is None else sorted(calls))
+        self._run("UPDATE session SET allowed = ? WHERE key = ?", data, session)
 
     def allowed(self, session: str) -> frozenset[int] | None:
         """As given to `allow`; empty where nothing was."""
-        with self._storing():
-            found = self._file.execute("SELECT allowed FROM session WHERE key = ?", (session,))
-            (data,) = found.fetchone() or (None,)
-        if data == b"*":
-            return None
-        pieces = [data[place : place + 9] for place in range(0, len(data), 9)] if data else ()
-        return frozenset(int.from_bytes(piece, "big", signed=True) for piece in pieces)
+        rows = self._run("SELECT allowed FROM session WHERE key = ?", session)
+        found: str | None = rows[0][0] if rows else None
+        calls = json.loads(found or "[]")
+        return None if calls is None else frozenset(calls)
 
     def call(self, session: str, call_id: str) -> KnownCall | None:
         """Returns a call, if an event reported it."""
-        with self._storing():
-            found = self._file.execute(
-                "SELECT state, begun, agent, said FROM call WHERE session = ? AND id = ?",
-                (session, call_id),
-            ).fetchone()
+        found = self._item(session, "call", call_id)
         return None if found is None else KnownCall(*found)
 
     def open_calls(self, session: str) -> dict[str, KnownCall]:
         """The calls of a session that have begun and not ended, by id, oldest first."""
-        with self._storing():
-            rows = self._file.execute(
-                "SELECT id, state, begun, agent, said FROM call"
-                " WHERE session = ? AND state = 'open' ORDER BY place",
-                (session,),
-            ).fetchall()
-        return {row[0]: KnownCall(*row[1:]) for row in rows}
+        found = {name: KnownCall(*json.loads(row)) for name, row in self._items(session, "call")}
+        return {name: call for name, call in found.items() if call.state == "open"}
 
     def put_call(self, session: str, call_id: str, call: KnownCall) -> None:
         """Remembers a call as it is now."""
-        with self._storing():
-            self._file.execute(
-                "INSERT INTO call (session, id, state, begun, agent, said)"
-                " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (session, id)"
-                " DO UPDATE SET state = excluded.state, said = excluded.said",
-                (session, call_id, *call),
-            )
+        self._put(session, "call", call_id, call)
 
     def remember_replies(self, session: str, decision: str, agent: str, what: str) -> None:
         """Remembers the agent of a decision, and the replies sent for it."""
-        with self._storing():
-            self._file.execute(
-                "INSERT INTO told (session, decision, agent, what) VALUES (?, ?, ?, ?)"
-                " ON CONFLICT (session, decision) DO UPDATE SET what = excluded.what",
-                (session, decision, agent, what),
-            )
+        self._put(session, "told", decision, (agent, what))
 
     def replies(self, session: str, decision: str) -> tuple[str, str]:
         """The agent of a decision, and the replies sent for it; both empty if unknown."""
-        with self._storing():
-            found = self._file.execute(
-                "SELECT agent, what FROM told WHERE session = ? AND decision = ?",
-                (session, decision),
-            ).fetchone()
-        return found or ("", "")
+        agent, what = self._item(session, "told", decision) or ("", "")
+        return agent, what
 
     def decisions(self, session: str, what: str) -> list[str]:
         """The decisions of a session for which a reply was sent."""
-        with self._storing():
-            rows = self._file.execute(
-                "SELECT decision FROM told WHERE session = ? AND instr(what, ?) ORDER BY place",
-                (session, what),
-            ).fetchall()
-        return [decision for (decision,) in rows]
+        rows = self._items(session, "told")
+        return [decision for decision, told in rows if what in json.loads(told)[1]]
 
     def forget_old(self) -> None:
         """Forgets the sessions that were not used for seven days."""
-        with self.together(), self._storing():
+        with self.together():
             self._forget_old()
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
 
+    def _item(self, session: str, kind: str, name: str) -> Any:
+        rows = self._run(
+            "SELECT value FROM item WHERE session = ? AND kind = ? AND id = ?", session, kind, name
+        )
+        return json.loads(rows[0][0]) if rows else None
+
+    def _items(self, session: str, kind: str, after: str = "") -> list[tuple[str, bytes]]:
+        """Ids and values, oldest first; those behind an id, if it is known."""
+        return self._run(
+            "SELECT id, value FROM item WHERE session = ? AND kind = ? AND place > coalesce("
+            "(SELECT place FROM item WHERE session = ? AND kind = ? AND id = ?), 0)"
+            " ORDER BY place",
+            session, kind, session, kind, after,
+        )  # fmt: skip
+
+    def _put(self, session: str, kind: str, name: str, value: tuple[object, ...]) -> None:
+        self._run(
+            "INSERT INTO item (session, kind, id, value) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (session, kind, id) DO UPDATE SET value = excluded.value",
+            session, kind, name, json.dumps(value),
+        )  # fmt: skip
+
     def _forget_old(self) -> None:
         self._forgot = time.time()
-        old = (int(self._forgot) - _KEPT_S,)
-        self._file.execute("DELETE FROM session WHERE used < ?", old)
-        for table in _MOST:
-            self._file.execute(
-                f"DELETE FROM {table} WHERE session NOT IN (SELECT key FROM session)"  # noqa: S608
-            )
+        self._run("DELETE FROM session WHERE used < ?", int(self._forgot) - _KEPT_S)
+        self._run("DELETE FROM item WHERE session NOT IN (SELECT key FROM session)")
 
-    @contextmanager
-    def _storing(self) -> Generator[None]:
+    def _run(self, query: str, *values: object) -> list[Any]:
+        """Runs a statement; returns its rows."""
         try:
-            yield
+            return self._file.execute(query, values).fetchall()
         except sqlite3.Error as error:
             if _is_damaged(error):
                 with suppress(OSError, sqlite3.Error):
@@ -248,20 +229,6 @@ class HookState:
             left.rename(left.with_name(f"broken-{left.name}"))
         return _opened(self._path)
 
-    def _trim(self, session: str) -> None:
-        for table, most in _MOST.items():
-            self._file.execute(
-                f"DELETE FROM {table} WHERE session = ? AND place <= ("  # noqa: S608
-                f"SELECT place FROM {table} WHERE session = ? ORDER BY place DESC"
-                " LIMIT 1 OFFSET ?)",
-                (session, session, most),
-            )
-
-    def _rolled_back(self) -> None:
-        if self._file.in_transaction:
-            with self._storing():
-                self._file.execute("ROLLBACK")
-
 
 def _opened(path: Path) -> sqlite3.Connection:
     """The file, with its tables."""
@@ -273,7 +240,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         (version,) = file.execute("PRAGMA user_version").fetchone()
         if version == 0:
             file.executescript(f"BEGIN;{_TABLES}PRAGMA user_version = {_SCHEMA};COMMIT")
-        file.execute("SELECT 1 FROM session, entry, call, told LIMIT 1")
+        file.execute("SELECT 1 FROM session, item LIMIT 1")
     except BaseException:
         file.close()
         raise
@@ -285,7 +252,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _is_damaged(error: sqlite3.Error) -> bool:
-    """Whether a file is damaged or not ours, rather than locked or without room on the disk."""
+    """True if a file is damaged or not ours, rather than locked or without room on the disk."""
     return type(error) is sqlite3.DatabaseError or str(error).startswith("no such table")
 
 
@@ -296,7 +263,7 @@ def secret_of(path: Path) -> str:
             found = path.read_text("ascii").strip()
         except (FileNotFoundError, ValueError):
             found = ""
-        if len(found) >= 32:
+        if len(found) >= _SHORTEST_SECRET:
             return found
         new = path.with_name(f".{path.name}-{os.getpid()}")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -304,7 +271,3 @@ def secret_of(path: Path) -> str:
             stream.write(secrets.token_hex(32))
         new.replace(path)
     return secrets.token_hex(32)
-
-
-def _bytes(call: int) -> bytes:
-    return call.to_bytes(9, "big", signed=True)

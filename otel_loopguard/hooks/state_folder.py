@@ -16,6 +16,7 @@ NOTHING: Final = b"{}"
 """The answer that changes nothing."""
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the largest event that is judged."""
+# It is printed as one line of 500 characters.
 _MOST_PROBLEM: Final = 2_000
 GREETING: Final = "hook-1"
 """How a request begins; the number changes with the form of requests."""

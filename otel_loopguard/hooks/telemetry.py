@@ -20,15 +20,15 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
+from otel_loopguard.engine import coding_tools
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.spans.coding_tools import MAIN
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from otel_loopguard.core import Annotation, Step
-    from otel_loopguard.hooks.events import HookEvent
+    from otel_loopguard.engine import Annotation, Step
+    from otel_loopguard.hooks.agents import HookEvent
 
 _SERVICE: Final = "otel-loopguard-hooks"
 _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -36,7 +36,7 @@ _CAPTURES: Final = ("true", "span_only", "span_and_event")
 
 
 def is_wanted() -> bool:
-    """Whether the environment names an endpoint."""
+    """True if the environment names an endpoint."""
     if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
         return False
     places = (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)
@@ -77,7 +77,7 @@ class CallSpans:
             "gen_ai.tool.call.id": step.call_id,
             "gen_ai.conversation.id": event.session,
             "gen_ai.agent.name": event.agent,
-            "gen_ai.agent.id": None if step.agent == MAIN else step.agent,
+            "gen_ai.agent.id": None if step.agent == coding_tools.MAIN else step.agent,
         }
         if self._content:
             known["gen_ai.tool.call.arguments"] = _text(step.args)

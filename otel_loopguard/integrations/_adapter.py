@@ -29,15 +29,15 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from otel_loopguard import semconv
 from otel_loopguard._control.context import (
     CurrentCall,
-    flag_at,
-    keepers,
+    live_guards,
     make,
     named_session,
     naming,
+    session_at,
 )
 from otel_loopguard._control.flag import asks
-from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings
-from otel_loopguard._control.refusals import told
+from otel_loopguard._control.gate import gate_at
+from otel_loopguard._control.refusals import flag_refuses, objected, spellings, told
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core.admission import Choice
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider as ApiTracerProvider
     from typing_extensions import Self
 
-    from otel_loopguard._control.flag import Flag
+    from otel_loopguard._control.context import SessionHandle
     from otel_loopguard.core import Admission
 
 _Key = TypeVar("_Key")
@@ -68,7 +68,11 @@ _AGENT: Final = "gen_ai.agent.name"
 _ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 _PLAIN: Final = (str, int, float, bool, dict, list, tuple, type(None))
 _MAX_ENTRIES: Final = 1024
+"""Runs and calls that an adapter remembers: more than a process has under way at once; each takes
+less than 1 kB."""
 _LIMIT_SHARE: Final = 0.8
+"""Share of a framework's limit after which the model is told: with a fifth of the usual 10 to 50
+steps it can finish with what there is."""
 _MIN_LIMIT: Final = 5
 """A limit below this is a way to work, and not a safety net against endless runs."""
 
@@ -84,7 +88,7 @@ def require(module: str, extra: str) -> Any:
 
 
 def is_instrumented(*instrumentors: str) -> bool:
-    """Whether any of some instrumentors (`module:Class`) is active; imports nothing."""
+    """True if any of some instrumentors (`module:Class`) is active; imports nothing."""
     for module, _, name in (place.partition(":") for place in instrumentors):
         found = getattr(sys.modules.get(module), name, None)
         if found is not None and found().is_instrumented_by_opentelemetry:
@@ -118,7 +122,7 @@ def plain(result: object) -> object:
 
 
 def has_processor() -> bool:
-    """Whether a span processor feeds a guard, or there is one that was switched off."""
+    """True if a span processor feeds a guard, or there is one that was switched off."""
     return bool(LoopGuard.all_attached() or LoopGuard.any_switched_off() or off())
 
 
@@ -255,17 +259,17 @@ class Adapter:
         self._calls: OrderedDict[Hashable, ToolCall] = OrderedDict()
         self.tool_call = partial(ToolCall, self)
 
-    def flag(self, session: str | None = None, span: Span | None = None) -> Flag | None:
-        """The flag of a run, by the first of these that a guard knows.
+    def find(self, session: str | None = None, span: Span | None = None) -> SessionHandle | None:
+        """The session of a run, by the first of these that a guard knows.
 
         The session that the context names, the key that the framework has, the span that the
         framework has, the span that is current.
         """
         places = (named_session(), session, _trace_of(span), _trace_of(trace.get_current_span()))
-        found = next((flag for place in places if (flag := flag_at(place)) is not None), None)
+        found = next((one for place in places if (one := session_at(place)) is not None), None)
         if found is None or named_session() is not None:
             return found
-        key = found.control.session
+        key = found.key
         # Two runs in one trace, each with a key of its own.
         return None if session is not None and key != session and key in self._keys else found
 
@@ -278,8 +282,8 @@ class Adapter:
         # Where nothing is traced the run is a span that nobody sees.
         span_id = found.span_id if found.is_valid else uuid.uuid4().int >> 64
         key = named_session() or session
-        for keeper in keepers():
-            keeper.next_run(key, found.trace_id, span_id)
+        for guard in live_guards():
+            guard.next_run(key, found.trace_id, span_id)
 
     def start_run_span(self, agent: str | None, session: str | None, began: int) -> Span | None:
         """Starts the span of a run, so that its calls are one trace; None where a span is open.
@@ -316,7 +320,7 @@ class Adapter:
             otel_context.detach(token)
 
     def knows_run(self, run: object) -> bool:
-        """Whether the key of a run was asked for before."""
+        """True if the key of a run was asked for before."""
         return id(run) in self._runs
 
     def run_key(self, run: object) -> str:
@@ -329,19 +333,19 @@ class Adapter:
         self, session: str | None = None, span: Span | None = None, *, limit: Limit | None = None
     ) -> str | None:
         """Before a model call: waits while the session is paused; returns the hint, if any."""
-        flag = self.flag(session, span)
-        if flag is not None:
-            gate_at(flag, self.limit_s, block=True)
-        return self._hint(flag, _place(session, span), limit)
+        found = self.find(session, span)
+        if found is not None:
+            gate_at(found.flag, self.limit_s, block=True)
+        return self._hint(found, _place(session, span), limit)
 
     async def before_model_async(
         self, session: str | None = None, span: Span | None = None, *, limit: Limit | None = None
     ) -> str | None:
         """As `before_model`, without blocking the event loop."""
-        flag = self.flag(session, span)
-        if flag is not None:
-            await gate_at(flag, self.limit_s)
-        return self._hint(flag, _place(session, span), limit)
+        found = self.find(session, span)
+        if found is not None:
+            await gate_at(found.flag, self.limit_s)
+        return self._hint(found, _place(session, span), limit)
 
     def after_model(
         self,
@@ -436,7 +440,7 @@ class Adapter:
         return None if tracer is None else self._started(call, tracer, content=False)
 
     def writes_span(self, call: ToolCall) -> bool:
-        """Whether the adapter writes the span of a call itself."""
+        """True if the adapter writes the span of a call itself."""
         if self._spans is not None:
             return self._spans
         current = call.parent or trace.get_current_span()
@@ -478,10 +482,12 @@ class Adapter:
             why,
         )
 
-    def _hint(self, flag: Flag | None, place: Hashable, limit: Limit | None) -> str | None:
+    def _hint(
+        self, found: SessionHandle | None, place: Hashable, limit: Limit | None
+    ) -> str | None:
         """The hint for the model, whose call begins now."""
         self._asked.add(place, time.time_ns())
-        hints = (None if flag is None else flag.take_hint(), self._limit_hint(place, limit))
+        hints = (None if found is None else found.flag.take_hint(), self._limit_hint(place, limit))
         return "\n".join(text for text in hints if text is not None) or None
 
     def _limit_hint(self, place: Hashable, limit: Limit | None) -> str | None:
@@ -548,7 +554,7 @@ class ToolCall:
         self.session = session
         self.parent = span
         self._adapter = adapter
-        self._flag = adapter.flag(session, span)
+        self._found = adapter.find(session, span)
         # The span of the call, if there is one, and the one that only the default guard sees.
         self._span: Span | None = None
         self._default_span: Span | None = None
@@ -563,15 +569,15 @@ class ToolCall:
     def refusal(self) -> str | None:
         """Before the call: waits while the session is paused; returns the text of a refusal."""
         began = time.time_ns()
-        if self._flag is not None:
-            gate_at(self._flag, self._adapter.limit_s, block=True)
+        if self._found is not None:
+            gate_at(self._found.flag, self._adapter.limit_s, block=True)
         return self._refused(began)
 
     async def refusal_async(self) -> str | None:
         """As `refusal`, without blocking the event loop."""
         began = time.time_ns()
-        if self._flag is not None:
-            await gate_at(self._flag, self._adapter.limit_s)
+        if self._found is not None:
+            await gate_at(self._found.flag, self._adapter.limit_s)
         return self._refused(began)
 
     def start(self) -> Self:
@@ -617,7 +623,7 @@ class ToolCall:
             self._add_part()
 
     def is_span(self, span: Span) -> bool:
-        """Whether a span is that of a call of the tool, as instrumentations write it."""
+        """True if a span is that of a call of the tool, as instrumentations write it."""
         if not isinstance(span, ReadableSpan) or not span.is_recording():
             return False
         known = span.attributes or {}
@@ -650,21 +656,21 @@ class ToolCall:
         on_choice = self._adapter.on_choice
         refused = None
         for args in spellings(self.args):
-            refused = flag_refuses(self._flag, self.tool, args)
+            refused = flag_refuses(self._found, self.tool, args)
             if refused is not None:
                 # The span of the refusal has to be one of the same call.
                 self.args = args
                 break
         if refused is None and on_choice is not None:
             # Where the application chooses, it hears of breakers and checks from the admission.
-            session = None if self._flag is None else self._flag.control.session
+            session = None if self._found is None else self._found.key
             admission = admit(self.tool, self.args, session=session)
             return None if admission.choice is Choice.EXECUTE_SYNC else on_choice(admission)
-        refused = refused or objected(self._flag, self.tool, self.args)
+        refused = refused or objected(self._found, self.tool, self.args)
         if refused is None:
             return None
         said = refused.hint or f"refused: {refused.reason}"
-        told(self._flag, said)
+        told(None if self._found is None else self._found.flag, said)
         # Whoever made it could not have heard of the refusal.
         self.began = began
         self._leave_failed(said)
@@ -689,17 +695,17 @@ class ToolCall:
 
     def _add_part(self) -> bool:
         # The first call of a session makes its flag.
-        flag = self._flag or self._adapter.flag(self.session, self.parent)
-        if flag is not None:
-            flag.add_part(self._outcome)
-        return flag is not None
+        found = self._found or self._adapter.find(self.session, self.parent)
+        if found is not None:
+            found.flag.add_part(self._outcome)
+        return found is not None
 
 
 def tell_content(span: Span, args: object, outcome: object) -> None:
     """Passes the guards of this process what the span of a call lacks."""
     span_id = span.get_span_context().span_id
-    for keeper in keepers():
-        keeper.tell(span_id, args, outcome)
+    for guard in live_guards():
+        guard.tell(span_id, args, outcome)
 
 
 def _fail(span: Span, error_type: str, description: str | None = None) -> None:

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 _Message = TypeVar("_Message")
-_LEAST: Final = 3
-_LONGEST: Final = 4
+_LEAST_TIMES: Final = 3
+"""As many as the hint of the guard takes (`repeat_threshold`): twice may be a check."""
+_LONGEST_PERIOD: Final = 4
+"""Rounds of a rotation; agents rotate among two or three calls, and each more is another look."""
 
 
 class Round(NamedTuple):
@@ -45,7 +47,7 @@ def folded(
     place = 0
     while place < len(rounds):
         period, times = _loop_at(rounds, place)
-        if times < _LEAST:
+        if times < _LEAST_TIMES:
             period, kept = 1, place
         else:
             found.append(note(_note(period, times)))
@@ -57,7 +59,7 @@ def folded(
 
 def _loop_at(rounds: Sequence[Round], place: int) -> tuple[int, int]:
     """How many rounds are repeated from a place on, and how often they are there."""
-    for period in range(1, _LONGEST + 1):
+    for period in range(1, _LONGEST_PERIOD + 1):
         end = place
         while (
             end + period < len(rounds)
@@ -66,7 +68,7 @@ def _loop_at(rounds: Sequence[Round], place: int) -> tuple[int, int]:
         ):
             end += 1
         times = (end - place) // period + 1
-        if times >= _LEAST:
+        if times >= _LEAST_TIMES:
             return period, times
     return 1, 1
 

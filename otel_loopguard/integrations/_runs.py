@@ -85,7 +85,7 @@ class GuardedAgent:
 
     @classmethod
     def guards(cls, agent: Any) -> bool:
-        """Whether an agent is guarded already."""
+        """True if an agent is guarded already."""
         return isinstance(getattr(agent.run, "__self__", None), cls)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:

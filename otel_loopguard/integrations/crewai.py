@@ -143,7 +143,7 @@ class LoopGuardHooks:
 
 
 def _of_agent(context: Any) -> bool:
-    """Whether a call of the model is an agent's turn, and none for a memory or a guardrail."""
+    """True if a call of the model is an agent's turn, and none for a memory or a guardrail."""
     if context.executor is not None:
         return True
     # Steps of a plan have no executor.
@@ -152,7 +152,7 @@ def _of_agent(context: Any) -> bool:
 
 
 def _native(agent: Any) -> bool:
-    """Whether the model returns calls as such, and not as text."""
+    """True if the model returns calls as such, and not as text."""
     asked = getattr(getattr(agent, "llm", None), "supports_function_calling", None)
     return asked is None or bool(asked())
 

@@ -20,7 +20,8 @@ _plugins: Any = require("google.adk.plugins.base_plugin", "google-adk")
 _models: Any = require("google.adk.models", "google-adk")
 _types: Any = require("google.genai.types", "google-adk")
 _ERROR: Final = "LOOPGUARD_STOP"
-_KEPT: Final = 1000
+_STOPS: Final = 1000
+"""Sessions whose newest stop is kept for `stopped`: a caller asks right after the run."""
 
 
 class LoopGuardPlugin(_plugins.BasePlugin):
@@ -132,7 +133,7 @@ class LoopGuardPlugin(_plugins.BasePlugin):
     def _end(self, context: Any, stop: LoopGuardStop) -> Any:
         """Ends a run as ADK does; returns the answer with the reason."""
         self._stops[context.session.id] = stop
-        if len(self._stops) > _KEPT:
+        if len(self._stops) > _STOPS:
             self._stops.popitem(last=False)
         running = self._runs.get(context.invocation_id)
         if running is not None:
@@ -152,5 +153,5 @@ def _key(context: Any) -> tuple[str, str | None]:
 
 
 def _traced() -> bool:
-    """Whether ADK writes spans: callbacks run inside of that of the agent or of the call."""
+    """True if ADK writes spans: callbacks run inside of that of the agent or of the call."""
     return trace.get_current_span().is_recording()

@@ -248,10 +248,10 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         return Limit("recursion_limit", step - first + 1, most)
 
     def _interrupt(self, place: _Place) -> None:
-        flag = self._adapter.flag(place.session, place.span)
-        if flag is None or not flag.held:
+        found = self._adapter.find(place.session, place.span)
+        if found is None or not found.flag.held:
             return
-        now = flag.control
+        now = found.flag.control
         answer = _types.interrupt({"session": now.session, "reason": now.reason})
         if answer == "abort":
             control.abort(now.session or "", "aborted in answer to an interrupt")
@@ -369,7 +369,7 @@ def _span() -> Span:
 
 
 def _instrumented() -> bool:
-    """Whether anything writes spans of the calls; Langfuse does it by a callback of the run."""
+    """True if anything writes spans of the calls; Langfuse does it by a callback of the run."""
     handlers = getattr(_config().get("callbacks"), "handlers", ())
     return is_instrumented(
         f"{_OPENINFERENCE}:LangChainInstrumentor",

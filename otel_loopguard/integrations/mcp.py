@@ -156,8 +156,8 @@ class LoopGuardServerMiddleware:
             result = await call_next(ctx)
             outcome, failed = _outcome(result)
             call.set_result(outcome, failed=failed)
-        flag = self._adapter.flag(key)
-        return _with_hint(result, None if flag is None else flag.take_hint())
+        found = self._adapter.find(key)
+        return _with_hint(result, None if found is None else found.flag.take_hint())
 
 
 def _refused(said: str) -> Any:

@@ -205,7 +205,7 @@ def _traced() -> bool:
 
 
 def _instrumented() -> bool:
-    """Whether anything makes spans of the SDK's tracing; Logfire does it by a provider."""
+    """True if anything makes spans of the SDK's tracing; Logfire does it by a provider."""
     return _traced() and (
         is_instrumented(
             "openinference.instrumentation.openai_agents:OpenAIAgentsInstrumentor",

@@ -15,7 +15,13 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
-from otel_loopguard._control.context import current_flag, flag_at, keepers, named_session, naming
+from otel_loopguard._control.context import (
+    current_flag,
+    flag_at,
+    live_guards,
+    named_session,
+    naming,
+)
 from otel_loopguard._control.flag import NOTHING
 from otel_loopguard._control.limits import Block
 from otel_loopguard._util.logger import warn_blind
@@ -36,6 +42,7 @@ _Result = TypeVar("_Result")
 _KEY: Final = otel_context.create_key("loopguard-turn")
 _SCOPE: Final = "otel_loopguard.integrations.turn"
 _MAX_ITEMS: Final = 1000
+"""Items of a generator by which its result is compared; it may go on without end."""
 
 
 class Refusal(str):
@@ -251,9 +258,9 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         self._begun = adapter, span, context, before
         if own is not None and not within:
             span_id = span.get_span_context().span_id
-            for keeper in keepers():
+            for guard in live_guards():
                 # In any trace: the application declared the turn.
-                keeper.next_run(own, 0, span_id)
+                guard.next_run(own, 0, span_id)
         otel_context.attach(context)
         return self
 

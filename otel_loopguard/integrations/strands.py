@@ -110,5 +110,5 @@ def _key(event: Any) -> tuple[int, str]:
 
 
 def _traced() -> bool:
-    """Whether Strands writes spans: hooks run inside of that of the turn."""
+    """True if Strands writes spans: hooks run inside of that of the turn."""
     return trace.get_current_span().is_recording()

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from otel_loopguard._control.context import current_flag, keepers
+from otel_loopguard._control.context import current_session, session_at
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from otel_loopguard._control.context import Backend
-    from otel_loopguard._control.flag import Flag
+    from otel_loopguard._control.context import SessionHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +71,21 @@ class Source(Protocol):
 
 
 class _Counted:
-    """What all guards had counted of the current session when a checkpoint was made."""
+    """What the guard had counted of the current session when a checkpoint was made."""
 
-    def __init__(self, flag: Flag) -> None:
-        self._flag = weakref.ref(flag)
-        self._key = flag.control.session or ""
-        self._of: list[tuple[weakref.ref[Backend], object]] = [
-            (weakref.ref(keeper), keeper.saved(self._key)) for keeper in keepers()
-        ]
+    def __init__(self, found: SessionHandle) -> None:
+        # Weak: it is not what keeps a session, which may get its final key meanwhile.
+        self._flag = weakref.ref(found.flag)
+        self._key = found.key
+        self._saved = found.saved()
 
     def restore(self) -> bool:
         """Goes back to it; False if the session is not known any more."""
         flag = self._flag()
-        key = self._key if flag is None else flag.control.session or self._key
-        found = [
-            keeper.restored(key, saved)
-            for reference, saved in self._of
-            if (keeper := reference()) is not None
-        ]
-        return any(found)
+        found = session_at(self._key if flag is None else flag.control.session or self._key)
+        if found is not None:
+            found.restore(self._saved)
+        return found is not None
 
 
 class Checkpoints:
@@ -136,8 +131,8 @@ class Checkpoints:
             CheckpointError: It could not be made; none is dropped then.
         """
         with self._lock:
-            flag = current_flag()
-            counted = None if flag is None else _Counted(flag)
+            found = current_session()
+            counted = None if found is None else _Counted(found)
             point = Checkpoint.now(label)
             self._source.make(point)
             if counted is not None:
@@ -177,10 +172,9 @@ class Checkpoints:
             counted = self._counted.get(found.id)
             if counted is None or not counted.restore():
                 # What was counted by then is not known: the current session begins anew.
-                flag = current_flag()
-                if flag is not None and flag.control.session is not None:
-                    for keeper in keepers():
-                        keeper.restored(flag.control.session, None)
+                session = current_session()
+                if session is not None:
+                    session.restore(None)
         logger.warning("checkpoint %s restored", found.id)
         return found
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from otel_loopguard.server.kafka import KafkaSettings
+from otel_loopguard.server.access import Tenants
 from otel_loopguard.server.server import Server, ServerSettings
-from otel_loopguard.server.tenants import Tenants
 
-__all__ = ["KafkaSettings", "Server", "ServerSettings", "Tenants"]
+__all__ = ["Server", "ServerSettings", "Tenants"]

@@ -12,23 +12,21 @@ import orjson
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from otel_loopguard._control.flag import OBSERVERS
-from otel_loopguard.core import Action
-from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
-from otel_loopguard.escalation.payload import encoded
+from otel_loopguard.engine import MOST_REQUEST, OBSERVERS, Action, encoded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from starlette.requests import Request
 
-    from otel_loopguard._control.flag import Control, Flag
-    from otel_loopguard.server.engine import Engine
+    from otel_loopguard.engine import Control, Flag
+    from otel_loopguard.server.tenant_guard import TenantGuard
 
     Endpoint = Callable[[Request], Awaitable[Response]]
 
 LONGEST_WAIT_S: Final = 60.0
 """Longest wait of a request for a flag, in seconds."""
+# Proxies shut a stream that is silent for long: nginx after a minute, others after half of one.
 _ALIVE_S: Final = 15.0
 # Nothing wakes a request if a session gets its final key, or a pause ends by itself.
 _LOOK_AGAIN_S: Final = 5.0
@@ -124,7 +122,7 @@ class ControlApi:
         engines: The engine of each tenant.
     """
 
-    def __init__(self, engines: Mapping[str, Engine]) -> None:
+    def __init__(self, engines: Mapping[str, TenantGuard]) -> None:
         self._engines = engines
         self._made: Changes | None = None
         self._closed = False
@@ -196,7 +194,7 @@ class ControlApi:
             self._made = Changes()
         return self._made
 
-    def _engine(self, request: Request) -> Engine:
+    def _engine(self, request: Request) -> TenantGuard:
         return self._engines[request.state.tenant]
 
     def _reply(self, request: Request, message: dict[str, Any]) -> Response:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+import orjson
 from google.rpc.status_pb2 import Status
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -15,10 +16,9 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from otel_loopguard import semconv
+from otel_loopguard.server.access import is_loopback
 from otel_loopguard.server.api import problem
-from otel_loopguard.server.engine import Busy
 from otel_loopguard.server.forward import SIGNALS, NextHopError, Signal
-from otel_loopguard.server.openapi import document
 from otel_loopguard.server.otlp import (
     JSON,
     PROTOBUF,
@@ -30,20 +30,21 @@ from otel_loopguard.server.otlp import (
 )
 from otel_loopguard.server.readiness import OK
 from otel_loopguard.server.receiver import aside
-from otel_loopguard.server.tenants import is_loopback
+from otel_loopguard.server.tenant_guard import RETRY_S, Busy
+from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from otel_loopguard.server.access import Tenants
     from otel_loopguard.server.api import ControlApi
     from otel_loopguard.server.metrics import ServerMetrics
     from otel_loopguard.server.readiness import Readiness
     from otel_loopguard.server.receiver import Receiver
-    from otel_loopguard.server.refusals import Refusals
     from otel_loopguard.server.telemetry import ServerTelemetry
-    from otel_loopguard.server.tenants import Tenants
+    from otel_loopguard.server.troubles import Refusals
 
-RETRY_S: Final = 1
+# 16 MiB come in that time over 5 Mbit/s; exporters give up after ten seconds anyway.
 BODY_S: Final = 30.0
 _DROPPED: Final = 10
 """Bodies of the largest size that are read of one that is refused."""
@@ -280,6 +281,13 @@ def _status(
     media = _media(request)
     body = encode(Status(code=grpc_code, message=why), media)
     return Response(body, code, headers, media)
+
+
+def document() -> dict[str, Any]:
+    """Returns the OpenAPI document of the flag's API."""
+    found = orjson.loads(files("otel_loopguard.server").joinpath("openapi.json").read_bytes())
+    found["info"]["version"] = __version__
+    return found
 
 
 def _openapi(_: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Sends requests on to the next hop, by OTLP over HTTP or gRPC."""
+"""What goes on to the next hop: requests and decisions, by OTLP over HTTP or gRPC."""
 
 from __future__ import annotations
 
@@ -18,19 +18,31 @@ from google.protobuf.message import DecodeError, Message
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs  # pyright: ignore[reportMissingTypeStubs]
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_loopguard import semconv
+from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.server.otlp import PROTOBUF
+from otel_loopguard.server.otlp import PROTOBUF, key_values
+from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
+
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
     from otel_loopguard.server.metrics import Cause, ServerMetrics
 
+# OTLP's own default for exporters.
 TIMEOUT_S: Final = 10.0
+# A response of OTLP is a count and a sentence; what is longer is no reason to keep it.
 _MOST_REPLY: Final = 64 * 1024
+# A date of HTTP has 29 characters.
 _LONGEST_AFTER: Final = 40
+# As many as a tenant decides within minutes; some megabytes. Beyond that the newest count.
+MOST_DECISIONS: Final = 10_000
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
 _BAD_REQUEST: Final = frozenset({400, 413, 422})
@@ -51,7 +63,6 @@ class Signal:
     method: str
     request: type[Message]
     response: type[Message]
-    rejected: str
 
 
 _SERVICE: Final = "/opentelemetry.proto.collector"
@@ -60,16 +71,15 @@ SIGNALS: Final = {
     for signal in (
         Signal(
             "traces", "/v1/traces", f"{_SERVICE}.trace.v1.TraceService/Export",
-            traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse, "rejected_spans",
+            traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse,
         ),
         Signal(
             "logs", "/v1/logs", f"{_SERVICE}.logs.v1.LogsService/Export",
-            logs.ExportLogsServiceRequest, logs.ExportLogsServiceResponse, "rejected_log_records",
+            logs.ExportLogsServiceRequest, logs.ExportLogsServiceResponse,
         ),
         Signal(
             "metrics", "/v1/metrics", f"{_SERVICE}.metrics.v1.MetricsService/Export",
             metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse,
-            "rejected_data_points",
         ),
     )
 }  # fmt: skip
@@ -79,10 +89,10 @@ class NextHopError(Exception):
     """The next hop did not take a request.
 
     Attributes:
-        retryable: Whether the sender may try again.
+        retryable: True if the sender may try again.
         retry_after: When to, as the next hop wrote it; empty if it did not.
-        bad_request: Whether it is this request that is not taken; else the next hop takes none now.
-        unsupported: Whether the next hop has no place for such requests at all.
+        bad_request: True if only this request is not taken; else the next hop takes none now.
+        unsupported: True if the next hop has no place for such requests at all.
         kind: Its status, or the exception.
     """
 
@@ -101,23 +111,12 @@ class NextHopError(Exception):
 
 
 class NextHop(ABC):
-    """A next hop."""
+    """A next hop, whose answers are counted.
 
-    @abstractmethod
-    async def send(self, signal: Signal, request: Message) -> Message:
-        """Sends a request on; returns the response.
-
-        Raises:
-            NextHopError: It was not taken.
-        """
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Closes connections."""
-
-
-class MeasuredHop(NextHop):
-    """A next hop whose answers are counted.
+    Args:
+        url: Its URL.
+        headers: Headers for it.
+        metrics: What counts.
 
     Attributes:
         trouble: Why it would not take requests, as its newest answer has it; empty if it would,
@@ -125,17 +124,22 @@ class MeasuredHop(NextHop):
         asked_at: When it was asked last, by the monotonic clock; at first when it was made.
     """
 
-    def __init__(self, hop: NextHop, metrics: ServerMetrics) -> None:
-        self._hop = hop
+    def __init__(self, url: str, headers: Mapping[str, str], metrics: ServerMetrics) -> None:
         self._metrics = metrics
         self.trouble: str | None = None
         self.asked_at = time.monotonic()
+        self._connect(url, headers)
 
-    async def send(self, signal: Signal, request: Message) -> Message:  # noqa: D102
+    async def send(self, signal: Signal, request: Message) -> Message:
+        """Sends a request on; returns the response.
+
+        Raises:
+            NextHopError: It was not taken.
+        """
         began = self.asked_at = time.monotonic()
         kind = "CancelledError"  # where nobody waits for it any more
         try:
-            response = await self._hop.send(signal, request)
+            response = await self._send(signal, request)
         except NextHopError as error:
             kind = error.kind
             self.trouble = "" if error.bad_request or error.unsupported else str(error)
@@ -148,12 +152,21 @@ class MeasuredHop(NextHop):
             name = semconv.METRIC_SERVER_FORWARD_DURATION
             self._metrics.add(name, took, signal.name, kind)
 
-    async def close(self) -> None:  # noqa: D102
-        await self._hop.close()
+    @abstractmethod
+    def _connect(self, url: str, headers: Mapping[str, str]) -> None:
+        """Makes a client, which connects when it is used."""
+
+    @abstractmethod
+    async def _send(self, signal: Signal, request: Message) -> Message:
+        """Sends a request, or raises `NextHopError`."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Closes connections."""
 
 
-def hop_to(url: str) -> Callable[[str, dict[str, str]], NextHop]:
-    """Returns the next hop at a URL: `http(s)://` by HTTP, `grpc(s)://` by gRPC.
+def hop_to(url: str) -> type[NextHop]:
+    """Returns the class for the next hop at a URL: `http(s)://` or `grpc(s)://`.
 
     Raises:
         LoopGuardSettingsError: The URL has another scheme, or no host.
@@ -172,12 +185,12 @@ def hop_to(url: str) -> Callable[[str, dict[str, str]], NextHop]:
 
 
 def authority(host: str, port: int) -> str:
-    """A host and a port as a URL has them."""
+    """Joins a host and a port as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def without_user(url: str) -> str:
-    """A URL without what may be a password."""
+    """Hides what may be a password in a URL."""
     _, at, rest = url.rpartition("@")
     return f"***@{rest}" if at else url
 
@@ -201,16 +214,16 @@ def check_headers(headers: Mapping[str, str]) -> None:
 class HttpHop(NextHop):
     """A next hop that takes OTLP over HTTP."""
 
-    def __init__(self, url: str, headers: dict[str, str]) -> None:
+    def _connect(self, url: str, headers: Mapping[str, str]) -> None:
         parts = httpx.URL(url.rstrip("/"))
         # Not in the URL: httpx logs that of every request.
         identity = httpx.BasicAuth(parts.username, parts.password) if parts.userinfo else None
         self._base = str(parts.copy_with(userinfo=b"")).rstrip("/")
         # Uncompressed: a short reply may be very long when unpacked.
-        headers = {"accept-encoding": "identity", **headers}
-        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers, auth=identity)
+        own = {"accept-encoding": "identity", **headers}
+        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, headers=own, auth=identity)
 
-    async def send(self, signal: Signal, request: Message) -> Message:  # noqa: D102
+    async def _send(self, signal: Signal, request: Message) -> Message:
         pack = asyncio.to_thread(lambda: gzip.compress(request.SerializeToString(), 1))
         headers = {"content-type": PROTOBUF, "content-encoding": "gzip"}
         url = self._base + signal.path
@@ -254,7 +267,7 @@ async def _read(answer: httpx.Response) -> bytes:
 class GrpcHop(NextHop):
     """A next hop that takes OTLP over gRPC."""
 
-    def __init__(self, url: str, headers: dict[str, str]) -> None:
+    def _connect(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
         target = authority(parts.hostname or "", parts.port or 4317)
         secure = parts.scheme == "grpcs"
@@ -273,7 +286,7 @@ class GrpcHop(NextHop):
         }
         self._metadata = tuple((name.lower(), value) for name, value in headers.items())
 
-    async def send(self, signal: Signal, request: Message) -> Message:  # noqa: D102
+    async def _send(self, signal: Signal, request: Message) -> Message:
         try:
             return await self._methods[signal.name](
                 request, timeout=TIMEOUT_S, metadata=self._metadata,
@@ -290,3 +303,40 @@ class GrpcHop(NextHop):
 
     async def close(self) -> None:  # noqa: D102
         await self._channel.close()
+
+
+class DecisionLog:
+    """The decisions of one tenant that the next hop has not taken yet; the newest 10,000."""
+
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
+        self._lock = new_lock()
+        self._waiting: BoundedDict[str, LogRecord] = BoundedDict(MOST_DECISIONS)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, decision_id: str, record: LogRecord) -> None:
+        """Adds a decision."""
+        with self._lock:
+            self._waiting[decision_id] = record
+
+    def request(self) -> tuple[logs.ExportLogsServiceRequest | None, Sequence[str]]:
+        """Returns pending decisions as a request, and their ids for `sent`; None for none."""
+        with self._lock:
+            records = dict(self._waiting)
+        if not records:
+            return None, ()
+        named = key_values({"service.name": "otel-loopguard", "tenant": self._tenant})
+        request = logs.ExportLogsServiceRequest()
+        group = request.resource_logs.add(resource=Resource(attributes=named)).scope_logs.add(
+            scope=InstrumentationScope(name="otel_loopguard", version=__version__)
+        )
+        group.log_records.extend(records.values())
+        return request, tuple(records)
+
+    def sent(self, ids: Sequence[str]) -> None:
+        """Removes decisions that the next hop took."""
+        with self._lock:
+            for decision_id in ids:
+                self._waiting.pop(decision_id, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -15,19 +15,18 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from otel_loopguard import semconv
-from otel_loopguard.server.engine import Busy
 from otel_loopguard.server.forward import SIGNALS, NextHopError, Signal
 from otel_loopguard.server.otlp import PROTOBUF, BadRequest, decode
 from otel_loopguard.server.receiver import aside
+from otel_loopguard.server.tenant_guard import RETRY_S, Busy
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from otel_loopguard.server.access import Tenants
     from otel_loopguard.server.metrics import ServerMetrics
     from otel_loopguard.server.receiver import Receiver
-    from otel_loopguard.server.tenants import Tenants
 
-RETRY_S: Final = 1
 _Export = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable["Message"]]
 
 

@@ -3,147 +3,50 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard.core import Annotation
+from otel_loopguard.engine import Annotation, append_script
 from otel_loopguard.errors import StoreError
-from otel_loopguard.stores.redis_connection import APPEND
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    from otel_loopguard.sessions.journal import Written
-    from otel_loopguard.stores.redis import RedisStore
-    from otel_loopguard.stores.write_behind import Answered
+    from otel_loopguard.engine import RedisStore, Written
 
 SpanId = tuple[int, int]
 """Trace and span id."""
 
+# Twice as long as exporters of the Collector try again by default.
 _KEPT_MS: Final = 600_000
+# Judged spans of a session that are known in that time: 17 a second, 24 bytes each.
 _SPANS: Final = 10_000
+# Decisions of a session: far more than a run has before it is stopped; about 1 kB each until sent.
 _DECISIONS: Final = 1_000
 _NAMES: Final = ("lease", "spans", "notes", "made", "outbox")
+# Past any pause of a worker, and before `step_timeout_s` is over: a stall is told in time.
 _WATCHED_S: Final = 30.0
+# Of a worker that is gone the others each get a part of its sessions.
 _AT_ONCE: Final = 100
+# Lua's `unpack` takes 8,000 values at most, and Redis answers nobody while a script runs.
 _NAMES_AT_ONCE: Final = 1_000
 _UNCHANGED: Final = b"="
 
-# A lease that the store lost keeps its number: its holder goes on.
-TAKE: Final = """
-local held, number = tonumber(ARGV[2]), tonumber(redis.call('HGET', KEYS[1], 'number') or '0')
-local taken = 0
-if number == 0 and held > 0 then
-  number = held
-elseif held == 0 or held ~= number or redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then
-  number, taken = number + 1, 1
-end
-redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'number', number)
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-local known = {}
-for i = 4, #ARGV do
-  known[i - 3] = false
-  if redis.call('ZSCORE', KEYS[2], ARGV[i]) then
-    known[i - 3] = redis.call('HGET', KEYS[3], ARGV[i]) or ''
-  end
-end
-if taken == 0 then return {number, taken, known, {}, ''} end
-return {number, taken, known, redis.call('HGETALL', KEYS[5]), redis.call('HGET', KEYS[1], 'calls')}
-"""
-"""Keys: as `_NAMES`. Arguments: owner, number that it holds or 0, milliseconds a lease is kept,
-spans. Returns the number, whether it is new, the note of each span (false: it was not judged), and
-with a new number the unsent decisions and the open calls."""
-
-COMMIT: Final = f"""
-local function append(KEYS, ARGV)
-{APPEND}
-end
-local number = redis.call('HGET', KEYS[1], 'number')
-if not number then
-  redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'number', ARGV[2])
-elseif number ~= ARGV[2] or redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then
-  return -1
-end
-local spans, made, at = tonumber(ARGV[5]), tonumber(ARGV[6]), 7
-local entries = {{unpack(ARGV, 8 + 2 * (spans + made), 10 + 2 * (spans + made))}}
-for i = 11 + 2 * (spans + made), #ARGV do entries[#entries + 1] = ARGV[i] end
-if #entries > 3 then
-  local stored = append({{unpack(KEYS, 6)}}, entries)
-  if type(stored) == 'table' then return stored end
-end
-if ARGV[7] == '' then
-  redis.call('HDEL', KEYS[1], 'calls')
-elseif ARGV[7] ~= '{_UNCHANGED.decode()}' then
-  redis.call('HSET', KEYS[1], 'calls', ARGV[7])
-end
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, spans do
-  redis.call('ZADD', KEYS[2], now, ARGV[at + 1])
-  if ARGV[at + 2] ~= '' then redis.call('HSET', KEYS[3], ARGV[at + 1], ARGV[at + 2]) end
-  at = at + 2
-end
-local unsent = {{}}
-for i = 1, made do
-  if redis.call('ZADD', KEYS[4], 'NX', now, ARGV[at + 1]) == 1 then
-    redis.call('HSET', KEYS[5], ARGV[at + 1], ARGV[at + 2])
-  end
-  unsent[i] = redis.call('HEXISTS', KEYS[5], ARGV[at + 1])
-  at = at + 2
-end
-local function trim(ids, values, most, since)
-  local old = redis.call('ZCOUNT', ids, '-inf', since)
-  local count = math.max(old, redis.call('ZCARD', ids) - most)
-  if count <= 0 then return end
-  for _, id in ipairs(redis.call('ZRANGE', ids, 0, count - 1)) do
-    redis.call('HDEL', values, id)
-  end
-  redis.call('ZREMRANGEBYRANK', ids, 0, count - 1)
-end
-trim(KEYS[2], KEYS[3], {_SPANS}, now - ARGV[4])
-trim(KEYS[4], KEYS[5], {_DECISIONS}, now - ARGV[3])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-for i = 2, 3 do redis.call('PEXPIRE', KEYS[i], ARGV[4]) end
-for i = 4, 5 do redis.call('PEXPIRE', KEYS[i], ARGV[3]) end
-return unsent
-"""
-"""Keys: as `_NAMES`, then those of the journal. Arguments: owner, its number, milliseconds leases
-and decisions are kept, milliseconds spans are, numbers of spans and decisions, open calls (empty:
-none, `=`: as they are stored), then each span with its note and each decision with its record, then
-the arguments of `APPEND`. Returns for each decision whether it is still unsent; -1 if another
-worker has the lease."""
-
-WATCH: Final = """
-local time = redis.call('TIME')
-local until_ = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[2]
-for i = 3, #ARGV do redis.call('ZADD', KEYS[1], until_, ARGV[i]) end
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
-"""
-"""Keys: sessions with open calls, by the time until which a worker watches them. Arguments:
-milliseconds that is kept, milliseconds until that time, sessions."""
-
-ABANDONED: Final = """
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])
-for _, session in ipairs(found) do redis.call('ZADD', KEYS[1], now + ARGV[1], session) end
-return found
-"""
-"""Keys: as `WATCH`. Arguments: milliseconds that the caller has to take them, how many it takes at
-most. Returns the sessions that nobody watches any more."""
-
-BIND: Final = """
-if ARGV[1] ~= '' then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
-return redis.call('GET', KEYS[1])
-"""
-"""Keys: the session of a trace. Arguments: its key if it is known, milliseconds it is kept.
-Returns the key."""
+_TEXT: Final = files("otel_loopguard.server").joinpath("leases.lua").read_text("utf-8")
+_PARTS: Final = re.split(r"^--- (\w+)\n", _TEXT, flags=re.MULTILINE)[1:]
+_SCRIPTS: Final = dict(zip(_PARTS[::2], _PARTS[1::2], strict=True))
+_COMMIT: Final = (
+    f"local function append(KEYS, ARGV)\n{append_script()}\nend\n"
+    f"local most_spans, most_decisions = {_SPANS}, {_DECISIONS}\n" + _SCRIPTS["commit"]
+)
 
 
 class Taken(NamedTuple):
@@ -209,7 +112,7 @@ class SessionLeases:
         self._watched_s = watched_s
         self._watched_at = -watched_s
         self._watching = store.keys.value("server", "open_calls")
-        self.answered: Answered | None = None
+        self.answered: Callable[[str, float, str], object] | None = None
 
     def submit(self, session: str, entries: Sequence[Written]) -> None:
         """Adds entries of a journal, for the next `commit`."""
@@ -244,7 +147,7 @@ class SessionLeases:
             )
             for trace_id in asked
         ]
-        for trace_id, found in zip(asked, self._run("bind", BIND, calls), strict=True):
+        for trace_id, found in zip(asked, self._run("bind", _SCRIPTS["bind"], calls), strict=True):
             if found is not None:
                 known[trace_id] = found.decode("utf-8", "surrogatepass")
         return {trace_id: known[trace_id] for trace_id in traces if known.get(trace_id) is not None}
@@ -266,7 +169,7 @@ class SessionLeases:
         ]
         taken: dict[str, Taken] = {}
         for (session, one), answer in zip(
-            held.items(), self._run("take", TAKE, calls), strict=True
+            held.items(), self._run("take", _SCRIPTS["take"], calls), strict=True
         ):
             number, is_new, notes, unsent, open_ = answer
             with self._lock:
@@ -322,7 +225,7 @@ class SessionLeases:
         tell: dict[str, bytes] = {}
         over: list[str] = []
         for (session, one), unsent in zip(
-            waiting.items(), self._run("commit", COMMIT, calls), strict=True
+            waiting.items(), self._run("commit", _COMMIT, calls), strict=True
         ):
             if unsent == -1:
                 lost.append(session)
@@ -371,7 +274,7 @@ class SessionLeases:
         if since > self._watched_s:
             return []  # who was away itself, as at the start, lets the others come back first
         values = [int(self._watched_s * 1000), _AT_ONCE]
-        (found,) = self._run("watch", ABANDONED, [([self._watching], values)])
+        (found,) = self._run("watch", _SCRIPTS["abandoned"], [([self._watching], values)])
         return [session.decode("utf-8", "surrogatepass") for session in found]
 
     def unwatch(self, sessions: Iterable[str]) -> None:
@@ -383,7 +286,7 @@ class SessionLeases:
         self._watch(sessions, 0)
 
     def _watch(self, sessions: Iterable[str], for_s: float) -> None:
-        self._on_watch(WATCH, [self._ttl_ms, int(for_s * 1000)], sessions)
+        self._on_watch(_SCRIPTS["watch"], [self._ttl_ms, int(for_s * 1000)], sessions)
 
     def _on_watch(self, script: str, values: list[object], sessions: Iterable[str]) -> None:
         names = [session.encode("utf-8", "surrogatepass") for session in sessions]
@@ -438,7 +341,7 @@ class SessionLeases:
             (self._store.keys.session(session, *_NAMES), [self._owner, 0, self._ttl_ms])
             for session in sessions
         ]
-        numbers = [answer[0] for answer in self._run("take", TAKE, calls)]
+        numbers = [answer[0] for answer in self._run("take", _SCRIPTS["take"], calls)]
         with self._lock:
             for session, number in zip(sessions, numbers, strict=True):
                 self._of(session).number = number

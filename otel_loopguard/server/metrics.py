@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from opentelemetry.metrics import Observation, get_meter
 
 from otel_loopguard import semconv
-from otel_loopguard.telemetry.metrics import Metric
+from otel_loopguard.engine import Metric
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from opentelemetry.metrics import CallbackOptions, MeterProvider
-
-    from otel_loopguard.telemetry.metrics import Values
 
 Cause = Literal[
     "bad_request", "too_large", "slow", "busy", "store", "lease_lost", "next_hop", "token",
@@ -131,14 +130,14 @@ class ServerMetrics:
         """
         self._put[metric](amount, self._attributes(metric, key))
 
-    def watch(self, metric: str, look: Callable[[], Values]) -> None:
-        """Sets what is read when a metric of the present is collected."""
+    def watch(self, metric: str, look: Callable[[], float | Mapping[str, float]]) -> None:
+        """Sets what is read when a metric of the present is collected, by its attribute if any."""
         of = self._metrics[metric]
 
         def observe(_: CallbackOptions) -> Iterable[Observation]:
-            return [
-                Observation(value, self._attributes(metric, key)) for key, value in look().items()
-            ]
+            found = look()
+            values = found.items() if isinstance(found, Mapping) else [("", found)]
+            return [Observation(value, self._attributes(metric, [key])) for key, value in values]
 
         self._meter.create_observable_up_down_counter(metric, [observe], of.unit, of.about)
 

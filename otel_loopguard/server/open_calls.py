@@ -5,36 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_loopguard._util.clock import now
-from otel_loopguard.core import Kind
-from otel_loopguard.sessions.requested_calls import WaitingRound
-from otel_loopguard.spans.messages import calls_on
-from otel_loopguard.spans.views import RecordedSpan
+from otel_loopguard.engine import Kind, RecordedSpan, requested_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from otel_loopguard.core import Step
-    from otel_loopguard.guard.guard import LoopGuard
+    from otel_loopguard.engine import Engine, Step
 
+# As many sessions as `max_sessions` by default: the calls of older ones are no news to anybody.
 _SESSIONS: Final = 10_000
+# Models ask for a handful at once; each call watched is an open span of the guard.
 _CALLS: Final = 32
+# Rounds of calls that are handed over to another worker; older ones were answered or given up.
 _ROUNDS: Final = 4
-_NAMED: Final = 200
-
-
-class SharedCalls(NamedTuple):
-    """What another worker knows of the calls of a session that have not returned.
-
-    Attributes:
-        open: The calls that it watched.
-        waiting: Calls known from messages only, which count once their results appear.
-    """
-
-    open: Sequence[OpenCall] = ()
-    waiting: Sequence[WaitingRound] = ()
+# Names are from the wire, and 10,000 sessions keep 32 of them.
+_LONGEST_NAME: Final = 200
+_TOOL: Final = "gen_ai.tool.name"
+_AGENT: Final = "gen_ai.agent.name"
 
 
 class OpenCall(NamedTuple):
@@ -46,7 +36,7 @@ class OpenCall(NamedTuple):
     """
 
     span: RecordedSpan
-    said: frozenset[str] = frozenset()
+    said: Sequence[str] = ()
 
 
 class OpenCalls:
@@ -56,7 +46,7 @@ class OpenCalls:
     for it: it counts as begun then, and as over once anything else of its session arrives.
     """
 
-    def __init__(self, guard: LoopGuard) -> None:
+    def __init__(self, guard: Engine) -> None:
         self._guard = guard
         self._spans: OrderedDict[str, list[RecordedSpan]] = OrderedDict()
 
@@ -76,9 +66,7 @@ class OpenCalls:
         newest: dict[str, tuple[RecordedSpan, Step | None]] = {}
         changed: set[str] = set()
         for span, step in sorted(read, key=lambda one: one[0].end or one[0].start):
-            flag = self._guard.flag_in(span.trace_id)
-            trace = f"{span.trace_id:032x}"
-            session = trace if flag is None else flag.control.session or trace
+            trace, session = f"{span.trace_id:032x}", self._guard.session_of(span.trace_id)
             if session != trace and self.end(trace):
                 changed.add(trace)  # it has got its final key since
             if step is not None or session in self._spans:
@@ -87,10 +75,8 @@ class OpenCalls:
             if self.end(session):
                 changed.add(session)
             if step is not None and step.kind is Kind.MODEL:
-                requested = enumerate(calls_on(span)[:_CALLS])
-                calls = [
-                    _requested_call(span, step, call.name, number) for number, call in requested
-                ]
+                tools = requested_tools(span)[:_CALLS]
+                calls = [_requested(span, step, tool, number) for number, tool in enumerate(tools)]
                 if calls:
                     self.open(session, map(OpenCall, calls))
                     changed.add(session)
@@ -100,10 +86,7 @@ class OpenCalls:
         """Watches calls of a session, or continues to."""
         spans: list[RecordedSpan] = []
         for span, said in calls:
-            self._guard.on_start(span)
-            opened = self._guard.active.by_id.get(span.span_id)
-            if opened is not None:
-                opened.said = set(said)
+            self._guard.watch(span, said)
             spans.append(span)
         if spans:
             self._spans[session] = spans
@@ -121,55 +104,40 @@ class OpenCalls:
         """Returns the sessions with a call that is due by then, nanoseconds since the epoch."""
         if self._guard.due > at:
             return []
-        active = self._guard.active.by_id
         return [
             session
             for session, spans in self._spans.items()
-            for opened in (active.get(span.span_id) for span in spans)
-            if opened is not None and opened.ticket is not None and opened.ticket[0] <= at
+            if any(self._guard.is_due(span.span_id, at) for span in spans)
         ]
 
     def packed(self, session: str) -> bytes:
-        """Packs the open calls of a session for `unpacked`; empty if it has none."""
-        active = self._guard.active.by_id
+        """Packs the open calls of a session for `resume`; empty if it has none."""
         calls = [
             (
-                *(span.trace_id, span.span_id, span.parent_id, span.scope[:_NAMED], span.start),
-                span.attributes[_TOOL], span.attributes.get(_AGENT),
-                sorted(opened.said or ()),
+                *(span.trace_id, span.span_id, span.parent_id, span.scope[:_LONGEST_NAME]),
+                *(span.start, span.attributes[_TOOL], span.attributes.get(_AGENT), sorted(said)),
             )
             for span in self._spans.get(session, ())
-            if (opened := active.get(span.span_id)) is not None
-        ]  # fmt: skip
-        waiting = self._guard.requested(session)[-_ROUNDS:]
+            if (said := self._guard.said(span.span_id)) is not None
+        ]
+        waiting = self._guard.waiting_rounds(session)[-_ROUNDS:]
         return json.dumps([calls, waiting]).encode() if calls else b""
 
 
-def unpacked(packed: bytes) -> SharedCalls:
-    """Unpacks the calls of another worker."""
+def unpacked(packed: bytes) -> tuple[list[OpenCall], list[Sequence[Any]]]:
+    """Unpacks what another worker packed: open calls, and rounds of calls without a result."""
     calls, waiting = json.loads(packed or b"[[], []]")
-    return SharedCalls(
-        [
-            OpenCall(_call(trace, span, parent, scope, start, tool, agent), frozenset(said))
-            for trace, span, parent, scope, start, tool, agent, said in calls
-        ],
-        [WaitingRound(*fields) for fields in waiting],
-    )
+    return [OpenCall(_call(*fields), said) for *fields, said in calls], waiting
 
 
-_TOOL: Final = "gen_ai.tool.name"
-_AGENT: Final = "gen_ai.agent.name"
-
-
-def _requested_call(model: RecordedSpan, step: Step, tool: str, number: int) -> RecordedSpan:
+def _requested(model: RecordedSpan, step: Step, tool: str, number: int) -> RecordedSpan:
     """Returns a requested call as a span that is open since the response arrived."""
     # The same id in every worker that judges the answer, and so the same decisions.
     place = f"{model.trace_id:x}-{model.span_id:x}-{number}".encode()
     span_id = int.from_bytes(hashlib.blake2b(place, digest_size=8).digest(), "big") or 1
-    agent = None if step.agent is None else step.agent[:_NAMED]
-    return _call(
-        model.trace_id, span_id, model.parent_id, model.scope, now(), tool[:_NAMED], agent
-    )  # fmt: skip
+    agent = None if step.agent is None else step.agent[:_LONGEST_NAME]
+    tool = tool[:_LONGEST_NAME]
+    return _call(model.trace_id, span_id, model.parent_id, model.scope, now(), tool, agent)
 
 
 def _call(  # noqa: PLR0913, PLR0917

@@ -1,4 +1,4 @@
-"""OTLP over the wire: requests in protobuf or JSON, plain or gzip, and the spans in them.
+"""OTLP over the wire: requests in protobuf or JSON, plain or gzip, and what is in them.
 
 Source of the format: opentelemetry-proto, `docs/specification.md` (OTLP/HTTP, JSON encoding with
 ids in hex, partial success).
@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 import zlib
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Union, cast
 
 import orjson
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as ProtoStatus
 
 from otel_loopguard._util.bounded_json import oversized
-from otel_loopguard.spans.views import RecordedSpan, Status
+from otel_loopguard.engine import Engine, RecordedSpan, Status
+from otel_loopguard.replay import log_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-    from otel_loopguard.core import Annotation
+    from otel_loopguard.engine import Annotation, DecisionRecord
     from otel_loopguard.server.metrics import Cause
 
 PROTOBUF: Final = "application/x-protobuf"
@@ -38,6 +43,7 @@ _STATUSES: Final[tuple[Status, ...]] = ("unset", "ok", "error")
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 
 _M = TypeVar("_M", bound=Message)
+_Value = Union[str, bool, int, float, "Sequence[str]"]
 
 
 class BadRequest(ValueError):  # noqa: N818  # named after the status it becomes
@@ -53,7 +59,7 @@ class TooLarge(BadRequest):
 
 
 def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
-    """The body without its content encoding.
+    """Decompresses a body.
 
     Raises:
         BadRequest: The encoding is not `gzip` or `identity`, or the body is damaged.
@@ -80,7 +86,7 @@ def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 def decode(kind: type[_M], body: bytes, content_type: str) -> _M:
-    """A request out of its body.
+    """Decodes the body of a request.
 
     Raises:
         BadRequest: The content type is neither protobuf nor JSON, or the body is not what it says.
@@ -111,7 +117,7 @@ def decode(kind: type[_M], body: bytes, content_type: str) -> _M:
 
 
 def encode(message: Message, content_type: str) -> bytes:
-    """A response in the encoding of its request."""
+    """Encodes a response as its request was."""
     if content_type.partition(";")[0].strip().lower() == JSON:
         return orjson.dumps(MessageToDict(message))
     return message.SerializeToString()
@@ -134,7 +140,7 @@ def _decode_ids(value: object) -> None:
 
 
 def drop_invalid(request: ExportTraceServiceRequest) -> int:
-    """Removes spans without a valid trace and span id; how many."""
+    """Removes spans without a valid trace and span id; returns how many."""
     dropped = 0
     for resource in request.resource_spans:
         for group in resource.scope_spans:
@@ -184,6 +190,28 @@ def _recorded(span: Span, scope: str) -> RecordedSpan:
     )
 
 
+def log_views(request: ExportLogsServiceRequest) -> list[RecordedSpan]:
+    """The log records that a dialect may know, each as a span that ends with it."""
+    return log_records.spans_of(_log_records(request))
+
+
+def _log_records(request: ExportLogsServiceRequest) -> Iterator[log_records.LogRecord]:
+    for resource in request.resource_logs:
+        shared = attributes_of(resource.resource.attributes)
+        for group in resource.scope_logs:
+            for record in group.log_records:
+                yield log_records.LogRecord(
+                    attributes=attributes_of(record.attributes),
+                    resource=shared,
+                    scope=group.scope.name,
+                    event=record.event_name,
+                    body=value_of(record.body),
+                    time=record.time_unix_nano or record.observed_time_unix_nano,
+                    trace_id=int.from_bytes(record.trace_id, "big"),
+                    span_id=int.from_bytes(record.span_id, "big"),
+                )
+
+
 def _time(value: int) -> int | None:
     return value if 0 < value < 2**63 else None
 
@@ -205,7 +233,9 @@ def value_of(value: AnyValue) -> object:
 
 def annotate(span: Span, annotation: Annotation) -> None:
     """Writes a decision on a span, in place."""
-    put_attributes(span, annotation.added_to({pair.key for pair in span.attributes}))
+    known = {pair.key: pair for pair in span.attributes}
+    for name, value in annotation.added_to(known.keys()).items():
+        _set((known.get(name) or span.attributes.add(key=name)).value, value)
     if annotation.error is not None and span.status.code != ProtoStatus.STATUS_CODE_ERROR:
         span.status.code = ProtoStatus.STATUS_CODE_ERROR
         span.status.message = annotation.error
@@ -216,14 +246,34 @@ def annotate(span: Span, annotation: Annotation) -> None:
         )
 
 
-def put_attributes(span: Span, values: Mapping[str, str | bool | int | float]) -> None:
-    """Sets attributes of a span; those that it has by the same names are replaced."""
-    known = {pair.key: pair for pair in span.attributes}
-    for name, value in values.items():
-        set_value((known.get(name) or span.attributes.add(key=name)).value, value)
+def decision_record(made: DecisionRecord) -> LogRecord:
+    """A decision as a log record."""
+    event, now = Engine.log_event(made), time.time_ns()
+    record = LogRecord(
+        time_unix_nano=event.time or now,
+        observed_time_unix_nano=now,
+        severity_number=SeverityNumber.ValueType(event.severity.value),
+        severity_text=event.severity.name,
+        event_name=event.name,
+        attributes=key_values(event.attributes),
+    )
+    record.body.string_value = event.body
+    decision = made.decision
+    if decision.trace_id and decision.span_id:
+        record.trace_id = decision.trace_id.to_bytes(_TRACE_BYTES, "big")
+        record.span_id = decision.span_id.to_bytes(_SPAN_BYTES, "big")
+    return record
 
 
-def set_value(target: AnyValue, value: str | bool | float | Sequence[str]) -> None:
+def key_values(values: Mapping[str, _Value]) -> list[KeyValue]:
+    """Attributes as OTLP has them."""
+    pairs = [KeyValue(key=name) for name in values]
+    for pair in pairs:
+        _set(pair.value, values[pair.key])
+    return pairs
+
+
+def _set(target: AnyValue, value: _Value) -> None:
     """Writes a Python value into an `AnyValue`."""
     if isinstance(value, bool):
         target.bool_value = value

@@ -17,11 +17,14 @@ try:
 except ImportError:  # Windows
     resource = None
 
+# A head is one packet or two, also over slow lines; each that is waited for holds a descriptor.
 HEAD_S: Final = 10.0
 BACKLOG: Final = 128
 """Connections that asyncio takes at once, before anything looks at them."""
+# The rest is for the store, the next hop, gRPC and files.
 _SHARE: Final = 0.8
 _SHORTAGE: Final = "out of system resource"
+# asyncio tells of it up to once a second, with a traceback each.
 _AGAIN_S: Final = 60.0
 
 

@@ -7,17 +7,17 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.server.forward import SIGNALS, MeasuredHop, NextHopError
-from otel_loopguard.server.refusals import TroubleLog
+from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError
+from otel_loopguard.server.troubles import TroubleLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_loopguard.server.engine import Engine
-    from otel_loopguard.server.refusals import Refusals
+    from otel_loopguard.server.tenant_guard import TenantGuard
+    from otel_loopguard.server.troubles import Refusals
 
 OK: Final = "ok"
-_LATE_S: Final = 15.0
+_SILENT_S: Final = 15.0
 """Without a sign of the judging thread, which gives one each second: past any pause for garbage."""
 _HOP_S: Final = 2.0
 """For the next hop: orchestrators give up after a few seconds themselves."""
@@ -36,11 +36,11 @@ class Readiness:
     every second anyway, and the next hop gets an empty request once per second at most.
 
     Attributes:
-        stopping: Whether the server is being shut down.
+        stopping: True once the server is being shut down.
     """
 
     def __init__(
-        self, engines: Mapping[str, Engine], hop: MeasuredHop | None, refusals: Refusals
+        self, engines: Mapping[str, TenantGuard], hop: NextHop | None, refusals: Refusals
     ) -> None:
         self._engines = engines
         self._hop = hop
@@ -66,11 +66,11 @@ class Readiness:
     def known(self) -> dict[str, str]:
         """The same without asking anybody; from any thread."""
         engines, now = tuple(self._engines.values()), time.monotonic()
-        works = all(now - engine.ticked < _LATE_S for engine in engines)
+        works = all(now - engine.ticked < _SILENT_S for engine in engines)
         troubles = [engine.store_trouble for engine in engines]
         found = {
             "running": OK if not self.stopping else "the server is shutting down",
-            "judging": OK if works else f"nothing was judged for {_LATE_S:g} s",
+            "judging": OK if works else f"nothing was judged for {_SILENT_S:g} s",
             "queue": self._refusals.newest("busy", _RECENT_S) or OK,
         }
         if troubles and None not in troubles:
@@ -89,19 +89,19 @@ class Readiness:
                 self._log.note(check, said)
         self._log.tick()
 
-    def _ask(self, hop: MeasuredHop) -> asyncio.Task[None]:
+    def close(self) -> None:
+        """Logs what is not over."""
+        self._log.close()
+
+    def _ask(self, hop: NextHop) -> asyncio.Task[None]:
         asking, now = self._asking, time.monotonic()
         if asking is None or (asking.done() and now - self._asked_at > _KNOWN_S):
             self._asked_at = now
             asking = self._asking = asyncio.create_task(_ask(hop))
         return asking
 
-    def close(self) -> None:
-        """Logs what is not over."""
-        self._log.close()
 
-
-async def _ask(hop: MeasuredHop) -> None:
+async def _ask(hop: NextHop) -> None:
     """Sends a next hop an empty request; many refuse one, which is an answer, too."""
     traces = SIGNALS["traces"]
     with suppress(NextHopError):

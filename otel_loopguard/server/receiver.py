@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
 
 from otel_loopguard._util.logger import logger
-from otel_loopguard.server.engine import Busy
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
-from otel_loopguard.server.logs import views_of
-from otel_loopguard.server.otlp import BadRequest, annotate, drop_invalid, spans_of
+from otel_loopguard.server.otlp import BadRequest, annotate, drop_invalid, log_views, spans_of
+from otel_loopguard.server.tenant_guard import Busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -19,14 +18,15 @@ if TYPE_CHECKING:
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    from otel_loopguard.server.engine import Engine
-    from otel_loopguard.server.events import DecisionLog
-    from otel_loopguard.server.refusals import Refusals
+    from otel_loopguard.server.forward import DecisionLog
+    from otel_loopguard.server.tenant_guard import TenantGuard
+    from otel_loopguard.server.troubles import Refusals
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 Mode = Literal["annotated", "untouched"]
+# Decoded in 0.1 ms, as long as it takes to hand a request to a thread and back.
 _SMALL: Final = 16 * 1024
 _INVALID: Final = "spans without a valid trace id and span id"
 
@@ -59,7 +59,7 @@ class Receiver:
     """
 
     def __init__(  # noqa: PLR0913
-        self, engines: Mapping[str, Engine], refusals: Refusals, hop: NextHop | None, *,
+        self, engines: Mapping[str, TenantGuard], refusals: Refusals, hop: NextHop | None, *,
         mode: Mode, most_bytes: int, logs: Mapping[str, DecisionLog],
     ) -> None:  # fmt: skip
         self._engines = engines
@@ -123,14 +123,14 @@ class Receiver:
                         annotate(span, annotation)
             await self.send_decisions(tenant)
         elif signal is SIGNALS["logs"]:
-            views = await aside(size, views_of, cast("ExportLogsServiceRequest", request))
+            views = await aside(size, log_views, cast("ExportLogsServiceRequest", request))
             if views:
                 await self._engines[tenant].judge(views)
                 await self.send_decisions(tenant)
         response = signal.response() if self._hop is None else await self._hop.send(signal, request)
         if rejected:
             partial: Any = cast("Any", response).partial_success
-            setattr(partial, signal.rejected, getattr(partial, signal.rejected) + rejected)
+            partial.rejected_spans += rejected
             partial.error_message = "; ".join(filter(None, (partial.error_message, _INVALID)))
         return response
 

@@ -18,31 +18,27 @@ import uvicorn
 from otel_loopguard import semconv
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
+from otel_loopguard.engine import Engine, Settings, shared_store
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
-from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.server.access import DEFAULT, Certificate, Tenants, is_loopback
 from otel_loopguard.server.api import ControlApi
 from otel_loopguard.server.app import http_app
-from otel_loopguard.server.certificate import Certificate
-from otel_loopguard.server.engine import MOST_WAITING, Busy, Engine
-from otel_loopguard.server.events import MOST as MOST_LOGGED
-from otel_loopguard.server.events import DecisionLog
 from otel_loopguard.server.forward import (
-    MeasuredHop,
+    MOST_DECISIONS,
+    DecisionLog,
+    NextHop,
     NextHopError,
     authority,
     check_headers,
     hop_to,
 )
 from otel_loopguard.server.grpc import grpc_server
-from otel_loopguard.server.kafka import KafkaConsumer, KafkaSettings
 from otel_loopguard.server.metrics import ServerMetrics
 from otel_loopguard.server.protocol import BACKLOG, HttpProtocol, shortage_told_once_a_minute
 from otel_loopguard.server.readiness import OK, Readiness
 from otel_loopguard.server.receiver import Mode, Receiver
-from otel_loopguard.server.refusals import Refusals
-from otel_loopguard.server.tenants import DEFAULT, Tenants, is_loopback
-from otel_loopguard.settings import Settings
-from otel_loopguard.stores import open_store
+from otel_loopguard.server.tenant_guard import MOST_WAITING, Busy, TenantGuard
+from otel_loopguard.server.troubles import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -53,8 +49,10 @@ if TYPE_CHECKING:
 
     from otel_loopguard.server.telemetry import ServerTelemetry
 
+# Limits of calls are whole seconds, and stalls are told no later than one after theirs.
 _TICK_S: Final = 1.0
-_GRACE_S: Final = 5  # a whole number for uvicorn
+# For requests that have begun, which take a fraction of it; a whole number for uvicorn.
+_GRACE_S: Final = 5
 # Clients export every few seconds. Those that keep a connection for longer than its server send on
 # one that is being shut, and lose what they sent; Go's HTTP client, the Collector's, keeps it 90 s.
 KEEP_ALIVE_S: Final = 120
@@ -76,7 +74,6 @@ class ServerSettings:
         most_held_bytes: Bytes of all requests that are held at once.
         certificate: Path of a TLS certificate, PEM; empty: no TLS.
         key: Path of its key.
-        kafka: Records that it reads beside what is sent to it; None: none.
         drain_s: Seconds for which it still takes requests once it is told to end, and `/readyz`
             says so, for load balancers to look elsewhere.
     """
@@ -91,7 +88,6 @@ class ServerSettings:
     most_held_bytes: int = 128 * 1024 * 1024
     certificate: str = ""
     key: str = ""
-    kafka: KafkaSettings | None = None
     drain_s: float = 0
 
 
@@ -113,8 +109,8 @@ class Server:
         reread: Reads the settings of the guards again, for `reload`; by default they stay.
 
     Raises:
-        LoopGuardSettingsError: An address or URL cannot be used, it would listen beyond loopback
-            without tokens, or a topic is read for several tenants.
+        LoopGuardSettingsError: An address or URL cannot be used, or it would listen beyond loopback
+            without tokens.
 
     Attributes:
         url: Where it listens for HTTP, once it runs.
@@ -135,8 +131,6 @@ class Server:
             if tenants.is_open and not is_loopback(host):
                 msg = f"{host!r} is reached from elsewhere: without tokens only loopback is served"
                 raise LoopGuardSettingsError(msg)
-        kafka = settings.kafka
-        self._topics = {} if kafka is None else kafka.topics_of(tenants.names)
         for name in ("lateness_s", "drain_s"):
             seconds: float = getattr(settings, name)
             if not 0 <= seconds < math.inf:
@@ -166,27 +160,18 @@ class Server:
         self._signals = contextlib.ExitStack()
         self._http: _Http | None = None
         self._grpc: grpc.aio.Server | None = None
-        self._hop: MeasuredHop | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._consumers: list[KafkaConsumer] = []
-        self._reading: list[asyncio.Task[None]] = []
+        self._hop: NextHop | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._ticking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
         if self._hop_to is not None:
-            hop = self._hop_to(settings.forward, dict(settings.headers or {}))
-            self._hop = MeasuredHop(hop, self._metrics)
+            self._hop = self._hop_to(settings.forward, settings.headers or {}, self._metrics)
         receiver = Receiver(
             self.engines, self._refusals, self._hop, mode=settings.mode,
             most_bytes=settings.most_held_bytes, logs=self._logs,
         )  # fmt: skip
-        if settings.kafka is not None:
-            self._consumers = [
-                KafkaConsumer(
-                    settings.kafka, topics, receiver, tenant, self.engines[tenant].guard.faults
-                )
-                for tenant, topics in self._topics.items()
-            ]
         self._readiness = readiness = Readiness(self.engines, self._hop, self._refusals)
         self._watch(receiver, readiness)
         app = http_app(
@@ -198,8 +183,7 @@ class Server:
             self._grpc = grpc_server(receiver, self._tenants, self._metrics, settings.most_bytes)
             self.grpc_port = self._bind(self._grpc, *self._grpc_address)
             await self._grpc.start()
-        self._tasks.append(asyncio.create_task(self._tick(receiver, readiness)))
-        self._reading = [asyncio.create_task(one.run()) for one in self._consumers]
+        self._ticking = asyncio.create_task(self._tick(receiver, readiness))
         told = {signal.SIGINT: self._stop_requested.set, signal.SIGTERM: self._stop_requested.set}
         if sys.platform != "win32":
             told[signal.SIGHUP] = self._hang_up
@@ -213,12 +197,8 @@ class Server:
             await self._drain()
             self._readiness.close()
         self._signals.close()
-        for consumer in self._consumers:
-            consumer.stop()
-        if self._reading:
-            await asyncio.wait(self._reading)
-        for task in self._tasks[1:]:
-            task.cancel()
+        if self._ticking is not None:
+            self._ticking.cancel()
         await self._answer_all()
         for engine in self.engines.values():
             await engine.close()
@@ -244,12 +224,12 @@ class Server:
             self._http.should_exit = True
         if self._grpc is not None:
             await self._grpc.stop(_GRACE_S)
-        if self._http is not None:
-            await self._tasks[0]
+        if self._serving is not None:
+            await self._serving
 
     @property
     def is_open(self) -> bool:
-        """Whether requests of this machine need no token, because none are set."""
+        """True if requests of this machine need no token, because none are set."""
         return self._tenants.is_open
 
     def reload(self) -> None:
@@ -284,10 +264,7 @@ class Server:
             if self._hop is not None:
                 self._logs[name] = DecisionLog(name)
             self.engines[name] = self._engine(_of_tenant(self._guard, name), name)
-        changed = self._tenants.use(tenants)
-        if new and self._settings.kafka is not None:
-            changed.append("topics of new tenants are read after a restart")
-        return changed
+        return self._tenants.use(tenants)
 
     def _hang_up(self) -> None:
         if self._on_terminal and not _on_terminal():
@@ -296,13 +273,9 @@ class Server:
             self.reload()
 
     async def wait(self) -> None:
-        """Waits for SIGINT or SIGTERM.
-
-        Raises:
-            LoopGuardError: The client of Kafka cannot go on.
-        """
+        """Waits for SIGINT or SIGTERM."""
         stopping = asyncio.create_task(self._stop_requested.wait())
-        running = [stopping, self._tasks[0], *self._reading]
+        running = [stopping] if self._serving is None else [stopping, self._serving]
         ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         for task in ended:
@@ -312,55 +285,46 @@ class Server:
         """Sets what is read when metrics are collected."""
         watch, engines, logs = self._metrics.watch, self.engines, self._logs
         limit = self._settings.most_held_bytes
-        watch(semconv.METRIC_SERVER_HELD_USAGE, lambda: {(): receiver.held})
-        watch(semconv.METRIC_SERVER_HELD_LIMIT, lambda: {(): limit})
+        watch(semconv.METRIC_SERVER_HELD_USAGE, lambda: receiver.held)
+        watch(semconv.METRIC_SERVER_HELD_LIMIT, lambda: limit)
         watch(
             semconv.METRIC_SERVER_JUDGING_QUEUE_SIZE,
-            lambda: {(): sum(one.waiting for one in tuple(engines.values()))},
+            lambda: sum(one.waiting for one in tuple(engines.values())),
         )
-        watch(
-            semconv.METRIC_SERVER_JUDGING_QUEUE_CAPACITY,
-            lambda: {(): MOST_WAITING * len(engines)},
-        )
+        watch(semconv.METRIC_SERVER_JUDGING_QUEUE_CAPACITY, lambda: MOST_WAITING * len(engines))
         if self._hop is not None:
-            watch(
-                semconv.METRIC_SERVER_FORWARD_QUEUE_SIZE,
-                lambda: {(): sum(map(len, tuple(logs.values())))},
-            )
-            watch(
-                semconv.METRIC_SERVER_FORWARD_QUEUE_CAPACITY, lambda: {(): MOST_LOGGED * len(logs)}
-            )
+            sizes = semconv.METRIC_SERVER_FORWARD_QUEUE_SIZE
+            watch(sizes, lambda: sum(map(len, tuple(logs.values()))))
+            most = semconv.METRIC_SERVER_FORWARD_QUEUE_CAPACITY
+            watch(most, lambda: MOST_DECISIONS * len(logs))
         watch(
             semconv.METRIC_SERVER_READY,
-            lambda: {(check,): said == OK for check, said in readiness.known().items()},
+            lambda: {check: said == OK for check, said in readiness.known().items()},
         )
 
-    def _engine(self, settings: Settings, tenant: str) -> Engine:
-        """The engine of one tenant; those of all workers on a store share its sessions."""
+    def _engine(self, settings: Settings, tenant: str) -> TenantGuard:
+        """The guard of one tenant; those of all workers on a store share its sessions."""
         log, lateness_s = self._logs.get(tenant), self._settings.lateness_s
         meters = self._meters
         if not settings.store_url:
-            guard = LoopGuard(settings, local=False, meter_provider=meters)
-            return Engine(guard, lateness_s, log, metrics=self._metrics)
+            guard = Engine(settings, local=False, meter_provider=meters)
+            return TenantGuard(guard, lateness_s, log, metrics=self._metrics)
         if not settings.digest_key:
             msg = (
                 "store_url needs digest_key too, the same at all workers: journals are read with it"
             )
             raise LoopGuardSettingsError(msg)
-        # Both have what is an extra of their own.
-        open_store(settings)
-        from otel_loopguard.server.leases import SessionLeases  # noqa: PLC0415
-        from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415
+        store = shared_store(settings)
+        from otel_loopguard.server.leases import SessionLeases  # noqa: PLC0415  # an extra
 
-        leases = SessionLeases(
-            RedisStore(settings), 2 * settings.max_sessions, settings.tuning.journal.days * 86_400
-        )
-        guard = LoopGuard(
+        ttl_s = settings.tuning.journal.days * 86_400
+        leases = SessionLeases(store, 2 * settings.max_sessions, ttl_s)
+        guard = Engine(
             settings, local=False, journal_store=leases, manual_journals=True,
             meter_provider=meters,
         )  # fmt: skip
-        leases.answered = guard.telemetry.numbers.store_answered
-        return Engine(guard, lateness_s, log, leases, self._metrics)
+        leases.answered = guard.count_store_call
+        return TenantGuard(guard, lateness_s, log, leases, self._metrics)
 
     async def _serve_http(self, app: Starlette) -> None:
         settings = self._settings
@@ -381,8 +345,7 @@ class Server:
         if self._certificate is not None and config.ssl is not None:
             self._certificate.follow(config.ssl)
         self._http = _Http(config)
-        running = asyncio.create_task(self._http.serve([listening]))
-        self._tasks.append(running)
+        running = self._serving = asyncio.create_task(self._http.serve([listening]))
         while not self._http.started:  # it has no event for it
             await asyncio.sleep(0.01)
             if running.done():
@@ -404,16 +367,13 @@ class Server:
         while True:
             for tenant, engine in tuple(self.engines.items()):
                 with swallow(engine.guard.faults, "server"):
-                    await self._tick_engine(receiver, tenant, engine)
+                    with contextlib.suppress(Busy):  # `/readyz` says so, and the log
+                        await engine.tick()
+                    with contextlib.suppress(NextHopError):  # they wait for the next time
+                        await receiver.send_decisions(tenant)
             self._refusals.log.tick()
             readiness.tick()
             await asyncio.sleep(_TICK_S)
-
-    async def _tick_engine(self, receiver: Receiver, tenant: str, engine: Engine) -> None:
-        with contextlib.suppress(Busy):  # `/readyz` says so, and the log
-            await engine.tick()
-        with contextlib.suppress(NextHopError):  # they wait for the next time
-            await receiver.send_decisions(tenant)
 
 
 class _Http(uvicorn.Server):

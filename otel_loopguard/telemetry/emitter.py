@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
-    from otel_loopguard.sessions import CycleNews
     from otel_loopguard.sessions.active import ActiveSpan
+    from otel_loopguard.sessions.agent_cycles import CycleNews
     from otel_loopguard.sessions.observation import DecisionRecord, Listener
     from otel_loopguard.settings import Settings
     from otel_loopguard.telemetry.conventions import ConventionEvents

@@ -18,8 +18,8 @@ from otel_loopguard.spans.sdk_views import ActiveSpanView
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
-    from otel_loopguard.sessions import CycleNews
     from otel_loopguard.sessions.active import ActiveSpan
+    from otel_loopguard.sessions.agent_cycles import CycleNews
 
 
 class SpanRef(NamedTuple):

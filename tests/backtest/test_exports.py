@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from otel_loopguard.backtest.exports import export_spans
 from otel_loopguard.backtest.run import run
-from otel_loopguard.backtest.sources import open_source
+from otel_loopguard.backtest.sources import export_spans, open_source
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording
 from otel_loopguard.settings import Settings

@@ -59,7 +59,7 @@ def test_the_page_says_what_was_found_and_loads_nothing(source: Path, tmp_path: 
     tags = Tags(page).found
     assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in tags}
     assert not any(name in attributes for _, attributes in tags for name in ("src", "href"))
-    assert sum(tag == "svg" for tag, _ in tags) >= 4
+    assert sum(tag == "meter" for tag, _ in tags) >= 6
     for part in (
         "4 sessions, 32 steps", "exact_repeat", "2 sessions would have been stopped",
         "0.00% of the healthy sessions would have been stopped",
@@ -104,7 +104,7 @@ def test_two_settings_are_compared(
     assert told.stdout.count("decisions: ") == 2
     page = re.sub("<[^>]*>", " ", (out / "summary.html").read_text("utf-8"))
     assert "2 sessions differ" in page
-    assert "abort → " in page
+    assert re.search(r"abort +ask +\d", page)
     monkeypatch.setenv("LOOPGUARD_SETTINGS_FILE", "")
     same = CliRunner().invoke(app, arguments)
     assert same.exit_code == 0

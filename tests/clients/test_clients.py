@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from otel_loopguard.server import Tenants
-from otel_loopguard.server.openapi import document
+from otel_loopguard.server.app import document
 from tests.clients.programs import program
 from tests.dialects.agents import run
 from tests.server.serving import PROTOBUF, call, listening, serving

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, control, session
+from otel_loopguard import Action, LoopGuard, control, session, sessions
+from otel_loopguard.core import Kind, Step
 
 _PROGRAM = Path(__file__).with_name("langgraph_asking.py")
 
@@ -64,3 +65,36 @@ def test_a_thread_that_lost_the_context_is_told(caplog: pytest.LogCaptureFixture
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "asks where no session is known" in caplog.text
     control.resume(key)
+
+
+def test_of_several_guards_the_one_with_the_strongest_action_answers() -> None:
+    """What people do goes to all of them."""
+    key = uuid.uuid4().hex
+    guards = [LoopGuard() for _ in range(3)]
+    step = Step(Kind.TOOL, "search", args={"q": "x"}, outcome="No results.")
+    for guard, times in zip(guards, (1, 4, 2), strict=True):
+        for _ in range(times):
+            guard.observe(step, key)
+    with session(key):
+        assert control.current().action is Action.DENY
+        assert control.refused("search", {"q": "x"}) is not None
+        report = sessions.report()
+        assert report is not None
+        assert report.steps == 4
+        assert control.pause(key, by="ada")
+        assert {guard.flag_of(key).control.by for guard in guards} == {"ada"}  # type: ignore[union-attr]
+        assert control.resume(key)
+        assert control.current().action is Action.ALLOW
+
+
+def test_a_session_is_found_by_its_key_and_by_its_traces() -> None:
+    """As one and the same; what no guard knows is None."""
+    guard, key = LoopGuard(), uuid.uuid4().hex
+    guard.bind(4711, key)
+    by_key, by_trace = guard.find(key), guard.find(4711)
+    assert by_key is not None
+    assert by_trace is not None
+    assert by_key.flag is by_trace.flag
+    assert by_trace.key == key
+    assert guard.find("another") is None
+    assert guard.find(1) is None

@@ -8,7 +8,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings, control
 from otel_loopguard.core import Decision, Kind, Step
-from tests.calls import EPOCH, SECOND
+from tests.calls import EPOCH, SECOND, handle_of
 from tests.detectors.judges import WORDS
 
 RUNNING = '{"status": "running"}'
@@ -52,7 +52,7 @@ def test_a_dear_wait_is_told_and_told_again_at_four_times_the_price() -> None:
     assert second.count == 840_000
     run = guard.report("run").run
     assert (run.looks, run.look_tokens, round(run.look_cost, 2)) == (59, 1_770_000, 5.9)
-    assert guard.wait_advice("run") == 300
+    assert handle_of(guard).wait_advice() == 300
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_nothing_is_said_of(steps: Iterator[Step], settings: dict[str, object]) 
 
 def test_advice_is_for_who_waits_only() -> None:
     """None before the first look, after news, in an unknown session, and where it is off."""
-    assert told(looks(1))[0].wait_advice("run") == 0
+    assert handle_of(told(looks(1))[0]).wait_advice() == 0
     guard, _ = told(looks(20))
-    assert 10 <= guard.wait_advice("run") <= 300
+    assert 10 <= handle_of(guard).wait_advice() <= 300
     done = Step(Kind.TOOL, "job_status", args={"id": 7}, outcome="finished: 12 files written")
     guard.observe(done, "run")
-    assert guard.wait_advice("run") == 0
+    assert handle_of(guard).wait_advice() == 0
     assert control.wait_advice("nobody-knows-this-session") == 0
-    assert told(looks(20), switched_off="price_of_waiting")[0].wait_advice("run") == 0
+    assert handle_of(told(looks(20), switched_off="price_of_waiting")[0]).wait_advice() == 0

@@ -16,8 +16,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_loopguard.core import Kind
-from otel_loopguard.server.logs import views_of
-from otel_loopguard.server.otlp import JSON, decode
+from otel_loopguard.server.otlp import JSON, decode, log_views
 from tests.dialects import captures
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def told(name: str) -> list[Step]:
     read = [
         reader.read(view)
         for line in (FOLDER / f"{name}.logs.jsonl").read_bytes().splitlines()
-        for view in views_of(decode(ExportLogsServiceRequest, line, JSON))
+        for view in log_views(decode(ExportLogsServiceRequest, line, JSON))
     ]
     return [step for step in read if step is not None]
 

@@ -15,7 +15,6 @@ from stack.demo import agent_env
 if TYPE_CHECKING:
     from stack.builds import Build
     from stack.environments import Environment
-    from stack.jars import Jars
 
 Decisions = list[dict[str, Any]]
 REPORT: list[str] = []
@@ -29,11 +28,11 @@ def lacking(message: str) -> None:
     pytest.skip(message)
 
 
-def need(*builds: Build | Environment | Jars) -> None:
+def need(*builds: Build | Environment) -> None:
     """Needs programs that are built by make."""
     for build in builds:
         if build.built() is None:
-            make = "make collector balancer jaeger phoenix mlflow kafka"
+            make = "make collector balancer jaeger phoenix mlflow"
             lacking(f"{build.name} is not there: {make}")
 
 

@@ -23,7 +23,6 @@ FILES = {
     "gateway.yaml": COLLECTOR,
     "agent.yaml": COLLECTOR,
     "scale/balancer.yaml": BALANCER,
-    "fleet/kafka.yaml": BALANCER,
     "jaeger/jaeger.yaml": JAEGER,
 }
 OLD = ("otlp/", "otlphttp", "loadbalancing", "filestorage", "spanmetrics", "signaltometrics")
@@ -72,9 +71,7 @@ def test_no_alias_of_old_is_used(name: str) -> None:
     assert used == []
 
 
-@pytest.mark.parametrize(
-    "name", ["gateway.yaml", "agent.yaml", "scale/balancer.yaml", "fleet/kafka.yaml"]
-)
+@pytest.mark.parametrize("name", ["gateway.yaml", "agent.yaml", "scale/balancer.yaml"])
 def test_every_component_is_one_that_is_built(name: str) -> None:
     """What a file uses is in the manifest of its program under its own name, not an alias."""
     build = FILES[name]
@@ -111,7 +108,7 @@ def test_everything_listens_on_loopback(name: str) -> None:
 
 def test_memory_is_limited_first() -> None:
     """In each pipeline that takes data in, what is too much is refused before anything else."""
-    for name in ("gateway.yaml", "agent.yaml", "scale/balancer.yaml", "fleet/kafka.yaml"):
+    for name in ("gateway.yaml", "agent.yaml", "scale/balancer.yaml"):
         for line, parts in load(name)["service"]["pipelines"].items():
             if "otlp" in parts["receivers"]:
                 assert parts["processors"][0] == "memory_limiter", (name, line)

@@ -64,7 +64,7 @@ def loop(guard: LoopGuard, times: int, args: object = None, key: str = "run") ->
 
 def test_without_a_guard_a_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may ask whether or not a guard is installed."""
-    monkeypatch.setattr("otel_loopguard._control.context._keepers", ())
+    monkeypatch.setattr("otel_loopguard._control.context._guards", ())
     before = execution.admit("search", {"q": "x"})
     assert (before.choice, before.confidence, before.id) == (Choice.EXECUTE_SYNC, 0, "")
     assert execution.prefer("ada", prompt_threshold_s=3) is None

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from otel_loopguard.hooks.agents import AGENTS
-from otel_loopguard.hooks.events import HookAnswer, HookEvent, Reply
+from otel_loopguard.hooks.agents import AGENTS, HookAnswer, HookEvent, Reply
 
 FOLDER = Path(__file__).with_name("data")
 SAID = {

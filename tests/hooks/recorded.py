@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from otel_loopguard.hooks.agents import AGENTS
-from otel_loopguard.hooks.engine import HookEngine
-from otel_loopguard.hooks.events import HookAnswer, Reply
+from otel_loopguard.hooks.agents import AGENTS, HookAnswer, Reply
+from otel_loopguard.hooks.hook_guard import HookGuard
 from otel_loopguard.hooks.state import HookState
 from otel_loopguard.settings import Settings
 
@@ -86,7 +85,7 @@ def events(line: dict[str, Any]) -> list[Event]:
     return sorted(found, key=lambda event: event[0])
 
 
-def judged(engine: HookEngine, line: dict[str, Any]) -> Outcome:
+def judged(engine: HookGuard, line: dict[str, Any]) -> Outcome:
     """What an engine says of a run, whose agent does as recorded, except for what is refused."""
     outcome = Outcome(line["id"], line["label"]["model"], line["label"]["success"])
     agent, refused = AGENTS["claude-code"], set[str]()
@@ -108,7 +107,7 @@ def judged(engine: HookEngine, line: dict[str, Any]) -> Outcome:
 
 
 def outcomes(files: Iterable[Path], folder: Path) -> list[Outcome]:
-    engine = HookEngine(Settings(), HookState(folder))
+    engine = HookGuard(Settings(), HookState(folder))
     try:
         return [judged(engine, line) for path in files for line in lines(path)]
     finally:

@@ -13,7 +13,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from otel_loopguard.hooks.agents.fields import mapping
+from otel_loopguard.hooks.agents import mapping
 
 Schema = dict[str, Any]
 

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from otel_loopguard.hooks.agents import AGENTS
-from otel_loopguard.hooks.events import EventKind, HookAnswer, Reply
+from otel_loopguard.hooks.agents import AGENTS, EventKind, HookAnswer, Reply
 from tests.hooks.exchanges import SAID, Exchange, answers, every_exchange, read
 
 EXCHANGES = list(every_exchange())

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard.hooks.agents import AGENTS
-from otel_loopguard.hooks.events import EventKind, HookAnswer, Reply
+from otel_loopguard.hooks.agents import AGENTS, EventKind, HookAnswer, Reply
 from tests.hooks.exchanges import every_exchange
 from tests.hooks.schemas import ANSWERS, refused
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard.hooks.agents.codex import Codex
+from otel_loopguard.hooks.agents import AGENTS
 
 FAILED = [
     ("cat missing.txt", "cat: missing.txt: No such file or directory\n"),
@@ -32,7 +32,7 @@ def read(written: str, line: str) -> tuple[object, str | None]:
         "hook_event_name": "PostToolUse", "session_id": "chat", "tool_name": "Bash",
         "tool_input": {"command": line}, "tool_response": written,
     }  # fmt: skip
-    event = Codex().read(said)
+    event = AGENTS["codex"].read(said)
     assert event is not None
     return event.outcome, event.error
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +11,10 @@ import pytest
 
 from otel_loopguard import set_testing
 from otel_loopguard._util.clock import now
-from otel_loopguard.hooks.http import HookHttpServer
 from otel_loopguard.hooks.process import RequestHandler, judge_here
 from otel_loopguard.hooks.state_folder import GREETING, StateFolder
 from otel_loopguard.version import __version__
 from tests.hooks.running import FAILED, hint_of, is_denied
-from tests.stores.servers import wait_for
 
 SAID: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "pytest -q tests/test_a.py"}}
 CALLS = 60
@@ -140,25 +136,6 @@ def test_an_answer_that_was_not_delivered_is_given_again(
     machine.loses = lost
     assert machine.run(2) == ["hint", "deny", "abort"]
     assert not machine.loses
-
-
-def test_an_answer_that_http_cannot_deliver_is_known_to_be_lost() -> None:
-    lost: list[bool] = []
-    client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-    def answer(request: bytes) -> tuple[bytes, Any]:
-        del request
-        client.close()
-        return b"x" * 50_000_000, lambda: lost.append(True)
-
-    token = "t" * 32
-    with HookHttpServer(("127.0.0.1", 0), token, answer) as server:
-        client.connect(server.server_address)
-        head = f"POST /hook/claude-code?mode=enforce HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"
-        client.sendall(f"{head}Content-Length: 2\r\n\r\n{{}}".encode())
-        server.handle_request()
-        wait_for(lambda: lost)
 
 
 def test_an_answer_that_nobody_reads_is_given_again(tmp_path: Path) -> None:

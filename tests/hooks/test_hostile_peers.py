@@ -15,24 +15,9 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard.errors import StoreError
-from otel_loopguard.hooks import http
-from otel_loopguard.hooks.http import HookHttpServer
 from otel_loopguard.hooks.state import HookState, secret_of
 from otel_loopguard.hooks.state_folder import StateFolder
 from tests.hooks.running import Home
-from tests.stores.servers import wait_for
-
-TOKEN = "t" * 40
-
-
-@pytest.fixture
-def server() -> Iterator[HookHttpServer]:
-    with HookHttpServer(("127.0.0.1", 0), TOKEN, lambda _: (b'{"answered": true}', None)) as made:
-        thread = threading.Thread(target=made.serve_forever, args=(0.05,))
-        thread.start()
-        yield made
-        made.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -42,59 +27,12 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made.end()
 
 
-def connect(server: HookHttpServer) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.server_port), timeout=60)
-
-
-def status(server: HookHttpServer, *headers: str, token: str = TOKEN) -> int:
-    """The answer to a request whose body never comes."""
-    lines = ("POST /hook/claude-code HTTP/1.1", f"Authorization: Bearer {token}", *headers, "", "")
-    with connect(server) as line:
-        line.sendall("\r\n".join(lines).encode("latin-1"))
-        return int(line.recv(1000).split()[1])
-
-
-def test_without_the_token_no_body_is_waited_for(server: HookHttpServer) -> None:
-    assert status(server, "Content-Length: 16000000", token="x") == 401
-    assert status(server, token="") == 401
-
-
-@pytest.mark.parametrize(("size", "code"), [("²", 411), ("-1", 411), ("9" * 5_000, 413)])
-def test_a_size_that_is_none_is_refused(server: HookHttpServer, size: str, code: int) -> None:
-    assert status(server, f"Content-Length: {size}") == code
-
-
-def test_idle_connections_are_bounded(server: HookHttpServer) -> None:
-    idle = [connect(server) for _ in range(64)]
-    with connect(server) as one_more:
-        assert one_more.recv(1) == b""
-    for line in idle:
-        line.close()
-    wait_for(lambda: answers(server))
-
-
-def answers(server: HookHttpServer) -> bool:
-    try:
-        return status(server, "Content-Length: 0") == 200
-    except (OSError, IndexError):
-        return False
-
-
-def test_a_connection_that_says_nothing_is_shut(
-    server: HookHttpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http, "_LIMIT_S", 0.1)
-    with connect(server) as line:
-        line.sendall(b"POST /hook/claude-code HTTP/1.1\r\n")
-        assert line.recv(1) == b""
-
-
-def test_a_token_that_a_full_disk_cut_is_made_anew(tmp_path: Path) -> None:
-    (tmp_path / "token").touch()
-    token = secret_of(tmp_path / "token")
-    assert len(token) >= 32
-    assert secret_of(tmp_path / "token") == token
-    assert (tmp_path / "token").stat().st_mode & 0o077 == 0
+def test_a_key_that_a_full_disk_cut_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "key").touch()
+    key = secret_of(tmp_path / "key")
+    assert len(key) >= 32
+    assert secret_of(tmp_path / "key") == key
+    assert (tmp_path / "key").stat().st_mode & 0o077 == 0
 
 
 def test_a_clock_that_was_set_back_keeps_nobody_waiting(home: Home) -> None:

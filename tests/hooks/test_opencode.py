@@ -21,7 +21,7 @@ GUARD = """\
 # Judges by the command alone, and writes down what it is asked.
 import json, sys
 from otel_loopguard.hooks.agents import AGENTS
-from otel_loopguard.hooks.events import EventKind, HookAnswer, Reply
+from otel_loopguard.hooks.agents import EventKind, HookAnswer, Reply
 payload = json.load(sys.stdin)
 with open({log!r}, "a") as log:
     log.write(json.dumps([sys.argv[1:], payload]) + "\\n")

@@ -28,7 +28,7 @@ from otel_loopguard import (
     resilience,
     session,
 )
-from otel_loopguard._control.gate import spellings
+from otel_loopguard._control.refusals import spellings
 from otel_loopguard.integrations._adapter import Adapter, raising_as
 
 
@@ -412,10 +412,10 @@ def test_keys_that_spans_were_named_after_are_bounded() -> None:
     agent = Agent(spans=True)
     with agent.tracer.start_as_current_span("POST /"):
         agent.turn()
-        assert agent.adapter.flag("another") is None
+        assert agent.adapter.find("another") is None
         for number in range(1024):
             agent.adapter.tool_call("search", session=f"run-{number}").start().end()
-        assert agent.adapter.flag(agent.session) is not None
+        assert agent.adapter.find(agent.session) is not None
         assert len(agent.adapter._keys) == 1024  # pyright: ignore[reportPrivateUsage]
 
 

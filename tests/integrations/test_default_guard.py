@@ -207,9 +207,9 @@ def test_other_calls_may_run_while_a_hand_off_is_denied() -> None:
     assert search(adapter) is None
     assert [_hand_over(adapter, number) for number in range(12)] == [None] * 12
     assert search(adapter) is None
-    flag = adapter.flag("chat-1")
-    assert flag is not None
-    assert flag.control.action is Action.DENY
+    found = adapter.find("chat-1")
+    assert found is not None
+    assert found.flag.control.action is Action.DENY
     call = adapter.tool_call("transfer_to_legal", {}, session="chat-1", agent="triage")
     assert call.refusal() is None
     assert _hand_over(adapter, 12) is not None
@@ -220,9 +220,9 @@ def test_a_loop_of_agents_at_ask_asks_before_every_call() -> None:
     adapter = make_adapter()
     for number in range(8):
         _hand_over(adapter, number)
-    flag = adapter.flag("chat-1")
-    assert flag is not None
-    assert flag.control.action is Action.ASK
+    found = adapter.find("chat-1")
+    assert found is not None
+    assert found.flag.control.action is Action.ASK
     admission = execution.admit("search", {"query": "x"}, session="chat-1")
     assert admission.choice is execution.Choice.PROMPT_USER
 

@@ -10,7 +10,8 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, sessions
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard._control.context import named_session
 from otel_loopguard.core import Decision, Kind, Milestones, Reached, Step
 from otel_loopguard.core.task import Task
 from otel_loopguard.errors import PlanError
@@ -170,7 +171,7 @@ def test_a_plan_that_cannot_be_followed_is_refused_there(tasks: object, message:
     """In the user's own call, before anything of the session runs."""
     with pytest.raises(PlanError, match=message), otel_loopguard.session("no", tasks=tasks):
         pytest.fail("it began")
-    assert sessions.named_session() is None
+    assert named_session() is None
 
 
 def test_a_thousand_tasks_in_dependency_order() -> None:

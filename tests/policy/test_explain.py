@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import otel_loopguard
 from otel_loopguard import LoopGuard, Settings, control
 from otel_loopguard.core import Action
-from tests.calls import Run, call
+from tests.calls import Run, call, handle_of
 
 if TYPE_CHECKING:
     from otel_loopguard.policy.explain import Explanation
@@ -117,8 +117,8 @@ def test_an_allow_names_the_setting_that_makes_it_last() -> None:
     guard = LoopGuard()
     for _ in range(4):
         guard.observe(call('a "b"', {"q": "x"}, "No results for that."), "allowed")
-    assert guard.allow("allowed", "call", "ann") == r'exempt_tools = ["a \"b\""]'
-    assert guard.allow("unknown", "call", "ann") is None
+    assert handle_of(guard, "allowed").allow("call", "ann") == r'exempt_tools = ["a \"b\""]'
+    assert guard.find("unknown") is None
     for _ in range(9):
         guard.observe(call('a "b"', {"q": "x"}, "No results for that."), "allowed")
     flag = guard.flag_of("allowed")

@@ -18,7 +18,8 @@ from opentelemetry import trace
 from opentelemetry.instrumentation.wsgi import OpenTelemetryMiddleware
 from opentelemetry.sdk.trace import TracerProvider
 
-from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control, sessions
+from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control
+from otel_loopguard._control.context import named_session
 
 CALL = {
     "gen_ai.operation.name": "execute_tool",
@@ -30,7 +31,7 @@ CALL = {
 def look() -> dict[str, Any]:
     """What the control says here."""
     seen = control.current()
-    return {"session": sessions.named_session(), "action": seen.action.value, "by": seen.by}
+    return {"session": named_session(), "action": seen.action.value, "by": seen.by}
 
 
 def search() -> dict[str, Any]:

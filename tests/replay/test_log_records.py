@@ -19,8 +19,7 @@ from otel_loopguard.cli.app import app
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.replay import Recording
 from otel_loopguard.replay.log_records import log_spans
-from otel_loopguard.server.logs import views_of
-from otel_loopguard.server.otlp import decode
+from otel_loopguard.server.otlp import decode, log_views
 from otel_loopguard.spans.reader import Reader
 
 CAPTURES = Path(__file__).resolve().parents[1] / "dialects" / "node_captures"
@@ -63,7 +62,7 @@ def test_a_file_tells_what_the_wire_tells(name: str) -> None:
     sent = [
         view
         for line in path.read_bytes().splitlines()
-        for view in views_of(decode(ExportLogsServiceRequest, line, "application/json"))
+        for view in log_views(decode(ExportLogsServiceRequest, line, "application/json"))
     ]
     assert found == sent
     assert broken == []

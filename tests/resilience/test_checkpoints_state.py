@@ -14,7 +14,7 @@ from otel_loopguard import Action, LoopGuard, Settings, control, resilience, ses
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Detection, Evidence, Kind, Step
 from otel_loopguard.replay import Recording, Run
-from tests.calls import call
+from tests.calls import call, handle_of
 from tests.escalation.agents import asked, stuck, watched
 from tests.sessions.journals import JournalsInMemory, session_of, until
 from tests.sessions.journals import guard as journalled
@@ -114,7 +114,8 @@ def test_a_hint_and_a_deny_since_are_over() -> None:
     assert scene.guard.flag_named(scene.key).control.action is Action.DENY
     scene.restores(point)
     assert scene.guard.flag_named(scene.key).control.action is Action.ALLOW
-    assert not scene.guard.denies(scene.key, "weather", {"city": "Paris"}, span_id=0)
+    denied = handle_of(scene.guard, scene.key).denies("weather", {"city": "Paris"})
+    assert not denied
 
 
 @pytest.mark.parametrize("stop", [control.pause, control.abort])
@@ -178,17 +179,17 @@ def test_a_plan_of_a_person_stays() -> None:
     """What was done of it since is to be done again."""
     guard = watched()
     points = resilience.Checkpoints(resilience.Callbacks(str, print))
-    with session("a", tasks=PLAN):
-        guard.flag_named("a")
+    with session("planned", tasks=PLAN):
+        guard.flag_named("planned")
         point = points.create()
-        stuck(guard, "a")
+        stuck(guard, "planned")
         (found,) = asked(guard)
         control.answer(found.id, "modify_plan", by="anna", plan=[{"id": "look_up"}, {"id": "say"}])
-        guard.observe(call("look_up", {"n": 1}, "it is the third one"), "a")
+        guard.observe(call("look_up", {"n": 1}, "it is the third one"), "planned")
         points.restore(point)
         assert [task.id for task in control.plan()] == ["look_up", "say"]
         assert sessions.report().milestones == 0  # type: ignore[union-attr]
-        guard.observe(call("look_up", {"n": 1}, "it is the third one"), "a")
+        guard.observe(call("look_up", {"n": 1}, "it is the third one"), "planned")
         assert sessions.report().milestones == 50  # type: ignore[union-attr]
 
 
@@ -317,10 +318,9 @@ def test_any_run_may_go_back(shared: Path, source: str) -> None:
         guard = LoopGuard(clock="replay")
         for step in run.steps:
             guard.observe(step, str(number))
-        saved = guard.saved(str(number))
-        assert saved is not None
+        saved = handle_of(guard, str(number)).saved()
         for _ in range(2):
-            assert guard.restored(str(number), saved)
+            handle_of(guard, str(number)).restore(saved)
             for step in run.steps[:50]:
                 guard.observe(step, str(number))
         assert not guard.faults.counts

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from otel_loopguard import LoopGuard, Settings, set_testing
+from otel_loopguard import Settings, set_testing
 from otel_loopguard._util.clock import now
-from otel_loopguard.server.engine import Engine
+from otel_loopguard.engine import Engine
+from otel_loopguard.server.tenant_guard import TenantGuard
 from otel_loopguard.spans.views import RecordedSpan
 from tests.server.serving import PROTOBUF, call, request, serving
 
@@ -42,8 +43,8 @@ def heard(step_s: float, is_due: Callable[[int, float], bool]) -> list[str]:
     their number, and how long the first of them has waited."""
 
     async def run() -> list[str]:
-        guard = LoopGuard(Settings(), local=False)
-        engine = Engine(guard, lateness_s=0)
+        guard = Engine(Settings(), local=False)
+        engine = TenantGuard(guard, lateness_s=0)
         said: list[str] = []
         waiting: list[RecordedSpan] = []
         for number in range(STEPS):
@@ -81,10 +82,10 @@ def test_where_nobody_asks_decisions_are_as_ever() -> None:
     made: list[str] = []
 
     async def run() -> None:
-        guard = LoopGuard(
+        guard = Engine(
             Settings(), local=False, on_decision=lambda _, found: made.append(found.action.value)
         )
-        engine = Engine(guard, lateness_s=0)
+        engine = TenantGuard(guard, lateness_s=0)
         await engine.judge([span(number, now() + number * 10**9) for number in range(8)])
         await engine.close()
 

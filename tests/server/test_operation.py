@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from otel_loopguard.server import Tenants, refusals
+from otel_loopguard.server import Tenants, troubles
 from tests.server.process import Serve
 from tests.server.serving import PROTOBUF, Hop, call, request, serving
 from tests.stores.servers import Server as Redis
@@ -59,7 +59,7 @@ def test_a_cause_of_refusals_is_told_once_and_at_its_end(  # noqa: PLR0917
         (line,) = said(caplog, "requests are refused: ")
         assert why in line
         assert not said(caplog, "over for")
-        monkeypatch.setattr(refusals, "QUIET_S", 0)
+        monkeypatch.setattr(troubles, "QUIET_S", 0)
         wait_for(lambda: said(caplog, "over for 0 s: requests are refused"))
     (line,) = said(caplog, "over for 0 s: requests are refused")
     assert re.search(rf"{why}.* \({cause}, 3 times within \d+ s\)", line)
@@ -180,7 +180,7 @@ def test_it_is_not_ready_while_too_much_waits() -> None:
 def test_it_is_not_ready_while_nothing_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving() as server:
         wait_for(lambda: ready(server) == (200, {}))
-        monkeypatch.setattr("otel_loopguard.server.readiness._LATE_S", -1)
+        monkeypatch.setattr("otel_loopguard.server.readiness._SILENT_S", -1)
         assert ready(server) == (503, {"judging": "nothing was judged for -1 s"})
         for path in ("/livez", "/healthz"):
             assert httpx.get(server.url + path).text == "ok"

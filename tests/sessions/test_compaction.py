@@ -6,7 +6,7 @@ import pytest
 
 from otel_loopguard import Settings, control
 from otel_loopguard.core import Kind, Step
-from tests.calls import Run, call
+from tests.calls import Run, call, handle_of
 
 
 def model(tokens: int, *, agent: str | None = None) -> Step:
@@ -33,7 +33,7 @@ def test_five_completed_agents_are_reason_to_compact() -> None:
     assert advice(run) == []
     run.calls(*(sub_agent() for _ in range(100)))
     assert advice(run) == [("compact_agents", "allow")]
-    run.guard.compacted("run")
+    handle_of(run.guard).compacted()
     run.calls(*(sub_agent() for _ in range(100)))
     assert advice(run) == [("compact_agents", "allow")] * 2
 

@@ -10,7 +10,7 @@ import pytest
 from otel_loopguard import Settings
 from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.guard.guard import LoopGuard
-from tests.calls import EPOCH
+from tests.calls import EPOCH, handle_of
 from tests.detectors.exchanges import hand
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_a_cycle_is_written_down_from_its_start_to_its_end(
     watched = Watched(Settings(**ONLY))
     watched.rally(12)
     watched.guard.observe(Step(Kind.OTHER, "user", text="stop that"), "run")
-    (cycle,) = watched.guard.cycles("run") or ()
+    (cycle,) = handle_of(watched.guard).cycles()
     assert cycle.topic is not None
     assert len(cycle.topic) == 16
     said = f"session=run id=1 patterns=pair_cycle agents=critic,planner topic={cycle.topic}"
@@ -80,7 +80,7 @@ def test_topics_are_told_apart_by_digests_with_a_key(key: str) -> None:
     def topic(texts: tuple[str, str]) -> str | None:
         watched = Watched(Settings(digest_key=key, **ONLY))
         watched.rally(4, texts)
-        (cycle,) = watched.guard.cycles("run") or ()
+        (cycle,) = handle_of(watched.guard).cycles()
         return cycle.topic
 
     assert (topic(TEXTS) == topic(TEXTS)) is bool(key)

@@ -200,8 +200,8 @@ def test_a_span_that_never_ends_keeps_no_session() -> None:
             left.append(tracer.start_span("execute_tool search", attributes=TOOL))
             tool_call(tracer)
             trace = span.get_span_context().trace_id
-    assert len(guard._sessions) == 5
     assert known(guard, trace) == [trace]
+    assert len(guard._sessions) == 5
     assert len(guard._resolver._tops) <= 5
 
 

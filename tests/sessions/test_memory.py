@@ -9,15 +9,13 @@ import pytest
 from otel_loopguard import Settings
 from otel_loopguard.core.report import Context, Memory
 from otel_loopguard.sessions.stats import written_path
-from tests.calls import Run, call
+from tests.calls import Run, call, handle_of
 
 ANSWER = "No results were found for this question, in any of the sources."
 
 
 def context_of(run: Run) -> Context:
-    found = run.guard.context("run")
-    assert found is not None
-    return found
+    return handle_of(run.guard).context()
 
 
 def test_a_denied_loop_is_an_avoided_approach() -> None:
@@ -135,7 +133,7 @@ def test_a_hint_offers_what_is_known() -> None:
     run = Run(Settings(max_action="deny"))
     run.calls(*[call("search", {"q": "refunds"}, ANSWER)] * 5)
     assert "Tried in vain" not in hints_of(run)
-    run.guard.remember("run", "insight", "the shop is closed on Sundays")
+    handle_of(run.guard).remember("insight", "the shop is closed on Sundays")
     run.calls(call("note", {"n": 1}, "noted down as number one"))
     run.calls(*[call("lookup", {"id": "A-4711"}, f"{ANSWER} and so on")] * 3)
     assert "Known so far: the shop is closed on Sundays." in hints_of(run)
@@ -147,7 +145,7 @@ def test_hints_without_the_context() -> None:
     """`context_in_hints` false: hints have no content of calls."""
     run = Run(Settings(context_in_hints=False))
     run.guard.observe(call("note", {"n": 1}, "noted down as number one"), "run")
-    run.guard.remember("run", "insight", "the shop is closed on Sundays")
+    handle_of(run.guard).remember("insight", "the shop is closed on Sundays")
     run.calls(*[call("search", {"q": "refunds"}, ANSWER)] * 3)
     assert hints_of(run)
     assert "Sundays" not in hints_of(run)

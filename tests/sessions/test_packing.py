@@ -18,7 +18,7 @@ from otel_loopguard.core import Detection, Evidence, Step
 from otel_loopguard.core.milestones import Reached
 from otel_loopguard.sessions import Session
 from otel_loopguard.sessions import registry as table
-from tests.calls import call
+from tests.calls import call, handle_of
 from tests.documented.acting import Run
 
 if TYPE_CHECKING:
@@ -115,13 +115,13 @@ def test_what_is_asked_of_a_session_that_was_put_away_is_there() -> None:
     guard = LoopGuard(Settings())
     for _ in range(4):
         guard.observe(call("search", {"q": "x"}, "nothing"), "one")
-    guard.remember("one", "insight", "the index is empty")
+    handle_of(guard, "one").remember("insight", "the index is empty")
     given = execution.admit("search", {"q": "y"}, session="one")
     report = guard.report("one")
     assert report is not None
-    before = report, guard.context("one"), guard.acceptance("one")
+    before = report, handle_of(guard, "one").context()
     assert put_away(guard)
-    assert (guard.report("one"), guard.context("one"), guard.acceptance("one")) == before
+    assert (guard.report("one"), handle_of(guard, "one").context()) == before
     assert put_away(guard)
     assert guard.feedback(report.alerts[0].id, false_alarm=True)
     assert guard.answered(given.id, given.choice)

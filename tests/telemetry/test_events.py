@@ -19,7 +19,7 @@ from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Severity, Step
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.sdk import exporter
-from otel_loopguard.sessions import CycleNews
+from otel_loopguard.sessions.agent_cycles import CycleNews
 from otel_loopguard.telemetry import emitter as herald
 from otel_loopguard.telemetry import events
 from otel_loopguard.telemetry import span_annotator as marks

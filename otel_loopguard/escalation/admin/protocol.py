@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
-from otel_loopguard._control.context import flags_at
+from otel_loopguard._control.context import sessions_at
 from otel_loopguard._control.flag import BY_HAND, is_reserved
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from otel_loopguard.escalation.escalations import Escalations
     from otel_loopguard.escalation.registry import Case
     from otel_loopguard.policy.explain import Explanation
-    from otel_loopguard.sessions import Session, SessionRegistry
+    from otel_loopguard.sessions import Session
+    from otel_loopguard.sessions.registry import SessionRegistry
     from otel_loopguard.settings import Settings
 
 # A plan of a few hundred tasks fits, with which an escalation is answered.
@@ -280,7 +281,7 @@ class AdminHandlers:
 
 def _flags(session: Session) -> set[Flag]:
     """The flags of a session in all guards of the process."""
-    return {session.flag, *flags_at(session.key)}
+    return {session.flag, *(found.flag for found in sessions_at(session.key))}
 
 
 def _by(request: Message) -> str:

@@ -17,28 +17,25 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from otel_loopguard import semconv
-from otel_loopguard._control.flag import APPLICATION, POLICY, Control, asks
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.engine import Action, Engine, Kind, Step, coding_tools
 from otel_loopguard.errors import StoreError
-from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.hooks.events import EventKind, HookAnswer, Reply
+from otel_loopguard.hooks.agents import EventKind, HookAnswer, Reply
 from otel_loopguard.hooks.state import KnownCall
-from otel_loopguard.spans.coding_tools import MAIN, prompt_step, tool_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_loopguard.core import Decision
-    from otel_loopguard.hooks.events import HookEvent
+    from otel_loopguard.engine import Control, Decision, DecisionRecord, Flag, Settings
+    from otel_loopguard.hooks.agents import HookEvent
     from otel_loopguard.hooks.state import HookState
     from otel_loopguard.hooks.telemetry import CallSpans
-    from otel_loopguard.sessions.observation import DecisionRecord
-    from otel_loopguard.settings import Settings
 
 NOTHING: Final = HookAnswer()
+# Open calls of all sessions of a user; what they say is some kilobytes each.
 _OPEN: Final = 2048
+# Sessions of a user, far more than work at once; the beginning and the end of a compaction meet.
 _COMPACTED: Final = 1024
 _SAME_NS: Final = 1_000_000_000
 """Calls that are refused within this time were asked for together: they share one refusal, and
@@ -58,13 +55,13 @@ class _Secret:
         return self._value
 
 
-class HookEngine:
+class HookGuard:
     """Answers the events of coding agents. May be called from any thread.
 
     Args:
         settings: Settings of the guard; in mode `shadow` nothing is answered.
         state: What outlives the process.
-        lock: Held while the state is used; that of engines that share one.
+        lock: Held while the state is used; that of guards that share one.
         allow: The command line that lets a session go on, with `{}` where its key stands.
         spans: Writes the spans of calls; by default there are none.
         on_decision: Called with every decision.
@@ -88,15 +85,13 @@ class HookEngine:
         if settings.store_url:
             # A store is read and written behind: an event would not see what the last one left.
             settings = settings.model_copy(update={"store_url": type(settings.store_url)("")})
-        asks()
         # Journals are read before a step, and written before an answer.
-        self.guard = LoopGuard(
-            settings, journal_store=state, manual_journals=True,
+        self.guard = Engine(
+            settings, local=False, journal_store=state, manual_journals=True,
             logger_provider=None if spans is None else spans.logs,
         )  # fmt: skip
-        self.guard.subscribers.decisions.append(("hooks", self._decided))
-        if on_decision is not None:
-            self.guard.subscribers.decisions.append(("on_decision", on_decision))
+        self.guard.subscribe("hooks", on_decision=self._decided)
+        self.guard.subscribe("on_decision", on_decision=on_decision)
         self._state = state
         self._spans = spans
         self._allow = allow
@@ -116,7 +111,7 @@ class HookEngine:
         Args:
             event: The event.
             at: When it was, nanoseconds since the epoch; now by default.
-            answered: Whether the agent waits for the answer; else it went on, and was told nothing.
+            answered: False if the agent went on without an answer, and was told nothing.
 
         Raises:
             StoreError: The state can be neither read nor written.
@@ -148,24 +143,21 @@ class HookEngine:
                 self._state.put_call(session, call_id, call._replace(state="open", said=""))
                 self._open[session, call_id] = _step(event, call.begun)
             denial = self._denial(session) if answer.reply is Reply.DENY else None
-            self._tell_again(session, denial or self._control(session), heard=False)
+            self._tell_again(session, denial or self._flag(session).control, heard=False)
 
     def ask(self, request: dict[str, object]) -> dict[str, object]:
-        """Does what a person asks of a session, as `AdminHandlers.reply`.
-
-        What is allowed is remembered for the next process.
-        """
-        admin = self.guard.escalation().admin
+        """Does what a person asks, as `Engine.reply`; what is allowed outlives the process."""
         session = request.get("session")
         if not isinstance(session, str):
-            return admin.reply(request)
+            return self.guard.reply(request)
         with self._lock, self._state.together():
             if self._state.mode(session) == self._mode:
                 self._recall(session)
-            reply = admin.reply(request)
+            reply = self.guard.reply(request)
             if reply.get("ok") and request.get("op") in ("allow", "resume"):
-                if request["op"] == "allow":
-                    self._state.allow(session, self.guard.allowed(session))
+                found = self.guard.find(session)
+                if request["op"] == "allow" and found is not None:
+                    self._state.allow(session, found.allowed)
                 # A step takes it in: the journal is to say that its loops are new loops.
                 self.guard.observe(Step(Kind.OTHER, "allowed"), session)
                 self.guard.write_journals()
@@ -181,9 +173,11 @@ class HookEngine:
             self.guard.forget(session)
         if session not in self._known or self.guard.flag_of(session) is None:
             self.guard.recall(session, 0)
-            self.guard.recall_allowed(session, self._state.allowed(session))
+            found = self.guard.find(session)
+            if found is not None:
+                found.allowed = self._state.allowed(session)
             self._known[session] = None
-            flag = self.guard.flag_named(session)
+            flag = self._flag(session)
             flag.asked = True
             for decision_id in self._state.decisions(session, _HEARD):
                 flag.hear(decision_id, 0)
@@ -254,34 +248,32 @@ class HookEngine:
 
     def _denial(self, session: str) -> Control | None:
         """The deny that calls of denied loops are refused with, also once it was lowered."""
-        flag = self.guard.flag_of(session)
-        if flag is None:
-            return None
+        flag = self._flag(session)
         return flag.control if flag.control.action is Action.DENY else flag.denial
 
     def _insists(self, session: str, at: int) -> bool:
-        """Whether a refusal was heard before this call was asked for."""
-        flag, denial = self.guard.flag_of(session), self._denial(session)
-        if flag is None or denial is None or denial.decision is None:
+        """True if a refusal was heard before this call was asked for."""
+        denial = self._denial(session)
+        if denial is None or denial.decision is None:
             return False
-        heard = flag.heard.get(denial.decision.id)
+        heard = self._flag(session).heard.get(denial.decision.id)
         return heard is not None and at - heard >= _SAME_NS
 
     def _hear(self, session: str, decision: Decision, at: int) -> None:
         """Notes that the agent has heard a decision, with the answer to an event."""
-        flag = self.guard.flag_of(session)
-        if flag is not None:
-            flag.hear(decision.id, at)
+        self._flag(session).hear(decision.id, at)
         self._first(_HEARD, session, decision)
 
     def _refusal(self, event: HookEvent, step: Step) -> HookAnswer:
         """Returns the refusal of a call, or nothing."""
-        control = self._control(event.session)
+        control = self._flag(event.session).control
         if control.action in _HELD:
             return self._held(event, control)
-        denial = self._denial(event.session)
-        if denial is not None and self.guard.denies(
-            event.session, step.name or "", step.args, agent=step.agent
+        denial, found = self._denial(event.session), self.guard.find(event.session)
+        if (
+            denial is not None
+            and found is not None
+            and found.denies(step.name or "", step.args, agent=step.agent)
         ):
             said = denial.hint or denial.reason or "refused"
             return HookAnswer(Reply.DENY, self._with_way_out(said, event.session))
@@ -309,7 +301,7 @@ class HookEngine:
 
     def _after(self, event: HookEvent, at: int) -> HookAnswer:
         """Returns the answer to a call that has ended."""
-        control = self._control(event.session)
+        control = self._flag(event.session).control
         if control.action in _HELD:
             answer = self._held(event, control)
             if answer.reply is not Reply.NOTHING:
@@ -318,13 +310,12 @@ class HookEngine:
 
     def _hint(self, event: HookEvent, at: int) -> HookAnswer:
         """Returns the hint for the model, once per decision, at an event that can carry it."""
-        session, control = event.session, self._control(event.session)
+        session, control = event.session, self._flag(event.session).control
         who = self._about(session, control)
         if not (event.accepts_hint and control.hint) or (who and who != event.sub_agent):
             return NOTHING
         if control.decision is None:  # a person's words
-            flag = self.guard.flag_of(session)
-            is_new = flag is not None and flag.take_hint() is not None
+            is_new = self._flag(session).take_hint() is not None
         else:
             is_new = self._first("hint", session, control.decision)
             if is_new and control.action is not Action.DENY:
@@ -332,16 +323,15 @@ class HookEngine:
         return HookAnswer(Reply.HINT, hint=control.hint) if is_new else NOTHING
 
     def _first(self, what: str, session: str, decision: Decision) -> bool:
-        """Whether something is done for the first time about a decision; it is from now on."""
+        """True the first time that something is done about a decision."""
         who, done = self._state.replies(session, decision.id)
         if what in done:
             return False
         self._state.remember_replies(session, decision.id, who, f"{done} {what}")
         return True
 
-    def _control(self, session: str) -> Control:
-        flag = self.guard.flag_of(session)
-        return Control(session) if flag is None else flag.control
+    def _flag(self, session: str) -> Flag:
+        return self.guard.flag_named(session)
 
     def _about(self, session: str, control: Control) -> str:
         """Returns the sub-agent that a decision is about; empty for the main agent or unknown."""
@@ -351,7 +341,7 @@ class HookEngine:
 
     def _decided(self, made: DecisionRecord) -> None:
         if made.decision.action is not Action.ALLOW:
-            who = "" if made.agent in (None, MAIN) else str(made.agent)
+            who = "" if made.agent in (None, coding_tools.MAIN) else str(made.agent)
             self._state.remember_replies(made.session.key, made.decision.id, who, "")
 
     def _compact(self, session: str) -> None:
@@ -360,18 +350,19 @@ class HookEngine:
         if self._compacted.get(session) == steps:
             return  # its beginning and its end are two events
         self._compacted[session] = steps
-        self.guard.compacted(session)
-        self._tell_again(session, self._control(session), heard=True)
+        found = self.guard.find(session)
+        if found is not None:
+            found.compacted()
+        self._tell_again(session, self._flag(session).control, heard=True)
 
     def _tell_again(self, session: str, control: Control, *, heard: bool) -> None:
         """Has the next answer say again what was said, which the agent has heard or not."""
-        flag = self.guard.flag_of(session)
-        if flag is None or control.decision is None:
+        if control.decision is None:
             return
         decision_id = control.decision.id
         who, what = self._state.replies(session, decision_id)
         if not heard:
-            flag.unhear(decision_id)
+            self._flag(session).unhear(decision_id)
         what = what.replace("hint", "") if heard else ""
         self._state.remember_replies(session, decision_id, who, what)
 
@@ -379,7 +370,7 @@ class HookEngine:
         """Handles text of the model."""
         if event.text:
             step = Step(Kind.MODEL, event.model, event.agent, start=at, end=at, text=event.text)
-            step.model, step.agent = event.model, event.sub_agent or MAIN
+            step.model, step.agent = event.model, event.sub_agent or coding_tools.MAIN
             self._observe(step, event, f"text {at}")
 
     def _turn(self, event: HookEvent, at: int) -> None:
@@ -394,19 +385,14 @@ class HookEngine:
                     step.end = at
                     self._observe(step, event, call_id)
         if event.kind is EventKind.PROMPT:
-            self._observe(prompt_step(event.agent, start=at), event, f"prompt {at}")
+            step = coding_tools.prompt_step(event.agent, start=at)
+            self._observe(step, event, f"prompt {at}")
         elif event.kind is EventKind.STOP:
             self._said(event, at)
-            if who:
-                self._let_go(session, who)
-
-    def _let_go(self, session: str, who: str) -> None:
-        """Lifts the stop of a sub-agent that has ended."""
-        flag = self.guard.flag_of(session)
-        if flag is None or flag.control.by != POLICY or self._about(session, flag.control) != who:
-            return
-        flag.clear(by=APPLICATION)
-        self.guard.observe(Step(Kind.OTHER, "sub-agent ended"), session)
+            # A sub-agent that has ended takes its stop along.
+            about = self._about(session, self._flag(session).control)
+            if who and about == who and self.guard.lift(session):
+                self.guard.observe(Step(Kind.OTHER, "sub-agent ended"), session)
 
     def _nameless(self, step: Step, event: HookEvent) -> str:
         """Returns an id for a call without one; the next equal call gets another."""
@@ -446,7 +432,7 @@ class HookEngine:
 
 def _step(event: HookEvent, at: int) -> Step:
     error = event.error
-    return tool_step(
+    return coding_tools.tool_step(
         event.agent, event.tool, event.args, event.outcome,
         error=True if error == "" else error,
         call_id=event.call_id, sub_agent=event.sub_agent, start=at, end=at,

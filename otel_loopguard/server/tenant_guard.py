@@ -1,4 +1,4 @@
-"""Judges what arrives for one tenant."""
+"""The guard of one tenant, fed with what arrives: in batches, out of order, more than once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
@@ -17,36 +17,47 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
-from otel_loopguard.server.events import record_of
-from otel_loopguard.server.lateness import Lateness
-from otel_loopguard.server.logs import EVENT
+from otel_loopguard.replay.log_records import EVENT
 from otel_loopguard.server.metrics import ServerMetrics
-from otel_loopguard.server.open_calls import OpenCalls, SharedCalls, unpacked
+from otel_loopguard.server.open_calls import OpenCall, OpenCalls, unpacked
+from otel_loopguard.server.otlp import decision_record
+from otel_loopguard.server.troubles import Lateness
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from otel_loopguard._control.flag import Control
-    from otel_loopguard.core import Annotation, Step
-    from otel_loopguard.guard.guard import LoopGuard
-    from otel_loopguard.server.events import DecisionLog
+    from otel_loopguard.engine import (
+        Annotation,
+        Control,
+        DecisionRecord,
+        Engine,
+        RecordedSpan,
+        SpanView,
+        Step,
+    )
+    from otel_loopguard.server.forward import DecisionLog
     from otel_loopguard.server.leases import SessionLeases, Taken
     from otel_loopguard.server.metrics import Cause
-    from otel_loopguard.sessions.observation import DecisionRecord
-    from otel_loopguard.spans.views import RecordedSpan, SpanView
 
 SpanId = tuple[int, int]
 """Trace and span id."""
 Read = tuple["RecordedSpan", "Step | None"]
 """A span, and its step if it is one."""
+_T = TypeVar("_T")
 
+# A span comes again within an exporter's minutes of retrying: at 1,000 spans/s the newest three.
+# A hundred bytes each.
 _SEEN: Final = 200_000
+# Few spans carry a decision; those that come again within the same time do so again.
 _DECIDED: Final = 10_000
+# An answer of Redis takes milliseconds; a runtime that asks for its flag waits for it.
 _LOOK_UP_S: Final = 0.2
 _TIMED: Final = 16
 """Steps of a batch whose delay is recorded: one costs 8 µs, a twentieth of judging a step."""
 MOST_WAITING: Final = 20_000
 """Spans and log records that wait for one tenant: what is judged within a few seconds."""
+RETRY_S: Final = 1
+"""Seconds after which who was told `Busy` may come again: much of what waits is judged by then."""
 
 
 class Busy(Exception):  # noqa: N818  # named after what it says
@@ -70,7 +81,7 @@ class LeaseLost(Busy):
 class _Feed:
     """A guard whose clock is not moved by spans: hosts do not agree about the time."""
 
-    def __init__(self, guard: LoopGuard) -> None:
+    def __init__(self, guard: Engine) -> None:
         self._guard = guard
         self.bind = guard.bind
         self.observe = guard.observe
@@ -87,8 +98,8 @@ class _Feed:
         pass
 
 
-class Engine:
-    """Feeds a guard with what arrives: in batches, out of order, more than once.
+class TenantGuard:
+    """Feeds the guard of one tenant with what arrives.
 
     What arrives within `lateness_s` of each other is put in order before it is judged. Of a span
     that arrives again, as exporters send after a time-out, only the first counts. Judging takes a
@@ -105,7 +116,7 @@ class Engine:
     """
 
     def __init__(
-        self, guard: LoopGuard, lateness_s: float, log: DecisionLog | None = None,
+        self, guard: Engine, lateness_s: float, log: DecisionLog | None = None,
         leases: SessionLeases | None = None, metrics: ServerMetrics | None = None,
     ) -> None:  # fmt: skip
         self.guard = guard
@@ -128,7 +139,7 @@ class Engine:
         self.ticked = -math.inf
         self.store_trouble = None if leases is None else "the store was not asked yet"
         if log is not None or leases is not None:
-            guard.subscribers.decisions.append(("server", self._decide))
+            guard.subscribe("server", on_decision=self._decide)
 
     async def judge(
         self, spans: Sequence[RecordedSpan], steps: Sequence[tuple[str, Step]] = ()
@@ -145,22 +156,17 @@ class Engine:
         if self.waiting and self.waiting + count > MOST_WAITING:
             msg = f"more than {MOST_WAITING:,} spans would wait to be judged"
             raise Busy(msg)
-        self.waiting += count
-        try:
-            return await self._judged(spans, steps)
-        finally:
-            self.waiting -= count
-
-    async def _judged(
-        self, spans: Sequence[RecordedSpan], steps: Sequence[tuple[str, Step]]
-    ) -> dict[SpanId, Annotation]:
         batch = self._batch
         if batch is None:
             batch = self._batch = _Batch()
             batch.task = asyncio.create_task(self._run(batch))
         batch.spans += spans
         batch.steps += steps
-        found = await asyncio.shield(batch.task)
+        self.waiting += count
+        try:
+            found = await asyncio.shield(batch.task)
+        finally:
+            self.waiting -= count
         own = {(span.trace_id, span.span_id) for span in spans}
         return {place: annotation for place, annotation in found.items() if place in own}
 
@@ -171,15 +177,22 @@ class Engine:
         """
         if self._leases is not None and self.guard.flag_of(session) is None:
             # Another worker may judge it; its messages arrive for known sessions only.
-            self.guard.flag_named(session)
-            await self._look_up()
+            loop, answered = asyncio.get_running_loop(), asyncio.Event()
+
+            def answer() -> None:
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(answered.set)
+
+            self.guard.look_up(session, answer)
+            with suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
+                await asyncio.wait_for(answered.wait(), _LOOK_UP_S)
         return self.guard.read(session)
 
     async def close(self) -> None:
         """Judges pending spans, and shuts the guard down."""
         if self._batch is not None:
             await self._batch.task
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._shutdown)
+        await self._call(self._shutdown)
         self._thread.shutdown()
 
     async def tick(self) -> None:
@@ -188,32 +201,23 @@ class Engine:
         Raises:
             Busy: The store does not answer.
         """
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._tick)
+        await self._call(self._tick)
 
     async def sent(self, decisions: Sequence[str]) -> None:
         """Notes that the next hop has these decisions."""
         if self._log is not None:
             self._log.sent(decisions)
         if self._leases is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._sent, decisions)
+            await self._call(self._sent, decisions)
 
-    async def _look_up(self) -> None:
-        loop = asyncio.get_running_loop()
-        answered = asyncio.Event()
-
-        def answer() -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(answered.set)
-
-        self.guard.when_looked_up(answer)
-        with suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
-            await asyncio.wait_for(answered.wait(), _LOOK_UP_S)
+    async def _call(self, do: Callable[..., _T], *given: Any) -> _T:
+        """Calls something on the thread that judges."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, do, *given)
 
     async def _run(self, batch: _Batch) -> dict[SpanId, Annotation]:
         await asyncio.sleep(self._lateness_s)
         self._batch = None
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._judge, batch)
+        return await self._call(self._judge, batch)
 
     def _judge(self, batch: _Batch) -> dict[SpanId, Annotation]:
         reader, faults = self.guard.reader, self.guard.faults
@@ -297,20 +301,21 @@ class Engine:
         if taken.is_first or taken.is_new:
             change = "taken" if taken.is_first else "taken_over"
             self._metrics.add(semconv.METRIC_SERVER_LEASES, 1, change)
-        shared = SharedCalls()
+        calls: list[OpenCall] = []
+        waiting: list[Sequence[Any]] = []
         with swallow(self.guard.faults, "server"):
-            shared = unpacked(taken.calls)
-        trace_id = trace_id or next((call.span.trace_id for call in shared.open), 0)
+            calls, waiting = unpacked(taken.calls)
+        trace_id = trace_id or next((call.span.trace_id for call in calls), 0)
         if taken.is_new:
             self._forget(session)
         if taken.is_new or (not taken.is_first and self.guard.flag_of(session) is None):
             self.guard.recall(session, trace_id)
         for decision_id, record in taken.unsent.items():
             self._tell(session, decision_id, record)
-        for call in shared.open:
+        for call in calls:
             self._bind(call.span.trace_id, session)
-        self._calls.open(session, shared.open)
-        self.guard.resume_requested(session, shared.waiting)
+        self._calls.open(session, calls)
+        self.guard.resume_rounds(session, waiting)
 
     def _bind(self, trace_id: int, session: str) -> None:
         if session != f"{trace_id:032x}" and self.guard.flag_in(trace_id) is None:
@@ -353,7 +358,7 @@ class Engine:
         self.guard.write_journals()
         made, self._made = self._made, []
         for one in made:
-            record = record_of(one).SerializeToString()
+            record = decision_record(one).SerializeToString()
             leases.decided(one.session.key, one.decision.id, record)
             self._session_of[one.decision.id] = one.session.key
             if one.running:
@@ -413,7 +418,7 @@ class Engine:
         if self._leases is not None:
             self._made.append(made)
         elif self._log is not None:
-            self._log.add(made.decision.id, record_of(made))
+            self._log.add(made.decision.id, decision_record(made))
 
     def _tell(self, session: str, decision_id: str, record: bytes) -> None:
         self._session_of[decision_id] = session
@@ -431,7 +436,7 @@ class Engine:
                 self._leases.sent(by_session)
 
     def _is_new(self, span: RecordedSpan, step: Step | None) -> bool:
-        """Whether the call of a span has not come from a log record before, or the reverse.
+        """True unless the call of a span came by a log record before, or the reverse.
 
         Two of one trace are merged later: each may know what the other lacks.
         """

@@ -1,24 +1,34 @@
-"""Authentication by bearer tokens, each of one tenant, which sees only its own sessions."""
+"""Whom a server serves: bearer tokens of tenants, and its TLS certificate.
+
+A tenant sees only its own sessions. Tokens and certificate may be renewed while it runs.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import ipaddress
-from typing import TYPE_CHECKING, Final, cast
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from otel_loopguard.engine import read_table
 from otel_loopguard.errors import LoopGuardSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
-from otel_loopguard.settings._file import read_file
+
+    import grpc
 
 DEFAULT: Final = "default"
 """The tenant of everyone if no tokens are set."""
+# 128 bits in Base64 have 22 characters; shorter than this is a password that somebody made up.
 _SHORTEST: Final = 16
-_MOST: Final = 100
+# A tenant is a resource attribute of its decisions and stands in lines of the log.
+_LONGEST_NAME: Final = 100
 _BEARER: Final = "bearer "
+_Pair = tuple[bytes, bytes]
+"""A key and its certificate, PEM."""
 
 
 class Tenants:
@@ -37,8 +47,8 @@ class Tenants:
             _check(metrics, "metrics")
         for token, tenant in (tokens or {}).items():
             _check(token, tenant)
-            if not 0 < len(tenant) <= _MOST or not tenant.isprintable():
-                msg = f"tokens: {tenant!r:.200} is no tenant's name, expected 1 to {_MOST} signs"
+            if not 0 < len(tenant) <= _LONGEST_NAME or not tenant.isprintable():
+                msg = f"tokens: {tenant!r:.200} is no name, expected 1 to {_LONGEST_NAME} signs"
                 raise LoopGuardSettingsError(msg)
         self._tenants = {_digest(token): tenant for token, tenant in (tokens or {}).items()}
         self._metrics = _digest(metrics) if metrics else b""
@@ -59,7 +69,7 @@ class Tenants:
             LoopGuardSettingsError: It cannot be read, or is not of this form.
         """
         try:
-            read = read_file(path)
+            read = read_table(path)
         except ValueError as error:
             msg = f"tokens: {path}: {error}"
             raise LoopGuardSettingsError(msg) from None
@@ -90,7 +100,7 @@ class Tenants:
         return None if self._path is None else Tenants.from_file(self._path)
 
     def use(self, other: Tenants) -> list[str]:
-        """Takes the tokens of another one; returns what changed, in words and without a token."""
+        """Uses the tokens of another one; returns what changed, in words and without a token."""
         changed: list[str] = []
         for name in dict.fromkeys((*self.names, *other.names)):
             before, now = self._tokens_of(name), other._tokens_of(name)
@@ -112,7 +122,7 @@ class Tenants:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests need no token, because none are set."""
+        """True if requests need no token, because none are set."""
         return not self._tenants
 
     def tenant(self, authorization: str | None) -> str | None:
@@ -127,7 +137,7 @@ class Tenants:
         return found
 
     def may_scrape(self, authorization: str | None) -> bool:
-        """Whether an `Authorization` header is one for the metrics of all tenants."""
+        """True if an `Authorization` header is one for the metrics of all tenants."""
         if self._metrics:
             return hmac.compare_digest(self._metrics, _given(authorization))
         return len(self.names) == 1 and self.tenant(authorization) is not None
@@ -152,10 +162,76 @@ def _digest(token: str) -> bytes:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine's own."""
+    """True for a name or an address of this machine itself."""
     if host.lower() == "localhost":
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+class Certificate:
+    """A certificate and its key, in files of PEM.
+
+    Args:
+        certificate: Path of the certificate.
+        key: Path of its key; empty: it is in the same file.
+
+    Raises:
+        LoopGuardSettingsError: TLS cannot use them.
+    """
+
+    def __init__(self, certificate: str, key: str) -> None:
+        self._certificate = certificate
+        self._key = key or certificate
+        self._context: ssl.SSLContext | None = None
+        self._pair = self.read()
+
+    def read(self) -> _Pair:
+        """Returns what is in the files now.
+
+        Raises:
+            LoopGuardSettingsError: TLS cannot use it.
+        """
+        try:
+            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            return Path(self._key).read_bytes(), Path(self._certificate).read_bytes()
+        except OSError as error:
+            what = f"certificate = {self._certificate!r:.100}, key = {self._key!r:.100}"
+            msg = f"{what}: TLS cannot use them: {error.strerror or error}"
+            raise LoopGuardSettingsError(msg) from error
+
+    def use(self, pair: _Pair) -> bool:
+        """Uses what was read for connections from now on; returns False if it is the same."""
+        if pair == self._pair:
+            return False
+        self._pair = pair
+        if self._context is not None:
+            self._load(self._context)
+        return True
+
+    def follow(self, context: ssl.SSLContext) -> None:
+        """Sets where a new certificate is loaded."""
+        self._context = context
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Credentials for gRPC, which asks for each connection what to use."""
+        import grpc  # noqa: PLC0415
+
+        given = self._pair
+
+        def newest() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal given
+            if given is self._pair:
+                return None
+            given = self._pair
+            return grpc.ssl_server_certificate_configuration([given])
+
+        first = grpc.ssl_server_certificate_configuration([given])
+        # Its stubs leave out that None is no change.
+        return grpc.dynamic_ssl_server_credentials(first, cast("Any", newest))
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        # OpenSSL would ask for the password of an encrypted key on the terminal.
+        context.load_cert_chain(self._certificate, self._key, password=lambda: b"")

@@ -1,0 +1,183 @@
+"""The door between the guard and what is built on it: `server`, `hooks` and `backtest`.
+
+They know this module, `replay`, and names that users have, and nothing else inside the guard;
+import-linter holds it. What one of them has to know of the inside, it asks here, by one method.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, Control, Flag
+from otel_loopguard.core import Action, Annotation, Decision, Kind, Step
+from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
+from otel_loopguard.escalation.admin.protocol import answer as answer_people
+from otel_loopguard.escalation.payload import encoded
+from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.sessions.journal import Written
+from otel_loopguard.sessions.journal_worker import JournalStore
+from otel_loopguard.sessions.observation import DecisionRecord, Observation
+from otel_loopguard.sessions.requested_calls import WaitingRound
+from otel_loopguard.settings import Settings
+from otel_loopguard.settings._file import read_file as read_table
+from otel_loopguard.spans import coding_tools
+from otel_loopguard.spans.dialects.registry import collect_keys
+from otel_loopguard.spans.messages import calls_on
+from otel_loopguard.spans.reader import Reader
+from otel_loopguard.spans.views import RecordedSpan, SpanView, Status
+from otel_loopguard.stores import open_store
+from otel_loopguard.telemetry import events
+from otel_loopguard.telemetry.metrics import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from otel_loopguard.stores.redis import RedisStore
+
+__all__ = [
+    "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision", "DecisionRecord",
+    "Engine", "Flag", "JournalStore", "Kind", "Metric", "Observation", "Reader", "RecordedSpan",
+    "Settings", "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
+    "coding_tools", "encoded", "read_table", "requested_tools", "session_keys", "shared_store",
+]  # fmt: skip
+
+
+class Engine(LoopGuard):
+    """A guard that is fed by its owner: with spans, steps, and calls that have not returned.
+
+    Everything that a `LoopGuard` takes and does, it does too.
+    """
+
+    def subscribe(
+        self,
+        name: str,
+        *,
+        on_step: Callable[[Observation], object] | None = None,
+        on_decision: Callable[[DecisionRecord], object] | None = None,
+    ) -> None:
+        """Has callbacks hear of steps and decisions, in order, outside of all locks.
+
+        Args:
+            name: What their faults are counted under.
+            on_step: Called with every step that was judged.
+            on_decision: Called with every decision.
+        """
+        if on_step is not None:
+            self.subscribers.steps.append((name, on_step))
+        if on_decision is not None:
+            self.subscribers.decisions.append((name, on_decision))
+
+    def session_of(self, trace_id: int) -> str:
+        """Returns the session of a trace; as long as nobody named one, the trace id in hex."""
+        flag = self.flag_in(trace_id)
+        return (None if flag is None else flag.control.session) or f"{trace_id:032x}"
+
+    def lift(self, session: str) -> bool:
+        """Lifts what the policy stopped; False where a person did, or nothing is stopped."""
+        flag = self.flag_of(session)
+        if flag is None or flag.control.by != POLICY:
+            return False
+        flag.clear(by=APPLICATION)
+        return True
+
+    def watch(self, span: SpanView, said: Iterable[str] = ()) -> None:
+        """Follows a call that has not returned, until `let_go`.
+
+        Args:
+            span: Stands for the call; it begins when the span starts.
+            said: Codes of the limits that were told of, here or in another process.
+        """
+        self.on_start(span)
+        opened = self.active.by_id.get(span.span_id)
+        if opened is not None:
+            opened.said = set(said)
+
+    def said(self, span_id: int) -> frozenset[str] | None:
+        """Returns codes of the limits that were told of an open call; None if it is not open."""
+        opened = self.active.by_id.get(span_id)
+        return None if opened is None else frozenset(opened.said or ())
+
+    def is_due(self, span_id: int, at: int) -> bool:
+        """True if an open call is past a limit at a time, nanoseconds since the epoch."""
+        opened = self.active.by_id.get(span_id)
+        return opened is not None and opened.ticket is not None and opened.ticket[0] <= at
+
+    def waiting_rounds(self, session: str) -> list[Sequence[Any]]:
+        """Returns rounds of calls that messages asked for and whose results are pending, as JSON.
+
+        Args:
+            session: Key of the session.
+        """
+        found = self.find(session)
+        return [] if found is None else list(found.requested())
+
+    def resume_rounds(self, session: str, rounds: Iterable[Sequence[Any]]) -> None:
+        """Goes on waiting for the results of calls that another process saw asked for.
+
+        Args:
+            session: Key of the session.
+            rounds: What `waiting_rounds` returned there.
+        """
+        found = self.find(session)
+        if found is not None:
+            found.resume_requested([WaitingRound(*fields) for fields in rounds])
+
+    def look_up(self, session: str, then: Callable[[], None]) -> None:
+        """Asks the store what other processes decided of a session.
+
+        Args:
+            session: Its key.
+            then: Called once the store has answered, on another thread; at once without a store.
+        """
+        self.flag_named(session)
+        self.when_looked_up(then)
+
+    def count_store_call(self, operation: str, seconds: float, trouble: str) -> None:
+        """Counts a call of a store that its owner made.
+
+        Args:
+            operation: Its name.
+            seconds: How long it took.
+            trouble: The reason of its `StoreError`; empty without one.
+        """
+        self.telemetry.numbers.store_answered(operation, seconds, trouble)
+
+    def reply(self, request: dict[str, object]) -> dict[str, object]:
+        """Does what a person asks of its sessions; see `otel_loopguard.escalation.admin`."""
+        return self.escalation().admin.reply(request)
+
+    @staticmethod
+    def log_event(record: DecisionRecord) -> events.Event:
+        """Returns the log event of a decision, as a guard with a logger provider emits it."""
+        decision = record.decision
+        place = events.SpanRef(decision.trace_id, decision.span_id)
+        return events.decided(decision, record.agent, {}, place)
+
+
+def session_keys() -> tuple[str, ...]:
+    """Returns the span attributes by which conventions name the session, surest first."""
+    return tuple(collect_keys("session_keys"))
+
+
+def requested_tools(span: SpanView) -> list[str]:
+    """Returns the tools that a model's answer asks for, one for each call, in its order."""
+    return [call.name for call in calls_on(span)]
+
+
+def shared_store(settings: Settings) -> RedisStore:
+    """Opens the Redis that `store_url` names, for scripts that write in one step.
+
+    Raises:
+        LoopGuardSettingsError: The address cannot be used, or the extra `redis` is missing.
+    """
+    open_store(settings)  # says so in the words of a setting
+    from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415  # an extra
+
+    return RedisStore(settings)
+
+
+def append_script() -> str:
+    """Returns the Lua of `RedisStore.append`, to stand in a larger script."""
+    from otel_loopguard.stores.redis_connection import APPEND  # noqa: PLC0415  # an extra
+
+    return APPEND

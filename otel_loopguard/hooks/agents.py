@@ -1,0 +1,553 @@
+"""The coding agents whose hooks are understood: how their events are read, and how answered.
+
+Sources: Claude Code: types of `@anthropic-ai/claude-agent-sdk` 0.3.330. Codex: schemas of
+openai/codex `codex-rs/hooks`, developers.openai.com, and 0.169.0. gemini-cli:
+docs/hooks/reference.md, 0.61.0. Copilot in VS Code: code.visualstudio.com
+docs/agents/reference/hooks-reference; Copilot CLI, which reads the same files: 1.0.102. Cursor:
+`@cursor/sdk` 1.0.32. opencode: `data/opencode.js`, our plugin in it, whose events are named after
+the hooks of `@opencode-ai/plugin` 1.18.33 that it is called by.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import orjson
+
+from otel_loopguard.engine import coding_tools
+
+# Ids are UUIDs and the like; what is longer is no id, and would be kept with the state.
+_LONGEST_ID: Final = 512
+# As much of an answer as the guard compares by default; longer JSON stays text.
+_LONGEST_PARSED: Final = 1_000_000
+_LONGEST_TOLD: Final = 8_000
+"""Codex cuts what it passes on at about 10,000 characters."""
+# A duration beyond is a moment, or another unit.
+_YEAR_MS: Final = 365 * 24 * 3_600_000
+_TIMES: Final = frozenset(("durationMs", "durationSeconds", "totalDurationMs"))
+
+
+class EventKind(enum.Enum):
+    """The content of an event of a coding agent."""
+
+    CALL = "call"  # a tool is about to be called, and may be refused
+    RESULT = "result"  # a tool has answered or failed
+    PROMPT = "prompt"  # a user has written: a new turn
+    RESPONSE = "response"  # text of the model
+    STOP = "stop"  # the agent, or a sub-agent, has ended its turn
+    SESSION_START = "session_start"
+    SESSION_END = "session_end"
+    COMPACTION = "compaction"  # the model's context was made smaller
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class HookEvent:
+    """One event; None where the agent does not say.
+
+    Attributes:
+        agent: Name of the coding agent, as on the command line: `claude-code`.
+        name: The agent's own name for the event: `PreToolUse`.
+        kind: What it tells.
+        session: Id of the session, the one that the agent's own telemetry has.
+        sub_agent: Id of the sub-agent that it is about; None for the main agent.
+        turn: Id of the user's turn.
+        call_id: Joins a call with its result.
+        tool: Name of the tool.
+        args: Arguments of the call.
+        outcome: What the tool answered.
+        error: What went wrong, in the tool's words; empty where it failed without any.
+        duration_ns: How long the call took.
+        text: What the user or the model wrote.
+        model: Name of the model.
+        cwd: Folder that the agent works in.
+        accepts_hint: True if an answer to it can tell the model something.
+    """
+
+    agent: str
+    name: str
+    kind: EventKind
+    session: str
+    sub_agent: str | None = None
+    turn: str | None = None
+    call_id: str | None = None
+    tool: str | None = None
+    args: Mapping[str, Any] | None = None
+    outcome: object = None
+    error: str | None = None
+    duration_ns: int | None = None
+    text: str | None = None
+    model: str | None = None
+    cwd: str | None = None
+    accepts_hint: bool = False
+
+
+class Reply(enum.Enum):
+    """An answer to a coding agent; each agent gets as much of it as it understands."""
+
+    NOTHING = "nothing"
+    HINT = "hint"  # go on, and tell the model something
+    ASK = "ask"  # ask the user whether the call may be made
+    DENY = "deny"  # do not make this call
+    STOP = "stop"  # end the turn
+
+
+@dataclass(frozen=True, slots=True)
+class HookAnswer:
+    """The guard's answer to an event."""
+
+    reply: Reply = Reply.NOTHING
+    reason: str = ""  # why a call is refused or the turn ended: for the model and for people
+    hint: str = ""  # what to tell the model
+
+
+CALL, RESULT, PROMPT, STOP = EventKind.CALL, EventKind.RESULT, EventKind.PROMPT, EventKind.STOP
+OTHER: Final = EventKind.OTHER
+_KINDS: Final[Mapping[str, EventKind]] = {
+    "PreToolUse": CALL,
+    "PostToolUse": RESULT,
+    "UserPromptSubmit": PROMPT,
+    "Stop": STOP,
+    "StopFailure": STOP,
+    "SubagentStop": STOP,
+    "Interrupt": STOP,
+    "SessionStart": EventKind.SESSION_START,
+    "SessionEnd": EventKind.SESSION_END,
+    "PreCompact": EventKind.COMPACTION,
+    "PostCompact": EventKind.COMPACTION,
+    "PermissionRequest": OTHER,
+    "Notification": OTHER,
+    "SubagentStart": OTHER,
+}
+"""What the events tell that Claude Code named, and others took over."""
+
+
+class HookAgent:
+    """A coding agent; by default one that speaks as Claude Code does."""
+
+    name: str
+    kinds: Mapping[str, EventKind] = _KINDS
+    """Kinds of events by name."""
+    hinted: frozenset[str]
+    """Events whose answer can carry a message to the model."""
+    held: frozenset[str] = frozenset()
+    """Events whose answer can keep the agent from ending its turn."""
+    ended: frozenset[EventKind] = frozenset((CALL, RESULT, PROMPT))
+    """Kinds of events whose answer can end the turn."""
+    events: tuple[str, ...] = ("hook_event_name", "hookEventName")
+    sessions: tuple[str, ...] = ("session_id", "sessionId", "conversation_id")
+    call: str = "tool_use_id"
+    tool: str = "tool_name"
+    args: str = "tool_input"
+    folder: str = "cwd"
+    """Fields of an event, and so the five before it."""
+
+    def read(self, payload: Mapping[str, Any]) -> HookEvent | None:
+        """Reads the event on standard input; None for an unknown one."""
+        fields = mapping(payload)
+        name, session = self.event(fields), identifier(fields, *self.sessions)
+        kind = self.kind(name, fields)
+        if name is None or kind is None or session is None:
+            return None
+        outcome, error = self.outcome(fields) if kind is RESULT else (None, None)
+        texts = map(text, map(fields.get, ("last_assistant_message", "prompt_response", "prompt")))
+        roots = listing(fields.get("workspace_roots")) or (None,)
+        return HookEvent(
+            self.name,
+            name,
+            kind,
+            session,
+            sub_agent=identifier(fields, "agent_id", "parent_tool_call_id"),
+            turn=identifier(fields, "prompt_id", "turn_id", "generation_id"),
+            call_id=identifier(fields, self.call),
+            tool=identifier(fields, self.tool),
+            args=arguments(fields.get(self.args)) if kind in (CALL, RESULT) else None,
+            outcome=outcome,
+            error=error,
+            duration_ns=nanoseconds(fields.get("duration_ms", fields.get("duration"))),
+            text=next(filter(None, texts), None) or text(fields.get("text")),
+            model=identifier(fields, "model"),
+            cwd=text(fields.get(self.folder)) or text(roots[0]),
+            accepts_hint=name in self.hinted,
+        )
+
+    def event(self, fields: Mapping[str, Any]) -> str | None:
+        """Returns the agent's own name for an event."""
+        return identifier(fields, *self.events)
+
+    def kind(self, name: str | None, fields: Mapping[str, Any]) -> EventKind | None:  # noqa: ARG002
+        """Returns what an event tells; None for an unknown one."""
+        return self.kinds.get(name) if name else None
+
+    def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
+        """Returns what a tool answered, and its error; neither where the user interrupted it."""
+        return result(fields.get("tool_response")), None
+
+    def answer(self, payload: Mapping[str, Any], answer: HookAnswer) -> dict[str, Any]:
+        """Returns the answer for standard output; `{}` for none.
+
+        It is `{}`, too, where this agent can be told nothing at this event, as a hint at the end of
+        a turn: then nobody was told. An agent that cannot do what is asked is told the nearest that
+        it can: without a way to ask, a call is denied; where a turn cannot be ended, each call is.
+        """
+        fields = mapping(payload)
+        name = self.event(fields)
+        kind = self.kind(name, fields)
+        if name is None or kind is None or answer.reply is Reply.NOTHING:
+            return {}
+        if kind is CALL and answer.reply is not Reply.HINT:
+            return self.refuse(name, answer)
+        if answer.reply is Reply.STOP:
+            return self.end(reason(answer)) if kind in self.ended else {}
+        if name in self.held and answer.reply is Reply.DENY:
+            # Blocked again and again the agent would never end.
+            again = fields.get("stop_hook_active") is not False
+            return {} if again else self.hold(reason(answer))
+        message = _joined(answer.reason, answer.hint)
+        return self.tell(name, message) if message and name in self.hinted else {}
+
+    def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:
+        """Returns the answer that refuses a call, or asks the user about it."""
+        decision = "ask" if answer.reply is Reply.ASK else "deny"
+        why = reason(answer)
+        output = _specific(name, permissionDecision=decision, permissionDecisionReason=why)
+        return output | self.end(why) if answer.reply is Reply.STOP else output
+
+    def end(self, why: str) -> dict[str, Any]:
+        """Returns the answer that ends a turn after a call, or before it begins."""
+        return {"continue": False, "stopReason": why}
+
+    def hold(self, why: str) -> dict[str, Any]:
+        """Returns the answer that keeps a turn from ending."""
+        return {"decision": "block", "reason": why}
+
+    def tell(self, name: str, message: str) -> dict[str, Any]:
+        """Returns the answer with a message to the model."""
+        return _specific(name, additionalContext=message)
+
+
+class _ClaudeCode(HookAgent):
+    name = "claude-code"
+    kinds: Mapping[str, EventKind] = {**_KINDS, "PostToolUseFailure": RESULT}
+    hinted = frozenset(
+        ("PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart")
+    )
+    held = frozenset(("Stop", "SubagentStop"))
+
+    def kind(self, name: str | None, fields: Mapping[str, Any]) -> EventKind | None:
+        kind = super().kind(name, fields)
+        # Other prompts come from timers and programs, and begin no turn.
+        written = fields.get("source") in (None, "user", "sdk")
+        return OTHER if kind is PROMPT and not written else kind
+
+    def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
+        if self.event(fields) != "PostToolUseFailure":
+            return super().outcome(fields)
+        error = fields.get("error")
+        if fields.get("is_interrupt") is True:
+            return None, None
+        return None, error if isinstance(error, str) else ""
+
+
+class _Codex(HookAgent):
+    """An answer with a field that Codex does not know or support is thrown away whole.
+
+    The call is made then. `continue: false` after a call does not end the turn, as its
+    documentation has it: the model is told the reason in place of the result.
+    """
+
+    name = "codex"
+    hinted = frozenset(("PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart"))
+    held = frozenset(("Stop", "SubagentStop"))
+
+    def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
+        # Only the text of an answer shows that a call failed.
+        written, code = coding_tools.codex_output(fields.get("tool_response"))
+        failed = code != 0 or mapping(written).get("isError") is True
+        written = result(written)
+        if isinstance(written, str) and not failed:
+            line = text(mapping(fields.get(self.args)).get("command")) or ""
+            failed = _is_complaint(written, line)
+        return written, (text(written) or "") if failed else None
+
+    def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:
+        # It can neither ask nor end a turn here.
+        return _specific(name, permissionDecision="deny", permissionDecisionReason=reason(answer))
+
+
+class _Gemini(HookAgent):
+    """gemini-cli; it reports neither ids of calls nor compactions, and cannot ask."""
+
+    name = "gemini"
+    kinds: Mapping[str, EventKind] = {
+        "BeforeTool": CALL,
+        "AfterTool": RESULT,
+        "BeforeAgent": PROMPT,
+        "AfterAgent": STOP,
+        "SessionStart": EventKind.SESSION_START,
+        "SessionEnd": EventKind.SESSION_END,
+        "PreCompress": OTHER,  # comes before each request, whether or not it is needed
+        "Notification": OTHER,
+    }
+    hinted = frozenset(("AfterTool", "BeforeAgent", "SessionStart"))
+    held = frozenset(("AfterAgent",))
+
+    def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
+        response = fields.get("tool_response")
+        written = result(response)
+        error = mapping(response).get("error")
+        if not error:
+            said = isinstance(written, str)
+            return coding_tools.gemini_output(written) if said else (written, None)
+        message = text(mapping(error).get("message")) or text(error)
+        return written, message or text(written) or ""
+
+    def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:  # noqa: ARG002
+        why = reason(answer)
+        ended = self.end(why) if answer.reply is Reply.STOP else {}
+        return {**ended, "decision": "deny", "reason": why}
+
+    def end(self, why: str) -> dict[str, Any]:
+        # Without `deny`, which would throw away a prompt or the answer of a tool.
+        return {"continue": False, "stopReason": why, "reason": why}
+
+    def hold(self, why: str) -> dict[str, Any]:
+        return {"decision": "deny", "reason": why}
+
+
+class _VSCode(HookAgent):
+    """Copilot; VS Code reports no failed calls, Copilot CLI no ids of calls."""
+
+    name = "vscode"
+    hinted = frozenset(("PreToolUse", "PostToolUse", "SessionStart"))
+
+    def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
+        # That a command failed shows only the end of its text.
+        found = mapping(fields.get("tool_result"))
+        if not found:
+            return super().outcome(fields)
+        written, code = coding_tools.copilot_output(result(found.get("text_result_for_llm")))
+        failed = code != 0 or found.get("result_type") == "failure"
+        return written, (text(written) or "") if failed else None
+
+    def tell(self, name: str, message: str) -> dict[str, Any]:
+        # Copilot CLI reads it outside.
+        outside = {"additionalContext": message} if name == "PostToolUse" else {}
+        return {**super().tell(name, message), **outside}
+
+
+class _Cursor(HookAgent):
+    """Cursor; an answer before a call that it cannot use blocks the call.
+
+    `ask` is taken and not heeded there, and what follows a refusal is an event of a failed call.
+    """
+
+    name = "cursor"
+    kinds: Mapping[str, EventKind] = {
+        "preToolUse": CALL,
+        "postToolUse": RESULT,
+        "postToolUseFailure": RESULT,
+        "beforeSubmitPrompt": PROMPT,
+        "afterAgentResponse": EventKind.RESPONSE,
+        "stop": STOP,
+        "sessionStart": EventKind.SESSION_START,
+        "sessionEnd": EventKind.SESSION_END,
+        "preCompact": EventKind.COMPACTION,
+        "afterAgentThought": OTHER,
+    }
+    hinted = frozenset(
+        ("preToolUse", "postToolUse", "postToolUseFailure", "beforeSubmitPrompt", "sessionStart")
+    )
+    _silent: Final = frozenset(
+        ("success", "file_path", "content_length", "pattern", "url", "status_code", "deleted")
+    )
+    """Fields of an answer that says only that there was one: reading, searching, writing."""
+
+    def kind(self, name: str | None, fields: Mapping[str, Any]) -> EventKind | None:
+        denied = fields.get("failure_type") == "permission_denied"  # and so not made
+        return OTHER if denied else super().kind(name, fields)
+
+    def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
+        if self.event(fields) == "postToolUseFailure":
+            stopped = fields.get("is_interrupt") is True
+            return None, None if stopped else text(fields.get("error_message")) or ""
+        output = parsed(fields.get("tool_output"))
+        answer = mapping(output)
+        if answer and self._silent.issuperset(answer):
+            return None, None
+        command = "exitCode" in answer
+        written = answer.get("output", answer.get("stdout")) if command else result(output)
+        failed = answer.get("isError") is True or answer.get("exitCode") not in (None, 0)
+        return written, (text(written) or "") if failed else None
+
+    def answer(self, payload: Mapping[str, Any], answer: HookAnswer) -> dict[str, Any]:
+        fields = mapping(payload)
+        kind, why = self.kind(self.event(fields), fields), reason(answer)
+        if kind is STOP and answer.reply is Reply.DENY and fields.get("loop_count") == 0:
+            return {"followup_message": why}
+        if kind is PROMPT and answer.reply is Reply.STOP:
+            return {"continue": False, "user_message": why}
+        return super().answer(payload, answer)
+
+    def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:  # noqa: ARG002
+        # It can neither ask nor end a turn here.
+        why = reason(answer)
+        return {"permission": "deny", "user_message": why, "agent_message": why}
+
+    def end(self, why: str) -> dict[str, Any]:
+        # A turn cannot be ended: the model learns why each call will be refused.
+        return {"additional_context": why}
+
+    def tell(self, name: str, message: str) -> dict[str, Any]:  # noqa: ARG002
+        return {"additional_context": message}
+
+
+class _OpenCode(HookAgent):
+    """opencode; its plugin refuses a call by `deny`, shows a `hint` and ends a turn by `stop`."""
+
+    name = "opencode"
+    kinds: Mapping[str, EventKind] = {
+        "tool.execute.before": CALL,
+        "tool.execute.after": RESULT,
+        "tool.error": RESULT,
+        "chat.message": PROMPT,
+        "session.idle": STOP,
+        "session.created": EventKind.SESSION_START,
+        "session.deleted": EventKind.SESSION_END,
+        "session.compacted": EventKind.COMPACTION,
+    }
+    hinted = frozenset(("tool.execute.before", "tool.execute.after", "tool.error"))
+    ended = frozenset((CALL, RESULT))
+    events = ("event",)
+    sessions = ("sessionID",)
+    call, tool, args, folder = "callID", "tool", "args", "directory"
+
+    def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
+        if self.event(fields) == "tool.error":
+            return None, text(fields.get("error")) or ""
+        written = result(fields.get("output"))
+        code = mapping(fields.get("metadata")).get("exit")
+        failed = isinstance(code, int) and code != 0
+        return written, (text(written) or "") if failed else None
+
+    def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:  # noqa: ARG002
+        why = reason(answer)
+        return {"deny": why, **(self.end(why) if answer.reply is Reply.STOP else {})}
+
+    def end(self, why: str) -> dict[str, Any]:
+        return {"stop": why}
+
+    def tell(self, name: str, message: str) -> dict[str, Any]:  # noqa: ARG002
+        return {"hint": message}
+
+
+AGENTS: Final[Mapping[str, HookAgent]] = {
+    agent.name: agent
+    for agent in (_ClaudeCode(), _Codex(), _Gemini(), _VSCode(), _Cursor(), _OpenCode())
+}
+"""Every known agent by its name on the command line."""
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """The value if it is a map, else an empty one."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def listing(value: object) -> list[object]:
+    """The value if it is a list, else an empty one."""
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def text(value: object) -> str | None:
+    """The value if it is text with something in it, else None."""
+    return value if isinstance(value, str) and value else None
+
+
+def identifier(payload: Mapping[str, Any], *keys: str) -> str | None:
+    """The first of these fields that can be an id."""
+    for key in keys:
+        value = payload.get(key)
+        if isinstance(value, str) and 0 < len(value) <= _LONGEST_ID:
+            return value
+    return None
+
+
+def parsed(value: object) -> object:
+    """The value of JSON text; other values, and text that is none, as they are."""
+    if not isinstance(value, str) or len(value) > _LONGEST_PARSED or value[:1] not in '{["':
+        return value
+    try:
+        return orjson.loads(value)  # what it cannot write again is no value here, but text
+    except orjson.JSONDecodeError:
+        return value
+
+
+def arguments(value: object) -> Mapping[str, Any] | None:
+    """Arguments of a call: a map, or JSON text of one; other values under the name `input`."""
+    found = parsed(value)
+    if isinstance(found, dict):
+        return cast("Mapping[str, Any]", found)
+    return None if found is None else {"input": found}
+
+
+def nanoseconds(milliseconds: object) -> int | None:
+    """A duration in nanoseconds; None for what is no duration."""
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, (int, float)):
+        return None
+    return int(milliseconds * 1_000_000) if 0 <= milliseconds <= _YEAR_MS else None
+
+
+def result(value: object) -> object:
+    """What a tool answered, without what differs between equal answers."""
+    content = mapping(value).get("content")
+    answer = coding_tools.shown(cast("object", content) if isinstance(content, list) else value)
+    if not isinstance(answer, dict):
+        return answer
+    found = cast("dict[str, Any]", answer)
+    return {key: each for key, each in found.items() if key not in _TIMES}
+
+
+def reason(answer: HookAnswer) -> str:
+    """Why a call is refused or a turn ended, never empty, with the hint behind it."""
+    return _joined(answer.reason or "refused by otel-loopguard", answer.hint)
+
+
+def _joined(*parts: str) -> str:
+    return "\n".join(part for part in parts if part)[:_LONGEST_TOLD]
+
+
+def _specific(name: str, **fields: str) -> dict[str, Any]:
+    """The part of an answer that belongs to one event."""
+    return {"hookSpecificOutput": {"hookEventName": name, **fields}}
+
+
+_COMPLAINT: Final = re.compile(
+    r"(?:/\S{1,60}/)?([\w.+-]{1,40}): (?!warning)(?=.{0,300}"
+    r"(?:no such|not found|not a |is a dir|permission|denied|cannot|can't|unable|fail|error|invalid"
+    r"|illegal|unknown|unrecogni|missing|refused|timed out|\*\*\*))",
+    re.IGNORECASE,
+)
+_PROGRAM: Final = re.compile(r"(?:^|[|&;(\n])\s{0,20}(?:\S{1,100}/)?([\w.+-]{1,40})")
+_SHELLS: Final = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
+# A pipe of a few programs that fail; what says more than that is an answer.
+_COMPLAINTS: Final = 5
+_TRACEBACK: Final = "Traceback (most recent call last):\n"
+# Five lines of complaints have a fraction of it; the rest is not looked at.
+_LONGEST_COMPLAINT: Final = 8_000
+
+
+def _is_complaint(written: str, line: str) -> bool:
+    """True if all of it is complaints of the shell or of the called program, or a traceback.
+
+    A text that only names an error may be the healthy answer of a search.
+    """
+    if written.startswith(_TRACEBACK):
+        return not written.rstrip().rpartition("\n")[2].startswith(" ")
+    lines = written[:_LONGEST_COMPLAINT].rstrip().split("\n")
+    programs = _SHELLS.union(_PROGRAM.findall(line[:_LONGEST_COMPLAINT]))
+    named = [_COMPLAINT.match(each) for each in lines]
+    return len(lines) <= _COMPLAINTS and all(each and each[1] in programs for each in named)
