@@ -17,7 +17,6 @@ USED = {
     "judge": ("Opinion", "Question"),
     "planning": ("groups", "validate"),
     "processor": ("LoopGuardSpanProcessor",),
-    "profiling": ("PlannedCall",),
     "propagation": ("LoopGuardPropagator",),
     "recordings": ("Recording",),
     "remote": ("Notice", "send", "wire_name"),

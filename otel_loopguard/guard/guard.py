@@ -27,7 +27,7 @@ from otel_loopguard.guard.queries import SessionQueries
 from otel_loopguard.guard.untraced import Untraced, warn_of_misnamed
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
-from otel_loopguard.resilience.registry import ResilienceRegistry, offer
+from otel_loopguard.resilience import ResilienceRegistry, offer
 from otel_loopguard.sessions.active import (
     NEVER,
     ActiveSpan,
@@ -172,8 +172,7 @@ class LoopGuard(SessionQueries):
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(self, self._writer, hints=journal_store is not None)
-        store = None if self._writer is None else self._writer.store
-        self._resilience = ResilienceRegistry(settings, faults, store) if live else None
+        self._resilience = ResilienceRegistry(settings, faults, self._writer) if live else None
         if self._resilience is not None:
             offer(self._resilience)
         self._start()
@@ -640,17 +639,14 @@ class LoopGuard(SessionQueries):
 
     def shutdown(self) -> None:
         """Counts the calls still held back. The guard remains usable."""
-        most_s = self.settings.tuning.stores.flush_s
-        until = time.monotonic() + most_s
-        resilience, escalation, writer = self._resilience, self._escalation, self._writer
+        until = time.monotonic() + self.settings.tuning.stores.flush_s
+        escalation, writer = self._escalation, self._writer
         parts: list[tuple[str, Callable[[], object]]] = [
             ("held", self.count_held),
             ("listeners", self.settle),
             ("names", lambda: self._live and warn_of_misnamed(self.settings, self.profiler.tools)),
             ("resources", self._admissions.resources.stop),
             ("journal", self._sessions.close),
-            # Both wait for the store: what the first leaves is the second's.
-            ("resilience", lambda: resilience and resilience.close(most_s / 2)),
             ("sharing", self._replication.close),
             ("escalation", lambda: escalation and escalation.close()),
             ("store", lambda: writer and writer.close(until - time.monotonic())),
