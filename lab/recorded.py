@@ -2,7 +2,7 @@
 
     python -m lab.recorded scenarios/everyday-work.txt FILE
 
-writes eight runs of each table as labelled runs of `otel-loopguard eval`.
+writes eight runs of each table as labelled runs, for `otel-loopguard eval` and `lab.evaluate`.
 """
 
 from __future__ import annotations

@@ -191,6 +191,11 @@ def word(action: str) -> str:
     return "note" if action == "allow" else str(action)
 
 
+def counted(count: int, name: str) -> str:
+    """A number of things: `1 call`, `2 calls`."""
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
 def line(value: object, size: int = 60) -> str:
     """A value as one line of at most `size` printable characters; None is empty."""
     if value is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard.cli import workers
+from otel_loopguard.replay import workers
 from otel_loopguard.version import __version__
 
 KEYS = ["source", "session", "steps", "decisions", "strongest", "outcome"]
@@ -111,7 +111,7 @@ def test_worker_processes_change_nothing(
     command: Any, runs: Path, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With runs, files of spans, both in one and broken lines; only ids are drawn anew."""
-    monkeypatch.setattr(workers, "_WORTH", 10)
+    monkeypatch.setattr(workers, "_STEPS_WORTH_WORKERS", 10)
     spans = shared / "spans/langgraph__openinference.otlp.jsonl"
     first, mixed, empty = tmp_path / "first.jsonl", tmp_path / "mixed.jsonl", tmp_path / "empty"
     first.write_text(f"no json\n{spans.read_text()}no json\n")
@@ -158,7 +158,6 @@ def test_a_folder_without_transcripts(command: Any, tmp_path: Path) -> None:
         ("replay", "no-such-file"),
         ("replay", "-", "--settings", "no-such-file"),
         ("replay", "-", "--format", "xml"),
-        ("eval", "-", "--baselines", "no-such-file"),
         ("nonsense",),
     ],
     ids=" ".join,

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -239,7 +240,9 @@ def test_of_opencode_the_process_is_stopped_that_works_in_the_folder(
 ) -> None:
     place = projects / "opencode.db"
     with closing(opencode.tables(place)) as database:
-        database.execute("UPDATE session SET directory = ?", (str(projects),))
+        # One that changed long ago is taken for a database that was moved here.
+        now = (str(projects), time.time_ns() // 10**6)
+        database.execute("UPDATE session SET directory = ?, time_updated = ?", now)
         database.commit()
     watching = watch("--may-stop")
     writer = Agent(place, "--database", argv0="opencode")

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._control.flag import APPLICATION, POLICY
+from otel_loopguard.cli.agent_processes import AgentProcess, NoProcessError, can_stop, writer_of
+from otel_loopguard.cli.followed_folders import FollowedFolders, FollowedSession
 from otel_loopguard.cli.live import user_name
 from otel_loopguard.cli.output import line, say, word
-from otel_loopguard.cli.watch.followed import FollowedFolders, FollowedSession
-from otel_loopguard.cli.watch.processes import AgentProcess, NoProcessError, can_stop, writer_of
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError, RecordingError
 from otel_loopguard.guard.guard import LoopGuard
