@@ -240,14 +240,14 @@ def test_of_opencode_the_process_is_stopped_that_works_in_the_folder(
 ) -> None:
     place = projects / "opencode.db"
     with closing(opencode.tables(place)) as database:
-        # One that changed long ago is taken for a database that was moved here.
-        now = (str(projects), time.time_ns() // 10**6)
-        database.execute("UPDATE session SET directory = ?, time_updated = ?", now)
+        database.execute("UPDATE session SET directory = ?", (str(projects),))
         database.commit()
     watching = watch("--may-stop")
     writer = Agent(place, "--database", argv0="opencode")
     try:
-        for change in opencode.changes():
+        # A session that changed long ago is taken for one of a database that was moved here.
+        now = time.time_ns() // 10**6
+        for change in (("UPDATE session SET time_updated = ?", [now]), *opencode.changes()):
             writer.ask(f"{json.dumps(change)}\n")
         watching.wait_for(f"deny {opencode.SESSION} (opencode, projects): 'bash' was called 3")
         watching.wait_for(f"let {opencode.SESSION} go on?")
