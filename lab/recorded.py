@@ -120,7 +120,7 @@ class _Recorder:
         return Step(kind, name, agent=agent, **times, **said)
 
 
-SEEDS = 8
+SEEDS = 8  # runs of each table: enough for every silent and every mixed kind of them
 
 
 def labelled(table: tables.Table, seed: int) -> Row:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from otel_loopguard._control.flag import Control
     from otel_loopguard.cli.replay import ReplayResult
 
-_TURNS: Final = 15
+_TURNS: Final = 15  # an agent stops by itself some time; the guard stops it long before
 _QUERY: Final = {"query": "refund policy for order 4711"}
 _FOUND: Final = '{"hits": [], "message": "nothing found in the knowledge base"}'
 

@@ -53,8 +53,8 @@ def _has_exception(record: logging.LogRecord) -> bool:
     return record.exc_info is not None
 
 
-_DEPTH: Final = 200
-_PIPE_WIDTH: Final = 10_000
+_DEPTH: Final = 200  # levels of nested values; the parser of JSON takes no more than 254
+_PIPE_WIDTH: Final = 10_000  # columns of a pipe: tables are not wrapped for programs
 _SENTENCE: Final = 30
 """Characters of a line below which a sentence in a table is no fun to read."""
 _CELL: Final = 400

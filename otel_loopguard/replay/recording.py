@@ -43,7 +43,7 @@ _FORMATS: Final[tuple[exports.Format, ...]] = (
 """How to tell what a JSON object is, and how to read it; the first that fits."""
 
 _WRAPPERS: Final = ("data", "trace", "result", "runs", "spans")
-_DEPTH: Final = 8
+_DEPTH: Final = 8  # lists and wrappers around what is recorded: two at most in what was seen
 _OPENERS: Final = (b"{", b"[")
 _CLOSERS: Final = (b"}", b"]")
 _LATER: Final = 16 * 1024 * 1024
@@ -91,7 +91,6 @@ class Recording:
         self._file = RecordedRows(path, broken) if stored else RecordedFile(path, broken, limit)
         self._limit = limit
         self._transcript: transcripts.Reader | None = None
-        self._waiting: transcripts.Reader | None = None  # one of another kind, which has ended
         self._number = 0  # of the line that the transcript is read from
         self.path = path
         self.name = self._file.name
@@ -162,8 +161,8 @@ class Recording:
         if not is_map(value) or depth > _DEPTH:
             report(f"the line is {kind_of(value)}, {EXPECTED}")
             return
-        if depth == 0 and self._is_transcript(value):
-            yield from self._told(value, number)
+        if depth == 0 and (kind := self._transcript_of(value)) is not None:
+            yield from self._told(kind, value, number)
         elif "steps" in value:
             count = len(sequence(value["steps"]))
             most = labelled_runs.MAX_STEPS
@@ -176,23 +175,22 @@ class Recording:
         else:
             yield from self._wrapped(value, number, depth)
 
-    def _is_transcript(self, line: Mapping[str, object]) -> bool:
-        """Whether a line belongs to a transcript, and what reads it."""
-        found = transcripts.reader_of(line, self._tell)
-        if found is None:
+    def _transcript_of(self, line: Mapping[str, object]) -> type[transcripts.Reader] | None:
+        """What reads a line as one of a transcript; None if it belongs to none."""
+        kind = transcripts.reader_of(line)
+        if kind is None and self._transcript is not None and not _is_recorded(line):
             # Within a transcript lines may be of any kind; spans in one file with it are spans.
-            return self._transcript is not None and not _is_recorded(line)
-        if type(found) is not type(self._transcript):
-            self._waiting = self._transcript
-            self._transcript = found
-        return True
+            return type(self._transcript)
+        return kind
 
-    def _told(self, line: Mapping[str, object], number: int) -> Iterator[Run]:
-        """Adds a line of a transcript; returns the session that ended before it."""
+    def _told(
+        self, kind: type[transcripts.Reader], line: Mapping[str, object], number: int
+    ) -> Iterator[Run]:
+        """Adds a line of a transcript; yields the session that ended before it."""
         self._number = number
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None and (run := waiting.finish()) is not None:
-            yield self._named(run)
+        if type(self._transcript) is not kind:
+            yield from self._ended()
+            self._transcript = kind(self._tell)
         if self._transcript is not None and (run := self._transcript.take(line)) is not None:
             yield self._named(run)
 

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Step
     from otel_loopguard.replay.labelled_runs import Run
 
+# Traces whose sessions and times are known: 15 MB. A span of an older one counts as out of time.
 _TRACES: Final = 100_000
+# What a span costs beside its texts, in characters: objects, names of attributes, places in heaps.
 _SPAN_CHARS: Final = 1_000
-_START: Final = 1
-_END: Final = 0
+_END, _START = 0, 1  # of events at one time ends come first
 
 
 class Feed(Protocol):
