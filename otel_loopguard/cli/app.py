@@ -86,6 +86,7 @@ Socket = Annotated[
         "with control_socket = auto.",
     ),
 ]
+Jobs = Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="Key of the session.")]
 By = Annotated[
     str | None,
@@ -197,7 +198,7 @@ def transcripts(  # noqa: PLR0913, PLR0917  # they are options
     ] = None,
     form: Form = Format.TABLE,
     settings: SettingsFile = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
+    jobs: Jobs = 0,
 ) -> int:
     """Shows which of your sessions with coding agents went in circles, and what that cost."""
     from otel_loopguard.cli.transcripts import Options, print_transcripts  # noqa: PLC0415
@@ -304,10 +305,7 @@ def evaluate(
             help="Lists missed loops and false notices with the steps around them. Shows content.",
         ),
     ] = False,
-    jobs: Annotated[
-        int,
-        typer.Option(min=0, help="Worker processes; 0: one per processor."),
-    ] = 0,
+    jobs: Jobs = 0,
 ) -> int:
     """Measures the guard on labelled runs: what it finds, and what it would wrongly stop."""
     from otel_loopguard.cli.evaluate import print_evaluation  # noqa: PLC0415
@@ -385,7 +383,7 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
             metavar="DIR", help="Folder of the result; an unfinished backtest in it is continued."
         ),
     ] = Path("backtest"),
-    jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
+    jobs: Jobs = 0,
     memory: Annotated[
         str,
         typer.Option(metavar="SIZE", help="Memory that DuckDB may use before it spills to disk."),
@@ -395,7 +393,6 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
     from otel_loopguard.cli.backtest import Options, print_backtest  # noqa: PLC0415
 
     options = Options(out, where, engine, jobs, memory)
-
     given = _settings(settings)
     return print_backtest(source, given, _settings(compare) if compare else None, options)
 
