@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     mistakes = [one.mistake for one in found if one.mistake is not None] if asked.errors else []
     curve = list(curve_rows(pairs)) if asked.curve else []
     if asked.format == "json":
-        for row in (*scores, *left, *spent, *(wrong.row() for wrong in mistakes), *curve):
+        for row in (*scores, *left, *spent, *(wrong.row for wrong in mistakes), *curve):
             json_line(row)
     else:
         for detector in dict.fromkeys(row["detector"] for row in scores):

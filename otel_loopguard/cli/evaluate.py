@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from math import sqrt
 from random import Random
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import typer
 
@@ -31,7 +31,7 @@ from otel_loopguard.replay.workers import spread
 
 if TYPE_CHECKING:
     from otel_loopguard.cli.replay import ReplayResult
-    from otel_loopguard.core import Decision, Step
+    from otel_loopguard.core import Step
     from otel_loopguard.settings import Settings
 
 ALL: Final = "all"
@@ -79,7 +79,7 @@ def print_evaluation(
                 mistakes.append(wrong)
     scores = list(score_rows(judgements))
     if form is Format.JSON:
-        for row in (*scores, *(wrong.row() for wrong in mistakes)):
+        for row in (*scores, *(wrong.row for wrong in mistakes)):
             json_line(row)
     else:
         show_scores(scores)
@@ -341,31 +341,11 @@ _STEPS_BESIDE: Final = 2
 _CALL_CHARS: Final = 72
 
 
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """A run whose label the guard contradicts."""
+class Mistake(NamedTuple):
+    """A run whose label the guard contradicts: as one JSON object, and as lines for people."""
 
-    kind: str  # `missed` for a stuck run without a hint, `false alarm` for a healthy run with one
-    id: str
-    tier: str
-    source: str
-    steps: int
-    onset: int | None
-    first: Decision | None  # the first hint or stronger
-    strongest: Action
-    around: tuple[tuple[str, int, str], ...]  # mark, index and content of the steps around it
-
-    def row(self) -> dict[str, object]:
-        """The mistake as one JSON object."""
-        own = ("kind", "id", "tier", "source", "steps", "onset")
-        of_first = ("step", "detector", "reason", "message")
-        return {
-            "table": "errors",
-            **{name: getattr(self, name) for name in own},
-            **{name: getattr(self.first, name, None) for name in of_first},
-            "strongest": self.strongest.value,
-            "around": [f"{mark} {index:4} {text}" for mark, index, text in self.around],
-        }
+    row: dict[str, object]
+    lines: list[str]
 
 
 def mistake(run: Run, result: ReplayResult) -> Mistake | None:
@@ -377,14 +357,31 @@ def mistake(run: Run, result: ReplayResult) -> Mistake | None:
     kind, at = ("missed", run.onset_step) if first is None else ("false alarm", first.step)
     at = len(run.steps) - 1 if at is None else at
     before, after = (_STEPS_BESIDE, _STEPS_OF_LOOP) if run.loop else (_STEPS_OF_LOOP, _STEPS_BESIDE)
-    around = tuple(
+    around = [
         (">" if index == at else " ", index, _short(run.steps[index]))
         for index in range(max(0, at - before), min(len(run.steps), at + after + 1))
-    )
-    return Mistake(
-        kind, run.id, run.tier, run.source, len(run.steps), run.onset_step, first,
-        result.strongest, around,
-    )  # fmt: skip
+    ]
+    row: dict[str, object] = {
+        "table": "errors",
+        "kind": kind,
+        "id": run.id,
+        "tier": run.tier,
+        "source": run.source,
+        "steps": len(run.steps),
+        "onset": run.onset_step,
+        **{name: getattr(first, name, None) for name in ("step", "detector", "reason", "message")},
+        "strongest": result.strongest.value,
+        "around": [f"{mark} {index:4} {text}" for mark, index, text in around],
+    }
+    # For people steps count from 1.
+    onset = "" if run.onset_step is None else f", onset at step {run.onset_step + 1}"
+    lines = [f"{kind}  {line(run.id, 400)}  ({line(run.tier)}, {len(run.steps)} steps{onset})"]
+    if first is not None:
+        by = f"{first.detector}/{first.reason}; strongest {result.strongest}"
+        lines.append(f"  {first.action} at step {first.step + 1} by {by}")
+        lines.append(f"  {line(first.message, 200)}")
+    lines += [f"    {mark} {index + 1:4} {text}" for mark, index, text in around]
+    return Mistake(row, lines)
 
 
 def _short(step: Step) -> str:
@@ -401,16 +398,8 @@ def _content(value: object) -> str:
 
 
 def show_mistakes(mistakes: Sequence[Mistake]) -> None:
-    """Prints what was missed and what was wrongly noticed; steps count from 1."""
-    for wrong in sorted(mistakes, key=lambda one: (one.kind, one.tier)):
-        onset = "" if wrong.onset is None else f", onset at step {wrong.onset + 1}"
-        about = f"({line(wrong.tier)}, {wrong.steps} steps{onset})"
-        texts = [f"{wrong.kind}  {line(wrong.id, 400)}  {about}"]
-        if (first := wrong.first) is not None:
-            by = f"{first.detector}/{first.reason}; strongest {wrong.strongest}"
-            texts.append(f"  {first.action} at step {first.step + 1} by {by}")
-            texts.append(f"  {line(first.message, 200)}")
-        texts += [f"    {mark} {index + 1:4} {text}" for mark, index, text in wrong.around]
+    """Prints what was missed and what was wrongly noticed, by kind and tier."""
+    for wrong in sorted(mistakes, key=lambda one: (str(one.row["kind"]), str(one.row["tier"]))):
         typer.echo("")
-        for text in texts:
+        for text in wrong.lines:
             console().print(cell(text))

@@ -111,12 +111,9 @@ class TranscriptResult:
 
     def row(self) -> dict[str, object]:
         """The result as one JSON object."""
+        own = ("agent", "session", "path", "cwd", "version")
         return {
-            "agent": self.agent,
-            "session": self.session,
-            "path": self.path,
-            "cwd": self.cwd,
-            "version": self.version,
+            **{name: getattr(self, name) for name in own},
             "start": self.start / 1e9 if self.start else None,
             "turns": self.turns,
             "whole": asdict(self.whole),
