@@ -114,7 +114,7 @@ class TranscriptResult:
         own = ("agent", "session", "path", "cwd", "version")
         return {
             **{name: getattr(self, name) for name in own},
-            "start": self.start / 1e9 if self.start else None,
+            "start": self.start / 1_000_000_000 if self.start else None,
             "turns": self.turns,
             "whole": asdict(self.whole),
             "hint": _moment_row(self.hint),
