@@ -134,10 +134,10 @@ Sources = tuple[dict[str, Any], dict[str, str], str]
         pytest.param(
             (
                 {},
-                {"LOOPGUARD_TUNING__EXECUTION__CHANNELS": "a, b", "LOOPGUARD_POLL_TOOLS": "a, b"},
+                {"LOOPGUARD_POLL_TOOLS": "a, b"},
                 "",
             ),
-            {"tuning.execution.channels": {"a", "b"}, "poll_tools": {"a", "b"}},
+            {"poll_tools": {"a", "b"}},
             id="names with commas between",
         ),
         pytest.param(
@@ -251,7 +251,6 @@ def test_a_setting_that_went_is_told_with_the_one_that_says_it(
         ({"text_tail_period": 0}, (f"{TAIL} ({TAIL_VARIABLE}) = 0: ", "1")),
         ({"cooldown_s": {"hint": 0}}, ("cooldown_s.hint", "__COOLDOWN_S)", "0", "greater than 0")),
         ({"cooldown_s": {"loud": 1}}, ("'loud'", "expected of ask, deny")),
-        ({"execution_confidence": {"x": 1}}, ("unknown vote 'x'", "time_sync")),
         ({"verdicts": "phoenix, opik"}, ("verdicts", "unknown form 'opik'", "mlflow, phoenix")),
         ({"escalate_on": "x"}, ("unknown reason 'x'", "ask, cycle, pause")),
         ({"tuning": {"text": {"tail_perio": 7}}}, ("no such", f"(is {TAIL} meant?)")),
@@ -275,7 +274,6 @@ def test_a_bad_setting_fails_at_start(given: dict[str, object], told: tuple[str,
         ("TUNING", "{", "tuning"),
         ("TUNING__TEXT", "{", "tuning.text"),
         ("TUNING__POLICY__COOLDOWN_S", "hint", "tuning.policy.cooldown_s"),
-        ("EXECUTION_CONFIDENCE", "high", "tuning.execution.confidence"),
     ],
 )
 def test_a_variable_that_is_no_json_is_refused(

@@ -23,8 +23,8 @@ _WARM: Final = 10
 # 14 minutes, after which a stall that is reported is no false alarm.
 _OVERDUE_MS: Final = 840_000.0
 _COLUMNS: Final = (
-    *("tool", "calls#", "failed#", "cached#", "p50 ms#", "p90 ms#", "estimate ms#", "measured#"),
-    *("within#", "alarms#", "overdue#"),
+    *("tool", "calls#", "failed#", "p50 ms#", "p90 ms#", "estimate ms#", "measured#", "within#"),
+    *("alarms#", "overdue#"),
 )
 
 
@@ -126,7 +126,6 @@ class _ProfilerReplay:
                     "tool": tool,
                     **score.row(),
                     "kept": summary.calls,
-                    "cached": summary.cached,
                     "p50_ms": summary.p50_ms,
                     "p90_ms": summary.p90_ms,
                     "estimate_ms": summary.estimate_ms,
@@ -167,7 +166,7 @@ class _ProfilerReplay:
 def _show(rows: Sequence[dict[str, object]]) -> None:
     cells = [
         [
-            *(row["tool"], row["calls"], _percent(row["failure_rate"]), row.get("cached")),
+            *(row["tool"], row["calls"], _percent(row["failure_rate"])),
             *(_milliseconds(row.get(name)) for name in ("p50_ms", "p90_ms", "estimate_ms")),
             *(row["measured"], _percent(row["within"]), row["alarms"], row["overdue"]),
         ]

@@ -295,8 +295,6 @@ def _live(settings: Settings) -> Settings:
     return settings.model_copy(
         update={
             **store,
-            # The machine is the user's: nothing here runs the agent's calls.
-            "execution_resources": False,
             "control_socket": settings.control_socket or "auto",
             "session_ttl_s": FOREVER_S,
             # What was decided before is not put before people again: `_tell` does it for the rest.

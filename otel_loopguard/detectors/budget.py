@@ -378,6 +378,7 @@ class PriceOfWaiting(BaseDetector):
 
 
 _WAITING: Final = 0x7761_6974
+"""The key of a wait, which is about no single call: the letters of `wait`."""
 # Nothing that is worth a look is over sooner.
 _SHORTEST_WAIT_S: Final = 10.0
 

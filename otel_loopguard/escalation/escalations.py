@@ -208,7 +208,7 @@ class Escalations:
         limit_s = session.flag.limit_s
         # A gate that waits since then must get the fallback, and not its own time-out.
         limit_s -= min(_EARLIER_S, limit_s / 10)
-        record = session.record
+        record = session.state.record
         return Escalation(
             id=secrets.token_hex(8),
             session=session.key,

@@ -43,7 +43,9 @@ _OURS: Final = (semconv.BAGGAGE_SESSION, semconv.BAGGAGE_CONTROL)
 _HEADER: Final = "baggage"
 _DETACHED: Final = otel_context.create_key("loopguard-detached")
 _MOST_HEADER: Final = 8192
+"""Bytes of a header that is read: W3C Baggage asks nobody to pass on more."""
 _MOST_VALUE: Final = 128
+"""Characters of an encoded value: an action, a time and a signature have fewer."""
 _OUR_ENTRY: Final = re.compile(r"\A[ \t]*loopguard\.(session|control)[ \t]*=([^;]*)")
 _REASONS: Final = {
     Action.DENY: "the caller's session is denied",

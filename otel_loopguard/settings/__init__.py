@@ -403,27 +403,6 @@ class Settings(Group):
     )
 
     # Execution and latency.
-    execution_on_spans: bool | Literal["all"] = value(
-        True,
-        "Writes the execution choice on tool spans when they start, if the tool has a profile and "
-        "the choice is not `execute_sync`; `all`: that too.",
-    )
-    execution_prompt_s: Seconds = value(15.0, "Seconds below which a call runs at once.")
-    execution_background_s: Seconds = value(
-        45.0, "Seconds from which a call runs in the background."
-    )
-    execution_background: bool = value(
-        True, "Whether calls may run in the background without asking."
-    )
-    execution_parallel: bool = value(
-        True, "Whether a batch runs in parallel if its calls allow it."
-    )
-    execution_default: Literal["", "execute_sync", "prompt_user", "auto_background", "defer"] = (
-        value("", "Choice when votes tie; empty: the user is asked.")
-    )
-    execution_resources: bool = value(
-        True, "Whether CPU, memory, disk and network are measured, in a thread."
-    )
     execution_queue: str = value(
         "",
         "Queue of tasks waiting for workers: `module:function` that returns their number, "
@@ -431,23 +410,11 @@ class Settings(Group):
         "empty: none.",
         repr=False,
     )
-    profile_max_tools: int = value(
-        1000, "Tools that have a profile; the least recently used one is dropped first.", ge=1
-    )
     profile_defaults_ms: Mapping[str, Positive] = value(
         {},
         "Milliseconds that your own tools take, by name (JSON in the variable); they take "
         "precedence over the built-in table.",
     )
-    profile_parallel_tools: Names = value(
-        frozenset(), "Tools whose calls may run concurrently, in addition to `read_tools`."
-    )
-
-    # Plans.
-    plan_max_parallel: int = value(
-        3, "Concurrent tasks of a plan, or calls of a batch, at most.", ge=1, le=1000
-    )
-    plan_assume_safe: bool = value(True, "Whether a task may run beside others by default.")
 
     # Control across processes.
     share_control: bool = value(
@@ -468,35 +435,12 @@ class Settings(Group):
     )
     propagation_ttl_s: Seconds = value(300.0, "Seconds after which signed baggage expires.")
 
-    # Retries, breakers and recovery.
-    retry_limit: int = value(3, "Retries after the first attempt failed.", ge=0, le=100)
-    retry_delay_s: Seconds = value(
-        2.0, "Seconds before the first retry; each next delay is twice as long."
-    )
-    retry_max_delay_s: Seconds = value(30.0, "Longest delay between two attempts, in seconds.")
+    # Breakers.
     breaker: Literal["off", "session", "shared"] = value(
         "off",
         "Refuses calls of a host that fails, or the same call where none names a host: in the "
         "`session` where it failed, or in all (`shared`). `resilience.breaker(...)` needs no "
         "setting.",
-    )
-    breaker_failures: int = value(3, "Failures in a row that open a breaker.", ge=1, le=1000)
-    breaker_open_s: Seconds = value(
-        300.0, "Seconds a breaker stays open before one trial, at most."
-    )
-    breaker_errors: Literal["transient", "unclear", "all"] = value(
-        "transient",
-        "Errors that count: `transient` ones; those and errors of unknown kind (`unclear`); or "
-        "`all`, wrong arguments included.",
-    )
-    recovery_attempts: int = value(
-        3,
-        "Attempts of one recovery strategy for a tool in a session, until it succeeds.",
-        ge=1,
-        le=100,
-    )
-    recovery_check_learned: Literal["warn", "deny"] = value(
-        "warn", "What a learned check leads to: a warning, or a refusal as by registered checks."
     )
 
     # Stores.

@@ -55,8 +55,6 @@ _OLD_PREFIXES: Final = {
 _OLD_NAMES: Final = {
     "milestones.elapsed_s": "milestone_s",
     "reports.context_entries": "context_entries",
-    "resilience.check_failures": "recovery_check_failures",
-    "resilience.check_ttl_s": "recovery_check_ttl_s",
     "escalation.webhook_retry_s": "webhook_retry_s",
 }
 
@@ -74,7 +72,6 @@ MERGED: Final[Mapping[str, str]] = {
     "graph_limit_action": "budget_action",
     "budget_cost_action": "budget_action",
     "budget_operation_tokens": "budget_tokens",
-    "profile_max_parallel": "plan_max_parallel",
 }
 """Settings that said the same as another one, and that one; accepted for one release."""
 

@@ -216,7 +216,7 @@ class State:
         """Share of the estimates that rest on past calls, in percent; none before the first."""
         estimates = self.acceptance.estimates
         total = estimates.total()
-        return {(): 100 * (estimates["profile"] + estimates["blend"]) / total} if total else {}
+        return {(): 100 * estimates["profile"] / total} if total else {}
 
     def store(self) -> Values:
         """The state that the store is in."""

@@ -95,8 +95,7 @@ FAMILIES = {
     "Text": r"text_",
     "Reports, context and judge": r"report_|context_|judge",
     "Escalation": r"escalat|webhook_|control_socket|desk_",
-    "Retries, breakers and recovery": r"retry_|breaker_|recovery_|checkpoint_",
-    "Execution": r"execution_|profile_|plan_",
+    "Breakers and execution": r"breaker|execution_|profile_",
     "Multiple processes": r"store_|share_control|control_ttl_s|propagation_|journal_",
     "Telemetry": r"telemetry_|decision_spans|span_events|verdicts",
 }

@@ -181,7 +181,8 @@ def test_a_deny_has_an_end_whatever_is_done_beside_it() -> None:
 def test_a_stall_after_an_abort_is_not_said() -> None:
     """The session is over, whatever still runs in it."""
     policy = Policy(Settings())
-    policy.judge([found(own=Action.ABORT)], 0, 0)
+    (verdict,) = policy.judge([found(own=Action.ABORT)], 0, 0)
+    policy.carry_out(verdict)
     assert policy.judge([found(9, own=Action.HINT)], 1, 1) == []
 
 
