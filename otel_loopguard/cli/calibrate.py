@@ -18,7 +18,7 @@ from otel_loopguard.cli.output import Format, console, json_line, sentence, tabl
 from otel_loopguard.cli.replay import SpanResults, result_of
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.replay import RecordedSession, Recording, Run, Transcript
+from otel_loopguard.replay import Recording, Run, Transcript
 
 if TYPE_CHECKING:
     from otel_loopguard.cli.replay import ReplayResult
@@ -207,7 +207,7 @@ _Place = tuple[int, str]
 
 
 def _search(
-    recordings: Sequence[Recording | RecordedSession],
+    recordings: Sequence[Recording],
     settings: Settings,
     noticed: set[_Place],
     limit: int,
@@ -233,9 +233,7 @@ def _search(
         line = (low + high) // 2 if high in tried else min(2 * line, HIGHEST)
 
 
-def _stopped(
-    recordings: Sequence[Recording | RecordedSession], settings: Settings, only: set[_Place]
-) -> set[_Place]:
+def _stopped(recordings: Sequence[Recording], settings: Settings, only: set[_Place]) -> set[_Place]:
     """Which of some runs are stopped."""
     found: set[_Place] = set()
     for index, known in enumerate(recordings):

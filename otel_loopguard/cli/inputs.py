@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -13,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from otel_loopguard._util.text import printable
 from otel_loopguard.cli.output import say
-from otel_loopguard.replay import RecordedSession, Recording, recordings
+from otel_loopguard.replay import Recording, recordings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -63,12 +62,7 @@ class Inputs:
             self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._progress:
             self._progress.stop()
         if self.broken > _REPORTS_SHOWN:
@@ -76,7 +70,7 @@ class Inputs:
                 f"otel-loopguard: {self.broken - _REPORTS_SHOWN:,} more reports left out", err=True
             )
 
-    def __iter__(self) -> Iterator[Recording | RecordedSession]:
+    def __iter__(self) -> Iterator[Recording]:
         return iter(self._recordings)
 
     @property
@@ -84,7 +78,7 @@ class Inputs:
         """The exit code that the input asks for: 1 if something was broken, else 0."""
         return 1 if self.broken else 0
 
-    def entries(self, recording: Recording | RecordedSession) -> Iterator[RecordedSpan | Run]:
+    def entries(self, recording: Recording) -> Iterator[RecordedSpan | Run]:
         """What a recording holds, with the bar moving."""
         if self._progress is None:
             yield from recording

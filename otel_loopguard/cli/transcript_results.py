@@ -13,7 +13,7 @@ from otel_loopguard.cli.output import counted
 from otel_loopguard.cli.replay import decision_row, result_of
 from otel_loopguard.core import Action, Decision, Kind
 from otel_loopguard.errors import RecordingError
-from otel_loopguard.replay import RecordedSession, Transcript
+from otel_loopguard.replay import Recording, Transcript
 from otel_loopguard.settings.prices import PriceTable
 
 if TYPE_CHECKING:
@@ -188,7 +188,11 @@ def judged(files: SessionFiles, settings: Settings) -> Judged:
     judge = partial(transcript_result, path=str(files.path), settings=settings, prices=prices)
     found: list[TranscriptResult] = []
     try:
-        recording = RecordedSession(files, lambda path, line, why: broken.append((path, line, why)))
+        recording = Recording(
+            str(files.path),
+            lambda path, line, why: broken.append((path, line, why)),
+            sub_agents=files.sub_agents,
+        )
         found += (judge(run) for run in recording if isinstance(run, Transcript))
     except RecordingError as error:
         broken.append((str(files.path), 1, str(error).removeprefix(f"{files.path}: ")))
