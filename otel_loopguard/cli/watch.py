@@ -299,7 +299,6 @@ def _live(settings: Settings) -> Settings:
             "session_ttl_s": FOREVER_S,
             # What was decided before is not put before people again: `_tell` does it for the rest.
             "escalate_on": (),
-            "escalate_severity": "none",
             # A process stays stopped until somebody answers.
             "escalation_fallback": "wait",
         }

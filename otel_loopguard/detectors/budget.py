@@ -352,10 +352,6 @@ class PriceOfWaiting(BaseDetector):
     signs = ("wait",)
     __slots__ = ("_told",)
 
-    @classmethod
-    def wanted(cls, settings: Settings) -> bool:
-        return settings.wait_longer
-
     def reset(self) -> None:
         self._told = 0
 

@@ -204,7 +204,7 @@ class ToolCallExtractor:
         progress = self._progress
         tool, agent = (step.name or "")[:NAMED], agent_key(step.agent)
         name = tool_name(tool)
-        reading = prepare(step, self._settings.max_value_chars)
+        reading = prepare(step, self._settings.tuning.calls.value_chars)
         outcome = reading.found
         # No limit cuts at a length where the tool said more before.
         last, longest = self._tools.get(tool, ("", 0))
@@ -361,13 +361,13 @@ class ToolCallExtractor:
     def refused(self, step: Step) -> int:
         """Round of a call that was refused, of which nothing else is noted."""
         exact = self._calls.identify(
-            step, prepare(step, self._settings.max_value_chars), None
+            step, prepare(step, self._settings.tuning.calls.value_chars), None
         ).exact
         return self._rounds.add(step.start, step.end or 0, agent_key(step.agent), exact)
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
-        reading = prepare(step, self._settings.max_value_chars)
+        reading = prepare(step, self._settings.tuning.calls.value_chars)
         return self._calls.identify(step, reading, None).key
 
     def _effect(self, tool: str, name: ToolName, arguments: object) -> Effect:

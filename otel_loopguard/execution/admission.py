@@ -404,7 +404,8 @@ class Admissions:
     def _annotate(self, tool: str) -> tuple[float, Annotation | None]:
         """Until when spans of a tool say what; nothing where only a default for it is known."""
         estimate, annotation = self._profiler.estimate(tool), None
-        if estimate.records < MIN_RECORDS and tool not in self._settings.profile_defaults_ms:
+        own = self._settings.tools.get(tool)
+        if estimate.records < MIN_RECORDS and (own is None or own.duration_ms is None):
             return 0.0, None
         work = _single(tool, estimate)
         found, _ = self._advise(work, self.users.preferences(""), "")

@@ -140,7 +140,7 @@ DEFAULTS_MS: Final[Mapping[str, float]] = MappingProxyType(
         "video_process": 60_000,
     }
 )
-"""Milliseconds by the name of the tool. Users add theirs in `profile_defaults_ms`."""
+"""Milliseconds by the name of the tool. Users add theirs as `duration_ms` in `tools`."""
 _UNKNOWN_MS: Final = 5_000.0
 """Milliseconds of a tool that nobody knows: about the median of the table."""
 
@@ -251,7 +251,8 @@ class Profile:
         self.asked = False  # the store was asked for what it knows
         self.read = False  # it answered
         self.queued = False  # the store's writer is to come for what is not stored yet
-        self._default = settings.profile_defaults_ms.get(tool, DEFAULTS_MS.get(tool))
+        own = settings.tools.get(tool)
+        self._default = (own and own.duration_ms) or DEFAULTS_MS.get(tool)
         self._calls: deque[CallRecord] = deque(maxlen=_RECORDS)
         # Of the newest calls: those that `misses` has not compared, and those not stored yet.
         self._fresh = self._unsaved = 0

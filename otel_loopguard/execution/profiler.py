@@ -217,8 +217,9 @@ class Profiler:
         return BatchEstimate(total, parallel, not reason, why, tuple(estimates))
 
     def is_safe(self, tool: str) -> bool:
-        """True for a tool that is declared to read only, and so may run beside others."""
-        return self._settings.effects.get(tool) == "read"
+        """True for a tool that may run beside others: declared to, or to read only."""
+        own = self._settings.tools.get(tool)
+        return self._settings.effects.get(tool) == "read" or (own is not None and own.parallel)
 
     def resources(self, tool: str) -> ResourceProfile | None:
         """What the calls of a tool cost the machine; None for a tool without a profile."""

@@ -135,7 +135,7 @@ class LoopGuard(SessionQueries):
         self._now = 0
         self._on_step = on_step
         self._on_decision = on_decision
-        self._max_chars = settings.max_value_chars
+        self._max_chars = settings.tuning.calls.value_chars
         self._prepare = partial(prepare, limit=self._max_chars)
         self.backlog = Backlog(self)
         self._intake = Intake(self.reader, self._max_chars)
@@ -691,7 +691,7 @@ class LoopGuard(SessionQueries):
             settings, self._registry, faults, self._lock, self._journal_store, live=self._live,
             manual_journals=self._manual_journals,
         )  # fmt: skip
-        self.active = ActiveSpans(settings.max_open_steps, first_look(settings))
+        self.active = ActiveSpans(settings.tuning.stalls.open_steps, first_look(settings))
         self._dedup = SpanDeduplicator(self.active.by_id, joined=self._sessions.join)
         self._untraced = Untraced()
         self._sessions.begun = self._replication.begun

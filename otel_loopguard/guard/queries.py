@@ -408,7 +408,7 @@ class SessionQueries:
             span_id: The current span, which identifies the calling agent.
             agent: The calling agent, where no span identifies it.
         """
-        if isinstance(args, str) and len(args) <= self.settings.max_value_chars:
+        if isinstance(args, str) and len(args) <= self.settings.tuning.calls.value_chars:
             args = parsed(args)
         with self._settled():
             found = self._sessions.find(session)

@@ -63,9 +63,9 @@ class LoopGuardPropagator(TextMapPropagator):
 
     It stands behind the propagator of baggage, whose header it writes again with ours added. What
     is sent is signed, and what is not signed by the same key, in the same trace and within
-    `propagation_ttl_s`, is ignored and counted; so nothing is sent where no key is known. What is
-    believed names the session of the context, and a deny, a pause or an abort counts for that
-    session in every guard of this process. Never raises.
+    `tuning.replication.baggage_ttl_s`, is ignored and counted; so nothing is sent where no key is
+    known. What is believed names the session of the context, and a deny, a pause or an abort counts
+    for that session in every guard of this process. Never raises.
 
     Args:
         settings: All that begins with `propagation_`; from the environment by default. Keys of the
@@ -152,7 +152,7 @@ class LoopGuardPropagator(TextMapPropagator):
 
     def _take(self, settings: Settings) -> None:
         self._trusts = settings.propagation_trust != "none"
-        self._ttl_s = settings.propagation_ttl_s
+        self._ttl_s = settings.tuning.replication.baggage_ttl_s
         key = settings.propagation_key.get_secret_value()
         if settings.propagation_trust == "signed" and key:
             keyring.add(key.encode("utf-8", "surrogatepass"))

@@ -334,7 +334,9 @@ class Session:
     def wait_advice(self) -> float:
         """Returns the seconds to wait before the next look; 0 where nothing is waited for."""
         wait = self.state.progress.wait
-        return longer_wait(wait) if wait is not None and self._settings.wait_longer else 0.0
+        if wait is None or "price_of_waiting" not in self._registry.by_name:
+            return 0.0
+        return longer_wait(wait)
 
     def remaining(self, now: int) -> Remaining:
         """Returns what is left of its limits, but for those of open runs."""

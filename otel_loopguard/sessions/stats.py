@@ -88,6 +88,10 @@ def _redirected(command: str) -> str | None:
     return None
 
 
+_REPORTED: Final = 10
+"""Newest alerts, and most used tools, that a report lists: as many as a person reads."""
+_CONTEXT: Final = 12
+"""Entries of each kind in the long-term context: a hint with all four kinds stays below a page."""
 _TOOLS: Final = 48
 """Tools of a report: no agent chooses well among more."""
 _NAMED: Final = 100
@@ -129,7 +133,7 @@ class SessionStats:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.memory = Memory(settings.tuning.reports.context_entries)
+        self.memory = Memory(_CONTEXT)
         # Where it is now: the newest tool, model, agent or node, the agent, the task of a plan.
         self.newest = ""
         self.agent: str | None = None
@@ -314,8 +318,7 @@ class SessionStats:
 
     def _alert(self, decision: Decision, step: Step | None, *, loop: bool) -> None:
         """Counts a decision that is a hint or more."""
-        most = self._settings.tuning.reports.alerts
-        self._alerts = (*self._alerts, decision)[-most:] if most else ()
+        self._alerts = (*self._alerts, decision)[-_REPORTED:]
         if self._severity is None or _WORSE[decision.severity] > _WORSE[self._severity]:
             self._severity = decision.severity
         asks = decision.action in (Action.ASK, Action.PAUSE)
@@ -345,8 +348,9 @@ class SessionStats:
 
     def _used(self) -> tuple[ToolReport, ...]:
         found = sorted(self._tools.items(), key=lambda one: (-one[1][0], one[0]))
-        listed = self._settings.tuning.reports.tools
-        return tuple(ToolReport(name, calls, errors) for name, (calls, errors, _) in found[:listed])
+        return tuple(
+            ToolReport(name, calls, errors) for name, (calls, errors, _) in found[:_REPORTED]
+        )
 
     def _interval(self) -> float | None:
         if self._timed < 2:

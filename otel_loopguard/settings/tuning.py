@@ -42,6 +42,15 @@ class CallsTuning(Group):
     edit_threshold: Count = value(12.0, "Edits of one file, each after a failure.")
     sweep_threshold: Count = value(8.0, "Places of a range that are read again.")
     wait_gap_s: Seconds = value(5.0, "Seconds between unchanged answers that make it waiting.")
+    cycle_repeats: float = value(
+        3.0, "Repetitions that make a cycle of up to three calls.", ge=2, le=20
+    )
+    value_chars: int = value(
+        1_000_000,
+        "Characters of arguments and outcomes that are compared; of longer ones, both ends and "
+        "a digest of the rest.",
+        ge=256,
+    )
 
 
 class StallsTuning(Group):
@@ -59,6 +68,7 @@ class StallsTuning(Group):
     compact_tokens: int = value(
         100_000, "Input tokens of a model call from which compacting is advised; 0: never.", ge=0
     )
+    open_steps: int = value(10_000, "Open spans kept; the oldest is dropped first.", ge=1)
 
 
 class PolicyTuning(Group):
@@ -116,6 +126,7 @@ class TextTuning(Group):
     scope_turns: int = value(4, "Times in a row that a plan grows, nothing done.", ge=2, le=100)
     shop_tools: int = value(5, "Different tools tried in vain.", ge=3, le=100)
     talk_turns: int = value(4, "Texts in a row that only announce the same.", ge=2, le=100)
+    repeat_times: int = value(4, "Equal texts of one speaker that are a repetition.", ge=2, le=100)
 
 
 class GraphTuning(Group):
@@ -125,6 +136,9 @@ class GraphTuning(Group):
     unchanged: int = value(3, "Visits of a node that leave its state unchanged.", ge=2, le=1000)
     idle_iterations: int = value(5, "Iterations with nothing new.", ge=2, le=1000)
     rapid_ms: Positive = value(100.0, "Mean milliseconds between visits below which a graph spins.")
+    max_action: Literal["hint", "steer", "ask", "pause"] = value(
+        "ask", "Strongest action when nodes bring nothing new."
+    )
 
 
 class ExchangeTuning(Group):
@@ -135,6 +149,13 @@ class ExchangeTuning(Group):
     patience: int = value(
         4, "Exchanges after an intervention before a cycle is escalated.", ge=1, le=1000
     )
+    window_s: Seconds = value(
+        600.0, "Seconds within which exchanges between agents make one cycle."
+    )
+    low: Count = value(3.0, "Exchanges above which a cycle is noticed, with low severity.")
+    escalate_at: Literal["low", "medium", "high", "critical"] = value(
+        "critical", "Severity from which a cycle is escalated to a person."
+    )
 
 
 class JudgeTuning(Group):
@@ -142,15 +163,10 @@ class JudgeTuning(Group):
 
     every_max: int = value(15, "Steps between questions while all is well.", ge=1, le=1000)
     confidence: Share = value(0.9, "Confidence from which an opinion counts.")
-
-
-class ReportsTuning(Group):
-    """How much reports and the long-term context hold."""
-
-    tools: int = value(10, "Tools that a report lists, the most used first.", ge=1, le=48)
-    alerts: int = value(10, "Newest alerts that a report holds in full.", ge=0, le=100)
-    context_entries: int = value(
-        12, "Entries of each kind in the long-term context of a session.", ge=0, le=100
+    from_step: int = value(30, "Step of a session from which the judge is asked.", ge=1, le=100_000)
+    timeout_s: Seconds = value(30.0, "Seconds the judge may take; later answers are ignored.")
+    max_action: Literal["hint", "steer", "ask", "deny", "pause", "abort"] = value(
+        "ask", "Strongest action its opinion may lead to."
     )
 
 
@@ -179,6 +195,7 @@ class JournalTuning(Group):
     flush_steps: int = value(100, "Entries after which they are written.", ge=1, le=10_000)
     flush_s: Seconds = value(1.0, "Seconds after which entries are written at the latest.")
     read_s: Seconds = value(5.0, "Seconds between reads of other processes' entries.")
+    days: float = value(7.0, "Days that it is kept after its last entry.", gt=0, le=3650)
 
 
 class LatencyTuning(Group):
@@ -205,6 +222,7 @@ class ReplicationTuning(Group):
     """Control of sessions across processes."""
 
     control_ttl_s: Seconds = value(86_400.0, "Seconds that a session's control stays in the store.")
+    baggage_ttl_s: Seconds = value(300.0, "Seconds after which signed baggage expires.")
 
 
 class ResilienceTuning(Group):
@@ -232,9 +250,9 @@ class StoresTuning(Group):
     delay_s: float = value(0.2, "Seconds that writes are gathered.", ge=0, le=60)
     retry_s: Seconds = value(5.0, "Longest pause between two attempts to write, in seconds.")
     flush_s: Seconds = value(5.0, "Seconds that shutdown waits for unwritten data.")
-    records: int = value(100, "Newest records kept of each tool.", ge=1, le=10_000)
-    journal_entries: int = value(1000, "Newest entries kept of each session.", ge=1, le=10_000)
-    memory_bytes: int = value(64 * _MB, "Bytes of journals in the memory store.", ge=1024)
+    timeout_s: Seconds = value(
+        1.0, "Seconds a call of the store may take, and a connection attempt."
+    )
 
 
 class TelemetryTuning(Group):
@@ -243,36 +261,33 @@ class TelemetryTuning(Group):
     sample: int = value(64, "One of so many spans is timed.", ge=1, le=1_000_000)
     agents: int = value(100, "Agent names on metrics; others are `other`.", ge=1, le=1000)
     tools: int = value(200, "Tool names on metrics; others are `other`.", ge=1, le=900)
-    zero_agents: int = value(
-        20, "Agents whose decisions are reported as 0 before the first.", ge=0, le=40
-    )
-    queue: int = value(
-        1024, "Log events that wait at most; more are dropped and counted.", ge=1, le=100_000
-    )
-    flush_s: float = value(1.0, "Seconds that shutdown waits for log events.", ge=0, le=60)
     links: int = value(8, "Span links to the first steps of a loop.", ge=0, le=32)
-    verdict_queue: int = value(
-        1024, "Verdicts that wait per backend; more are dropped and counted.", ge=1, le=100_000
+
+
+class DeliveryTuning(Group):
+    """What is sent in the background: log events, verdicts, posts of escalations."""
+
+    queue: int = value(
+        1024, "Items that wait for one receiver; more are dropped and counted.", ge=1, le=100_000
     )
-    verdict_attempts: int = value(8, "Attempts to write one verdict.", ge=1, le=100)
-    verdict_timeout_s: Seconds = value(10.0, "Seconds a call of a backend may take.")
-    verdict_retry_s: Seconds = value(
+    attempts: int = value(8, "Attempts to send one verdict or escalation.", ge=1, le=100)
+    timeout_s: Seconds = value(10.0, "Seconds that one attempt may take, with its answer.")
+    retry_s: Seconds = value(
         1.0, "Seconds between the first two attempts; then twice as long each, 60 at most."
     )
-    verdict_flush_s: float = value(
-        5.0, "Seconds that shutdown waits for verdicts on their way.", ge=0, le=60
-    )
+    flush_s: float = value(5.0, "Seconds that shutdown waits for what is on its way.", ge=0, le=60)
 
 
 class EscalationTuning(Group):
     """What an escalation shows, and how it is delivered."""
 
     actions: int = value(5, "Last actions of the session that are shown.", ge=1, le=50)
-    queue: int = value(
-        256, "Escalations that wait for the webhook; more are dropped.", ge=1, le=100_000
-    )
-    webhook_retry_s: Seconds = value(
-        1.0, "Seconds between the first two posts; then twice as long each, 60 at most."
+    cooldown_s: float = value(
+        300.0,
+        "Seconds after a message about a session in which the same is not sent again; the "
+        "policy is not affected.",
+        ge=0,
+        le=604_800,
     )
 
 
@@ -308,7 +323,6 @@ class Tuning(Group):
     graph: GraphTuning = GraphTuning()
     exchange: ExchangeTuning = ExchangeTuning()
     judge: JudgeTuning = JudgeTuning()
-    reports: ReportsTuning = ReportsTuning()
     execution: ExecutionTuning = ExecutionTuning()
     resources: ResourcesTuning = ResourcesTuning()
     journal: JournalTuning = JournalTuning()
@@ -318,6 +332,7 @@ class Tuning(Group):
     resilience: ResilienceTuning = ResilienceTuning()
     stores: StoresTuning = StoresTuning()
     telemetry: TelemetryTuning = TelemetryTuning()
+    delivery: DeliveryTuning = DeliveryTuning()
     escalation: EscalationTuning = EscalationTuning()
     admin: AdminTuning = AdminTuning()
     hooks: HooksTuning = HooksTuning()

@@ -256,7 +256,8 @@ from tests.detectors.judges import wait_until
 
 steps = []
 guard = LoopGuard(
-    Settings(max_open_steps=50, max_sessions=5), on_step=lambda _, __, step: steps.append(step)
+    Settings(max_sessions=5, tuning={"stalls": {"open_steps": 50}}),
+    on_step=lambda _, __, step: steps.append(step),
 )
 # Alone: the locks of the SDK's own exporters cannot be entered again.
 provider = provider_with(LoopGuardSpanProcessor(guard))

@@ -342,13 +342,13 @@ def test_parallel_duplicates_are_one_call() -> None:
 @pytest.mark.parametrize(
     ("settings", "pages", "first"),
     [
-        pytest.param({"cycle_repeats": 5}, 3, 14, id="more turns"),
-        pytest.param({"cycle_repeats": 2}, 3, 6, id="fewer turns"),
+        pytest.param({"tuning": {"calls": {"cycle_repeats": 5}}}, 3, 14, id="more turns"),
+        pytest.param({"tuning": {"calls": {"cycle_repeats": 2}}}, 3, 6, id="fewer turns"),
         pytest.param({"tuning": {"calls": {"cycle_max_period": 4}}}, 4, 9, id="longest period"),
     ],
 )
 def test_the_settings_say_when(settings: dict[str, Any], pages: int, first: int) -> None:
-    """`cycle_repeats` turns of at most `tuning.calls.cycle_max_period` calls."""
+    """`tuning.calls.cycle_repeats` turns of at most `tuning.calls.cycle_max_period` calls."""
     decisions = alone("cycle", *turns(40, pages), **settings)
     assert decisions[0].step == first
 

@@ -96,8 +96,8 @@ def test_the_same_end_is_one_loop() -> None:
 
 
 def test_the_numbers_are_settings() -> None:
-    """`text_repeat_times` and `tuning.text.tail_times`."""
-    run = Run(Settings(text_repeat_times=2))
+    """`tuning.text.repeat_times` and `tuning.text.tail_times`."""
+    run = Run(Settings(tuning={"text": {"repeat_times": 2}}))
     run.calls(say(ANSWER), say(ANSWER))
     assert run.actions == ["hint"]
     run = Run(Settings(tuning={"text": {"tail_times": 50}}))

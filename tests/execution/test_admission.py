@@ -442,7 +442,7 @@ def test_a_name_that_several_tools_share(guard: LoopGuard) -> None:
 
 def test_an_estimate_of_ones_own_is_said_too() -> None:
     """What a user declared of a tool is more than a default, once its spans are known."""
-    guard = LoopGuard(Settings(tuning=UNMEASURED, profile_defaults_ms={"web_search": 60_000}))
+    guard = LoopGuard(Settings(tuning=UNMEASURED, tools={"web_search": {"duration_ms": 60_000}}))
     found = spans_of(guard, 3).named("execute_tool")[-1].attributes or {}
     assert found["loopguard.execution.choice"] in ("auto_background", "prompt_user")
 

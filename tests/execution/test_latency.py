@@ -37,7 +37,9 @@ def test_the_table_of_defaults(tool: str, ms: float) -> None:
 
 def test_defaults_of_the_user() -> None:
     """The user's own default goes before the table, and a tool of neither is unknown."""
-    profiler = Profiler(Settings(profile_defaults_ms={"web_search": 700, "mine": 90}))
+    profiler = Profiler(
+        Settings(tools={"web_search": {"duration_ms": 700}, "mine": {"duration_ms": 90}})
+    )
     assert profiler.estimate("web_search").duration_ms == 700
     assert profiler.estimate("mine").source is Knowledge.DEFAULT
     other = profiler.estimate("other")

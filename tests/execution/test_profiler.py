@@ -316,9 +316,11 @@ def test_the_guard_feeds_it() -> None:
 
 TIMES = {"a": 4000, "b": 3000, "c": 2000, "d": 1000, "w": 500}
 SETTINGS = Settings(
-    profile_defaults_ms=TIMES,
     read_tools="a, b",
-    tools={"c": {"effect": "read"}, "d": {"effect": "read"}},
+    tools={
+        name: {"duration_ms": ms, **({"parallel": True} if name in "cd" else {})}
+        for name, ms in TIMES.items()
+    },
 )
 
 

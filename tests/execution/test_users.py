@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 import orjson
 import pytest

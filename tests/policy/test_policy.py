@@ -222,8 +222,8 @@ def test_a_detection_has_the_family_of_its_detector(monkeypatch: pytest.MonkeyPa
 def test_settings_of_the_policy_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mappings are JSON there."""
     given: Mapping[str, str] = {
-        "COOLDOWN_S": '{"hint": 2.5}',
-        "COOLDOWN_ROUNDS": '{"deny": 2}',
+        "TUNING__POLICY__COOLDOWN_S": '{"hint": 2.5}',
+        "TUNING__POLICY__COOLDOWN_ROUNDS": '{"deny": 2}',
         "STRATEGIES": '{"grep": ["read the index"]}',
     }
     for name, value in given.items():
