@@ -112,7 +112,7 @@ RECORDINGS := ../shared/traces/{trail,magentic,captainagent,sentinel,miniswe,tau
 eval: $(VENV)/.dev ## detection on ../shared/traces
 	mkdir -p build
 	$(BIN)/python -m lab.recorded scenarios/everyday-work.txt build/everyday.jsonl.gz
-	$(BIN)/otel-loopguard eval $(RECORDINGS) ../shared/eval/scenarios.jsonl build/everyday.jsonl.gz \
+	$(BIN)/python -m lab.evaluate $(RECORDINGS) ../shared/eval/scenarios.jsonl build/everyday.jsonl.gz \
 	  --leave-one-out --cost --errors --curve build/curve.jsonl
 	$(BIN)/python bench/curve.py build/curve.jsonl docs/project/evaluation.svg
 

@@ -1,7 +1,7 @@
 """Draws docs/project/evaluation.svg: what is found against what is wrongly noticed or stopped.
 
 `python bench/curve.py build/curve.jsonl docs/project/evaluation.svg` reads what
-`otel-loopguard eval --curve build/curve.jsonl` wrote; `make eval` runs both.
+`python -m lab.evaluate --curve build/curve.jsonl` wrote; `make eval` runs both.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m lab.recorded scenarios/everyday-work.txt FILE
 
-writes eight runs of each table as labelled runs of `otel-loopguard eval`.
+writes eight runs of each table as labelled runs, for `otel-loopguard eval` and `lab.evaluate`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class _Recorder:
         return Step(kind, name, agent=agent, **times, **said)
 
 
-SEEDS = 8
+SEEDS = 8  # runs of each table: enough for every silent and every mixed kind of them
 
 
 def labelled(table: tables.Table, seed: int) -> Row:

@@ -42,7 +42,7 @@ from otel_loopguard._util import clock
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.errors import LoopGuardStop
 
-SECOND = 1_000_000_000
+SECOND = 1_000_000_000  # nanoseconds
 EPOCH = 1_700_000_000 * SECOND
 
 

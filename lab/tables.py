@@ -56,9 +56,9 @@ THOUGHTS = (
     "To be sure I look at the {word} as well.",
 )
 MODEL_S = 1.5  # a short turn of a model
-CALL_S = 0.5
-HANDOFF_S = 0.1
-NODE_S = 0.4
+CALL_S = 0.5  # a call of a tool that asks another machine
+HANDOFF_S = 0.1  # nothing is computed
+NODE_S = 0.4  # a node of a graph without a model
 IDLE_S = 1.0  # between two calls where no model is seen
 
 _BLANK = re.compile(

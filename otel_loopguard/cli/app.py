@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from otel_loopguard._util.text import printable
 from otel_loopguard.cli import hook
@@ -25,8 +25,32 @@ _AGENTS: Final = "Agents elsewhere"
 _LIVE: Final = "Live sessions"
 """Headings of the list of commands."""
 
+
+class _Commands(TyperGroup):
+    """The commands: each returns its exit code (or nothing for 0), or raises what it cannot use."""
+
+    def invoke(self, ctx: Any) -> NoReturn:
+        """Ends with the code of a command; with 2 and one line where something cannot be used."""
+        try:
+            code: int = super().invoke(ctx) or 0
+            sys.stdout.flush()
+        except LoopGuardError as error:
+            say(f"otel-loopguard: {error}", error=True)
+            raise typer.Exit(2) from error
+        except BrokenPipeError:
+            raise  # whoever read it has enough: typer ends without a word
+        except OSError as error:
+            if error.filename is None:
+                drop_output()
+            place = error.filename or "standard output"
+            say(f"otel-loopguard: {place}: {error.strerror or error}", error=True)
+            raise typer.Exit(2) from error
+        raise typer.Exit(code)
+
+
 app = typer.Typer(
     name="otel-loopguard",
+    cls=_Commands,
     help="Replays recorded agent runs with the rules of the live guard, and controls live ones.",
     no_args_is_help=True,
     add_completion=False,
@@ -45,34 +69,35 @@ Files = Annotated[
 ]
 Form = Annotated[Format, typer.Option("--format", help="table, or one JSON object per line.")]
 SettingsFile = Annotated[
-    Optional[str],  # noqa: UP045  # typer evaluates it, on Python 3.10 too
+    str | None,
     typer.Option("--settings", metavar="FILE", help="Settings of the guard, TOML or JSON."),
 ]
 Store = Annotated[
-    Optional[str],  # noqa: UP045  # typer evaluates it, on Python 3.10 too
+    str | None,
     typer.Option(
         metavar="URL", help="Store shared by the processes; LOOPGUARD_STORE_URL by default."
     ),
 ]
 Socket = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         metavar="PATH",
         help="Socket of one process. Without it and without a store: those of all your processes "
         "with control_socket = auto.",
     ),
 ]
+Jobs = Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="Key of the session.")]
 By = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--by", metavar="NAME", help="Your name; your user name by default."),
 ]
 Reason = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--reason", metavar="TEXT", help="Reason, shown on the trace."),
 ]
 Guidance = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--guidance", metavar="TEXT", help="Message to the model."),
 ]
 
@@ -99,11 +124,11 @@ def _prepare(
 
 
 @app.command(rich_help_panel=_RECORDED)
-def steps(files: Files, form: Form = Format.TABLE) -> None:
+def steps(files: Files, form: Form = Format.TABLE) -> int:
     """Prints the canonical steps of recorded runs: each call once, whoever reported it."""
     from otel_loopguard.cli.steps import print_steps  # noqa: PLC0415
 
-    _exit(lambda: print_steps(files, form))
+    return print_steps(files, form)
 
 
 @app.command(rich_help_panel=_RECORDED)
@@ -122,19 +147,19 @@ def replay(
             "--tree; 0: one per processor.",
         ),
     ] = 1,
-) -> None:
+) -> int:
     """Prints what the guard would have decided, session by session."""
     from otel_loopguard.cli.replay import print_replay  # noqa: PLC0415
 
-    _exit(lambda: print_replay(files, form, _settings(settings), tree=tree, jobs=jobs))
+    return print_replay(files, form, _settings(settings), tree=tree, jobs=jobs)
 
 
 @app.command(rich_help_panel=_RECORDED)
-def report(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> None:
+def report(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> int:
     """Prints a report of each session: counts, tools, errors, loops, alerts, missing content."""
     from otel_loopguard.cli.report import print_reports  # noqa: PLC0415
 
-    _exit(lambda: print_reports(files, form, _settings(settings)))
+    return print_reports(files, form, _settings(settings))
 
 
 @app.command(rich_help_panel=_RECORDED)
@@ -144,17 +169,17 @@ def explain(
     ],
     form: Form = Format.TABLE, settings: SettingsFile = None, store: Store = None,
     socket: Socket = None,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Says why sessions were stopped or not: what was counted, its weights, what comes next."""
     from otel_loopguard.cli.explain import print_explanations  # noqa: PLC0415
 
-    _exit(lambda: print_explanations(what, form, _settings(settings), store, socket))
+    return print_explanations(what, form, _settings(settings), store, socket)
 
 
 @app.command(rich_help_panel=_AGENTS)
 def transcripts(  # noqa: PLR0913, PLR0917  # they are options
     paths: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(
             metavar="PATH",
             help="Files or folders; without any, where Claude Code, Codex, gemini-cli and opencode "
@@ -168,18 +193,18 @@ def transcripts(  # noqa: PLR0913, PLR0917  # they are options
         float, typer.Option(min=0, metavar="N", help="Sessions that changed in N days; 0: all.")
     ] = 0,
     html: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="Also writes the overview as an HTML page."),
     ] = None,
     form: Form = Format.TABLE,
     settings: SettingsFile = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
-) -> None:
+    jobs: Jobs = 0,
+) -> int:
     """Shows which of your sessions with coding agents went in circles, and what that cost."""
-    from otel_loopguard.cli.transcripts.command import Options, print_transcripts  # noqa: PLC0415
+    from otel_loopguard.cli.transcripts import Options, print_transcripts  # noqa: PLC0415
 
     options = Options(last, days, html, jobs)
-    _exit(lambda: print_transcripts(paths or [], form, _settings(settings), options))
+    return print_transcripts(paths or [], form, _settings(settings), options)
 
 
 @app.command(rich_help_panel=_AGENTS)
@@ -200,7 +225,7 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         ),
     ] = "",
     header: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Header for the next hop; may be repeated."),
     ] = None,
     untouched: Annotated[
@@ -210,7 +235,7 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         ),
     ] = False,
     tokens: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="FILE", help="TOML table `tokens`: bearer tokens by tenant."),
     ] = None,
     lateness: Annotated[
@@ -230,7 +255,7 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
     certificate: Annotated[str, typer.Option(metavar="FILE", help="TLS certificate, PEM.")] = "",
     key: Annotated[str, typer.Option(metavar="FILE", help="Key of the certificate, PEM.")] = "",
     settings: SettingsFile = None,
-) -> None:
+) -> int:
     """Judges the spans that agents in any language send by OTLP, and serves their flags."""
     try:
         from otel_loopguard.cli.serve import run  # noqa: PLC0415  # an extra
@@ -248,48 +273,14 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         "certificate": certificate,
         "key": key,
     }
-    _exit(lambda: run(_settings(settings), tokens, header or [], **options))
+    return run(_settings(settings), tokens, header or [], **options)
 
 
 @app.command("eval", rich_help_panel=_RECORDED)
-def evaluate(  # noqa: PLR0913, PLR0917  # they are options
+def evaluate(
     files: Files,
     form: Form = Format.TABLE,
     settings: SettingsFile = None,
-    baselines: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="FILE",
-            help="Python file with lists FIVE and EXTRAS of factories of other detectors.",
-        ),
-    ] = None,
-    leave_one_out: Annotated[
-        bool,
-        typer.Option(
-            "--leave-one-out",
-            help="Chooses thresholds on all sources but one, and measures them on that one.",
-        ),
-    ] = False,
-    false_notices: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="With --leave-one-out: share of healthy runs that may be noticed while choosing.",
-        ),
-    ] = 0.02,
-    false_stops: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="With --leave-one-out: share of healthy runs that may be stopped while choosing.",
-        ),
-    ] = 0.0,
-    cost: Annotated[
-        bool,
-        typer.Option("--cost", help="Counts steps and tokens before and after a decision."),
-    ] = False,
     errors: Annotated[
         bool,
         typer.Option(
@@ -297,25 +288,12 @@ def evaluate(  # noqa: PLR0913, PLR0917  # they are options
             help="Lists missed loops and false notices with the steps around them. Shows content.",
         ),
     ] = False,
-    curve: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="FILE.jsonl",
-            help="Writes found against wrongly noticed runs, for several sensitivities.",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(min=0, help="Worker processes; 0: one per processor."),
-    ] = 0,
-) -> None:
+    jobs: Jobs = 0,
+) -> int:
     """Measures the guard on labelled runs: what it finds, and what it would wrongly stop."""
-    from otel_loopguard.cli.evaluation.evaluate import Options, print_evaluation  # noqa: PLC0415
-    from otel_loopguard.cli.evaluation.left_out import Limits  # noqa: PLC0415
+    from otel_loopguard.cli.evaluate import print_evaluation  # noqa: PLC0415
 
-    limits = Limits(false_notices, false_stops)
-    options = Options(baselines, leave_one_out, limits, cost, errors, curve, jobs)
-    _exit(lambda: print_evaluation(files, form, _settings(settings), options))
+    return print_evaluation(files, form, _settings(settings), errors=errors, jobs=jobs)
 
 
 @app.command(rich_help_panel=_RECORDED)
@@ -330,31 +308,31 @@ def calibrate(  # noqa: PLR0913, PLR0917
     form: Form = Format.TABLE,
     settings: SettingsFile = None,
     output: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             metavar="FILE", help="Settings file (.toml or .json) to write; must not exist yet."
         ),
     ] = None,
     except_for: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--except", metavar="SESSION", help="Session that did not go well; may be repeated."
         ),
     ] = None,
-) -> None:
+) -> int:
     """Chooses the stop line from past runs that went well, for a rate of false stops."""
-    from otel_loopguard.cli.evaluation.calibrate import Options, print_calibration  # noqa: PLC0415
+    from otel_loopguard.cli.calibrate import Options, print_calibration  # noqa: PLC0415
 
     options = Options(false_stops, frozenset(except_for or ()), output)
-    _exit(lambda: print_calibration(files, form, _settings(settings), options))
+    return print_calibration(files, form, _settings(settings), options)
 
 
 @app.command(rich_help_panel=_RECORDED)
-def learn(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> None:
+def learn(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> int:
     """Prints what is learned of each tool: durations, failures, and how well estimates hold."""
-    from otel_loopguard.cli.evaluation.learn import print_learned  # noqa: PLC0415
+    from otel_loopguard.cli.learn import print_learned  # noqa: PLC0415
 
-    _exit(lambda: print_learned(files, form, _settings(settings)))
+    return print_learned(files, form, _settings(settings))
 
 
 @app.command(rich_help_panel=_RECORDED)
@@ -377,7 +355,7 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
     ] = "duckdb",
     settings: SettingsFile = None,
     compare: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             metavar="FILE", help="Second settings: lists the sessions that they decide differently."
         ),
@@ -388,22 +366,18 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
             metavar="DIR", help="Folder of the result; an unfinished backtest in it is continued."
         ),
     ] = Path("backtest"),
-    jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
+    jobs: Jobs = 0,
     memory: Annotated[
         str,
         typer.Option(metavar="SIZE", help="Memory that DuckDB may use before it spills to disk."),
     ] = "1GB",
-) -> None:
+) -> int:
     """Replays millions of sessions: decisions as Parquet, and a page with a summary."""
     from otel_loopguard.cli.backtest import Options, print_backtest  # noqa: PLC0415
 
     options = Options(out, where, engine, jobs, memory)
-
-    def command() -> int:
-        given = _settings(settings)
-        return print_backtest(source, given, _settings(compare) if compare else None, options)
-
-    _exit(command)
+    given = _settings(settings)
+    return print_backtest(source, given, _settings(compare) if compare else None, options)
 
 
 @app.command()
@@ -413,44 +387,44 @@ def plan(
     ],
     form: Form = Format.TABLE,
     settings: SettingsFile = None,
-) -> None:
+) -> int:
     """Checks a plan: problems, parallel phases, complexity, and how to split it."""
     from otel_loopguard.cli.plan import print_plan  # noqa: PLC0415
 
-    _exit(lambda: print_plan(file, form, _settings(settings)))
+    return print_plan(file, form, _settings(settings))
 
 
 @app.command()
 def doctor(
     files: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(
             metavar="FILE", help="Recordings to look at; without any, this environment."
         ),
     ] = None,
     form: Form = Format.TABLE,
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-) -> None:
+) -> int:
     """Checks an environment or a recording: what is there, what is missing, how to add it."""
-    from otel_loopguard.cli.doctor.command import print_findings  # noqa: PLC0415
+    from otel_loopguard.cli.doctor import print_findings  # noqa: PLC0415
 
-    _exit(lambda: print_findings(files or [], Format.JSON if json else form))
+    return print_findings(files or [], Format.JSON if json else form)
 
 
 @app.command()
-def demo() -> None:
+def demo() -> int:
     """Shows a live agent that gets stuck and is stopped, then a recorded run. Needs no server."""
     from otel_loopguard.cli.demo import run_demo  # noqa: PLC0415
 
-    _exit(run_demo)
+    return run_demo()
 
 
 @app.command(rich_help_panel=_LIVE)
-def sessions(store: Store = None, socket: Socket = None, form: Form = Format.TABLE) -> None:
+def sessions(store: Store = None, socket: Socket = None, form: Form = Format.TABLE) -> int:
     """Lists the sessions of live processes, with their step, flag and tokens."""
     from otel_loopguard.cli import live  # noqa: PLC0415
 
-    _exit(lambda: live.print_sessions(live.transport_to(store, socket), form))
+    return live.print_sessions(live.transport_to(store, socket), form)
 
 
 @app.command(rich_help_panel=_LIVE)
@@ -472,7 +446,7 @@ def watch(  # noqa: PLR0913, PLR0917  # they are options
         ),
     ] = False,
     folder: Annotated[
-        Optional[list[Path]],  # noqa: UP045
+        list[Path] | None,
         typer.Option(
             metavar="DIR",
             help="With --agents: folder of transcripts; may be repeated. By default those of "
@@ -488,7 +462,7 @@ def watch(  # noqa: PLR0913, PLR0917  # they are options
         ),
     ] = False,
     settings: SettingsFile = None,
-) -> None:
+) -> int:
     """Shows the sessions of live processes, updated until Ctrl-C; or watches coding agents."""
     from otel_loopguard.cli import live  # noqa: PLC0415
 
@@ -496,51 +470,51 @@ def watch(  # noqa: PLR0913, PLR0917  # they are options
         if folder or may_stop or settings:
             msg = "--folder, --may-stop and --settings need --agents"
             raise typer.BadParameter(msg)
-        _exit(lambda: live.watch_sessions(live.transport_to(store, socket), interval, rounds))
+        return live.watch_sessions(live.transport_to(store, socket), interval, rounds)
     if store or socket:
         msg = "--store and --socket are for live processes, not for --agents"
         raise typer.BadParameter(msg)
-    from otel_loopguard.cli.watch.command import Options, watch_agents  # noqa: PLC0415
+    from otel_loopguard.cli.watch import Options, watch_agents  # noqa: PLC0415
 
     options = Options(folder or (), may_stop, interval, rounds)
-    _exit(lambda: watch_agents(_settings(settings), options))
+    return watch_agents(_settings(settings), options)
 
 
 @app.command(rich_help_panel=_LIVE)
 def show(
     session: Name, store: Store = None, socket: Socket = None, form: Form = Format.TABLE
-) -> None:
+) -> int:
     """Shows one session: totals, last actions and decisions, escalation."""
     from otel_loopguard.cli import live  # noqa: PLC0415
 
-    _exit(lambda: live.print_session(live.transport_to(store, socket), session, form))
+    return live.print_session(live.transport_to(store, socket), session, form)
 
 
 @app.command(rich_help_panel=_LIVE)
 def pause(
     session: Name, reason: Reason = None, by: By = None, store: Store = None,
     socket: Socket = None,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Pauses a session: it waits at its next gate."""
-    _send(store, socket, op="pause", session=session, reason=reason, by=by)
+    return _send(store, socket, op="pause", session=session, reason=reason, by=by)
 
 
 @app.command(rich_help_panel=_LIVE)
 def resume(
     session: Name, guidance: Guidance = None, by: By = None, store: Store = None,
     socket: Socket = None,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Lets a session go on, even an aborted one."""
-    _send(store, socket, op="resume", session=session, guidance=guidance, by=by)
+    return _send(store, socket, op="resume", session=session, guidance=guidance, by=by)
 
 
 @app.command(rich_help_panel=_LIVE)
 def abort(
     session: Name, reason: Reason = None, by: By = None, store: Store = None,
     socket: Socket = None,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Aborts a session: it ends at its next check or gate."""
-    _send(store, socket, op="abort", session=session, reason=reason, by=by)
+    return _send(store, socket, op="abort", session=session, reason=reason, by=by)
 
 
 @app.command(rich_help_panel=_LIVE)
@@ -551,10 +525,10 @@ def allow(
         typer.Option("--session/--call", help="All of the session, or only the stopped loop."),
     ] = False,
     by: By = None, store: Store = None, socket: Socket = None,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Lets a false alarm through: the session goes on, and is not stopped for it again."""
     scope = "session" if whole else "call"
-    _send(store, socket, op="allow", session=session, scope=scope, by=by)
+    return _send(store, socket, op="allow", session=session, scope=scope, by=by)
 
 
 @app.command(rich_help_panel=_LIVE)
@@ -566,7 +540,7 @@ def answer(  # noqa: PLR0913, PLR0917  # they are options
     ],
     guidance: Guidance = None,
     plan: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--plan",
             metavar="FILE",
@@ -574,7 +548,7 @@ def answer(  # noqa: PLR0913, PLR0917  # they are options
         ),
     ] = None,
     limit: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--limit",
             metavar="NUMBER",
@@ -584,38 +558,19 @@ def answer(  # noqa: PLR0913, PLR0917  # they are options
     by: By = None,
     store: Store = None,
     socket: Socket = None,
-) -> None:
+) -> int:
     """Answers an escalation."""
-    _send(
+    return _send(
         store, socket,
         op="answer", escalation=escalation, answer=said, guidance=guidance, by=by, plan=plan,
         limit=limit,
     )  # fmt: skip
 
 
-def _exit(command: Callable[[], int]) -> NoReturn:
-    """Ends with the exit code of a command; 2 with one line where something cannot be used."""
-    try:
-        code = command()
-        sys.stdout.flush()
-    except LoopGuardError as error:
-        say(f"otel-loopguard: {error}", error=True)
-        raise typer.Exit(2) from error
-    except BrokenPipeError:
-        raise  # whoever read it has enough: typer ends without a word
-    except OSError as error:
-        if error.filename is None:
-            drop_output()
-        place = error.filename or "standard output"
-        say(f"otel-loopguard: {place}: {error.strerror or error}", error=True)
-        raise typer.Exit(2) from error
-    raise typer.Exit(code)
-
-
-def _send(store: str | None, socket: str | None, **request: str | None) -> NoReturn:
+def _send(store: str | None, socket: str | None, **request: str | None) -> int:
     from otel_loopguard.cli import live  # noqa: PLC0415
 
-    _exit(lambda: live.send_request(live.transport_to(store, socket), **request))
+    return live.send_request(live.transport_to(store, socket), **request)
 
 
 def _settings(file: str | None) -> Settings:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from otel_loopguard.cli.output import Format, console, json_line, say, table
-from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
+from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks.hook_files import HOOK_FILES
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Mode(str, Enum):
 Named = Annotated[str, typer.Argument(metavar="AGENT", help=f"{', '.join(HOOK_FILES)}.")]
 
 Folder = Annotated[
-    Optional[str],  # noqa: UP045  # typer evaluates it, on Python 3.10 too
+    str | None,
     typer.Option(
         "--state", metavar="DIR",
         help="Folder of the state; by default otel-loopguard below XDG_STATE_HOME.",
@@ -58,10 +58,7 @@ def install_hooks(
     from otel_loopguard.hooks.install import install, states  # noqa: PLC0415  # `--help` is quick
 
     scope = "project" if project else "user"
-    try:
-        change = install(_known(agent), scope, mode.value, repository())
-    except LoopGuardError as error:
-        raise _unusable(error) from error
+    change = install(_known(agent), scope, mode.value, repository())
     done = f"hooks installed, mode {mode.value}" if change.changed else "nothing to change"
     say(f"{agent}: {done}: {change.file}")
     if change.backup:
@@ -76,7 +73,7 @@ def install_hooks(
 def uninstall_hooks(
     agent: Named,
     project: Annotated[
-        Optional[bool],  # noqa: UP045  # typer evaluates it, on Python 3.10 too
+        bool | None,
         typer.Option("--project/--user", help="Only this project's, or only your own."),
     ] = None,
 ) -> None:
@@ -84,10 +81,7 @@ def uninstall_hooks(
     from otel_loopguard.hooks.install import SCOPES, uninstall  # noqa: PLC0415  # `--help` is quick
 
     scopes = SCOPES if project is None else (SCOPES[project],)
-    try:
-        changes = [uninstall(_known(agent), scope, repository()) for scope in scopes]
-    except LoopGuardError as error:
-        raise _unusable(error) from error
+    changes = [uninstall(_known(agent), scope, repository()) for scope in scopes]
     for change in changes:
         if change.changed:
             say(f"{agent}: hooks removed: {change.file}")
@@ -147,7 +141,7 @@ def serve(
     state: Folder = None,
     idle: Annotated[float, typer.Option(help="Minutes without an event until it ends.")] = 30,
     http: Annotated[
-        Optional[str],  # noqa: UP045  # typer evaluates it, on Python 3.10 too
+        str | None,
         typer.Option(
             metavar="HOST:PORT", help="Also answers Claude Code's HTTP hooks at this address."
         ),
@@ -192,8 +186,3 @@ def repository() -> Path:
     """The folder of the repository that this is called in; without one the folder itself."""
     here = Path.cwd()
     return next((each for each in (here, *here.parents) if (each / ".git").exists()), here)
-
-
-def _unusable(error: LoopGuardError) -> typer.Exit:
-    say(f"otel-loopguard: {error}", error=True)
-    return typer.Exit(2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -13,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from otel_loopguard._util.text import printable
 from otel_loopguard.cli.output import say
-from otel_loopguard.replay import RecordedSession, Recording, recordings
+from otel_loopguard.replay import Recording, recordings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -21,9 +20,12 @@ if TYPE_CHECKING:
     from otel_loopguard.replay import Run
     from otel_loopguard.spans.views import RecordedSpan
 
-_LONG: Final = 4 * 1024 * 1024
-_EVERY: Final = 64
-_SHOWN: Final = 10
+# Bytes of files that take seconds to replay: with fewer, a bar would only flash.
+_BYTES_WORTH_A_BAR: Final = 4 * 1024 * 1024
+# Entries between two updates of the bar, which cost as much as a few entries.
+_ENTRIES_BETWEEN: Final = 64
+# Reports of broken lines that are printed: the first tell what is wrong with a file.
+_REPORTS_SHOWN: Final = 10
 
 
 class Inputs:
@@ -46,7 +48,7 @@ class Inputs:
         self._progress: Progress | None = None
         self._recordings = [one for file in files for one in recordings(file, self.report)]
         total = sum(recording.size or 0 for recording in self._recordings)
-        if bar and total > _LONG and sys.stderr.isatty():
+        if bar and total > _BYTES_WORTH_A_BAR and sys.stderr.isatty():
             columns = (
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
@@ -60,18 +62,15 @@ class Inputs:
             self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._progress:
             self._progress.stop()
-        if self.broken > _SHOWN:
-            typer.echo(f"otel-loopguard: {self.broken - _SHOWN:,} more reports left out", err=True)
+        if self.broken > _REPORTS_SHOWN:
+            typer.echo(
+                f"otel-loopguard: {self.broken - _REPORTS_SHOWN:,} more reports left out", err=True
+            )
 
-    def __iter__(self) -> Iterator[Recording | RecordedSession]:
+    def __iter__(self) -> Iterator[Recording]:
         return iter(self._recordings)
 
     @property
@@ -79,14 +78,14 @@ class Inputs:
         """The exit code that the input asks for: 1 if something was broken, else 0."""
         return 1 if self.broken else 0
 
-    def entries(self, recording: Recording | RecordedSession) -> Iterator[RecordedSpan | Run]:
+    def entries(self, recording: Recording) -> Iterator[RecordedSpan | Run]:
         """What a recording holds, with the bar moving."""
         if self._progress is None:
             yield from recording
             return
         task = self._progress.add_task(printable(recording.name), total=recording.size)
         for count, entry in enumerate(recording):
-            if count % _EVERY == 0:
+            if count % _ENTRIES_BETWEEN == 0:
                 self._progress.update(task, completed=recording.done)
             yield entry
         self._progress.update(task, completed=recording.size)
@@ -103,5 +102,5 @@ class Inputs:
     def report(self, file: str, number: int, why: str) -> None:
         """Counts a broken line, and prints the first ten."""
         self.broken += 1
-        if self.broken <= _SHOWN:
+        if self.broken <= _REPORTS_SHOWN:
             self.note(f"{file}:{number}: {why}")

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from otel_loopguard.escalation.admin.client import Transport
     from otel_loopguard.escalation.admin.protocol import Message
 
-_RETRY_S: Final = 0.02
+# A process of hooks takes about a second to start; on a machine under load much longer.
 _START_S: Final = 30.0
+# Bytes of a plan that are read: a request has room for 64 kB, and says so itself.
 _PLAN_BYTES: Final = 1024 * 1024
 _DONE: Final = {
     "pause": "is paused",
@@ -61,7 +62,7 @@ def _start_hook_process(hooks: StateFolder) -> None:
     while send(hooks, b"{}\n") is None and time.monotonic() < until:
         with suppress(OSError):
             start(hooks)
-        time.sleep(_RETRY_S)
+        time.sleep(0.02)
 
 
 def send_request(transport: Transport, **request: str | None) -> int:

@@ -53,8 +53,8 @@ def _has_exception(record: logging.LogRecord) -> bool:
     return record.exc_info is not None
 
 
-_DEPTH: Final = 200
-_PIPE_WIDTH: Final = 10_000
+_DEPTH: Final = 200  # levels of nested values; the parser of JSON takes no more than 254
+_PIPE_WIDTH: Final = 10_000  # columns of a pipe: tables are not wrapped for programs
 _SENTENCE: Final = 30
 """Characters of a line below which a sentence in a table is no fun to read."""
 _CELL: Final = 400
@@ -189,6 +189,11 @@ def cell(value: object, size: int = _CELL) -> Text:
 def word(action: str) -> str:
     """What a decision is called where people read it: one that only allows is a note."""
     return "note" if action == "allow" else str(action)
+
+
+def counted(count: int, name: str) -> str:
+    """A number of things: `1 call`, `2 calls`."""
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def line(value: object, size: int = 60) -> str:

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 _MOST: Final = 16 * 1024 * 1024
 """Bytes of a plan."""
+# Tasks of a plan: phases and problems of so many take a few seconds.
 _TASKS: Final = 10_000
-_SHOWN: Final = 10
+# Problems that are printed: JSON has all.
+_PROBLEMS_SHOWN: Final = 10
 
 
 def print_plan(file: str, form: Format, settings: Settings) -> int:
@@ -83,10 +85,12 @@ def _advice(advice: Advice) -> dict[str, object]:
 def _show(
     count: int, problems: list[Problem], levels: list[list[Task]], runs: list[list[Task]]
 ) -> None:
-    for problem in problems[:_SHOWN]:
+    for problem in problems[:_PROBLEMS_SHOWN]:
         say(f"{problem.kind}: {problem.message}")
-    if len(problems) > _SHOWN:
-        typer.echo(f"{len(problems) - _SHOWN:,} more problems left out; --format json has them")
+    if len(problems) > _PROBLEMS_SHOWN:
+        typer.echo(
+            f"{len(problems) - _PROBLEMS_SHOWN:,} more problems left out; --format json has them"
+        )
     if problems:
         typer.echo(f"\n{count} tasks; the plan cannot run as it is")
         return

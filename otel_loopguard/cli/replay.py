@@ -13,12 +13,21 @@ from rich.text import Text
 from rich.tree import Tree
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, cell, console, json_line, line, table, word
-from otel_loopguard.cli.workers import spread
+from otel_loopguard.cli.output import (
+    Format,
+    cell,
+    console,
+    json_line,
+    keep_faults,
+    line,
+    table,
+    word,
+)
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay import Recording, Run, SessionResult, SpanReplay, Transcript, replay_run
+from otel_loopguard.replay.workers import spread
 from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
@@ -29,10 +38,11 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.views import RecordedSpan, SpanView
 
-_MAX_OPEN: Final = 10_000
-_FOREVER_S: Final = 1e9
-_LEAST: Final = 400
-"""Steps that a file counts for at least, so that no worker gets two at once."""
+# Sessions whose results are collected at once: about 30 MB of results and reports. The one whose
+# last step is oldest is given first; if it goes on, it is told of twice.
+_OPEN_SESSIONS: Final = 10_000
+FOREVER_S: Final = 1e9
+"""30 years: a person may come back next day, and a session forgotten meanwhile counts from 0."""
 
 
 @dataclass(slots=True)
@@ -75,12 +85,13 @@ def decision_row(decision: Decision) -> dict[str, object]:
 
 _STYLES: Final = {"allow": "dim", "hint": "yellow", "steer": "yellow", "ask": "yellow"}
 _STOP: Final = "bold red"
-_DEPTH: Final = 40
-_SPANS: Final = 100_000
+# Levels that are drawn one below the other: each takes four columns, and a trace may be hostile.
+_TREE_DEPTH: Final = 40
+# Spans whose names and beginnings of arguments are kept for the trees: about 60 MB.
+_TREE_SPANS: Final = 100_000
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(NamedTuple):
     """What is shown of a span."""
 
     span_id: int
@@ -116,7 +127,7 @@ class Forest:
             args=line(step.args, 90) if step else "",
             error=line(span.description or "error", 90) if span.status == "error" else "",
         )
-        while self._count > _SPANS and len(self._traces) > 1:
+        while self._count > _TREE_SPANS and len(self._traces) > 1:
             _, gone = self._traces.popitem(last=False)
             self._count -= len(gone)
 
@@ -148,7 +159,7 @@ def _add_spans(top: Tree, nodes: dict[int, _Node], marks: dict[int, list[Decisio
             continue
         branch = parent.add(_label(node, marks.get(node.span_id, [])))
         seen.add(node.span_id)
-        under, deeper = (branch, depth + 1) if depth < _DEPTH else (parent, depth)
+        under, deeper = (branch, depth + 1) if depth < _TREE_DEPTH else (parent, depth)
         waiting.extend((child, under, deeper) for child in reversed(children[node.span_id]))
 
 
@@ -237,8 +248,8 @@ _Reports = list[tuple[str, int, str]]
 def _spread(inputs: Inputs, settings: Settings, jobs: int) -> Iterator[ReplayResult]:
     """The results in the same order, with the work spread over processes."""
     work = partial(_replayed, settings=settings)
-    for unit, (found, reports) in spread(work, _units(inputs, settings), _steps_of, jobs):
-        for report in reports[unit.reported if isinstance(unit, _File) else 0 :]:
+    for found, reports in spread(work, _units(inputs, settings), jobs, keep_faults, _steps_of):
+        for report in reports:
             inputs.report(*report)
         yield from found
 
@@ -266,26 +277,62 @@ def _steps_of(unit: _Unit) -> int:
     """About how many steps a unit has; a kilobyte of a file of spans is one."""
     if isinstance(unit, ReplayResult):
         return 1
-    return unit.size // 1_000 + _LEAST if isinstance(unit, _File) else len(unit.steps) + 1
+    return unit.size // 1_000 if isinstance(unit, _File) else len(unit.steps) + 1
 
 
 def _replayed(unit: _Unit, settings: Settings) -> tuple[list[ReplayResult], _Reports]:
     """The results of a unit, in a worker, and what is broken in its file."""
-    reports: _Reports = []
     if isinstance(unit, ReplayResult):
-        return [unit], reports
+        return [unit], []
     if isinstance(unit, Run):
-        return [result_of(unit, settings)], reports
+        return [result_of(unit, settings)], []
+    reports: _Reports = []
     recording = Recording(unit.path, lambda file, line, why: reports.append((file, line, why)))
-    return list(_results(recording.name, recording, settings, None)), reports
+    found = list(_results(recording.name, recording, settings, None))
+    return found, reports[unit.reported :]
+
+
+class RecordedStep(NamedTuple):
+    """A canonical step of a recording: each call once, whoever reported it."""
+
+    source: str
+    session: str
+    number: int  # its index among the steps of its session
+    step: Step
+
+
+def recorded_steps(
+    name: str, entries: Iterable[RecordedSpan | Run], settings: Settings | None = None
+) -> Iterator[RecordedStep]:
+    """The steps of a recording: those of runs as they stand, those of spans by way of a guard."""
+    found: list[RecordedStep] = []
+    # Given once the guard has returned: it swallows what fails in a callback.
+    guard = LoopGuard(
+        settings,
+        clock="replay",
+        on_step=lambda session, index, step: found.append(
+            RecordedStep(name, session.key, index, step)
+        ),
+    )
+    spans = SpanReplay(guard, guard.reader.read)
+    for entry in entries:
+        if isinstance(entry, Run):
+            for index, step in enumerate(entry.steps):
+                yield RecordedStep(entry.source, entry.id, index, step)
+        else:
+            spans.add(entry)
+            yield from found
+            found.clear()
+    spans.finish()
+    guard.shutdown()
+    yield from found
 
 
 def result_of(run: Run, settings: Settings) -> ReplayResult:
     """Replays one labelled run with a guard of its own."""
     result = ReplayResult(run.source, run.id, steps=len(run.steps))
     if isinstance(run, Transcript):
-        # A person may come back the next day: a session forgotten meanwhile would count from 0.
-        settings = settings.model_copy(update={"session_ttl_s": _FOREVER_S})
+        settings = settings.model_copy(update={"session_ttl_s": FOREVER_S})
     guard = LoopGuard(
         settings,
         clock="replay",
@@ -338,7 +385,7 @@ class SpanResults:
             id(session), (session, ReplayResult(self._source, session.key))
         )
         self._open.move_to_end(id(session))
-        if len(self._open) > _MAX_OPEN:
+        if len(self._open) > _OPEN_SESSIONS:
             self._close_oldest()
         return known[1]
 

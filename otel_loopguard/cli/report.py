@@ -11,14 +11,15 @@ from otel_loopguard.cli.output import Format, console, json_line, table
 from otel_loopguard.cli.replay import decision_row, replay_all
 
 if TYPE_CHECKING:
-    from otel_loopguard.core.report import Report, ToolReport
+    from otel_loopguard.core.report import Report
     from otel_loopguard.settings import Settings
 
 _COLUMNS: Final = (
     *("session", "source", "steps#", "calls#", "failed#", "recovered#", "switches#", "loops#"),
     *("prevented#", "alerts#", "severity", "should stop", "tokens#", "interval s#", "lacking#"),
 )
-_TOOLS: Final = 20
+# Tools of the table: those that are called most; JSON has all.
+_TOOLS_SHOWN: Final = 20
 
 
 def print_reports(files: Sequence[str], form: Format, settings: Settings) -> int:
@@ -34,72 +35,50 @@ def print_reports(files: Sequence[str], form: Format, settings: Settings) -> int
         )
         if form is Format.JSON:
             for source, report in found:
-                json_line(row(source, report))
+                json_line(_row(source, report))
         else:
             _show(list(found))
     return inputs.code
 
 
-def row(source: str, report: Report) -> dict[str, object]:
+_TOTALS: Final = (
+    *("steps", "actions", "successes", "failures", "recovered", "strategy_switches"),
+    *("escalations", "model_calls", "tokens", "loops_detected", "loops_prevented"),
+)
+_RUN: Final = (
+    *("retries", "degraded", "compactions", "missing_dependencies", "looks", "look_tokens"),
+    *("look_cost", "context_tokens", "peak_context_tokens"),
+)
+
+
+def _row(source: str, report: Report) -> dict[str, object]:
     """A report as one JSON object; rates are 0 to 1, times in seconds, unknown values null."""
+
+    def fields(*names: str) -> dict[str, object]:
+        return {name: getattr(report, name) for name in names}
+
     run = report.run
     return {
         "source": source,
         "session": report.session,
         "action": report.action.value,
-        "should_stop": report.should_stop,
-        "highest_severity": report.highest_severity,
-        "totals": {
-            "steps": report.steps,
-            "actions": report.actions,
-            "successes": report.successes,
-            "failures": report.failures,
-            "recovered": report.recovered,
-            "strategy_switches": report.strategy_switches,
-            "escalations": report.escalations,
-            "model_calls": report.model_calls,
-            "tokens": report.tokens,
-            "loops_detected": report.loops_detected,
-            "loops_prevented": report.loops_prevented,
-            "alerts": report.alert_count,
-        },
-        "progress": {
-            "changes": report.changes,
-            "milestones": report.milestones,
-            "news": report.news,
-        },
-        "alerts_by_type": report.alerts_by_type,
-        "notes_by_type": report.notes_by_type,
+        **fields("should_stop", "highest_severity"),
+        "totals": {**fields(*_TOTALS), "alerts": report.alert_count},
+        "progress": fields("changes", "milestones", "news"),
+        **fields("alerts_by_type", "notes_by_type"),
         "alerts": [decision_row(decision) for decision in report.alerts],
         "cycles": list(report.cycles),
-        "tools": [_tool(tool) for tool in report.tools],
-        "error_rate": report.error_rate,
-        "mean_interval_s": report.mean_interval_s,
-        "duration_s": report.duration_s,
-        "lacks": report.lacks,
+        "tools": [
+            {name: getattr(tool, name) for name in ("name", "calls", "errors", "error_rate")}
+            for tool in report.tools
+        ],
+        **fields("error_rate", "mean_interval_s", "duration_s", "lacks"),
         "switched_off": list(report.switched_off),
         "run": {
             "phases": [phase._asdict() for phase in run.phases],
-            "retries": run.retries,
-            "degraded": run.degraded,
-            "compactions": run.compactions,
-            "missing_dependencies": run.missing_dependencies,
-            "looks": run.looks,
-            "look_tokens": run.look_tokens,
-            "look_cost": run.look_cost,
-            "context_tokens": run.context_tokens,
-            "peak_context_tokens": run.peak_context_tokens,
+            **{name: getattr(run, name) for name in _RUN},
         },
-        "feedback": {"confirmed": report.confirmed, "false_alarms": report.false_alarms},
-    }
-
-
-def _tool(tool: ToolReport) -> dict[str, object]:
-    return {
-        "name": tool.name,
-        "calls": tool.calls,
-        "errors": tool.errors,
-        "error_rate": tool.error_rate,
+        "feedback": fields("confirmed", "false_alarms"),
     }
 
 
@@ -114,18 +93,14 @@ def _show(found: Sequence[tuple[str, Report]]) -> None:
             errors[tool.name] += tool.errors
     cycles = Counter(period for _, report in found for period in report.cycles)
     out.print(table(_COLUMNS, [_cells(source, report) for source, report in found]))
+    busiest = [
+        (name, count, errors[name], f"{errors[name] / count:.0%}")
+        for name, count in calls.most_common(_TOOLS_SHOWN)
+    ]
+    alerting = [(name, count, sessions[name]) for name, count in alerts.most_common()]
     for columns, rows in (
-        (
-            ("tool", "calls#", "errors#", "failed#"),
-            [
-                (name, count, errors[name], f"{errors[name] / count:.0%}")
-                for name, count in calls.most_common(_TOOLS)
-            ],
-        ),
-        (
-            ("alerts of", "alerts#", "sessions#"),
-            [(name, count, sessions[name]) for name, count in alerts.most_common()],
-        ),
+        (("tool", "calls#", "errors#", "failed#"), busiest),
+        (("alerts of", "alerts#", "sessions#"), alerting),
         (("cycle of calls#", "times#"), sorted(cycles.items())),
     ):
         if rows:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from rich.text import Text
 
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, console, json_line, line
+from otel_loopguard.cli.replay import recorded_steps
 from otel_loopguard.evidence import error_class, parsed
-from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.replay import RecordedSession, Recording, Run, SpanReplay
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
-    from otel_loopguard.sessions import Session
-    from otel_loopguard.spans.views import RecordedSpan
+    from otel_loopguard.cli.replay import RecordedStep
 
-_SECOND: Final = 1e9
-_INDENT: Final = 8
+_INDENT: Final = 8  # columns before an answer: the number of a step, and two more
 _Row = dict[str, object]
 
 
@@ -33,18 +29,20 @@ def print_steps(files: Sequence[str], form: Format) -> int:
     with Inputs(files, bar=not sys.stdout.isatty()) as inputs:
         show = json_line if form is Format.JSON else _Lines().print
         for recording in inputs:
-            _print_recording(inputs, recording, show)
+            for found in recorded_steps(recording.name, inputs.entries(recording)):
+                show(_row(found))
     return inputs.code
 
 
-def row(source: str, session: str, index: int, step: Step) -> dict[str, object]:
+def _row(found: RecordedStep) -> dict[str, object]:
     """A step as one JSON object."""
+    source, session, number, step = found
     known = step.start > 0 or bool(step.end)
     text = step.error_text or step.error_type or "error"
     return {
         "source": source,
         "session": session,
-        "index": index,
+        "index": number,
         "kind": step.kind.value,
         "tool": step.name,
         "args": parsed(step.args),
@@ -53,58 +51,13 @@ def row(source: str, session: str, index: int, step: Step) -> dict[str, object]:
         "error_class": error_class(step).value if step.error else None,
         "agent": step.agent,
         "node": step.node,
-        "start": step.start / _SECOND if known else None,
-        "end": step.end / _SECOND if step.end else None,
+        "start": step.start / 1e9 if known else None,
+        "end": step.end / 1e9 if step.end else None,
         "tokens": step.tokens,
         "dialect": step.dialect,
         "call_id": step.call_id,
         "lacks": list(step.lacks),
     }
-
-
-def _print_recording(
-    inputs: Inputs, recording: Recording | RecordedSession, show: Callable[[_Row], None]
-) -> None:
-    spans = _SpanSteps(recording.name)
-    for entry in inputs.entries(recording):
-        if isinstance(entry, Run):
-            for index, step in enumerate(entry.steps):
-                show(row(entry.source, entry.id, index, step))
-        else:
-            for known in spans.add(entry):
-                show(known)
-    for known in spans.finish():
-        show(known)
-
-
-class _SpanSteps:
-    """The canonical steps of the spans of one file, as rows.
-
-    They are handed over after the guard has returned: what fails in its callbacks it swallows, and
-    a reader that has closed the pipe has to end the command.
-    """
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._rows: list[dict[str, object]] = []
-        self._guard = LoopGuard(clock="replay", on_step=self._on_step)
-        self._replay = SpanReplay(self._guard, self._guard.reader.read)
-
-    def add(self, span: RecordedSpan) -> list[dict[str, object]]:
-        self._replay.add(span)
-        return self._taken()
-
-    def finish(self) -> list[dict[str, object]]:
-        self._replay.finish()
-        self._guard.shutdown()
-        return self._taken()
-
-    def _on_step(self, session: Session, index: int, step: Step) -> None:
-        self._rows.append(row(self._source, session.key, index, step))
-
-    def _taken(self) -> list[dict[str, object]]:
-        rows, self._rows = self._rows, []
-        return rows
 
 
 class _Lines:

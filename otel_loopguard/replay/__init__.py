@@ -14,10 +14,8 @@ from otel_loopguard.replay.followed_transcript import (
     FollowedTranscript,
 )
 from otel_loopguard.replay.labelled_runs import Run
-from otel_loopguard.replay.recorded_session import RecordedSession, opened, recordings
-from otel_loopguard.replay.recording import Recording
-from otel_loopguard.replay.replay import Feed, SpanReplay, replay_run
-from otel_loopguard.replay.result import SessionResult
+from otel_loopguard.replay.recording import Recording, recordings
+from otel_loopguard.replay.replay import Feed, SessionResult, SpanReplay, replay_run
 from otel_loopguard.replay.transcripts import Transcript
 
 __all__ = [
@@ -25,13 +23,11 @@ __all__ = [
     "FollowedRows",
     "FollowedStep",
     "FollowedTranscript",
-    "RecordedSession",
     "Recording",
     "Run",
     "SessionResult",
     "SpanReplay",
     "Transcript",
-    "opened",
     "read_whole",
     "recordings",
     "replay_run",

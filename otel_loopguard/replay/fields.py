@@ -14,7 +14,7 @@ from typing import Any, Final, TypeGuard
 Report = Callable[[str], None]
 """Called with what was passed over, in a few words without content."""
 
-_MAX_TIME = 2**63 - 1
+_MAX_TIME: Final = 2**63 - 1  # the year 2262: nanoseconds of later times do not fit in 64 bits
 
 
 def is_map(value: object) -> TypeGuard[Mapping[str, object]]:

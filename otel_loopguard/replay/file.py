@@ -33,15 +33,15 @@ RATIO: Final = 200
 """How many times its own size a compressed file may hold beyond that. Recorded runs hold 5 to 20
 times their size, and gzip makes 1,000 of nothing but repeats."""
 
-_CHUNK: Final = 1024 * 1024
+_CHUNK: Final = 1024 * 1024  # bytes at once; more is not faster
 _SLICE: Final = 8192
 """Compressed bytes at once: zlib copies what follows a member, and a member may have 20 bytes."""
 _WRITER_S: Final = 10.0
 """Seconds that a named pipe may have no writer."""
-_LOOK_S: Final = 0.05
-_SPACE: Final = 32
+_LOOK_S: Final = 0.05  # between two looks for a writer: nobody notices so short a wait
+_SPACE: Final = 32  # the last of the ASCII characters that are blank or control
 _INK: Final = re.compile(rb"\S")
-_HEAD: Final = 8192
+_HEAD: Final = 8192  # bytes that tell text from binary: a header of a binary file has zeros
 _GZIP: Final = b"\x1f\x8b"
 _MARK: Final = b"\xef\xbb\xbf"
 

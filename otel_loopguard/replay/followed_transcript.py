@@ -10,15 +10,14 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple
 from otel_loopguard.replay.fields import is_map
 from otel_loopguard.replay.opencode_database import SessionRows
 from otel_loopguard.replay.recording import parse_json
-from otel_loopguard.replay.transcripts import reader_of
-from otel_loopguard.replay.transcripts.session import SessionReader
+from otel_loopguard.replay.transcripts import Reader, reader_of
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
     from otel_loopguard.replay.file import Broken
     from otel_loopguard.replay.transcripts.folders import TranscriptHead
 
-_CHUNK: Final = 1024 * 1024
+_CHUNK: Final = 1024 * 1024  # more at once is not faster
 _LONGEST: Final = 16 * 1024 * 1024
 """Bytes of a line that are kept while its end is not written, as of the largest event of a hook."""
 _MARK: Final = 64
@@ -101,7 +100,7 @@ class FollowedTranscript:
             self._report(f"cannot be read: {error.strerror or error}")
 
     def _begin(self) -> None:
-        self._reader: SessionReader | None = None
+        self._reader: Reader | None = None
         self._file: tuple[int, int] | None = None  # device and inode
         self._place = self._number = 0
         self._line_end = 0
@@ -151,11 +150,11 @@ class FollowedTranscript:
             self._report("the line is no object")
             return
         if self._reader is None:
-            found = reader_of(value, self._report)
-            self._reader = found if isinstance(found, SessionReader) else None
+            kind = reader_of(value)
+            if kind is None:
+                return  # nothing begins with it
+            self._reader = kind(self._report)
         reader = self._reader
-        if reader is None:
-            return  # nothing begins with it
         ended = reader.take(value)
         if ended is not None:
             yield from self._given(ended.id, ended.steps)

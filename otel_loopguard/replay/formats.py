@@ -81,9 +81,6 @@ def _id(value: object, size: int) -> int:
     return identifier(text(value).removeprefix("0x"), size)
 
 
-_MICROSECOND: Final = 1000
-
-
 def is_jaeger(value: Mapping[str, object]) -> bool:
     """True of a trace of Jaeger, whose spans have no context of their own."""
     return "spans" in value and not any(map(is_console, map(mapping, sequence(value["spans"])[:1])))
@@ -98,7 +95,7 @@ def jaeger_spans(trace: Mapping[str, object], report: Report) -> Iterator[Record
 
 def _span(entry: Mapping[str, object], whole: object) -> RecordedSpan:
     trace_id = identifier(entry.get("traceID") or whole, 16)
-    start = time(entry.get("startTime"), _MICROSECOND)
+    start = time(entry.get("startTime"), 1_000)  # microseconds
     tags = _tags(entry.get("tags"))
     kind = text(tags.get("span.kind")).upper()
     return RecordedSpan(
@@ -126,7 +123,7 @@ def _end(start: int | None, duration: object) -> int | None:
     length = integer(duration)
     if start is None or length is None or length < 0:
         return None
-    return start + length * _MICROSECOND
+    return start + length * 1_000
 
 
 def _parent(entry: Mapping[str, object], trace_id: int) -> int | None:
@@ -181,7 +178,7 @@ _SCOPES: Final = ("scope", "instrumentationLibrary", "instrumentation_library")
 _OTLP_KINDS: Final = ("INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 _Name = TypeVar("_Name", bound=str)
 _OTLP_STATUSES: Final[tuple[Status, ...]] = ("unset", "ok", "error")
-_DEPTH: Final = 64
+_DEPTH: Final = 64  # levels of nested values: content of agents has about ten
 
 
 def is_otlp(value: Mapping[str, object]) -> bool:

@@ -29,7 +29,6 @@ DIALECT: Final = "steps"
 MAX_STEPS: Final = 250_000
 """Steps of one run: one a second for 69 hours."""
 
-_SECOND: Final = 1_000_000_000
 _KINDS: Final = {"tool": Kind.TOOL, "llm": Kind.MODEL, "node": Kind.NODE}
 _RUN: Final = ".run"
 
@@ -128,7 +127,7 @@ def _outcome(entry: Mapping[str, object]) -> object:
 
 def _nanoseconds(value: object) -> int:
     seconds = number(value)
-    return round(seconds * _SECOND) if seconds is not None and 0 <= seconds < 9e9 else 0
+    return round(seconds * 1e9) if seconds is not None and 0 <= seconds < 9e9 else 0
 
 
 def _shown(value: object) -> str:

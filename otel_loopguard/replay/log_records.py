@@ -38,7 +38,6 @@ _RESPONSE: Final = "response"
 _OWNER: Final = ("session.id", "agent_id")
 _SESSIONS: Final = ("gen_ai.conversation.id", "session.id", "conversation.id")
 _CALLS: Final = ("tool_use_id", "call_id", "event.sequence")
-_MS: Final = 1_000_000
 _LONGEST_MS: Final = 7 * 86_400_000
 """A week, the longest that a call is taken to have lasted; more is a mistake."""
 
@@ -139,7 +138,7 @@ def _duration(attributes: Mapping[str, object]) -> int:
         found = float(value) if isinstance(value, (int, float, str)) else 0.0
     except (ValueError, OverflowError):
         return 0
-    return int(found * _MS) if 0 < found < _LONGEST_MS else 0
+    return int(found * 1e6) if 0 < found < _LONGEST_MS else 0
 
 
 def is_logs(value: Mapping[str, object]) -> bool:

@@ -15,21 +15,27 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from heapq import merge
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from otel_loopguard._util import bounded_json
+from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import exports, formats, labelled_runs, log_records, transcripts
 from otel_loopguard.replay.fields import is_list, is_map, kind_of, sequence
 from otel_loopguard.replay.file import LIMIT, Broken, RecordedFile
 from otel_loopguard.replay.opencode_database import RecordedRows, is_session
+from otel_loopguard.replay.transcripts import folders
 
 if TYPE_CHECKING:
+    from otel_loopguard.core import Step
     from otel_loopguard.replay.labelled_runs import Run
     from otel_loopguard.spans.views import RecordedSpan
 
@@ -43,7 +49,7 @@ _FORMATS: Final[tuple[exports.Format, ...]] = (
 """How to tell what a JSON object is, and how to read it; the first that fits."""
 
 _WRAPPERS: Final = ("data", "trace", "result", "runs", "spans")
-_DEPTH: Final = 8
+_DEPTH: Final = 8  # lists and wrappers around what is recorded: two at most in what was seen
 _OPENERS: Final = (b"{", b"[")
 _CLOSERS: Final = (b"}", b"]")
 _LATER: Final = 16 * 1024 * 1024
@@ -75,6 +81,8 @@ class Recording:
         broken: Told file, line number and reason of every line that was passed over in part or
             whole. Content never raises.
         limit: Bytes of the longest line, or of a document over many lines, that is read.
+        sub_agents: Transcripts that make one session with it; those that cannot be read are
+            reported as broken.
 
     Raises:
         RecordingError: At once if there is no such file, it is a folder or may not be read; while
@@ -83,30 +91,53 @@ class Recording:
     Attributes:
         path: As it was given.
         name: The file's name without folders; `-` for standard input.
-        size: Bytes of the file as it lies there; None where that is not known.
+        size: Bytes of all files as they lie there; None where that is not known.
     """
 
-    def __init__(self, path: str, broken: Broken, limit: int = LIMIT) -> None:
+    def __init__(
+        self, path: str, broken: Broken, limit: int = LIMIT, sub_agents: Sequence[Path] = ()
+    ) -> None:
         stored = is_session(Path(path))
         self._file = RecordedRows(path, broken) if stored else RecordedFile(path, broken, limit)
+        self._broken = broken
         self._limit = limit
+        self._sub_agents = sub_agents
         self._transcript: transcripts.Reader | None = None
-        self._waiting: transcripts.Reader | None = None  # one of another kind, which has ended
         self._number = 0  # of the line that the transcript is read from
         self.path = path
         self.name = self._file.name
-        self.size = self._file.size
+        self._beside: list[Recording] = []
+        for each in sub_agents:
+            with _told(str(each), broken):
+                self._beside.append(Recording(str(each), broken, limit))
+        sizes = [one.size for one in (self._file, *self._beside)]
+        self.size = None if None in sizes else sum(size or 0 for size in sizes)
 
     @property
     def done(self) -> int:
         """How many bytes of `size` were read so far."""
-        return self._file.done
+        return self._file.done + sum(one.done for one in self._beside)
 
     def reopened(self, broken: Broken) -> Recording:
-        """The same file, to be read once more."""
-        return Recording(self.path, broken, self._limit)
+        """The same files, to be read once more."""
+        return Recording(self.path, broken, self._limit, self._sub_agents)
 
     def __iter__(self) -> Iterator[RecordedSpan | Run]:
+        if not self._beside:
+            yield from self._read()
+            return
+        found = list(_transcripts(self._read()))
+        for recording in self._beside:
+            with _told(recording.path, self._broken):
+                found += _transcripts(recording)
+        if found:
+            whole = found[0]
+            timed = merge(*(_timed(run.steps) for run in found), key=itemgetter(0))
+            whole.steps = [step for _, step in timed]
+            whole.unfinished = sum(run.unfinished for run in found)
+            yield whole
+
+    def _read(self) -> Iterator[RecordedSpan | Run]:
         lines = self._file.lines()
         last = barren = 0  # of the lines that are in no document; lines in a row that hold nothing
         first = True
@@ -162,8 +193,8 @@ class Recording:
         if not is_map(value) or depth > _DEPTH:
             report(f"the line is {kind_of(value)}, {EXPECTED}")
             return
-        if depth == 0 and self._is_transcript(value):
-            yield from self._told(value, number)
+        if depth == 0 and (kind := self._transcript_of(value)) is not None:
+            yield from self._told(kind, value, number)
         elif "steps" in value:
             count = len(sequence(value["steps"]))
             most = labelled_runs.MAX_STEPS
@@ -176,23 +207,22 @@ class Recording:
         else:
             yield from self._wrapped(value, number, depth)
 
-    def _is_transcript(self, line: Mapping[str, object]) -> bool:
-        """Whether a line belongs to a transcript, and what reads it."""
-        found = transcripts.reader_of(line, self._tell)
-        if found is None:
+    def _transcript_of(self, line: Mapping[str, object]) -> type[transcripts.Reader] | None:
+        """What reads a line as one of a transcript; None if it belongs to none."""
+        kind = transcripts.reader_of(line)
+        if kind is None and self._transcript is not None and not _is_recorded(line):
             # Within a transcript lines may be of any kind; spans in one file with it are spans.
-            return self._transcript is not None and not _is_recorded(line)
-        if type(found) is not type(self._transcript):
-            self._waiting = self._transcript
-            self._transcript = found
-        return True
+            return type(self._transcript)
+        return kind
 
-    def _told(self, line: Mapping[str, object], number: int) -> Iterator[Run]:
-        """Adds a line of a transcript; returns the session that ended before it."""
+    def _told(
+        self, kind: type[transcripts.Reader], line: Mapping[str, object], number: int
+    ) -> Iterator[Run]:
+        """Adds a line of a transcript; yields the session that ended before it."""
         self._number = number
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None and (run := waiting.finish()) is not None:
-            yield self._named(run)
+        if type(self._transcript) is not kind:
+            yield from self._ended()
+            self._transcript = kind(self._tell)
         if self._transcript is not None and (run := self._transcript.take(line)) is not None:
             yield self._named(run)
 
@@ -218,6 +248,49 @@ class Recording:
                 yield from self._entries(entry[name], number, depth + 1)
         if entry and not names:
             self._file.report(number, f"holds neither spans nor labelled steps, {EXPECTED}")
+
+
+def recordings(path: str, broken: Broken) -> list[Recording]:
+    """The recordings at a path: a file, or all transcripts below a folder.
+
+    Raises:
+        RecordingError: There is no such file, it may not be read, or the folder has no transcript.
+    """
+    place = Path(path)
+    if path == "-":
+        return [Recording(path, broken)]
+    if not folders.holds_sessions(place):
+        return [Recording(path, broken, sub_agents=folders.session_files(place).sub_agents)]
+    sessions = folders.sessions_in(place)
+    if not sessions:
+        msg = f"{path}: the folder holds no transcript of a coding agent"
+        raise RecordingError(msg)
+    found: list[Recording] = []
+    for files in sessions:
+        with _told(str(files.path), broken):
+            found.append(Recording(str(files.path), broken, sub_agents=files.sub_agents))
+    return found
+
+
+@contextmanager
+def _told(path: str, broken: Broken) -> Generator[None]:
+    """Reports that a file cannot be read: with the others the rest goes on."""
+    try:
+        yield
+    except RecordingError as error:
+        broken(path, 1, str(error).removeprefix(f"{path}: "))
+
+
+def _transcripts(entries: Iterable[RecordedSpan | Run]) -> Iterator[transcripts.Transcript]:
+    return (entry for entry in entries if isinstance(entry, transcripts.Transcript))
+
+
+def _timed(steps: list[Step]) -> Iterator[tuple[int, Step]]:
+    """Steps by their ends, in the order of their file: a clock that jumps back changes nothing."""
+    now = 0
+    for step in steps:
+        now = max(now, step.end or 0)
+        yield now, step
 
 
 def span_reader_of(value: Mapping[str, object]) -> exports.SpanReads | None:

@@ -8,21 +8,45 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
+from otel_loopguard.core import Action
 from otel_loopguard.replay.fields import is_map, sequence
 from otel_loopguard.spans.views import RecordedSpan, SpanView
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
+    from otel_loopguard.core import Decision, Step
     from otel_loopguard.replay.labelled_runs import Run
 
+# Traces whose sessions and times are known: 15 MB. A span of an older one counts as out of time.
 _TRACES: Final = 100_000
+# What a span costs beside its texts, in characters: objects, names of attributes, places in heaps.
 _SPAN_CHARS: Final = 1_000
-_START: Final = 1
-_END: Final = 0
+_END, _START = 0, 1  # of events at one time ends come first
+
+
+@dataclass(slots=True)
+class SessionResult:
+    """What was decided about one session.
+
+    Attributes:
+        source: Source of a labelled run, else the name of the file.
+        session: Its key: the id of a labelled run, a conversation id, or a trace id.
+        decisions: Every decision, in order.
+    """
+
+    source: str = ""
+    session: str = ""
+    decisions: list[Decision] = field(default_factory=list["Decision"])
+
+    @property
+    def strongest(self) -> Action:
+        """The strongest action decided; allow if there was none."""
+        actions = (decision.action for decision in self.decisions)
+        return max(actions, key=lambda action: action.rank, default=Action.ALLOW)
 
 
 class Feed(Protocol):

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from itertools import chain
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+from threading import Thread
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from otel_loopguard.errors import LoopGuardError
 
 if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
+    from multiprocessing.connection import Connection
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-_AHEAD: Final = 4
-"""Items per worker that are sent before the results of earlier ones are taken, where ordered."""
+# Enough that no worker waits while the caller handles a result, few enough that items and results
+# of one slow batch do not pile up.
+_BATCHES_AHEAD: Final = 4
+# What starting workers costs, in steps that one process judges meanwhile: a second or less.
+_STEPS_WORTH_WORKERS: Final = 4_000
+# A batch of a tenth of that: sending it costs little beside it, and all workers end about together.
+_STEPS_OF_BATCH: Final = 400
 
 
 def spread(
@@ -25,118 +36,90 @@ def spread(
     items: Iterable[_Item],
     jobs: int,
     prepare: Callable[[], object] | None = None,
-    *,
-    ordered: bool = False,
+    steps: Callable[[_Item], int] | None = None,
 ) -> Iterator[_Result]:
-    """Yields the result of `work` for each item; 0 jobs: one per processor.
-
-    The workers of a `ProcessPoolExecutor` outlive a parent that is killed; these read from a pipe
-    that only the parent writes to, and end with it.
+    """Yields the result of `work` for each item, in their order.
 
     Args:
         work: Called with each item, in a worker. It is pickled, as are items and results.
         items: Taken as workers become free.
-        jobs: Number of workers; with 1 all is done in this process.
+        jobs: Number of workers; 0: one per processor. With 1 all is done in this process.
         prepare: Called first in each worker.
-        ordered: Whether results come in the order of the items, else as they are done.
+        steps: Estimates the steps of an item. With it, items are sent in batches, and little work
+            is done in this process; without it, each item is worth a worker.
+
+    Raises:
+        LoopGuardError: The work failed, or a worker was killed.
     """
     jobs = jobs or os.cpu_count() or 1
-    if jobs == 1:
-        yield from map(work, items)
-        return
-    pending = enumerate(items)
-    idle: list[_Worker[_Item, _Result]] = []
-    busy: dict[Connection, _Worker[_Item, _Result]] = {}
-    done: dict[int, _Result] = {}
-    sent = taken = 0
-    try:
-        while True:
-            while len(busy) < jobs and not (ordered and sent - taken >= _AHEAD * jobs):
-                found = next(pending, None)
-                if found is None:
-                    break
-                worker = idle.pop() if idle else _Worker(work, prepare)
-                busy[worker.pipe] = worker
-                worker.send(*found)
-                sent += 1
-            if not (busy or done):
+    batches = _batches(items, steps)
+    first: list[list[_Item]] = []
+    if steps is not None and jobs > 1:
+        missing = _STEPS_WORTH_WORKERS
+        while jobs > 1 and (missing > 0 or len(first) < 2):
+            batch = next(batches, None)
+            if batch is None:
+                jobs = 1
                 break
-            # After sending, so that no worker waits for the caller.
-            while taken in done:
-                yield done.pop(taken)
-                taken += 1
-            for pipe in cast("list[Connection]", wait(list(busy))) if busy else ():
-                number, result = busy[pipe].result()
-                idle.append(busy.pop(pipe))
-                done[number if ordered else taken + len(done)] = result
-        while idle:
-            idle.pop().end()
+            first.append(batch)
+            missing -= sum(map(steps, batch))
+    batches = chain(first, batches)
+    if jobs == 1:
+        yield from map(work, chain.from_iterable(batches))
+        return
+    context = get_context("spawn")  # a fork would take over threads and locks
+    watched, held = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(jobs, context, _begin, (watched, prepare))
+    sent: deque[Future[list[_Result]]] = deque()
+    try:
+        for batch in batches:
+            sent.append(pool.submit(_done, work, batch))
+            if len(sent) >= _BATCHES_AHEAD * jobs:
+                yield from sent.popleft().result()
+        while sent:
+            yield from sent.popleft().result()
+        pool.shutdown()
+    except BrokenProcessPool as error:
+        msg = "a worker process ended before its time; try fewer --jobs"
+        raise LoopGuardError(msg) from error
     finally:
-        for worker in (*busy.values(), *idle):
-            worker.end(at_once=True)
+        held.close()
+        pool.shutdown(cancel_futures=True)
+        watched.close()
 
 
-class _Worker(Generic[_Item, _Result]):
-    """A process and the pipe to it."""
-
-    def __init__(
-        self, work: Callable[[_Item], _Result], prepare: Callable[[], object] | None
-    ) -> None:
-        # Started anew and not forked: a fork would take over threads and locks.
-        context = get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self._process: BaseProcess = context.Process(
-            target=_serve, args=(theirs, work, prepare), daemon=True
-        )
-        self._process.start()
-        theirs.close()
-        self._number = 0
-
-    def send(self, number: int, item: _Item) -> None:
-        """Sends it the next item."""
-        self._number = number
-        try:
-            self.pipe.send(item)
-        except OSError as error:
-            raise self._ended() from error
-
-    def result(self) -> tuple[int, _Result]:
-        """Returns the number of its item, and the result."""
-        try:
-            result: object = self.pipe.recv()
-        except (EOFError, OSError) as error:
-            raise self._ended() from error
-        if isinstance(result, BaseException):
-            raise result
-        return self._number, cast("_Result", result)
-
-    def _ended(self) -> LoopGuardError:
-        self._process.join(5)
-        code = self._process.exitcode
-        return LoopGuardError(f"a worker process ended before its time ({code}); try fewer --jobs")
-
-    def end(self, *, at_once: bool = False) -> None:
-        """Waits for it to end, or terminates it."""
-        self.pipe.close()
-        if at_once:
-            self._process.terminate()
-        self._process.join()
+def _batches(items: Iterable[_Item], steps: Callable[[_Item], int] | None) -> Iterator[list[_Item]]:
+    batch, missing = list[_Item](), _STEPS_OF_BATCH
+    for item in items:
+        batch.append(item)
+        missing -= _STEPS_OF_BATCH if steps is None else steps(item)
+        if missing <= 0:
+            yield batch
+            batch, missing = [], _STEPS_OF_BATCH
+    if batch:
+        yield batch
 
 
-def _serve(
-    pipe: Connection, work: Callable[[_Item], _Result], prepare: Callable[[], object] | None
-) -> None:
+def _begin(watched: Connection, prepare: Callable[[], object] | None) -> None:
+    # Ctrl-C reaches the whole group; the parent hears it, and closes the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with, args=(watched,), daemon=True).start()
     if prepare is not None:
         prepare()
+
+
+def _end_with(watched: Connection) -> None:
+    """Ends this process, whatever it is at, once the parent closes its end of a pipe or is gone."""
+    with suppress(EOFError, OSError):
+        watched.recv_bytes()
+    os._exit(1)
+
+
+def _done(work: Callable[[_Item], _Result], batch: list[_Item]) -> list[_Result]:
     try:
-        while True:
-            item = cast("_Item", pipe.recv())
-            try:
-                result: object = work(item)
-            except (LoopGuardError, OSError) as error:
-                result = error
-            except Exception as error:  # noqa: BLE001  # the parent raises it
-                result = LoopGuardError(f"{type(error).__name__}: {error}")
-            pipe.send(result)
-    except (EOFError, OSError, KeyboardInterrupt):
-        return  # the parent is gone or has no more items
+        return [work(item) for item in batch]
+    except (LoopGuardError, OSError):
+        raise
+    except Exception as error:
+        msg = f"{type(error).__name__}: {error}"
+        raise LoopGuardError(msg) from error

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.cli.evaluation.calibrate import allowed
-from otel_loopguard.cli.evaluation.trials import HIGHEST, changes
+from otel_loopguard.cli.calibrate import HIGHEST, allowed, changes
 from otel_loopguard.errors import LoopGuardError
 
 

@@ -161,9 +161,3 @@ def test_a_recording_of_which_nothing_can_be_judged(
     (found,) = missing(ask(path, code=1))
     assert part in found["found"]
     assert found["add"]
-
-
-def test_broken_lines(command: Command, runs: Path) -> None:
-    """A recording with a broken line is not in order."""
-    runs.write_text("no json\n" + runs.read_text())
-    assert command("doctor", runs).exit_code == 1

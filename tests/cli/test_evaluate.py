@@ -1,35 +1,16 @@
-"""`otel-loopguard eval` measures the guard, and other detectors, on labelled runs."""
+"""`otel-loopguard eval` measures the guard on labelled runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.curve import picture
-from otel_loopguard._util.errors import InternalErrors, raise_faults
-from otel_loopguard.cli import workers
-from otel_loopguard.cli.evaluation.scores import Judgement, score
-from otel_loopguard.cli.evaluation.trials import SENSITIVITIES, tried, verdicts
-from otel_loopguard.cli.replay import result_of
-from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.replay import Run
-from otel_loopguard.settings import Settings
+from otel_loopguard.cli.evaluate import Judgement, interval, score, wilson
+from otel_loopguard.replay import workers
 from tests.cli.conftest import line
-
-BASELINES = """
-class Third:
-    name = "third"
-    def __init__(self): self.n = 0
-    def reset(self): self.n = 0
-    def step(self, tool, args=None, output=None, error=None, text=None):
-        self.n += 1
-        return "ask:third" if self.n == 3 else "deny:fourth" if self.n == 4 else None
-FIVE = [Third]
-"""
 
 
 def judged(loop: bool | None, noticed: int | None, stopped: int | None, **fields: Any) -> Judgement:
@@ -73,117 +54,17 @@ def test_nothing_to_divide_by() -> None:
     assert row["false_stops_per_1000"] is None
 
 
-def test_rows(objects: Any, runs: Path, tmp_path: Path) -> None:
-    """There are figures in all, per tier, per source and per both, for the guard and baselines."""
-    path = tmp_path / "others.py"
-    path.write_text(BASELINES)
-    rows = objects("eval", runs, "--baselines", path)
-    slices = [(row["tier"], row["source"]) for row in rows if row["detector"] == "third"]
-    assert slices == [
-        ("all", "all"),
-        ("neg_x", "all"),
-        ("pos_x", "all"),
-        ("all", "src"),
-        ("neg_x", "src"),
-        ("pos_x", "src"),
-    ]
-    own, third = rows[:2]
+def test_rows(objects: Any, runs: Path) -> None:
+    """There are figures in all, per tier, per source and per both."""
+    rows = objects("eval", runs)
+    assert [(row["tier"], row["source"]) for row in rows] == [
+        ("all", "all"), ("neg_x", "all"), ("pos_x", "all"),
+        ("all", "src"), ("neg_x", "src"), ("pos_x", "src"),
+    ]  # fmt: skip
+    own = rows[0]
     assert (own["detector"], own["n"], own["unlabelled"]) == ("otel-loopguard", 3, 1)
     assert (own["noticed_tp"], own["noticed_fp"], own["stopped_tp"]) == (1, 0, 1)
     assert (own["noticed_recall"], own["noticed_median_steps"]) == (1.0, 2)
-    assert (third["noticed_tp"], third["noticed_fp"], third["unlabelled_noticed"]) == (1, 1, 1)
-    assert (third["noticed_median_steps"], third["stopped_median_steps"]) == (2, 3)
-
-
-@pytest.fixture
-def _swallowing() -> Iterator[None]:
-    """Faults are swallowed, as outside of this project's tests."""
-    raise_faults(False)
-    yield
-    raise_faults(True)
-
-
-class Heard:
-    """Records the calls to a baseline."""
-
-    name = "heard"
-
-    def __init__(self) -> None:
-        self.told: list[tuple[object, ...]] = []
-
-    def reset(self) -> None:
-        self.told.append(("reset",))
-
-    def step(self, *told: object, text: str | None = None) -> str | None:
-        self.told.append((*told, text) if text is not None else told)
-        return "hint:x" if told[0] is None else None
-
-
-def test_what_a_baseline_is_told() -> None:
-    """A model turn without a call has no tool; the text of one with a call comes with the call."""
-    run = Run(
-        "r",
-        steps=[
-            Step(Kind.MODEL, text="thinking"),
-            Step(Kind.TOOL, "bash", args="ls", outcome="no", error=True, error_text="no"),
-            Step(Kind.TOOL, "find", args={"a": 1}, outcome="E", error=True, error_text="E"),
-            Step(Kind.MODEL, text="talk"),
-            Step(Kind.OTHER, "user", text="go on"),
-            Step(Kind.MODEL, text="bye"),
-        ],
-    )
-    heard = Heard()
-    said = list(verdicts(heard, run, InternalErrors()))
-    assert heard.told == [
-        ("bash", "ls", "no", None, "thinking"),
-        ("find", {"a": 1}, None, "E", None),
-        (None, "talk"),
-        ("reset",),
-        (None, "bye"),
-    ]
-    assert said == [(3, Action.HINT), (5, Action.HINT)]
-
-
-@pytest.mark.usefixtures("_swallowing")
-def test_a_baseline_that_fails() -> None:
-    """A baseline that raises is silent from there on, and the fault is counted."""
-
-    class Failing(Heard):
-        def step(self, *told: object, text: str | None = None) -> str | None:
-            raise RuntimeError
-
-    faults = InternalErrors()
-    run = Run("r", steps=[Step(Kind.TOOL, "t")])
-    assert list(verdicts(Failing(), run, faults)) == []
-    assert sum(faults.counts.values()) == 1
-
-
-@pytest.mark.usefixtures("_swallowing")
-@pytest.mark.parametrize(
-    "content", ["", "FIVE = 3", "import nothing_of_this_name", "1/0", "def ("], ids=repr
-)
-def test_baselines_that_cannot_be_used(
-    command: Any, runs: Path, tmp_path: Path, content: str
-) -> None:
-    """A file without factories, or one that does not run, is refused with its name."""
-    path = tmp_path / "others.py"
-    path.write_text(content)
-    result = command("eval", runs, "--baselines", path)
-    assert result.exit_code == 2
-    assert str(path) in result.stderr
-
-
-def test_the_scenarios(objects: Any, shared: Path) -> None:
-    """On the scenarios with the shipped baselines: nothing healthy is stopped by the guard."""
-    rows = objects(
-        "eval", shared / "eval/scenarios.jsonl", "--baselines", shared / "eval/baselines.py"
-    )
-    everything = {row["detector"]: row for row in rows if row["tier"] == row["source"] == "all"}
-    assert len(everything) == 12
-    own = everything["otel-loopguard"]
-    assert (own["n"], own["loops"], own["healthy"]) == (23, 14, 9)
-    assert own["stopped_fp"] == 0
-    assert own["noticed_tp"] > 0
 
 
 def test_spans_have_no_labels(command: Any, runs: Path, tmp_path: Path) -> None:
@@ -269,94 +150,64 @@ def test_errors(objects: Any, command: Any, tmp_path: Path) -> None:
     assert "hint at step 3 by exact_repeat/identical_call" in said
 
 
-def test_cost(objects: Any, command: Any, runs: Path) -> None:
-    """What a stuck run spent until it was stopped, and after that."""
-    found = {
-        (row["tier"], row["level"]): row
-        for row in objects("eval", runs, "--cost")
-        if row["table"] == "cost"
-    }
-    assert set(found) == {(t, each) for t in ("pos_x", "neg_x") for each in ("noticed", "stopped")}
-    noticed = found["pos_x", "noticed"]
-    assert (noticed["reached"], noticed["median_steps"], noticed["steps_after"]) == (1, 3, 5)
-    assert noticed["steps_share"] == 5 / 8
-    assert noticed["tokens_known"] == 0
-    assert found["neg_x", "stopped"]["reached"] == 0
-    assert "cost: from onset to decision" in command("eval", runs, "--cost").stdout
-
-
-def test_leave_one_out(objects: Any, command: Any, tmp_path: Path) -> None:
-    """Each source is measured with thresholds that were chosen without it."""
-    path = tmp_path / "runs.jsonl"
-    lines = [
-        line(f"{source}{number}", loop=stuck, source=source)
-        for source in ("one", "other")
-        for number, stuck in enumerate((True, False))
-    ]
-    path.write_text("\n".join(lines))
-    found = objects("eval", path, "--leave-one-out", "--jobs", 1)
-    left = [row for row in found if row["table"] == "leave_one_out"]
-    assert [row["source"] for row in left[:2]] == ["one", "other"]
-    assert [row["tier"] for row in left[2:]] == ["neg_x", "pos_x", "all"]
-    assert all(row["sensitivity"] in SENSITIVITIES for row in left[:2])
-    total = left[-1]
-    assert (total["noticed_tp"], total["default_noticed_tp"], total["noticed_fp"]) == (2, 2, 0)
-    said = command("eval", path, "--leave-one-out", "--jobs", 1).stdout
-    assert "at most 2 % false notices and 0 % false stops" in said
-
-
-def test_curve(objects: Any, runs: Path, tmp_path: Path) -> None:
-    """Its points are written as rows, and come as rows too, whatever the order."""
-    path = tmp_path / "curve.jsonl"
-    found = objects("eval", runs, "--curve", path, "--jobs", 1)
-    points = [row for row in found if row["table"] == "curve"]
-    assert len(points) == 3 * len(SENSITIVITIES)
-    assert {row["tier"] for row in points} == {"pos_x", "neg_x", "all"}
-    stuck = [row["noticed"] for row in points if row["tier"] == "pos_x"]
-    assert stuck == sorted(stuck)
-    assert stuck[-1] == 1
-    assert [json.loads(line) for line in path.read_text().splitlines()] == points
-    assert "pos_x (1)" in picture(points)
-    objects("eval", runs, "--curve", path, "--jobs", 2)
-    assert [json.loads(line) for line in path.read_text().splitlines()] == points
-
-
-@pytest.mark.parametrize("name", ["curve.svg", "nowhere/curve.jsonl"])
-def test_a_curve_that_cannot_be_written(
-    command: Any, runs: Path, tmp_path: Path, name: str
-) -> None:
-    """It is refused before the work."""
-    result = command("eval", runs, "--curve", tmp_path / name)
-    assert result.exit_code == 2
-    assert "expected the name of a .jsonl file" in result.stderr
-    assert result.stdout == ""
-
-
 def test_worker_processes_change_nothing(
     objects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many runs go to worker processes; rows are the same and in the same order."""
-    monkeypatch.setattr(workers, "_WORTH", 100)
+    monkeypatch.setattr(workers, "_STEPS_WORTH_WORKERS", 100)
     path = tmp_path / "runs.jsonl"
     lines = [line(f"r{number}", loop=number % 3 == 0, calls=4 + number % 5) for number in range(80)]
     path.write_text("\n".join(lines))
-    wanted = ("eval", path, "--leave-one-out", "--errors", "--cost", "--jobs")
+    wanted = ("eval", path, "--errors", "--jobs")
     found = objects(*wanted, 1)
     assert found == objects(*wanted, 2)
     assert any(row.get("stopped_tp") for row in found)
 
 
-def test_few_runs_need_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small file is worked on at once, in order."""
-    monkeypatch.setattr("otel_loopguard.replay.workers.spread", None)
-    made = workers.spread(str, range(300), lambda _: 5, 8)
-    assert list(made) == [(number, str(number)) for number in range(300)]
+@pytest.mark.parametrize(
+    ("hits", "of", "low", "high"),
+    [
+        (0, 428, 0.0, 0.0089),
+        (17, 22, 0.566, 0.899),
+        (72, 72, 0.949, 1.0),
+        (1, 2, 0.0945, 0.9055),
+    ],
+    ids=["none", "most", "all", "one of two"],
+)
+def test_wilson(hits: int, of: int, low: float, high: float) -> None:
+    """The bounds are those of Wilson's formula, also where all runs or none are hits."""
+    assert wilson(hits, of) == pytest.approx((low, high), abs=0.0005)
 
 
-@pytest.mark.parametrize(("calls", "stopped_up_to"), [(0, 0), (9, 3)])
-def test_trials(calls: int, stopped_up_to: int) -> None:
-    """At each sensitivity the highest stop line that stops a run, of those that are tried."""
-    run = Run("a", steps=[Step(Kind.TOOL, "search", args={}, outcome="none found")] * calls)
-    for lines in (0, 3):
-        last = tried(run, Settings(), lines, result_of(run, Settings()))[-1]
-        assert (last.noticed, last.line) == (calls > 0, min(lines, stopped_up_to))
+def test_runs_that_stand_alone() -> None:
+    """Without related runs the interval is Wilson's."""
+    assert interval([("", True)] * 17 + [("", False)] * 5) == wilson(17, 22)
+    assert interval([(f"task {i}", i < 3) for i in range(9)]) == wilson(3, 9)
+
+
+def test_no_runs() -> None:
+    """Of no run at all there is no interval."""
+    assert interval([]) is None
+
+
+def test_related_runs_say_less() -> None:
+    """Ten runs of one task that all go the same way say as much as about one run."""
+    related = [(f"task {i % 10}", i % 10 < 5) for i in range(100)]
+    alone = interval([("", hit) for _, hit in related])
+    found = interval(related)
+    assert found is not None
+    assert alone is not None
+    assert found[1] - found[0] > 2 * (alone[1] - alone[0])
+    assert found[0] < 0.5 < found[1]
+
+
+def test_related_runs_without_a_hit() -> None:
+    """Where drawing shows no spread the number of groups counts, not that of the runs."""
+    assert interval([(f"task {i % 10}", False) for i in range(100)]) == wilson(0, 10)
+    assert interval([(f"task {i % 10}", True) for i in range(100)]) == wilson(10, 10)
+
+
+def test_the_same_every_time() -> None:
+    """Drawing begins at a fixed seed, and the order of the runs does not matter."""
+    runs = [(f"task {i % 7}", i % 3 == 0) for i in range(50)]
+    assert interval(runs) == interval(runs[::-1])

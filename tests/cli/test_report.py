@@ -57,24 +57,6 @@ def test_the_tables(command: Any, runs: Path) -> None:
     assert any(line.startswith("alerts of") for line in lines)
 
 
-def test_an_empty_file(command: Any, tmp_path: Path) -> None:
-    """It is told in one line; the table has no rows."""
-    path = tmp_path / "empty.jsonl"
-    path.write_text("")
-    result = command("report", path)
-    assert result.exit_code == 1
-    assert "the file is empty" in result.stderr
-    assert result.stdout.splitlines()[0].startswith("session")
-
-
-def test_broken_lines(command: Any, runs: Path) -> None:
-    """A broken line is passed over; the exit code is 1."""
-    runs.write_text("no json\n" + runs.read_text())
-    result = command("report", runs, "--format", "json")
-    assert result.exit_code == 1
-    assert len(result.stdout.splitlines()) == 3
-
-
 def test_settings_of_a_file(objects: Any, runs: Path, tmp_path: Path) -> None:
     """`--settings` changes what is decided."""
     path = tmp_path / "settings.toml"

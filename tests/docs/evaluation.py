@@ -16,7 +16,7 @@ from bench.curve import picture as draw
 from lab import compare
 from lab.peers import AS_SHIPPED, PEERS
 from tests.docs.markdown import ROOT
-from tests.docs.programs import SHARED, command_line, need_shared
+from tests.docs.programs import SHARED, command_line, module, need_shared
 
 SOURCES = ("trail", "magentic", "captainagent", "sentinel", "miniswe", "taubench", "intercode")
 CODING = ("codetracer-claude", "codetracer-kimi")
@@ -102,7 +102,7 @@ def measured() -> tuple[tuple[Row, ...], str]:
     need_shared()
     points = Path(_folder.name) / "curve.jsonl"
     extra = (*EVERYTHING, "--curve", str(points), "--format", "json")
-    said = command_line("eval", *FILES, *extra)
+    said = module("lab.evaluate", *FILES, *extra)
     rows = tuple(json.loads(line) for line in said.splitlines())
     known = [json.loads(line) for line in points.read_text(encoding="utf-8").splitlines()]
     return rows, draw(known)

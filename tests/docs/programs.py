@@ -99,7 +99,17 @@ class Interpreter:
 @cache
 def command_line(*arguments: str) -> str:
     """What `otel-loopguard ARGUMENTS` prints, run in the root, which has to go well."""
-    done = _run([sys.executable, "-c", _COMMAND, *arguments], ROOT)
+    return _printed("-c", _COMMAND, *arguments)
+
+
+@cache
+def module(name: str, *arguments: str) -> str:
+    """What `python -m NAME ARGUMENTS` prints, likewise."""
+    return _printed("-m", name, *arguments)
+
+
+def _printed(*arguments: str) -> str:
+    done = _run([sys.executable, *arguments], ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

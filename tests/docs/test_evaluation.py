@@ -16,7 +16,7 @@ PICTURE = ROOT / "docs/project/evaluation.svg"
 
 @pytest.mark.rare
 def test_the_curve_is_fresh() -> None:
-    """The picture is what bench/curve.py draws of `eval --curve`; `make docs` draws it anew."""
+    """It is what bench/curve.py draws of `lab.evaluate --curve`; `make docs` draws it anew."""
     need_shared()
     if os.environ.get("LOOPGUARD_WRITE_DOCS"):
         PICTURE.write_text(evaluation.picture(), encoding="utf-8")

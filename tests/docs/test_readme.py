@@ -126,7 +126,8 @@ def test_a_command_exists(line: tuple[Block, str]) -> None:
     elif words[0] == "pip":
         _extras_exist(rest)
     elif words[0] == "python" and rest[0] == "-m":
-        assert (ROOT / rest[1].replace(".", "/") / "__main__.py").is_file(), rest
+        module = ROOT / rest[1].replace(".", "/")
+        assert module.with_suffix(".py").is_file() or (module / "__main__.py").is_file(), rest
     elif words[0] in {"python", "pytest"}:
         assert rest[0] == "my_agent.py" or (ROOT / rest[0]).is_file(), rest
 

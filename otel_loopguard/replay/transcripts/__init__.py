@@ -7,13 +7,10 @@ module; `session.py` has what they share, `folders.py` finds the files.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from otel_loopguard.replay.transcripts import atif, claude_code, codex, gemini, opencode
 from otel_loopguard.replay.transcripts.session import Reader, Transcript
-
-if TYPE_CHECKING:
-    from otel_loopguard.replay.fields import Report
 
 __all__ = ["READERS", "Reader", "Transcript", "reader_of"]
 
@@ -26,7 +23,6 @@ READERS: Final[tuple[type[Reader], ...]] = (
 )
 
 
-def reader_of(line: Mapping[str, object], report: Report) -> Reader | None:
-    """A reader of the transcript that begins with a line; None if it is none."""
-    kind = next((kind for kind in READERS if kind.begins(line)), None)
-    return None if kind is None else kind(report)
+def reader_of(line: Mapping[str, object]) -> type[Reader] | None:
+    """What reads a transcript that begins with a line; None if no transcript does."""
+    return next((kind for kind in READERS if kind.begins(line)), None)

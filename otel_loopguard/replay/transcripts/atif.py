@@ -32,8 +32,8 @@ from otel_loopguard.replay.transcripts.session import (
 
 _VERSION: Final = "ATIF-"
 _AGENTS: Final = {"gemini-cli": "gemini"}
+# Sub-agents within sub-agents: none that was seen starts any, a hostile file may nest them.
 _DEPTH: Final = 4
-_MILLISECOND: Final = 1_000_000
 _FAILED: Final = re.compile(
     r"\A(?:Exit code [1-9-]|<tool_use_error>)|\[error\] tool reported failure\s*\Z"
 )
@@ -42,9 +42,7 @@ _FAILED: Final = re.compile(
 class Atif(Reader):
     """Reads trajectories, each a line or a document of its own."""
 
-    def __init__(self, report: Report) -> None:
-        super().__init__(report)
-        self._read: Transcript | None = None
+    agent = "atif"
 
     @staticmethod
     def begins(line: Mapping[str, object]) -> bool:
@@ -53,20 +51,14 @@ class Atif(Reader):
 
     def take(self, line: Mapping[str, object]) -> Transcript | None:
         """Adds a trajectory; returns the one before."""
-        before, self._read = self._read, None
+        before = self._begin_anew()
         agent = map_of(line, "agent", self.report)
         name = text(agent.get("name"))
-        session = Session(_AGENTS.get(name, name) or "atif", self.report)
+        session = self._session = Session(_AGENTS.get(name, name) or self.agent, self.report)
         session.id = text(line.get("session_id")) or text(line.get("trajectory_id"))
         session.version = text(agent.get("version"))
         session.cwd = text(mapping(agent.get("extra")).get("cwd"))
         _Steps(session, self.report, text(agent.get("model_name"))).take(line, None, 0)
-        self._read = session.finish()
-        return before
-
-    def finish(self) -> Transcript | None:
-        """The last trajectory."""
-        before, self._read = self._read, None
         return before
 
 
@@ -159,7 +151,7 @@ class _Steps:
             if failed is None:
                 failed = isinstance(content, str) and _FAILED.search(content) is not None
             # Nobody says when it ended; calls of one step that end with it are made side by side.
-            end = time and time + _MILLISECOND
+            end = time and time + 1_000_000
             self._session.result(key, content, end, error="" if failed else None)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.replay.fields import instant, kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import (
-    SessionReader,
+    Reader,
     Transcript,
     blocks,
     map_of,
@@ -45,21 +45,22 @@ _NO_PROMPT: Final = (
 """How text begins that the program, not a person, put into a user's message."""
 _INTERRUPTED: Final = "[Request interrupted by user"
 _CACHE: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
-_MESSAGES: Final = 1_000
-_LINKS: Final = 100_000
+# Answers whose further lines are waited for: they follow at once, beside those of sub-agents.
+_ANSWERS: Final = 1_000
+# Lines of side chains, which old versions wrote: a number of them is a day's work; 20 MB.
+_SIDE_LINES: Final = 100_000
 
 
-class ClaudeCode(SessionReader):
+class ClaudeCode(Reader):
     """Reads one transcript, or one stream."""
 
     agent = "claude-code"
 
     def _begin(self) -> None:
         super()._begin()
-        self._answers: BoundedDict[str, Step] = BoundedDict(_MESSAGES)
-        self._last: BoundedDict[str | None, int] = BoundedDict(
-            _MESSAGES
-        )  # time of the last line of each agent
+        self._answers: BoundedDict[str, Step] = BoundedDict(_ANSWERS)
+        # Time of the last line of each agent.
+        self._last: BoundedDict[str | None, int] = BoundedDict(_ANSWERS)
         self._sides: dict[str, str] = {}  # side chains by the `uuid` of their lines
 
     @staticmethod
@@ -119,7 +120,7 @@ class ClaudeCode(SessionReader):
         # A side chain is identified by its first line; each line names the one before it.
         above = self._sides.get(text(line.get("parentUuid")))
         side = above or f"side-{text(line.get('uuid'))[:8] or len(self._sides)}"
-        if len(self._sides) < _LINKS:
+        if len(self._sides) < _SIDE_LINES:
             self._sides[text(line.get("uuid"))] = side
         return side
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.replay.fields import instant, kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import (
-    SessionReader,
+    Reader,
     Transcript,
     blocks,
     map_of,
@@ -32,7 +32,7 @@ _HARNESS: Final = ("<", "# AGENTS.md instructions", "# Context from my IDE setup
 """How text begins that Codex itself puts into a user's message."""
 
 
-class Codex(SessionReader):
+class Codex(Reader):
     """Reads one rollout."""
 
     agent = "codex"

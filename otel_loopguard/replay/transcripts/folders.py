@@ -28,8 +28,10 @@ from otel_loopguard.replay.opencode_database import (
 )
 
 _ENDS: Final = (".jsonl.gz", ".json.gz", ".jsonl", ".json")
-_HEAD: Final = 65_536
-_LONGEST_PATH: Final = 4_096
+# Bytes of a file that say what it is: the first line of Codex may carry its instructions.
+_HEAD_BYTES: Final = 65_536
+# Characters of a path, as of Linux (PATH_MAX).
+_PATH_CHARS: Final = 4_096
 _GZIP: Final = b"\x1f\x8b"
 _HEADS: Final = (
     ("codex", re.compile(rb'"type"\s*:\s*"(?:session_meta|response_item|event_msg|turn_context)"')),
@@ -137,9 +139,9 @@ class TranscriptHead:
             return cls("opencode", path, path.name, *session_above(path))
         try:
             with path.open("rb") as stream:
-                head = stream.read(_HEAD)
+                head = stream.read(_HEAD_BYTES)
             if head.startswith(_GZIP):
-                head = zlib.decompressobj(31).decompress(head, _HEAD)
+                head = zlib.decompressobj(31).decompress(head, _HEAD_BYTES)
         except (OSError, ValueError, zlib.error):
             return None
         agent = next((name for name, sign in _HEADS if sign.search(head)), None)
@@ -227,7 +229,7 @@ def project_of(path: Path) -> str:
     place = next(above for above in path.parents if above.name == "chats")
     try:
         with (place.parent / ".project_root").open(encoding="utf-8", errors="replace") as stream:
-            return stream.read(_LONGEST_PATH).strip()
+            return stream.read(_PATH_CHARS).strip()
     except OSError:
         return ""
 

@@ -14,7 +14,7 @@ from typing import Final
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.replay.fields import instant, is_map, kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import (
-    SessionReader,
+    Reader,
     Transcript,
     blocks,
     tokens,
@@ -27,7 +27,7 @@ _MESSAGES: Final = 10_000
 _OVER: Final = frozenset(("success", "error", "cancelled"))
 
 
-class Gemini(SessionReader):
+class Gemini(Reader):
     """Reads one session."""
 
     agent = "gemini"

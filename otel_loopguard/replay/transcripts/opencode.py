@@ -14,13 +14,12 @@ from typing import Final
 from otel_loopguard.replay.fields import integer, is_map, kind_of, mapping, text, time
 from otel_loopguard.replay.transcripts.session import (
     Ending,
-    SessionReader,
+    Reader,
     Transcript,
     map_of,
     tokens,
 )
 
-_MS: Final = 1_000_000
 _ROWS: Final = frozenset(("session", "message", "part"))
 _PARTS: Final = 1_000
 """Parts of a message that are held: an answer with its calls, of which agents make a few."""
@@ -33,7 +32,7 @@ _STOPPED: Final = (
 """How the error of a call begins that a person refused or interrupted."""
 
 
-class OpenCode(SessionReader):
+class OpenCode(Reader):
     """Reads one session."""
 
     agent = "opencode"
@@ -134,4 +133,4 @@ def _ending(message: Mapping[str, object]) -> Ending:
 
 
 def _time(moments: Mapping[str, object], name: str) -> int:
-    return time(moments.get(name), _MS) or 0
+    return time(moments.get(name), 1_000_000) or 0  # milliseconds

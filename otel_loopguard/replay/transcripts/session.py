@@ -20,12 +20,14 @@ Ending = Literal["finished", "interrupted", "unknown"]
 
 _LONGEST: Final = 100_000
 """Characters of an answer that are kept, half of them its end."""
-_OPEN: Final = 10_000
+# Calls without a result that are remembered, with their arguments: agents make a few at once.
+_OPEN_CALLS: Final = 10_000
 _KNOWN: Final = 10_000
 """Ids of calls that are remembered, so that one written again counts once: 170 bytes each, and the
 longest run in the development data has 92 calls."""
 _FILES: Final = frozenset(("image", "document", "input_image"))
-_NAMED: Final = 200
+# Characters of the name of a tool or an agent: no tool has a longer one, a hostile file may.
+_NAME_CHARS: Final = 200
 
 
 @dataclass(slots=True)
@@ -38,30 +40,6 @@ class Transcript(Run):
     ending: Ending = "unknown"  # of its last turn
     endings: tuple[Ending, ...] = ()  # of each turn, by the prompts among its steps
     unfinished: int = 0  # calls without a result
-
-
-class Reader(ABC):
-    """Reads the lines of one agent's transcript.
-
-    Args:
-        report: Told what a line lacks or has wrongly.
-    """
-
-    def __init__(self, report: Report) -> None:
-        self.report = report
-
-    @staticmethod
-    @abstractmethod
-    def begins(line: Mapping[str, object]) -> bool:
-        """Whether a transcript of this agent may begin with such a line."""
-
-    @abstractmethod
-    def take(self, line: Mapping[str, object]) -> Transcript | None:
-        """Takes a line; returns the session before it, where another one begins."""
-
-    @abstractmethod
-    def finish(self) -> Transcript | None:
-        """The session that the last line belongs to."""
 
 
 @dataclass(slots=True)
@@ -90,7 +68,7 @@ class Session:
         self._report = report
         self._steps: list[Step] = []
         self._newest: Step | None = None
-        self._calls: BoundedDict[str, _Call] = BoundedDict(_OPEN)
+        self._calls: BoundedDict[str, _Call] = BoundedDict(_OPEN_CALLS)
         self._known: BoundedDict[str, None] = BoundedDict(_KNOWN)
         self._told = False
 
@@ -106,7 +84,7 @@ class Session:
 
     def answer(self, model: str | None, start: int, end: int, agent: str | None = None) -> Step:
         """A model begins to answer; its text and its tokens may come later."""
-        agent = agent and agent[:_NAMED]
+        agent = agent and agent[:_NAME_CHARS]
         named = model or self.model
         step = answer_step(self.agent, named, sub_agent=agent, start=start, end=end)
         self._add(step)
@@ -131,7 +109,9 @@ class Session:
             return
         self._known[key] = None
         self.ending = "unknown"
-        self._calls[key] = _Call(text(tool)[:_NAMED] or None, args, time, agent and agent[:_NAMED])
+        self._calls[key] = _Call(
+            text(tool)[:_NAME_CHARS] or None, args, time, agent and agent[:_NAME_CHARS]
+        )
 
     def result(
         self,
@@ -211,15 +191,28 @@ class Session:
             self._report(f"the session has more than {MAX_STEPS:,} steps, the rest is left out")
 
 
-class SessionReader(Reader):
-    """Reads an agent that writes its sessions down line by line."""
+class Reader(ABC):
+    """Reads the lines of one agent's transcript.
+
+    Args:
+        report: Told what a line lacks or has wrongly.
+    """
 
     agent: ClassVar[str]
     """Name of the coding agent."""
 
     def __init__(self, report: Report) -> None:
-        super().__init__(report)
+        self.report = report
         self._begin()
+
+    @staticmethod
+    @abstractmethod
+    def begins(line: Mapping[str, object]) -> bool:
+        """Whether a transcript of this agent may begin with such a line."""
+
+    @abstractmethod
+    def take(self, line: Mapping[str, object]) -> Transcript | None:
+        """Takes a line; returns the session before it, where another one begins."""
 
     def _begin(self) -> None:
         """Starts a new session, without anything of the one before."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from otel_loopguard.cli.evaluation.left_out import Limits, choose, rows
-from otel_loopguard.cli.evaluation.scores import Judgement
-from otel_loopguard.cli.evaluation.trials import LINES, SENSITIVITIES, Trial, Tried
+from lab.left_out import LINES, SENSITIVITIES, Limits, Trial, Tried, choose, rows
+from otel_loopguard.cli.evaluate import Judgement
 
 DEFAULT = SENSITIVITIES.index(1.0)
 

@@ -1,25 +1,74 @@
-"""What a recording has: spans, steps, sessions, content; and what the guard would be blind to."""
+"""`doctor`: what this environment or a recording has, what is missing, and how to add it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.cli.doctor.finding import Finding, State
-from otel_loopguard.cli.transcripts.words import counted
+from rich.table import Table
+from rich.text import Text
+
+from otel_loopguard.cli import environment
+from otel_loopguard.cli.environment import Finding, State
+from otel_loopguard.cli.inputs import Inputs
+from otel_loopguard.cli.output import Format, cell, console, counted, json_line, line
+from otel_loopguard.cli.replay import recorded_steps
 from otel_loopguard.core import Kind
-from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.replay import RecordedSession, Recording, Run, SpanReplay
-from otel_loopguard.settings import Settings
+from otel_loopguard.replay import Run
 from otel_loopguard.spans.dialects.registry import collect_keys
+from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
-    from otel_loopguard.cli.inputs import Inputs
     from otel_loopguard.core import Step
-    from otel_loopguard.sessions import Session
     from otel_loopguard.spans.views import RecordedSpan
+
+_MARKS: Final = {"ok": ("✓", "green"), "missing": ("✗", "bold red"), "note": ("·", "dim")}
+
+
+def print_findings(files: Sequence[str], form: Format) -> int:
+    """Prints an object or a few lines per finding; returns the exit code, 1 if one is missing."""
+    broken = 0
+    if files:
+        with Inputs(files) as inputs:
+            found = [
+                finding for one in inputs for finding in examine(one.name, inputs.entries(one))
+            ]
+        broken = inputs.code
+    else:
+        found = list(environment.examine())
+    if form is Format.JSON:
+        for finding in found:
+            json_line(finding._asdict())
+    else:
+        _show(found)
+    return 1 if broken or any(finding.state == "missing" for finding in found) else 0
+
+
+def _show(found: Iterable[Finding]) -> None:
+    out = console()
+    missing, about = 0, ""
+    for finding in found:
+        missing += finding.state == "missing"
+        mark, style = _MARKS[finding.state]
+        if finding.about != about:
+            about = finding.about
+            out.print(cell(about), style="bold")
+        _print(Text(f"  {mark}", style=style), cell(finding.found))
+        if finding.add:
+            verb = "use" if finding.state == "ok" else "add"
+            _print(Text("   "), Text.assemble(f"{verb}: ", (line(finding.add, 1000), "cyan")))
+    out.print()
+    out.print(f"{missing} missing" if missing else "nothing is missing")
+
+
+def _print(begin: Text, text: Text) -> None:
+    """Prints text whose further lines begin where its first one does."""
+    row = Table.grid(padding=(0, 1))
+    row.add_row(begin, text)
+    console().print(row)
+
 
 _ADAPTER: Final = "the framework's adapter (otel_loopguard.integrations)"
 _CONTENT: Final = {
@@ -29,9 +78,10 @@ _CONTENT: Final = {
     "adk": "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true",
 }
 """What lets the spans of a dialect carry content."""
-_NAMED: Final = 5
-_KEPT: Final = 100_000
-"""Sessions that are told apart; of more, a person learns nothing new."""
+# Names in a sentence: with more it is no longer read.
+_NAMES_SHOWN: Final = 5
+# Sessions that are told apart; of more, a person learns nothing new.
+_SESSIONS_COUNTED: Final = 100_000
 
 
 @dataclass(slots=True)
@@ -58,45 +108,36 @@ class _Seen:
                 self.lacking[what][step.name or "(no name)"] += 1
         elif step.kind is Kind.MODEL:
             self.tokens += step.tokens is not None
-        if session in self.sessions or len(self.sessions) < _KEPT:
+        if session in self.sessions or len(self.sessions) < _SESSIONS_COUNTED:
             self.sessions[session] += step.kind is Kind.TOOL
 
 
-def examine(inputs: Inputs, recording: Recording | RecordedSession) -> Iterator[Finding]:
+def examine(name: str, entries: Iterable[RecordedSpan | Run]) -> Iterator[Finding]:
     """What a recording has and lacks."""
     seen = _Seen()
+    for found in recorded_steps(name, _looked(seen, entries)):
+        seen.add(found.step, found.session)
+    for findings in (_spans, _calls, _content, _sessions):
+        for state, text, add in findings(seen):
+            yield Finding(name, state, text, add)
 
-    def on_step(session: Session, _index: int, step: Step) -> None:
-        seen.add(step, session.key)
 
-    guard = LoopGuard(Settings(), clock="replay", on_step=on_step)
-    spans = SpanReplay(guard, guard.reader.read)
-    keys = collect_keys("session_keys")
-    for entry in inputs.entries(recording):
+def _looked(seen: _Seen, entries: Iterable[RecordedSpan | Run]) -> Iterator[RecordedSpan | Run]:
+    """What a recording holds, counted before it is replayed."""
+    reader, keys = Reader(), collect_keys("session_keys")
+    for entry in entries:
+        yield entry
         if isinstance(entry, Run):
             seen.runs += 1
-            for step in entry.steps:
-                seen.add(step, entry.id)
-        else:
-            _look(seen, guard, entry, keys)
-            spans.add(entry)
-    spans.finish()
-    guard.shutdown()
-    for found in (_spans, _calls, _content, _sessions):
-        for state, text, add in found(seen):
-            yield Finding(recording.name, state, text, add)
-
-
-def _look(seen: _Seen, guard: LoopGuard, span: RecordedSpan, keys: tuple[str, ...]) -> None:
-    seen.spans += 1
-    step = guard.reader.read(span)
-    if step is None:
-        seen.scopes[span.scope or "(no scope)"] += 1
-        return
-    seen.dialects[step.dialect or "(by its name)"] += 1
-    key = next((key for key in keys if key in span.attributes), None) if step.session else None
-    if key is not None:
-        seen.keys[key] += 1
+            continue
+        seen.spans += 1
+        step = reader.read(entry)
+        if step is None:
+            seen.scopes[entry.scope or "(no scope)"] += 1
+            continue
+        seen.dialects[step.dialect or "(by its name)"] += 1
+        if step.session:
+            seen.keys.update([key for key in keys if key in entry.attributes][:1])
 
 
 _Told = Iterator[tuple[State, str, str]]
@@ -162,7 +203,7 @@ def _sessions(seen: _Seen) -> _Told:
     if not count or not seen.spans:
         return
     add = "with otel_loopguard.session(key) around the run"
-    shown = ("at least " if count == _KEPT else "") + counted(count, "session")
+    shown = ("at least " if count == _SESSIONS_COUNTED else "") + counted(count, "session")
     if seen.keys:
         yield "ok", f"{shown}, by {', '.join(seen.keys)}", ""
         return
@@ -177,6 +218,6 @@ def _sessions(seen: _Seen) -> _Told:
 
 def _most(found: Counter[str]) -> str:
     """The most common names with their numbers."""
-    named = ", ".join(f"{name} {count:,}" for name, count in found.most_common(_NAMED))
-    more = len(found) - _NAMED
+    named = ", ".join(f"{name} {count:,}" for name, count in found.most_common(_NAMES_SHOWN))
+    more = len(found) - _NAMES_SHOWN
     return f"{named} and {more:,} more" if more > 0 else named

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from otel_loopguard.errors import LoopGuardError
 
 _PROC: Final = Path("/proc")
-_PARENT: Final = 1
+_PARENT: Final = 1  # these two are
 _STARTED: Final = 19
 """Fields of /proc/PID/stat behind the name, from 0: state, parent, …, start; see proc(5)."""
 

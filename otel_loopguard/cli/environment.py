@@ -11,9 +11,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from otel_loopguard.cli.doctor.finding import Finding
 from otel_loopguard.cli.hook import repository
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.hooks.install import states
@@ -23,8 +22,26 @@ from otel_loopguard.spans.reader import Reader, ScopeKind
 from otel_loopguard.stores import open_store
 from otel_loopguard.version import __version__
 
+State = Literal["ok", "missing", "note"]
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        about: What it is of, such as `settings`, or the name of a recording.
+        state: `missing`: the guard cannot do what it is there for; `note`: it may be on purpose.
+        found: What was found; never the value of a secret, an argument or a result.
+        add: The line that adds what is missing; empty if there is nothing to add.
+    """
+
+    about: str
+    state: State
+    found: str
+    add: str = ""
+
+
 _PACKAGE: Final = "otel-loopguard"
-_NAME: Final = re.compile(r"[\w.-]+")
 _STORE_S: Final = 5.0
 """Seconds that a store has to answer; a person waits for it."""
 _CONTENT: Final = {
@@ -35,10 +52,8 @@ _CONTENT: Final = {
 }
 """How variables begin that keep content out of spans, and their values that do."""
 _DROPPING: Final = (
-    "always_off",
-    "traceidratio",
-    "parentbased_always_off",
-    "parentbased_traceidratio",
+    *("always_off", "traceidratio"),
+    *("parentbased_always_off", "parentbased_traceidratio"),
 )
 """Samplers of the SDK whose dropped spans the guard never sees."""
 
@@ -48,6 +63,7 @@ def examine() -> Iterator[Finding]:
     python = ".".join(map(str, sys.version_info[:3]))
     yield Finding("package", "ok", f"{_PACKAGE} {__version__}, Python {python}")
     yield from _packages()
+    yield from _instrumentations()
     yield from _telemetry()
     yield from _settings()
     yield from _hooks()
@@ -56,67 +72,60 @@ def examine() -> Iterator[Finding]:
 class _Need(NamedTuple):
     package: str
     least: str
-    extra: str
+    version: str | None  # the installed one
 
 
 def _packages() -> Iterator[Finding]:
-    """Extras that are complete, frameworks with their adapters, instrumentations of agents."""
+    """Extras that are complete, and frameworks with their adapters."""
     needs: dict[str, list[_Need]] = {}
     for text in metadata.requires(_PACKAGE) or ():
         what, _, extra = text.partition("; extra == '")
-        if extra and (name := _NAME.match(what)):
+        if extra and (name := re.match(r"[\w.-]+", what)):
             least = what.partition(">=")[2].partition(",")[0].strip()
-            need = _Need(name[0], least or "0", extra.partition("'")[0])
-            needs.setdefault(need.extra, []).append(need)
-    adapters = {
-        extra: find_spec(f"otel_loopguard.integrations.{extra.replace('-', '_')}")
-        for extra in needs
-    }
-    extras = [
+            need = _Need(name[0], least or "0", _version(name[0]))
+            needs.setdefault(extra.partition("'")[0], []).append(need)
+    adapters = {extra: find_spec(_module(extra)) for extra in needs}
+    complete = [
         extra
         for extra, parts in sorted(needs.items())
-        if extra != "all"
-        and adapters[extra] is None
-        and all(map(_version, (part.package for part in parts)))
+        if extra != "all" and adapters[extra] is None and all(part.version for part in parts)
     ]
-    yield Finding("package", "ok", f"extras: {', '.join(extras) or 'none'}")
+    yield Finding("package", "ok", f"extras: {', '.join(complete) or 'none'}")
     frameworks = 0
     for extra, spec in adapters.items():
         for need in needs[extra] if spec is not None else ():
-            version = _version(need.package)
-            if version is None:
+            if need.version is None:
                 continue
             frameworks += 1
-            name = f"{need.package} {version}"
-            if _numbers(version) < _numbers(need.least):
+            name = f"{need.package} {need.version}"
+            if _numbers(need.version) < _numbers(need.least):
+                found = f"{name}: its adapter needs {need.least}"
                 add = f"pip install --upgrade 'otel-loopguard[{extra}]'"
-                yield Finding(
-                    "frameworks", "missing", f"{name}: its adapter needs {need.least}", add
-                )
+                yield Finding("frameworks", "missing", found, add)
             elif need is needs[extra][0]:
                 yield Finding("frameworks", "ok", f"{name} has an adapter", _usage(extra, spec))
     if not frameworks:
         found = "none that has an adapter: turn() guards a loop of your own"
         yield Finding("frameworks", "note", found, "from otel_loopguard import turn")
+
+
+def _instrumentations() -> Iterator[Finding]:
+    """Instrumentations whose spans tell of agents."""
     reader = Reader()
-    scopes = {
-        each.value.partition(":")[0]
-        for each in metadata.entry_points(group="opentelemetry_instrumentor")
-    }
-    kinds = {
-        scope: reader.interest(scope)
-        for scope in sorted(scopes)
-        if not scope.startswith("otel_loopguard")
-    }
-    of_agents = [scope for scope, kind in kinds.items() if kind is not ScopeKind.NONE]
+    entries = metadata.entry_points(group="opentelemetry_instrumentor")
+    of_agents = [
+        scope
+        for scope in sorted({each.value.partition(":")[0] for each in entries})
+        if not scope.startswith("otel_loopguard") and reader.interest(scope) is not ScopeKind.NONE
+    ]
     if of_agents:
         yield Finding("spans", "ok", f"instrumentations: {', '.join(of_agents)}")
-    else:
-        yield Finding(
-            "spans", "note",
-            "no instrumentation of agents is installed: spans come from a framework that writes "
-            "them itself, from an adapter or from turn()",
-        )  # fmt: skip
+        return
+    found = (
+        "no instrumentation of agents is installed: spans come from a framework that writes them "
+        "itself, from an adapter or from turn()"
+    )
+    yield Finding("spans", "note", found)
 
 
 def _version(package: str) -> str | None:
@@ -130,30 +139,25 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
+def _module(extra: str) -> str:
+    return f"otel_loopguard.integrations.{extra.replace('-', '_')}"
+
+
 def _usage(extra: str, spec: object) -> str:
     """How an adapter is used, from its description; it is not imported, nor is its framework."""
     origin = getattr(spec, "origin", None)
     text = ast.get_docstring(ast.parse(Path(origin).read_text("utf-8"))) if origin else None
-    said = text or ""
-    examples = re.findall(r"^    (\S.*)$", said, re.MULTILINE) or re.findall(
-        r"`([^`]*\(.*?)`", said
-    )
-    module = f"otel_loopguard.integrations.{extra.replace('-', '_')}"
+    examples = re.findall(r"^    (\S.*)$", text or "", re.MULTILINE)
+    examples = examples or re.findall(r"`([^`]*\(.*?)`", text or "")
+    module = _module(extra)
     return f"{'; '.join(examples)}  (from {module})" if examples else f"import {module}"
 
 
 def _telemetry() -> Iterator[Finding]:
     """What OTEL_* variables, and those of instrumentations, do to the spans of agents."""
-    known = sorted(
-        name for name in os.environ if name.startswith(("OTEL_", "OPENINFERENCE_", "TRACELOOP_"))
-    )
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        yield Finding(
-            "spans",
-            "missing",
-            "OTEL_SDK_DISABLED is set: there are no spans",
-            "unset OTEL_SDK_DISABLED",
-        )
+        found = "OTEL_SDK_DISABLED is set: there are no spans"
+        yield Finding("spans", "missing", found, "unset OTEL_SDK_DISABLED")
     sampler = os.environ.get("OTEL_TRACES_SAMPLER", "")
     if sampler in _DROPPING:
         found = f"OTEL_TRACES_SAMPLER={sampler} drops runs before the guard sees them"
@@ -162,24 +166,26 @@ def _telemetry() -> Iterator[Finding]:
         for begin, values in _CONTENT.items():
             if name.startswith(begin) and value.lower() in values:
                 found = f"{name}={value.lower()} keeps arguments or results out of the spans"
-                yield Finding(
-                    "content", "missing", found, f"unset {name}, or add the framework's adapter"
-                )
+                add = f"unset {name}, or add the framework's adapter"
+                yield Finding("content", "missing", found, add)
     exporter = os.environ.get("OTEL_TRACES_EXPORTER", "")
     if exporter and re.fullmatch(r"[\w,]{1,60}", exporter):
         yield Finding("exporters", "ok", f"OTEL_TRACES_EXPORTER={exporter}")
-    installed = sorted(
-        each.name for each in metadata.entry_points(group="opentelemetry_traces_exporter")
-    )
-    yield Finding("exporters", "ok", f"installed: {', '.join(installed)}")
-    if known:
-        yield Finding("variables", "ok", f"set (values are not shown): {', '.join(known)}")
+    entries = metadata.entry_points(group="opentelemetry_traces_exporter")
+    installed = ", ".join(sorted(each.name for each in entries))
+    yield Finding("exporters", "ok", f"installed: {installed}")
+    yield from _variables("OTEL_", "OPENINFERENCE_", "TRACELOOP_")
+
+
+def _variables(*begins: str) -> Iterator[Finding]:
+    """The names of variables that are set."""
+    names = sorted(name for name in os.environ if name.upper().startswith(begins))
+    if names:
+        yield Finding("variables", "ok", f"set (values are not shown): {', '.join(names)}")
 
 
 def _settings() -> Iterator[Finding]:
-    ours = sorted(name for name in os.environ if name.upper().startswith(PREFIX))
-    if ours:
-        yield Finding("variables", "ok", f"set (values are not shown): {', '.join(ours)}")
+    yield from _variables(PREFIX)
     for name in unknown(Settings):
         add = f"unset {name.partition(' ')[0]}, or correct its name"
         yield Finding("variables", "missing", f"{name} is no setting, and is ignored", add)
@@ -196,7 +202,7 @@ def _settings() -> Iterator[Finding]:
     elif settings.mode == "shadow":
         found = "mode shadow: decisions are written down, and stop nothing"
         yield Finding("settings", "note", found, "LOOPGUARD_MODE=guard")
-    yield from _store(settings)
+    yield _store(settings)
     if settings.digest_key:
         yield Finding("digest key", "ok", "set")
     else:
@@ -205,12 +211,11 @@ def _settings() -> Iterator[Finding]:
         yield Finding("digest key", "missing" if settings.store_url else "note", found, add)
 
 
-def _store(settings: Settings) -> Iterator[Finding]:
+def _store(settings: Settings) -> Finding:
     if not settings.store_url:
         found = "none: each process judges by itself, and forgets when it ends"
-        yield Finding("store", "note", found, "LOOPGUARD_STORE_URL=redis://HOST:PORT/DB")
-        return
-    said: list[str] = []
+        return Finding("store", "note", found, "LOOPGUARD_STORE_URL=redis://HOST:PORT/DB")
+    answers = [f"no answer in {_STORE_S:g} s"]
 
     def ask() -> None:
         try:
@@ -218,40 +223,34 @@ def _store(settings: Settings) -> Iterator[Finding]:
             store.ping()
             store.close()
         except Exception as error:  # noqa: BLE001  # whatever a driver has to say
-            said.append(str(error) or type(error).__name__)
+            answers.append(str(error) or type(error).__name__)
         else:
-            said.append("")
+            answers.append("")
 
     thread = Thread(target=ask, daemon=True)
     thread.start()
     thread.join(_STORE_S)
-    why = said[0] if said else f"no answer in {_STORE_S:g} s"
-    if why:
-        yield Finding(
-            "store",
-            "missing",
-            f"cannot be reached: {why}",
-            "correct LOOPGUARD_STORE_URL, or start it",
-        )
-    else:
-        yield Finding("store", "ok", "answers")
+    why = answers[-1]
+    if not why:
+        return Finding("store", "ok", "answers")
+    add = "correct LOOPGUARD_STORE_URL, or start it"
+    return Finding("store", "missing", f"cannot be reached: {why}", add)
 
 
 def _hooks() -> Iterator[Finding]:
     found = [state for state in states(repository()) if state.mode or state.problem]
     for state in found:
-        again = f"otel-loopguard hook install {state.agent} --{state.scope}"
-        what = f"{state.agent}, {state.scope}"
+        add = f"otel-loopguard hook install {state.agent} --{state.scope}"
         if state.problem:
-            yield Finding(
-                "hooks", "missing", f"{what}: {state.file}: {state.problem}", "correct the file"
-            )
+            wrong, add = f"{state.file}: {state.problem}", "correct the file"
         elif not state.found:
-            yield Finding("hooks", "missing", f"{what}: the program {state.program} is gone", again)
+            wrong = f"the program {state.program} is gone"
         elif state.missing:
-            yield Finding("hooks", "missing", f"{what}: none for {', '.join(state.missing)}", again)
+            wrong = f"none for {', '.join(state.missing)}"
         else:
-            yield Finding("hooks", "ok", f"{what}: mode {state.mode}")
+            yield Finding("hooks", "ok", f"{state.agent}, {state.scope}: mode {state.mode}")
+            continue
+        yield Finding("hooks", "missing", f"{state.agent}, {state.scope}: {wrong}", add)
     if not found:
         add = "otel-loopguard hook install AGENT"
         yield Finding("hooks", "note", "none of a coding agent are installed", add)

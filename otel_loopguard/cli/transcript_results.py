@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from otel_loopguard.cli.output import counted
 from otel_loopguard.cli.replay import decision_row, result_of
 from otel_loopguard.core import Action, Decision, Kind
 from otel_loopguard.errors import RecordingError
-from otel_loopguard.replay import RecordedSession, Transcript
+from otel_loopguard.replay import Recording, Transcript
 from otel_loopguard.settings.prices import PriceTable
 
 if TYPE_CHECKING:
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
     from otel_loopguard.replay.transcripts.folders import SessionFiles
     from otel_loopguard.settings import Settings
 
-_MINUTE: Final = 60_000_000_000
-_SECOND: Final = 1_000_000_000
+_NS_IN_MINUTE: Final = 60_000_000_000  # what a minute is
 
 
 @dataclass(slots=True)
@@ -40,6 +41,30 @@ class Amount:
         self.tokens += other.tokens
         self.dollars += other.dollars
         self.unpriced += other.unpriced
+
+    def price(self) -> str:
+        """Dollars, at least; `?` where no model has a price."""
+        if self.unpriced and not self.dollars:
+            return "?"
+        return f"{'≥ ' if self.unpriced else ''}{self.dollars:,.2f}"
+
+    def spelled(self) -> str:
+        """The amount in words."""
+        price = f"${self.price()}".replace("$≥ ", "at least $")
+        parts = (
+            counted(self.calls, "call"),
+            counted(round(self.minutes), "minute"),
+            counted(self.tokens, "token"),
+            "at a price that is not known" if price == "$?" else price,
+        )
+        return ", ".join(parts)
+
+
+def when(start: int) -> str:
+    """A time of day here; empty where it is not known."""
+    if not start:
+        return ""
+    return datetime.fromtimestamp(start / 1e9).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 @dataclass(slots=True)
@@ -73,11 +98,6 @@ class TranscriptResult:
         """The stop, or else the hint."""
         return self.stop or self.hint
 
-    @property
-    def finished(self) -> bool:
-        """Whether each turn that would have been stopped was ended by the agent itself."""
-        return self.stop is not None and self.stop.finished
-
     def note(self, stop: bool, moment: Moment) -> None:
         """Takes the first hint or stop of a turn: the first of all is shown, all are counted."""
         before = self.stop if stop else self.hint
@@ -91,13 +111,10 @@ class TranscriptResult:
 
     def row(self) -> dict[str, object]:
         """The result as one JSON object."""
+        own = ("agent", "session", "path", "cwd", "version")
         return {
-            "agent": self.agent,
-            "session": self.session,
-            "path": self.path,
-            "cwd": self.cwd,
-            "version": self.version,
-            "start": self.start / _SECOND if self.start else None,
+            **{name: getattr(self, name) for name in own},
+            "start": self.start / 1_000_000_000 if self.start else None,
             "turns": self.turns,
             "whole": asdict(self.whole),
             "hint": _moment_row(self.hint),
@@ -118,44 +135,40 @@ def _moment_row(moment: Moment | None) -> dict[str, object] | None:
     }
 
 
-@dataclass(frozen=True, slots=True)
 class Overview:
     """Sessions in groups, in each the one that took most afterwards first."""
 
-    stopped: list[TranscriptResult]
-    finished: list[TranscriptResult]  # would have been stopped, and ended their turns by themselves
-    hinted: list[TranscriptResult]
-    quiet: int
+    def __init__(self, sessions: Sequence[TranscriptResult]) -> None:
+        told = [(one, moment.after) for one in sessions if (moment := one.moment) is not None]
+        told.sort(key=lambda each: (each[1].calls, each[1].tokens), reverse=True)
+        ordered = [one for one, _ in told]
+        self.count = len(sessions)
+        self.quiet = self.count - len(ordered)
+        self.stopped = [one for one in ordered if one.stop and not one.stop.finished]
+        # Would have been stopped, and ended their turns by themselves.
+        self.finished = [one for one in ordered if one.stop and one.stop.finished]
+        self.hinted = [one for one in ordered if not one.stop]
+        self.after = Amount()  # what they took after their stops
+        for one in ordered:
+            if one.stop:
+                self.after.add(one.stop.after)
 
-    @classmethod
-    def of(cls, sessions: Sequence[TranscriptResult]) -> Overview:
-        """The sessions in their groups."""
-        ordered = sorted(sessions, key=_weight, reverse=True)
-        return cls(
-            [one for one in ordered if one.stop and not one.finished],
-            [one for one in ordered if one.finished],
-            [one for one in ordered if one.hint and not one.stop],
-            sum(one.moment is None for one in sessions),
+    def groups(self) -> tuple[tuple[str, str, list[TranscriptResult]], ...]:
+        """Heading, note and sessions of each group that the guard has something to say about."""
+        by_itself = "the agent ended its turn by itself"
+        unknown = "a person interrupted it, or nothing says how it ended."
+        look = "Look at these before you let the guard enforce."
+        not_done = "That the agent ended its turn does not say that it had done its task."
+        hint = "Nothing is stopped by a hint: the model is told what it repeats."
+        return (
+            (
+                "Would have been stopped",
+                f"The turn did not end by itself: {unknown}",
+                self.stopped,
+            ),
+            (f"Would have been stopped, and {by_itself}", f"{look} {not_done}", self.finished),
+            ("Would have got a hint", hint, self.hinted),
         )
-
-    @property
-    def count(self) -> int:
-        """How many sessions there are."""
-        return len(self.stopped) + len(self.finished) + len(self.hinted) + self.quiet
-
-    @property
-    def after(self) -> Amount:
-        """What the sessions took after their stops."""
-        found = Amount()
-        for result in (*self.stopped, *self.finished):
-            if result.stop is not None:
-                found.add(result.stop.after)
-        return found
-
-
-def _weight(result: TranscriptResult) -> tuple[int, int]:
-    moment = result.moment
-    return (0, 0) if moment is None else (moment.after.calls, moment.after.tokens)
 
 
 Reports = list[tuple[str, int, str]]
@@ -175,7 +188,11 @@ def judged(files: SessionFiles, settings: Settings) -> Judged:
     judge = partial(transcript_result, path=str(files.path), settings=settings, prices=prices)
     found: list[TranscriptResult] = []
     try:
-        recording = RecordedSession(files, lambda path, line, why: broken.append((path, line, why)))
+        recording = Recording(
+            str(files.path),
+            lambda path, line, why: broken.append((path, line, why)),
+            sub_agents=files.sub_agents,
+        )
         found += (judge(run) for run in recording if isinstance(run, Transcript))
     except RecordingError as error:
         broken.append((str(files.path), 1, str(error).removeprefix(f"{files.path}: ")))
@@ -228,7 +245,7 @@ def _amount(steps: Sequence[Step], prices: PriceTable, since: int = 0) -> Amount
     found = Amount()
     begun = since or next((step.start for step in steps if step.start), 0)
     end = max((step.end or 0 for step in steps), default=0)
-    found.minutes = max(end - begun, 0) / _MINUTE if begun else 0.0
+    found.minutes = max(end - begun, 0) / _NS_IN_MINUTE if begun else 0.0
     for step in steps:
         found.calls += step.kind is Kind.TOOL
         if step.tokens is None:

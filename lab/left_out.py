@@ -1,7 +1,8 @@
-"""Leave one source out: thresholds chosen on all other sources, measured on that one.
+"""The same runs under other thresholds, and those that the runs of other sources would choose.
 
-It shows how much of a figure comes from thresholds that fit these very runs. It does not show that
-a rule was thought of with these runs in sight.
+Leave one source out: thresholds chosen on all other sources are measured on that one. It shows how
+much of a figure comes from thresholds that fit these very runs. It does not show that a rule was
+thought of with these runs in sight.
 """
 
 from __future__ import annotations
@@ -10,13 +11,65 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_loopguard.cli.evaluation.scores import ALL
-from otel_loopguard.cli.evaluation.trials import LINES, SENSITIVITIES, Tried
+from otel_loopguard.cli.calibrate import at_line
+from otel_loopguard.cli.evaluate import ALL
+from otel_loopguard.cli.replay import result_of
+from otel_loopguard.core import Action
 
 if TYPE_CHECKING:
-    from otel_loopguard.cli.evaluation.scores import Judgement
+    from otel_loopguard.cli.evaluate import Judgement
+    from otel_loopguard.cli.replay import ReplayResult
+    from otel_loopguard.replay import Run
+    from otel_loopguard.settings import Settings
+
+SENSITIVITIES: Final = (0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0)
+"""What all thresholds are divided by, one after the other: from half to double."""
+
+LINES: Final = 4
+"""Stop lines that are tried: 1 to twice the default; each costs a replay of all runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The result of one run at one sensitivity."""
+
+    sensitivity: float  # what the thresholds were divided by
+    noticed: bool
+    stopped: bool  # at the stop line of the settings
+    line: int  # the highest one tried that stops it; 0 if none does
+
+
+Tried = tuple[Trial, ...]
+"""The trials of one run, in the order of `SENSITIVITIES`."""
+
+
+def tried(run: Run, settings: Settings, lines: int, result: ReplayResult) -> Tried:
+    """Tries every sensitivity on a run, and at each the stop lines from 1 to `lines`.
+
+    `result` is what came of the run with the settings as they are.
+    """
+    return tuple(
+        _trial(
+            run, at, lines,
+            result if at.sensitivity == settings.sensitivity else result_of(run, at),
+        )
+        for at in (
+            settings.model_copy(update={"sensitivity": sensitivity})
+            for sensitivity in SENSITIVITIES
+        )
+    )  # fmt: skip
+
+
+def _trial(run: Run, settings: Settings, lines: int, result: ReplayResult) -> Trial:
+    strongest = result.strongest
+    noticed = strongest.rank >= Action.HINT.rank
+    line = 0
+    # A run that is not noticed is never stopped; one that passes a line passes all higher ones.
+    while noticed and line < lines and result_of(run, at_line(settings, line + 1)).strongest.stops:
+        line += 1
+    return Trial(settings.sensitivity, noticed, strongest.stops, line)
 
 
 @dataclass(frozen=True, slots=True)

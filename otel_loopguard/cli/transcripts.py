@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import typer
 
-from otel_loopguard.cli.output import Format, console, json_line, say, table
-from otel_loopguard.cli.transcripts.page import write_page
-from otel_loopguard.cli.transcripts.result import Moment, Overview, TranscriptResult, judged
-from otel_loopguard.cli.transcripts.words import counted, dollars, spelled, when
-from otel_loopguard.cli.workers import spread
+from otel_loopguard.cli.output import Format, console, counted, json_line, keep_faults, say, table
+from otel_loopguard.cli.transcript_page import write_page
+from otel_loopguard.cli.transcript_results import (
+    Moment,
+    Overview,
+    TranscriptResult,
+    judged,
+    when,
+)
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay.opencode_database import is_session
 from otel_loopguard.replay.transcripts.folders import (
@@ -26,12 +30,13 @@ from otel_loopguard.replay.transcripts.folders import (
     sessions_in,
     usual_folders,
 )
+from otel_loopguard.replay.workers import spread
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
-_SHOWN: Final = 10
-_DAY_S: Final = 86_400
+# Reports of broken lines that are printed: the first tell what is wrong with a file.
+_REPORTS_SHOWN: Final = 10
 _COLUMNS: Final = (
     *("session", "when", "agent", "project", "calls#", "the guard~", "calls after it#"),
     *("minutes#", "tokens#", "USD#", "turn"),
@@ -55,18 +60,18 @@ def print_transcripts(
     sessions: list[TranscriptResult] = []
     reports = 0
     work = partial(judged, settings=settings)
-    for _, (results, broken) in spread(work, found, _steps_of, options.jobs):
+    for results, broken in spread(work, found, options.jobs, keep_faults, _steps_of):
         for path, line, why in broken:
             reports += 1
-            if reports <= _SHOWN:
+            if reports <= _REPORTS_SHOWN:
                 say(f"{path}:{line}: {why}", error=True)
         for result in results:
             sessions.append(result)
             if form is Format.JSON:
                 json_line(result.row())
-    if reports > _SHOWN:
-        typer.echo(f"otel-loopguard: {reports - _SHOWN:,} more reports left out", err=True)
-    overview = Overview.of(sessions)
+    if reports > _REPORTS_SHOWN:
+        typer.echo(f"otel-loopguard: {reports - _REPORTS_SHOWN:,} more reports left out", err=True)
+    overview = Overview(sessions)
     if form is Format.TABLE and not sessions:
         places = paths or [str(folder) for _, folder in usual_folders()]
         since = f" of the last {options.days:g} days" if options.days else ""
@@ -100,7 +105,7 @@ def _found(paths: Sequence[str]) -> Iterator[SessionFiles]:
 
 
 def _chosen(found: Iterator[SessionFiles], options: Options) -> list[SessionFiles]:
-    since = time.time() - options.days * _DAY_S if options.days else 0.0
+    since = time.time() - options.days * 86_400 if options.days else 0.0
     return newest([files for files in found if files.modified >= since], options.last)
 
 
@@ -117,11 +122,7 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
     names = ", ".join(f"{agent} {count}" for agent, count in agents.most_common())
     sessions = counted(overview.count, "session")
     say(f"{sessions} ({names}), {overview.quiet:,} of them without a decision")
-    for title, results in (
-        ("Would have been stopped", overview.stopped),
-        ("Would have been stopped, and the agent ended its turn by itself", overview.finished),
-        ("Would have got a hint", overview.hinted),
-    ):
+    for title, _, results in overview.groups():
         if not results:
             continue
         rows = [_cells(each, each.moment) for each in results if each.moment is not None]
@@ -129,7 +130,7 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
         out.print(table(_COLUMNS, rows, f"{title}: {len(results)}"))
     if overview.after.calls:
         say("")
-        say(f"After the stops came {spelled(overview.after)}.")
+        say(f"After the stops came {overview.after.spelled()}.")
 
 
 def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
@@ -146,6 +147,6 @@ def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
         f"{after.calls:,}",
         f"{after.minutes:,.0f}",
         f"{after.tokens:,}",
-        dollars(after),
+        after.price(),
         "finished" if moment.finished else "",
     )

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._control.flag import APPLICATION, POLICY
+from otel_loopguard.cli.agent_processes import AgentProcess, NoProcessError, can_stop, writer_of
+from otel_loopguard.cli.followed_folders import FollowedFolders, FollowedSession
 from otel_loopguard.cli.live import user_name
 from otel_loopguard.cli.output import line, say, word
-from otel_loopguard.cli.watch.followed import FollowedFolders, FollowedSession
-from otel_loopguard.cli.watch.processes import AgentProcess, NoProcessError, can_stop, writer_of
+from otel_loopguard.cli.replay import FOREVER_S
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError, RecordingError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.hooks.hook_files import HOOK_FILES
 from otel_loopguard.replay.transcripts import READERS
 from otel_loopguard.replay.transcripts.folders import holds_sessions, usual_folders
-from otel_loopguard.replay.transcripts.session import SessionReader
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 LEAST_S: Final = 0.5
 """Seconds between two looks, at least: an agent writes a line in seconds, and a walk through its
 folders asks the disk for each file."""
-_FOREVER_S: Final = 1e9
-_SENTENCE: Final = 400
-_REPORTS: Final = 10
+# Reports of broken lines that are printed: whoever watches reads decisions, not these.
+_REPORTS_SHOWN: Final = 10
 _YES: Final = frozenset(("y", "yes"))
 _NO: Final = frozenset(("n", "no"))
 
@@ -116,7 +115,7 @@ def _check(settings: Settings, options: Options) -> None:
 
 def _not_read() -> list[str]:
     """The agents that hooks guard and whose transcripts nothing here reads."""
-    read = {reader.agent for reader in READERS if issubclass(reader, SessionReader)}
+    read = {reader.agent for reader in READERS}
     return [agent for agent in HOOK_FILES if agent not in read]
 
 
@@ -176,7 +175,7 @@ class _AgentWatch:
     def _tell(self, session: FollowedSession, key: str, decision: Decision) -> None:
         action = f"would {word(decision.action)}" if decision.shadow else word(decision.action)
         where = f"{session.agent}, {session.project}" if session.project else session.agent
-        self._say(f"{action} {key} ({where}): {line(decision.message, _SENTENCE)}")
+        self._say(f"{action} {key} ({where}): {line(decision.message, 400)}")
         if not decision.action.stops and decision.action is not Action.ASK:
             return
         stops = self._options.may_stop and decision.action.stops and not decision.shadow
@@ -278,9 +277,9 @@ class _AgentWatch:
 
     def _broken(self, path: str, number: int, why: str) -> None:
         self._reports += 1
-        if self._reports <= _REPORTS:
+        if self._reports <= _REPORTS_SHOWN:
             say(f"{path}:{number}: {why}", error=True)
-        if self._reports == _REPORTS:
+        if self._reports == _REPORTS_SHOWN:
             say("otel-loopguard: further reports are left out", error=True)
 
     @staticmethod
@@ -297,8 +296,7 @@ def _live(settings: Settings) -> Settings:
         update={
             **store,
             "control_socket": settings.control_socket or "auto",
-            # A person may come back the next day: a session forgotten meanwhile counts from 0.
-            "session_ttl_s": _FOREVER_S,
+            "session_ttl_s": FOREVER_S,
             # What was decided before is not put before people again: `_tell` does it for the rest.
             "escalate_on": (),
             # A process stays stopped until somebody answers.

@@ -1,4 +1,4 @@
-"""The same runs under other thresholds, and under other detectors.
+"""Other detectors, from a Python file, on labelled runs: see `lab.evaluate --baselines`.
 
 The file has lists `FIVE` and `EXTRAS` (either may be missing) of factories without arguments; what
 they make has a `name` and::
@@ -15,44 +15,18 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from otel_loopguard._util.errors import InternalErrors, swallow
-from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.errors import LoopGuardError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from otel_loopguard.cli.replay import ReplayResult
     from otel_loopguard.core import Step
     from otel_loopguard.replay import Run
-    from otel_loopguard.settings import Settings
-
-HIGHEST: Final = 100
-"""The highest line that the settings take."""
-
-
-def changes(settings: Settings, line: int) -> dict[str, int]:
-    """The settings that put the stop line somewhere.
-
-    Deny and pause stand on the line, abort as far above it as it stands above deny now.
-    """
-    apart = max(0, settings.abort_after - settings.deny_after)
-    return {
-        "deny_after": line,
-        "pause_after": line,
-        "abort_after": min(line + apart, HIGHEST),
-    }
-
-
-def at_line(settings: Settings, line: int) -> Settings:
-    """The settings with the stop line somewhere else."""
-    return settings.model_copy(update=changes(settings, line))
-
 
 _LISTS: Final = ("FIVE", "EXTRAS")
 # Tools that run what the agent wrote: that it fails is an answer of theirs, no failure of the call.
@@ -145,51 +119,3 @@ def _module(file: str) -> ModuleType:
 def _factories(module: ModuleType, name: str) -> list[Factory]:
     found: object = getattr(module, name, None)
     return cast("list[Factory]", found) if isinstance(found, list) else []
-
-
-SENSITIVITIES: Final = (0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0)
-"""What all thresholds are divided by, one after the other."""
-
-LINES: Final = 4
-"""Stop lines that are tried: 1 to this."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """The result of one run at one sensitivity."""
-
-    sensitivity: float  # what the thresholds were divided by
-    noticed: bool
-    stopped: bool  # at the stop line of the settings
-    line: int  # the highest one tried that stops it; 0 if none does
-
-
-Tried = tuple[Trial, ...]
-"""The trials of one run, in the order of `SENSITIVITIES`."""
-
-
-def tried(run: Run, settings: Settings, lines: int, result: ReplayResult) -> Tried:
-    """Tries every sensitivity on a run, and at each the stop lines from 1 to `lines`.
-
-    `result` is what came of the run with the settings as they are.
-    """
-    return tuple(
-        _trial(
-            run, at, lines,
-            result if at.sensitivity == settings.sensitivity else result_of(run, at),
-        )
-        for at in (
-            settings.model_copy(update={"sensitivity": sensitivity})
-            for sensitivity in SENSITIVITIES
-        )
-    )  # fmt: skip
-
-
-def _trial(run: Run, settings: Settings, lines: int, result: ReplayResult) -> Trial:
-    strongest = result.strongest
-    noticed = strongest.rank >= Action.HINT.rank
-    line = 0
-    # A run that is not noticed is never stopped; one that passes a line passes all higher ones.
-    while noticed and line < lines and result_of(run, at_line(settings, line + 1)).strongest.stops:
-        line += 1
-    return Trial(settings.sensitivity, noticed, strongest.stops, line)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from otel_loopguard.cli.evaluation.scores import Judgement, cost_rows, costs
+from lab.costs import cost_rows, costs
+from otel_loopguard.cli.evaluate import Judgement
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.replay import Run
 

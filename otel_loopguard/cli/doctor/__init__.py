@@ -1,1 +1,0 @@
-"""`doctor`: what this environment or a recording has, and what is missing."""

@@ -1,1 +1,0 @@
-"""The evaluation lab: `eval`, `calibrate`, `learn`."""

@@ -1,1 +1,0 @@
-"""`transcripts`: which of a person's sessions with coding agents went in circles."""

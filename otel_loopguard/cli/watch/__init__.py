@@ -1,1 +1,0 @@
-"""`watch --agents`: follows the transcripts of coding agents while they are written."""
