@@ -10,9 +10,9 @@ from otel_loopguard import Settings
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Decision, Detection, Kind, Step
 from otel_loopguard.detectors.handoffs import RingCycle, TopicCycle
-from tests.bad_input.sizes import sizes
 from tests.calls import Run, call
 from tests.detectors.exchanges import NOTHING, hand, news, ran, spoke
+from tests.hostile.rig import sizes
 
 ASK = "Please {} through the flavor graveyard page and identify the oldest flavor listed there"
 WORDS = ["scroll", "continue looking", "keep scrolling", "go on searching", "scroll further down"]

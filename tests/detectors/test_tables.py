@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab import tables
-from tests.detectors.told import told
+from tests.detectors.told import decided, told
 
 if TYPE_CHECKING:
     from lab.tables import Table
@@ -22,5 +22,11 @@ CASES = [
 
 @pytest.mark.parametrize("table", CASES)
 def test_it_is_told(table: Table) -> None:
-    """Reason, action and step of each decision, and nothing else."""
-    assert told(table) == table.told
+    """Reason, action and step of each decision, and nothing else; in one short line each."""
+    decisions = decided(table)
+    assert told(decisions) == table.told
+    for decision in decisions:
+        assert decision.message.isprintable()
+        assert 0 < len(decision.message) < 500
+        assert "{" not in decision.message
+        assert decision.advice == "" or decision.advice.endswith((".", "?"))

@@ -44,12 +44,12 @@ def decided(table: Table) -> list[Decision]:
     return [one for one in found if not alone or one.detector == alone]
 
 
-def told(table: Table) -> str:
+def told(decisions: list[Decision]) -> str:
     """Reason, action and number of the step of each decision: `call_error: hint@2, deny@3`."""
     return (
         "; ".join(
             f"{reason}: {', '.join(f'{one.action}@{one.step + 1}' for one in run)}"
-            for reason, run in groupby(decided(table), key=lambda one: one.reason)
+            for reason, run in groupby(decisions, key=lambda one: one.reason)
         )
         or "nothing"
     )

@@ -6,10 +6,10 @@ import pytest
 
 from otel_loopguard import LoopGuardAbort, control, session
 from otel_loopguard.core import Action, Kind, Step
-from tests.bad_input.rig import Rig
 from tests.calls import call
 from tests.documented.acting import Run
 from tests.documented.traced import Traced
+from tests.hostile.rig import Rig
 
 NOTHING = "No results found."
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.attacks.conftest import Attacked
+    from tests.hostile.conftest import Attacked
 
 pytestmark = pytest.mark.rare
 

@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from tests.attacks.patterns import (
+from tests.hostile.patterns import (
     FLOOR_S,
     GROWTH,
     LONG,

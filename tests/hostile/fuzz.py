@@ -1,6 +1,6 @@
 """Hostile spans of every dialect, from a fixed seed, through the real SDK into a real guard.
 
-`python -m tests.attacks.fuzz --spans N` feeds N spans and prints what the hooks took of the
+`python -m tests.hostile.fuzz --spans N` feeds N spans and prints what the hooks took of the
 thread's CPU, the slowest of them, and the faults that the guard counted. The texts are made before
 and shared by reference, so that the program itself costs little.
 """
@@ -26,8 +26,7 @@ from opentelemetry.trace import StatusCode, set_span_in_context
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard.spans.dialects.registry import collect_keys, registered
 from otel_loopguard.spans.keys import PLAN_KEYS, TASK_KEYS
-from tests.bad_input.rig import ended, nested
-from tests.bad_input.texts import texts
+from tests.hostile.rig import ended, nested, texts
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

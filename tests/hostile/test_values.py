@@ -1,16 +1,24 @@
-"""Attribute values of any type and size: nothing is thrown, and the span arrives as it was."""
+"""Attribute values of any type and size, written out and generated: nothing is thrown or lost."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from opentelemetry.trace import Status, StatusCode
 
-from tests.bad_input.rig import KEYS, LOOP, MARK, TOOL, VALUES, Rig, Throwing, cyclic, ended
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard._util.errors import raise_faults
+from otel_loopguard.core import Kind, Step
+from tests.hostile.fuzz import MOST, Fuzz
+from tests.hostile.rig import KEYS, LOOP, MARK, TOOL, VALUES, Rig, Throwing, cyclic, ended, sizes
 
 
 def same(first: Mapping[str, object], second: Mapping[str, object]) -> bool:
@@ -164,3 +172,149 @@ def test_json_text_and_the_equal_map_are_one_call_whatever_the_size() -> None:
         attributes["gen_ai.tool.call.result"] = "No results found."
         rig.processor.on_end(ended(attributes, span_id=number, at=number))
     assert [decision.action.value for decision in rig.decisions] == ["hint", "deny"]
+
+
+TEXT = st.text(st.characters(), max_size=12)
+LEAVES: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.binary(max_size=6), TEXT,
+    st.sampled_from(["execute_tool", "chat", "{", "[1.0]", '{"a": 1}', "null", "[" * 2000]),
+)  # fmt: skip
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.tuples(inner), st.dictionaries(TEXT, inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+ATTRIBUTES = st.dictionaries(
+    st.one_of(st.sampled_from([*KEYS, MARK, "openinference.span.kind", "logfire.span_type"]), TEXT),
+    VALUES,
+    max_size=7,
+)
+TIMES = st.one_of(
+    st.none(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False)
+)
+IDS = st.integers(0, 6)
+SPANS = st.fixed_dictionaries(
+    {
+        "attributes": st.one_of(st.none(), ATTRIBUTES),
+        "name": st.one_of(TEXT, st.sampled_from(["execute_tool x", "invoke_agent a"]), LEAVES),
+        "scope": st.sampled_from([None, "", "x", "openinference.instrumentation.langchain", 7]),
+        "span_id": IDS,
+        "trace_id": IDS,
+        "parent_id": st.one_of(st.none(), IDS),
+        "start": TIMES,
+        "end": TIMES,
+        "events": st.lists(
+            st.tuples(st.sampled_from(["exception", "gen_ai.choice", ""]), ATTRIBUTES), max_size=2
+        ),
+        "status": st.sampled_from([Status(code) for code in StatusCode]),
+    }
+)
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.sampled_from(["start", "end", "tick"]), SPANS), max_size=25))
+def test_no_order_of_any_spans_throws(events: list[tuple[str, dict[str, Any]]]) -> None:
+    """Starts without ends, ends without starts, twice, with equal ids, at any time."""
+    rig = Rig()
+    marked = 0
+    for event, fields in events:
+        if event == "tick":
+            rig.guard.tick(int(fields["start"] or 0))
+            continue
+        span = ended(**fields)
+        if event == "start":
+            rig.processor.on_start(span)  # type: ignore[arg-type]
+        else:
+            rig.processor.on_end(span)
+            marked += 1
+    rig.processor.shutdown()
+    assert rig.faults == {}
+    assert len(rig.steps) <= marked
+
+
+STEPS = st.builds(
+    Step,
+    kind=st.sampled_from([Kind.TOOL, Kind.TOOL, Kind.TOOL, Kind.MODEL, Kind.OTHER]),
+    name=st.one_of(st.none(), TEXT, st.sampled_from(["bash", "python", "sql", "wait", "user"])),
+    start=st.integers(-(2**63), 2**63),
+    end=st.one_of(st.none(), st.integers(-(2**63), 2**63)),
+    args=st.one_of(VALUES, st.dictionaries(st.one_of(TEXT, st.integers()), VALUES, max_size=3)),
+    outcome=VALUES,
+    error=st.booleans(),
+    error_text=st.one_of(st.none(), TEXT, st.just("429 too many requests")),
+    error_type=st.one_of(st.none(), TEXT),
+)
+
+
+@given(st.lists(st.tuples(STEPS, st.integers(1, 8)), max_size=12), st.sampled_from(["s", "", "\0"]))
+def test_any_steps_are_judged(steps: list[tuple[Step, int]], session: str) -> None:
+    """Every observed step is counted once, in order; a decision never goes down in force."""
+    seen: list[int] = []
+    decisions: list[int] = []
+    guard = LoopGuard(
+        Settings(),
+        clock="replay",
+        on_step=lambda _session, index, _step: seen.append(index),
+        on_decision=lambda _session, decision: decisions.append(decision.step),
+    )
+    for step, times in steps:
+        for _ in range(times):
+            guard.observe(step, session)
+    assert seen == list(range(sum(times for _, times in steps)))
+    assert decisions == sorted(decisions)
+    assert guard.faults.counts == {}
+
+
+# A percentage in an answer is the progress of something that is waited for.
+ANSWERS = st.text(st.characters(exclude_characters="%", exclude_categories=["Cs"]), min_size=20)
+
+
+@given(VALUES.filter(lambda value: value is not None), ANSWERS)
+def test_any_call_that_repeats_is_noticed(args: object, outcome: str) -> None:
+    """Whatever the arguments are, four equal calls with an equal answer are a repeat."""
+    found: list[str] = []
+    guard = LoopGuard(
+        Settings(), clock="replay", on_decision=lambda _, decision: found.append(decision.reason)
+    )
+    for _ in range(4):
+        guard.observe(Step(Kind.TOOL, "lookup", args=args, outcome=f"no {outcome}"), "s")
+    assert found[:1] == ["identical_call"]
+    assert set(found) == {"identical_call"}
+
+
+FUZZED = int(os.environ.get("LOOPGUARD_FUZZ_SPANS", "20000"))
+
+
+@pytest.fixture
+def counted() -> Iterator[None]:
+    """What the hooks swallow is what is looked at, and the SDK logs every bad value."""
+    raise_faults(False)
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def feed(spans: int) -> Fuzz:
+    """A guard that was fed so many spans."""
+    fuzz = Fuzz()
+    fuzz.run(spans)
+    assert fuzz.figures.escaped == []
+    assert fuzz.figures.faults == {}
+    assert len(fuzz.guard._sessions) <= MOST
+    return fuzz
+
+
+@pytest.mark.usefixtures("counted")
+def test_no_fault_is_counted() -> None:
+    """A thousand spans, with each change."""
+    feed(1_000)
+
+
+@pytest.mark.rare
+@pytest.mark.usefixtures("counted")
+def test_no_fault_is_counted_of_many() -> None:
+    """Twenty thousand, or as many as the environment says; tables hold no more than after a few."""
+    few = sizes(feed(5_000).guard)
+    assert sizes(feed(FUZZED).guard) < 4 * few

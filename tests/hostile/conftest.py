@@ -1,23 +1,22 @@
 """Attacks on the guard, as an adversary and as an operator would make them.
 
-Each program here once broke something: memory, time, a lock, a secret, or the process. They are
-dear, so most are marked `rare` and run by `make test-all`, or alone by
-
-    pytest --rare tests/attacks
-
-What they showed, with figures, is in `docs/security.md`. Loops that are dressed up to pass, and
-honest work that looks like a loop, are in `tests/adversarial`. Cheap regressions stand in the
-ordinary test beside what they guard. Evil files are written by programs, none is kept.
+Each program here once broke something: memory, time, a lock, a secret, or the process. The dear
+ones are marked `rare` and run by `make test-all`, or alone by `pytest --rare tests/hostile`. What
+they showed, with figures, is in `docs/security.md`; loops that are dressed up to pass are in
+`deceptions.txt`. Evil files are written by programs, none is kept.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+
+from otel_loopguard._util.errors import raise_faults
 
 MEMORY = 1536 * 1024 * 1024
 """Bytes of address space of an attacked process: the machine has to survive a failure."""
@@ -49,3 +48,17 @@ def attacked() -> Attacked:
         )
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _no_deadlock() -> Iterator[None]:
+    """A test that hangs shows all stacks and ends the run."""
+    faulthandler.dump_traceback_later(600, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def no_raise(_faults_are_raised: None) -> None:
+    """Faults are swallowed, as they are outside of tests."""
+    raise_faults(False)

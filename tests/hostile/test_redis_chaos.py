@@ -36,7 +36,7 @@ class Agents:
         variables = {name: text for name, text in os.environ.items() if "LOOPGUARD" not in name}
         self._all = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.attacks.redis_agent", url, f"agent{number}"],
+                [sys.executable, "-m", "tests.hostile.redis_agent", url, f"agent{number}"],
                 cwd=_ROOT, env=variables, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             )
