@@ -153,7 +153,7 @@ EXECUTION_ANSWER: Final = "loopguard.execution.answer"
 """str, `accepted` or `overridden`, on metrics only."""
 
 ESTIMATE_SOURCE: Final = "loopguard.estimate.source"
-"""str, basis of an estimate: `profile`, `blend`, `default`, `unknown`, `given`; on metrics."""
+"""str, basis of an estimate: `profile`, `default`, `unknown`, `given`; on metrics."""
 
 RESOURCE_NAME: Final = "loopguard.resource.name"
 """str, `cpu`, `memory` or `io_wait`, on metrics only."""

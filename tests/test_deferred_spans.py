@@ -242,7 +242,7 @@ def test_a_deferred_span_that_is_somebody_elses_is_forgotten() -> None:
 def test_what_never_ends_is_bounded() -> None:
     """Where there is no more room, a span is followed at once, and the oldest goes."""
     with otel_loopguard.set_testing(True):
-        run = Run(max_open_steps=50)
+        run = Run(tuning={"stalls": {"open_steps": 50}})
         for _ in range(200):
             run.tracer.start_span("GET /")
         assert len(run.guard.active.deferred) == 50

@@ -104,11 +104,11 @@ def test_the_settings_of_an_exporter_hold_where_the_instrumentor_says_nothing(
     made: list[LoopGuard] = []
     attach = LoopGuard.attach
     monkeypatch.setattr(LoopGuard, "attach", lambda self: (made.append(self), attach(self)))
-    exporter = LoopGuardSpanExporter("none", repeat_threshold=5, cycle_repeats=4)
+    exporter = LoopGuardSpanExporter("none", repeat_threshold=5, error_threshold=4)
     instrumentor.instrument(tracer_provider=TracerProvider(), repeat_threshold=6)
     (guard,) = made
     assert guard.settings.repeat_threshold == 6
-    assert guard.settings.cycle_repeats == 4
+    assert guard.settings.error_threshold == 4
     exporter.shutdown()
 
 

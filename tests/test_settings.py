@@ -1,9 +1,10 @@
-"""Settings and tuning values: sources, precedence, earlier names, errors, documentation."""
+"""Settings and tuning values: sources, precedence, retired names, errors, documentation."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ from pydantic import SecretStr, create_model
 
 from otel_loopguard import LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
 from otel_loopguard.settings import all_fields
-from otel_loopguard.settings._names import MERGED, RENAMED, variable_of
+from otel_loopguard.settings._names import RETIRED, variable_of
 from otel_loopguard.settings.tuning import TextTuning, Tuning
 
 CANDIDATES = (
     "false", "true", "77", "7", "3", "2", "1", "0.5", "0.3", "1.5", "5000", "k", "a, b", '["a:b"]',
     "all", "shadow", "hint", "deny", "pause", "abort", "escalate_human", "critical", "high", "low",
-    "defer", "none", '{"time_sync": 0.5}',
+    "none", "unclear",
     '{"hint": 2}', '{"grep": ["read the index"]}', '{"bash": {"exempt": true}}',
     '{"writer": {"actions": 5}}', "annotations", "standard", "session", "at_end",
 )  # fmt: skip
@@ -55,8 +56,9 @@ def test_every_setting_has_a_variable_and_a_description(
 def test_few_settings_are_in_front() -> None:
     """All others are tuning values, each by its group."""
     front = [name for name in all_fields() if not name.startswith("tuning.")]
-    assert len(front) <= 110
-    assert set(all_fields()) == set(DEFAULTS) == {*front, *RENAMED.values()}
+    assert len(front) <= 70
+    assert len(DEFAULTS) - len(front) <= 120
+    assert set(all_fields()) == set(DEFAULTS)
     assert variable_of("tuning.text.tail_period") == "LOOPGUARD_TUNING__TEXT__TAIL_PERIOD"
 
 
@@ -134,10 +136,10 @@ Sources = tuple[dict[str, Any], dict[str, str], str]
         pytest.param(
             (
                 {},
-                {"LOOPGUARD_TUNING__EXECUTION__CHANNELS": "a, b", "LOOPGUARD_POLL_TOOLS": "a, b"},
+                {"LOOPGUARD_EXEMPT_TOOLS": "['a', 'b']", "LOOPGUARD_POLL_TOOLS": "a, b"},
                 "",
             ),
-            {"tuning.execution.channels": {"a", "b"}, "poll_tools": {"a", "b"}},
+            {"exempt_tools": {"a", "b"}, "poll_tools": {"a", "b"}},
             id="names with commas between",
         ),
         pytest.param(
@@ -166,37 +168,6 @@ def different(given: Sources, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return {name: value for name, value in values.items() if value != DEFAULTS[name]}
 
 
-@pytest.mark.parametrize("old", RENAMED)
-def test_an_earlier_name_sets_its_tuning_value(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a variable, as the new one does."""
-    name = RENAMED[old]
-    new = changed(name, monkeypatch, variable_of(name))
-    assert changed(name, monkeypatch, variable_of(old)) == new != {}
-
-
-def test_earlier_names_are_warned_of_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One warning for all sources, with the new spelling; the new name takes precedence."""
-    keywords = {
-        "graph_rapid_ms": 50, "text_alike": 0.5, "tuning": {"text": {"alike": 0.6, "news": 0.2}}
-    }  # fmt: skip
-    environment = {"LOOPGUARD_TEXT_TAIL_PERIOD": "7"}
-    file = "milestone_s = 9\ntext_tail_period = 8\n[tuning.text]\ntail_times = 4"
-    assert different((keywords, environment, file), tmp_path, monkeypatch) == {
-        "tuning.graph.rapid_ms": 50, ALIKE: 0.6, "tuning.text.news": 0.2, TAIL: 7,
-        "tuning.milestones.elapsed_s": 9, "tuning.text.tail_times": 4,
-    }  # fmt: skip
-    Settings(journal_steps=20)
-    (record,) = caplog.records
-    assert record.getMessage() == (
-        "otel-loopguard: settings have new names, and the next release will not accept the old "
-        "ones: graph_rapid_ms is tuning.graph.rapid_ms, text_alike is tuning.text.alike, "
-        f"LOOPGUARD_TEXT_TAIL_PERIOD is {TAIL_VARIABLE}, "
-        f"milestone_s is tuning.milestones.elapsed_s, text_tail_period is {TAIL}"
-    )
-
-
 STANDARD = {
     "limits": "standard",
     "budget_steps": 50, "budget_tokens": 100_000, "budget_actions": 500,
@@ -222,18 +193,28 @@ def test_a_checkpoint_is_advised_where_somebody_asked_for_it() -> None:
     assert none.checkpoint_every == 0
 
 
-@pytest.mark.parametrize(("old", "new"), MERGED.items())
-def test_a_setting_that_went_is_told_with_the_one_that_says_it(
-    old: str, new: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("old", "new"), RETIRED.items())
+def test_a_retired_setting_is_told_with_what_to_use(
+    old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is heard as that one, for a release, from code and from the environment."""
-    value: Any = "hint" if new.endswith("action") else 5
-    assert Settings(**{old: value}) == Settings(**{new: value})
-    assert f"{old} is {new}" in caplog.text
-    assert Settings(**{old: value, new: Settings.fields[new].default}) == Settings()
-    monkeypatch.setenv(variable_of(old), str(value))
-    assert Settings() == Settings(**{new: value})
-    assert Settings(**{new: DEFAULTS[new]}).values() == DEFAULTS
+    """In code, in a file and in the environment, where nothing else that is unknown fails."""
+    file = tmp_path / "settings.toml"
+    file.write_text(f"{old} = 5\n")
+    told = re.escape(f"{old}: there is no such setting: use {new} instead")
+    with pytest.raises(LoopGuardSettingsError, match=told):
+        Settings(**{old: 5})
+    with pytest.raises(LoopGuardSettingsError, match=told):
+        Settings.from_file(file)
+    monkeypatch.setenv(variable_of(old), "5")
+    with pytest.raises(LoopGuardSettingsError, match=re.escape(f"{variable_of(old)}: use {new}")):
+        Settings()
+
+
+def test_what_to_use_is_there() -> None:
+    """A setting or tuning value that stands in place of another one is none that went too."""
+    known = set(all_fields())
+    assert {new for new in RETIRED.values() if re.fullmatch(r"tuning[\w.]+", new)} <= known
+    assert not RETIRED.keys() & known
 
 
 @pytest.mark.parametrize(
@@ -248,12 +229,13 @@ def test_a_setting_that_went_is_told_with_the_one_that_says_it(
         ({"strategies": {"grep": 3}}, ("strategies.grep", "3")),
         ({"warning_limit": -1}, ("warning_limit", "LOOPGUARD_WARNING_LIMIT", "-1")),
         ({"tuning": {"text": {"tail_period": 0}}}, (f"{TAIL} ({TAIL_VARIABLE}) = 0: ", "1")),
-        ({"text_tail_period": 0}, (f"{TAIL} ({TAIL_VARIABLE}) = 0: ", "1")),
-        ({"cooldown_s": {"hint": 0}}, ("cooldown_s.hint", "__COOLDOWN_S)", "0", "greater than 0")),
-        ({"cooldown_s": {"loud": 1}}, ("'loud'", "expected of ask, deny")),
-        ({"execution_confidence": {"x": 1}}, ("unknown vote 'x'", "time_sync")),
+        (
+            {"tuning": {"policy": {"cooldown_s": {"hint": 0}}}},
+            ("cooldown_s.hint", "__COOLDOWN_S)", "0", "greater than 0"),
+        ),
+        ({"tuning": {"policy": {"cooldown_s": {"loud": 1}}}}, ("'loud'", "expected of ask, deny")),
         ({"verdicts": "phoenix, opik"}, ("verdicts", "unknown form 'opik'", "mlflow, phoenix")),
-        ({"escalate_on": "x"}, ("unknown reason 'x'", "ask, cycle, pause")),
+        ({"escalate_on": "x"}, ("unknown reason 'x'", "ask, critical, cycle")),
         ({"tuning": {"text": {"tail_perio": 7}}}, ("no such", f"(is {TAIL} meant?)")),
         ({"text_tail_perio": 7}, ("no such", f"(is {TAIL} meant?)")),
         ({"tuning": 3, "text_alike": 0.5}, ("tuning (LOOPGUARD_TUNING) = 3", "text_alike")),
@@ -275,7 +257,6 @@ def test_a_bad_setting_fails_at_start(given: dict[str, object], told: tuple[str,
         ("TUNING", "{", "tuning"),
         ("TUNING__TEXT", "{", "tuning.text"),
         ("TUNING__POLICY__COOLDOWN_S", "hint", "tuning.policy.cooldown_s"),
-        ("EXECUTION_CONFIDENCE", "high", "tuning.execution.confidence"),
     ],
 )
 def test_a_variable_that_is_no_json_is_refused(
@@ -343,11 +324,11 @@ def test_unknown_variables_are_told_once_with_the_nearest_setting(
     for name in (
         "LOOPGUARD_REPEAT_TRESHOLD", "LOOPGUARD_COLOUR", "LOOPGUARD_EXPORTER",
         "LOOPGUARD_SERVICE_HOST", "LOOPGUARD_PORT_8080_TCP_ADDR", "LOOPGUARD_WRITE_DOCS",
-        "LOOPGUARD_FRAMEWORKS_DIR", "LOOPGUARD_CYCLE_REPEATS", f"{TAIL_VARIABLE}S",
+        "LOOPGUARD_FRAMEWORKS_DIR", "LOOPGUARD_ERROR_THRESHOLD", f"{TAIL_VARIABLE}S",
         "LOOPGUARD_SERVE_TOKEN", "LOOPGUARD_URL", "LOOPGUARD_TOKEN",
     ):  # fmt: skip
         monkeypatch.setenv(name, "6")
-    assert Settings().cycle_repeats == 6
+    assert Settings().error_threshold == 6
     Settings(mode="shadow")
     (record,) = caplog.records
     assert record.getMessage() == (

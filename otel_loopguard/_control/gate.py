@@ -360,8 +360,7 @@ def refused(tool: str, args: object = None) -> Control | None:
       for they are what the model was told to do instead;
     * breakers: one that code named (`resilience.breaker`), and with the setting `breaker` those of
       the host that the call names, or of the same call;
-    * checks before a call that were registered, and with `recovery_check_learned` = `deny` those
-      that were learned.
+    * checks before a call that were registered; what was learned from failures only warns.
 
     In mode `shadow`, and where `max_action` is below `deny`, nothing is refused but what a person
     paused or aborted. A refused call must leave a failed span, or the guard does not learn that its

@@ -84,7 +84,7 @@ def wait_advice(session: str | None = None) -> float:
 
     Returns:
         Seconds, a third of the wait so far: from 10 to 300. 0 if the session waits for nothing, is
-        not known, or `wait_longer` is off.
+        not known, or `price_of_waiting` is switched off.
     """
     return max(ask_guards(session, lambda guard, key: guard.wait_advice(key)), default=0.0)
 

@@ -36,7 +36,7 @@ def print_plan(file: str, form: Format, settings: Settings) -> int:
         msg = f"{file}: the plan has {len(tasks):,} tasks, more than {_TASKS:,}"
         raise RecordingError(msg)
     problems += validate(tasks)
-    measured, advice = complexity(tasks, settings), advise(Work.of(tasks), settings)
+    measured, advice = complexity(tasks), advise(Work.of(tasks))
     levels = [] if problems else groups(tasks)
     runs = [] if problems else phases(tasks, settings)
     if form is Format.JSON:

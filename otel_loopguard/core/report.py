@@ -131,11 +131,11 @@ class Report:
         loops_detected: Different loops that a hint or more was given for.
         loops_prevented: Those that were denied, paused or aborted; 0 in shadow mode.
         alert_count: Decisions that are a hint or more.
-        alerts: The newest of them, at most `tuning.reports.alerts` (10).
+        alerts: The newest of them, at most 10.
         alerts_by_type: Alerts by detector.
         notes_by_type: What was only noted on the trace (`allow`), by detector.
         cycles: Lengths of the cycles found, in calls, in the order of their discovery.
-        tools: The most used tools, at most `tuning.reports.tools` (10), by calls.
+        tools: The most used tools, at most 10, by calls.
         tokens: Input and output tokens of model calls; None if no call said it.
         mean_interval_s: Mean seconds between the starts of tool calls; None without times.
         duration_s: Seconds from the first start to the last end; None without times.
@@ -289,7 +289,7 @@ class Context:
 class Memory:
     """Keeps the long-term context of one session. Not thread-safe: the guard's lock is held.
 
-    Each kind has at most `tuning.reports.context_entries` (12) entries of at most 200 characters;
+    Each kind has at most 12 entries of at most 200 characters;
     the oldest goes first, of files the one named least.
     """
 

@@ -352,10 +352,6 @@ class PriceOfWaiting(BaseDetector):
     signs = ("wait",)
     __slots__ = ("_told",)
 
-    @classmethod
-    def wanted(cls, settings: Settings) -> bool:
-        return settings.wait_longer
-
     def reset(self) -> None:
         self._told = 0
 
@@ -378,6 +374,7 @@ class PriceOfWaiting(BaseDetector):
 
 
 _WAITING: Final = 0x7761_6974
+"""The key of a wait, which is about no single call: the letters of `wait`."""
 # Nothing that is worth a look is over sooner.
 _SHORTEST_WAIT_S: Final = 10.0
 

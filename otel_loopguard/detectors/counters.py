@@ -129,18 +129,20 @@ class Counts:
 
         Without `changes` what was counted before a change counts in full.
         """
+        # Taken out, and put back as the newest.
         once = self._once.pop(key, None)
-        counted = self.repeated.get(key) if once is None else Count.of(*once)
+        counted = self.repeated.pop(key, None) if once is None else Count.of(*once)
         if counted is None or evidence.number - counted.number > self._window:
-            self.repeated.pop(key, None)
             first = (
                 evidence.call, evidence.tool,
                 weight, mark, evidence.time, evidence.epoch, evidence.round, evidence.number,
             )  # fmt: skip
             if self._rare:
-                keep(self._once, key, first, _MOST)
+                self._once[key] = first
+                _evict(self._once)
             else:
-                keep(self.repeated, key, Count.of(*first), _MOST)
+                self.repeated[key] = Count.of(*first)
+                _evict(self.repeated)
             return None
         count = counted.count * self._fade ** max(evidence.number - counted.number - 1, 0)
         if changes and evidence.epoch != counted.epoch:
@@ -148,7 +150,8 @@ class Counts:
         counted.count = count + (weight if evidence.round != counted.round else 0.0)
         counted.mark = mark
         counted.add(evidence)
-        keep(self.repeated, key, counted, _MOST)
+        self.repeated[key] = counted
+        _evict(self.repeated)
         return counted
 
     def get(self, key: Hashable) -> Count | None:
@@ -181,6 +184,11 @@ class Counts:
         # The half of a first call is nothing: what comes again has to begin anew.
         self._once.clear()
         self.scale(lambda _: 0.5)
+
+
+def _evict(table: dict[Any, Any]) -> None:
+    if len(table) > _MOST:
+        del table[next(iter(table))]
 
 
 class CountingDetector(BaseDetector):

@@ -202,7 +202,8 @@ class ErrorRate(BaseDetector):
 _LONG: Final = 40
 """Characters from which an equal answer of two tools is no chance: below, words coincide."""
 _ODD: Final = 0x9E37_79B9_7F4A_7C15
-_BITS: Final = 0xFFFF_FFFF_FFFF_FFFF
+"""Mixes a key: 2**64 over the golden ratio, as in Fibonacci hashing."""
+_BITS: Final = 0xFFFF_FFFF_FFFF_FFFF  # a key has 64
 
 
 class Outage(BaseDetector):

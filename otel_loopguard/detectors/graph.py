@@ -116,7 +116,7 @@ class NodeCycle(_GraphDetector[_Turns]):
         return self.found(
             "node_cycle", count, threshold, keys, what=what, period=period,
             severity=critical_if(count >= 2 * threshold),
-            max_action=Action(self._settings.graph_max_action),
+            max_action=Action(self._settings.tuning.graph.max_action),
         )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ class _UnchangedDetector(_GraphDetector[dict[int, _Unchanged]]):
         if most.times < self.threshold:
             return None
         keys = frozenset(node.key for node in (counted.values() if self.joint else (most,)))
-        allowed = Action(self._settings.graph_max_action), Action.STEER
+        allowed = Action(self._settings.tuning.graph.max_action), Action.STEER
         return self.found(
             self.rules[0], most.times, self.threshold, keys, name=most.name,
             max_action=min(allowed, key=lambda action: action.rank),

@@ -59,8 +59,8 @@ class Responses:
     __slots__ = ("_escalate_at", "_given", "_low", "_patience")
 
     def __init__(self, settings: Settings) -> None:
-        self._low = settings.exchange_low
-        self._escalate_at = Level[settings.exchange_escalate_at.upper()]
+        self._low = settings.tuning.exchange.low
+        self._escalate_at = Level[settings.tuning.exchange.escalate_at.upper()]
         self._patience = settings.tuning.exchange.patience
         # By loop: the newest intervention, and how often it was given in a row.
         self._given: dict[int, tuple[str, int]] = {}
@@ -228,7 +228,7 @@ class _HandoffDetector(BaseDetector):
     __slots__ = ("_responses", "_window")
 
     def __init__(self, settings: Settings) -> None:
-        self._window = int(settings.exchange_window_s * 1e9)
+        self._window = int(settings.tuning.exchange.window_s * 1e9)
         self._responses = Responses(settings)
         super().__init__(settings)
 
@@ -253,7 +253,7 @@ class _HandoffDetector(BaseDetector):
             return None
         return self.respond(
             rule, now, response, returns.news, agents, returns.begin, keys=keys, period=len(keys),
-            count=returns.count, threshold=self._settings.exchange_low, returns=len(returns),
+            count=returns.count, threshold=self._settings.tuning.exchange.low, returns=len(returns),
             **said,
         )  # fmt: skip
 

@@ -188,15 +188,15 @@ class JudgeWorker:
     """Asks the judge in the background, one question at a time.
 
     `submit` and `check` are called under the guard's lock and wait for nothing. A judge that takes
-    longer than `judge_timeout_s` is abandoned with its thread (an async one is cancelled); when
-    that has happened three times, it is not asked any more. Spans that the judge makes are
+    longer than `tuning.judge.timeout_s` is abandoned with its thread (an async one is cancelled);
+    when that has happened three times, it is not asked any more. Spans that the judge makes are
     suppressed, so that they do not look like steps of an agent.
     """
 
     def __init__(self, judge: Judge, settings: Settings, faults: InternalErrors) -> None:
         self._judge = judge
         self._faults = faults
-        self._limit_s = settings.judge_timeout_s
+        self._limit_s = settings.tuning.judge.timeout_s
         self._worker = BackgroundWorker("judge", self._ask, faults, maximum=_WAITING)
         self._current: tuple[PendingQuestion, float] | None = None
         self._abandoned = 0
@@ -284,7 +284,7 @@ class JudgeDetector(BaseDetector):
         settings, tuning = self._settings, self._settings.tuning.judge
         if (
             self._pending is None
-            and self._number >= max(settings.judge_from_step, self._wait_until)
+            and self._number >= max(settings.tuning.judge.from_step, self._wait_until)
             and self._signed >= _PERSIST
         ):
             glances = tuple(glance for glance, _ in self._steps)
@@ -319,7 +319,7 @@ class JudgeDetector(BaseDetector):
             return None
         return self.found(
             "judged_stuck", self._sure, _TIMES, _KEY, confidence=confidence,
-            max_action=Action(settings.judge_max_action), advice=opinion.advice[:500],
+            max_action=Action(settings.tuning.judge.max_action), advice=opinion.advice[:500],
         )  # fmt: skip
 
 

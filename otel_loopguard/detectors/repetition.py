@@ -322,7 +322,7 @@ class Cycle(BaseDetector):
     __slots__ = ("_last_round", "_need", "_periods")
 
     def reset(self) -> None:
-        repeats = max(self._settings.cycle_repeats / self._settings.sensitivity, 1.5)
+        repeats = max(self._settings.tuning.calls.cycle_repeats / self._settings.sensitivity, 1.5)
         self._need = _cycle_needs(self._settings.tuning.calls.cycle_max_period, repeats)
         self._periods = Periods(self._need)
         self._last_round = -1

@@ -168,7 +168,7 @@ class TextRepetition(_TextDetector):
         earlier = self._earlier.get(text.speaker)
         if earlier is None or earlier[-1][1] != text.turn:
             # Twice as many as it takes: of two texts that alternate, each is every other one.
-            most = 2 * self._settings.text_repeat_times
+            most = 2 * self._settings.tuning.text.repeat_times
             earlier = deque[tuple[int, int, Gain]](maxlen=most)
         news = self._settings.tuning.text.news
         count = 1 + sum(

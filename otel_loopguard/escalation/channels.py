@@ -65,9 +65,9 @@ class WebhookQueue:
             msg = "webhook_url (LOOPGUARD_WEBHOOK_URL) needs: pip install 'otel-loopguard[webhook]'"
             raise LoopGuardSettingsError(msg) from None
         self._deliver = Webhook(settings, answered).deliver
-        self._attempts = settings.webhook_attempts
-        self._retry_s = settings.tuning.escalation.webhook_retry_s
-        most = settings.tuning.escalation.queue
+        self._attempts = settings.tuning.delivery.attempts
+        self._retry_s = settings.tuning.delivery.retry_s
+        most = settings.tuning.delivery.queue
         self._worker = BackgroundWorker("webhook", self._attempt, faults, maximum=most)
         self.flush = self._worker.flush
 

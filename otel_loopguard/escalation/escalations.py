@@ -68,10 +68,10 @@ class Escalations:
         self._find = find
         self._unpublished: deque[Case] = deque()
         self._listeners: tuple[Listener, ...] = ()
-        severity = settings.escalate_severity
-        self._least = None if severity == "none" else _WORSE[Severity(severity)]
+        worse = (_WORSE[each] for each in Severity if each.value in settings.escalate_on)
+        self._least = min(worse, default=None)
         self._process = process
-        self.register = EscalationRegistry(settings.escalation_cooldown_s)
+        self.register = EscalationRegistry(settings.tuning.escalation.cooldown_s)
         # The channels hold this weakly, for it holds them.
         self.channels = Channels(settings, faults, weakref.WeakMethod(self.reply), writer)
         # Spans are not suppressed: listeners and loggers are the application's.
@@ -208,7 +208,7 @@ class Escalations:
         limit_s = session.flag.limit_s
         # A gate that waits since then must get the fallback, and not its own time-out.
         limit_s -= min(_EARLIER_S, limit_s / 10)
-        record = session.record
+        record = session.state.record
         return Escalation(
             id=secrets.token_hex(8),
             session=session.key,

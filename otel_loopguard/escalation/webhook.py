@@ -74,11 +74,11 @@ class Webhook:
     def __init__(self, settings: Settings, answered: Answered) -> None:
         self._url, self._place = _address(settings.webhook_url.get_secret_value())
         self._key = key_of(settings.webhook_secret.get_secret_value())
-        self._limit_s = settings.webhook_timeout_s
+        self._limit_s = settings.tuning.delivery.timeout_s
         self._answered = answered
 
     def deliver(self, escalation: Escalation) -> bool:
-        """Posts one; False: try it again later. May block for `webhook_timeout_s`."""
+        """Posts one; False: try it again later. May block for `tuning.delivery.timeout_s`."""
         body = self.body(escalation)
         signed = headers(f"esc_{escalation.id}", int(time.time()), body, self._key)
         more = {

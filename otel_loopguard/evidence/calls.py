@@ -90,7 +90,7 @@ class Calls:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._limit = settings.max_value_chars
+        self._limit = settings.tuning.calls.value_chars
         self._volatile = normalize.VolatileArguments()
 
     def identify(self, step: Step, reading: Reading, outcome: int | None) -> Call:

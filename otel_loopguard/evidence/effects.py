@@ -111,6 +111,7 @@ def _effect_of_sql(arguments: object) -> Effect | None:
 
 
 _DAY_S: Final = 86_400
+"""The longest sleep of a command, in seconds, that is believed."""
 _UNITS: Final = {"m": 60, "h": 3_600, "d": _DAY_S}
 """Seconds of the units that `sleep` takes; without one it is seconds."""
 _SLEEP: Final = re.compile(pattern_of("sleep"))

@@ -33,11 +33,24 @@ _PAUSE: Final = 250_000_000
 
 
 @dataclass(slots=True)
-class _Message:
-    """The calls since an agent's model was asked last."""
+class _Agent:
+    """The newest round of an agent, and what its model asked for last.
 
-    asked: tuple[int, int]
-    round: int
+    Attributes:
+        end: The first end of a call of the round, nanoseconds since the epoch; 0 before any.
+        number: Number of the round.
+        asked: How often its model was asked; 0 where that is not seen.
+        message: What tells the message apart that asked for its newest calls.
+        round: The round that the first of them began.
+        calls: How many they are.
+        equal: How many of each.
+    """
+
+    end: int = 0
+    number: int = 0
+    asked: int = 0
+    message: tuple[int, int] | None = None
+    round: int = 0
     calls: int = 0
     equal: dict[int, int] = field(default_factory=dict[int, int])
 
@@ -45,55 +58,58 @@ class _Message:
 class Rounds:
     """Numbers the rounds of one session: by its model calls where they are seen, else by times."""
 
-    __slots__ = ("_asked", "_messages", "_models", "_number", "_open")
+    __slots__ = ("_agents", "_models", "_number")
 
     def __init__(self) -> None:
-        self._number = 0
-        # By agent: the first end of its round, and the number of that.
-        self._open: dict[int, tuple[int, int]] = {}
-        self._models = 0
-        # By agent, and under 0 of those of which it is not known whose they are.
-        self._asked: dict[int, int] = {}
-        self._messages: dict[int, _Message] = {}
+        self._number = self._models = 0
+        # Under 0 the calls and the models of which it is not known whose they are.
+        self._agents: dict[int, _Agent] = {}
+
+    def _of(self, agent: int) -> _Agent:
+        known = self._agents.get(agent) or _Agent()
+        keep(self._agents, agent, known, AGENTS)
+        return known
 
     def asked(self, agent: int = 0) -> None:
         """A model was asked."""
         self._models += 1
-        keep(self._asked, agent, self._asked.get(agent, 0) + 1, AGENTS)
+        self._of(agent).asked += 1
 
     def add(self, start: int, end: int, agent: int = 0, call: int | None = None) -> int:
         """Number of the round; a clock that jumped by an hour or more begins a new one."""
-        first, number = self._open.get(agent, (0, 0))
+        own = self._of(agent)
+        first = own.end
         # Begun before anything of the round came back.
         beside = bool(start) and -HOUR < start - first < 0
         paused = bool(start and first) and start - first > _PAUSE
-        message = self._message(agent, call, paused=paused) if self._models else None
+        together = bool(self._models) and self._is_of_message(own, agent, call, paused=paused)
         if not beside:
-            if message is not None and message.calls > 1:
-                number, end = message.round, max(end, first)
+            if together and own.calls > 1:
+                own.number, end = own.round, max(end, first)
             else:
                 self._number += 1
-                number = self._number
-        keep(self._open, agent, (min(first, end) if beside else end, number), AGENTS)
-        if message is not None:
-            message.round = number
-        return number
+                own.number = self._number
+        own.end = min(first, end) if beside else end
+        if together:
+            own.round = own.number
+        return own.number
 
-    def _message(self, agent: int, call: int | None, *, paused: bool) -> _Message | None:
-        """What the agent's model was asked last, with this call; None if that asks for no more."""
-        own = self._asked.get(agent) if agent else None
+    def _is_of_message(self, own: _Agent, agent: int, call: int | None, *, paused: bool) -> bool:
+        """Whether a call is one of those that the agent's model asked for last."""
         # Where nothing is known of the agent's model, any model may be its.
-        asked = (-1, self._models) if own is None else (self._asked.get(0, 0), own)
-        message = self._messages.get(agent)
-        if message is None or message.asked != asked or paused:
-            message = _Message(asked, 0)
-        keep(self._messages, agent, message, AGENTS)
-        message.calls += 1
-        if call is not None and message.calls <= _CALLS:
-            message.equal[call] = message.equal.get(call, 0) + 1
-            if message.equal[call] > _EQUAL:
-                return None
-        return message if message.calls <= _CALLS else None
+        message = (-1, self._models)
+        if agent and own.asked:
+            unknown = self._agents.get(0)
+            message = (0 if unknown is None else unknown.asked, own.asked)
+        if own.message != message or paused:
+            own.message, own.round, own.calls, own.equal = message, 0, 0, {}
+        own.calls += 1
+        if own.calls > _CALLS:
+            return False
+        if call is not None:
+            own.equal[call] = own.equal.get(call, 0) + 1
+            return own.equal[call] <= _EQUAL
+        return True
 
 
 _BRIEF: Final = 40
@@ -188,7 +204,7 @@ class ToolCallExtractor:
         progress = self._progress
         tool, agent = (step.name or "")[:NAMED], agent_key(step.agent)
         name = tool_name(tool)
-        reading = prepare(step, self._settings.max_value_chars)
+        reading = prepare(step, self._settings.tuning.calls.value_chars)
         outcome = reading.found
         # No limit cuts at a length where the tool said more before.
         last, longest = self._tools.get(tool, ("", 0))
@@ -345,13 +361,13 @@ class ToolCallExtractor:
     def refused(self, step: Step) -> int:
         """Round of a call that was refused, of which nothing else is noted."""
         exact = self._calls.identify(
-            step, prepare(step, self._settings.max_value_chars), None
+            step, prepare(step, self._settings.tuning.calls.value_chars), None
         ).exact
         return self._rounds.add(step.start, step.end or 0, agent_key(step.agent), exact)
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
-        reading = prepare(step, self._settings.max_value_chars)
+        reading = prepare(step, self._settings.tuning.calls.value_chars)
         return self._calls.identify(step, reading, None).key
 
     def _effect(self, tool: str, name: ToolName, arguments: object) -> Effect:

@@ -1,33 +1,205 @@
-"""How calls are best executed: latency, resources, advice, admission."""
+"""What a runtime asks before it makes a call: admission, preferences, resource use."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
-from otel_loopguard._util.lazy import lazy
+from opentelemetry import trace
+
+from otel_loopguard._control.context import current_flag, keepers, named_session
+from otel_loopguard._control.flag import asks
+from otel_loopguard.core import (
+    UNKNOWN_PRESSURE,
+    Acceptance,
+    Admission,
+    Choice,
+    Factors,
+    FollowUp,
+    Source,
+)
+from otel_loopguard.core.task import Task
+from otel_loopguard.plans import checked
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Acceptance, Admission, Choice
-    from otel_loopguard.execution.profiler import PlannedCall
-    from otel_loopguard.execution.runtime import (
-        acceptance,
-        admit,
-        admit_batch,
-        prefer,
-        preferences,
-        resource_use,
-    )
+    from otel_loopguard.core.admission import ResourceUse
+    from otel_loopguard.settings.preferences import Preferences
 
 __all__ = [
-    "Acceptance", "Admission", "Choice", "PlannedCall", "acceptance", "admit", "admit_batch",
-    "prefer", "preferences", "resource_use",
+    "Acceptance", "Admission", "Choice", "acceptance", "admit", "admit_batch", "prefer",
+    "preferences", "resource_use",
 ]  # fmt: skip
 
-__getattr__ = lazy(
-    "otel_loopguard",
-    {
-        "core": "Acceptance Admission Choice",
-        "execution.profiler": "PlannedCall",
-        "execution.runtime": ("acceptance admit admit_batch prefer preferences resource_use"),
-    },
-)
+
+def admit(
+    tool: str, args: object = None, *, user: str = "", session: str | None = None
+) -> Admission:
+    """How to execute a call that is about to run, or what speaks against it.
+
+    Answered from memory, in microseconds; it may be called on an event loop. It decides nothing by
+    itself: the runtime does what it thinks right, and may say so with `sessions.feedback`.
+
+    ::
+
+        match execution.admit("web_crawl", args, user="ada").choice:
+            case execution.Choice.AUTO_BACKGROUND: ...
+
+    Args:
+        tool: Name of the tool.
+        args: Its arguments, a JSON value or text; None if they are not known.
+        user: Whose preferences and earlier answers count; empty for nobody's in particular.
+        session: Key of the session; by default the session of the current context.
+
+    Returns:
+        The answer. `execute_sync` with confidence 0 where there is no guard.
+
+    Raises:
+        ValueError: The name of the tool is empty or no text.
+    """
+    return _admitted((Task("0", _named(tool), args=args),), user, session, None)
+
+
+def admit_batch(
+    calls: Sequence[object],
+    *,
+    user: str = "",
+    session: str | None = None,
+    parallel: bool | None = None,
+) -> Admission:
+    """How to execute several calls that belong together; else as `admit`.
+
+    ::
+
+        execution.admit_batch(["file_read", ("web_search", {"query": "x"})])
+
+    Args:
+        calls: Each the name of a tool, a pair of name and arguments, or a task as `plans.read`
+            takes them (a map, a dataclass, a pydantic model; `tool`, `args`, `depends_on`,
+            `priority`, `estimate_ms`). A task without an `id` has its place, from "0".
+        user: As of `admit`.
+        session: As of `admit`.
+        parallel: Whether they are to run side by side; by default where no call needs another, all
+            tools are declared safe, and the user prefers it.
+
+    Returns:
+        One answer for all of them.
+
+    Raises:
+        PlanError: The calls are no sound plan; the error has everything that is wrong with it.
+        ValueError: There is no call, or one is without a tool.
+    """
+    if not calls:
+        msg = f"calls of a batch must be at least one, got {calls!r}"
+        raise ValueError(msg)
+    tasks = checked([_as_task(number, call) for number, call in enumerate(calls)])
+    for task in tasks:
+        _named(task.tool)
+    return _admitted(tasks, user, session, parallel)
+
+
+def preferences(user: str = "") -> Preferences | None:
+    """What a user prefers about the execution of calls; None where there is no guard.
+
+    Args:
+        user: Id of the user; empty for everybody who has none.
+    """
+    found = keepers()
+    return found[-1].preferences(user) if found else None
+
+
+def prefer(user: str = "", **changes: object) -> Preferences | None:
+    """Changes what a user prefers, and has it stored.
+
+    ::
+
+        execution.prefer("ada", auto_background_enabled=False, prompt_threshold_s=5)
+
+    Args:
+        user: Id of the user; empty for everybody who has none.
+        **changes: New values, by the names of `Preferences`.
+
+    Returns:
+        What the user prefers now; None where there is no guard.
+
+    Raises:
+        ValueError: A name is unknown, or a value cannot be used; the message has both.
+    """
+    changed = [keeper.prefer(user, changes) for keeper in keepers()]
+    return changed[-1] if changed else None
+
+
+def acceptance(session: str | None = None) -> Acceptance | None:
+    """How often which choice was given, and how it was taken.
+
+    Args:
+        session: Key of a session; by default all of the newest guard of this process.
+
+    Returns:
+        None if nobody asked, or no guard knows the session.
+    """
+    found = [one for keeper in keepers() if (one := keeper.acceptance(session)) is not None]
+    return found[-1] if found else None
+
+
+def resource_use() -> Mapping[str, ResourceUse]:
+    """Mean and peak use of the machine, over the newest samples.
+
+    Returns:
+        By resource: `cpu`, `memory`, `io_wait` in percent, `disk`, `network` in bytes per second,
+        `rss` in megabytes, `queue` in tasks. What is not known is not there; empty before the
+        first call that was asked about.
+    """
+    found = keepers()
+    return found[-1].resource_use() if found else {}
+
+
+def _admitted(
+    tasks: Sequence[Task], user: str, session: str | None, parallel: bool | None
+) -> Admission:
+    asks()
+    key, asked = session or named_session(), keepers()
+    if key is None:
+        flag = current_flag()
+        key = None if flag is None else flag.control.session
+    if not asked:
+        return _unguarded(tasks, user, key)
+    keeper = asked[-1]
+    if len(asked) > 1 and key is not None:
+        keeper = next((one for one in reversed(asked) if one.flag_of(key) is not None), keeper)
+    span = trace.get_current_span().get_span_context().span_id
+    return keeper.admit(tasks, session=key, span_id=span, user=user, parallel=parallel)
+
+
+def _unguarded(tasks: Sequence[Task], user: str, session: str | None) -> Admission:
+    """The answer without a guard: the call runs, as it would have anyway."""
+    tools = tuple(sorted({task.tool or "" for task in tasks}))
+    factors = Factors(
+        len(tasks), tools, False, 0.0, 0.0, 0.0, 0.0, 0.0, 0, dict.fromkeys(tools, "unknown"),
+        None, UNKNOWN_PRESSURE, (),
+    )  # fmt: skip
+    return Admission(
+        "", Choice.EXECUTE_SYNC, 0.0, 0.0, "there is no guard in this process",
+        (FollowUp.EXECUTE_IMMEDIATELY,), Source.EXECUTION_CHOICE, factors, session, user,
+    )  # fmt: skip
+
+
+def _as_task(number: int, call: object) -> object:
+    """A call of a batch, in a form that a plan may have."""
+    if isinstance(call, str):
+        return Task(str(number), call)
+    if isinstance(call, (tuple, list)):
+        pair = cast("Sequence[object]", call)
+        if len(pair) != 2:
+            msg = f"a call of a batch must be a pair of tool and arguments, got {pair!r:.100}"
+            raise ValueError(msg)
+        return Task(str(number), _named(pair[0]), args=pair[1])
+    if isinstance(call, Mapping):
+        return {"id": str(number), **cast("Mapping[str, object]", call)}
+    return call
+
+
+def _named(tool: object) -> str:
+    if not isinstance(tool, str) or not tool:
+        msg = f"name of a tool must be a text that is not empty, got {tool!r:.100}"
+        raise ValueError(msg)
+    return tool

@@ -1,15 +1,12 @@
-"""Latency of one tool's calls: estimates for the next one, and load of the machine."""
+"""What the past calls of a tool say of the next one: how long it takes, what it costs."""
 
 from __future__ import annotations
 
-import struct
-from array import array
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import islice
-from math import ceil, exp, fsum, isnan, nan
+from math import ceil, fsum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
@@ -29,64 +26,49 @@ class ResourceSample(NamedTuple):
     io_wait_percent: float | None = None  # time that processors waited, 0 to 100
 
 
-class Arguments(NamedTuple):
-    """What is measured of the arguments of one call; nothing of them is kept."""
-
-    size: int | None = None  # bytes as JSON; None if they were not captured, or are no data
-    complexity: float = 0.0  # 0 for the plainest, 1 for the most complex
-    key: int | None = None  # equal for equal arguments in this process; None without a size
-
-
-_UNKNOWN: Final = Arguments()
-_MOST_CHARS: Final = 10_000
-_MOST_FIELDS: Final = 50
-_MOST_CONTAINERS: Final = 20
+# Arguments of this much count as complex in full: a page of text, a form of fifty fields, twenty
+# maps and lists in each other. Rough on purpose: complexity moves an estimate by half at most.
+_FULL_CHARS: Final = 10_000
+_FULL_FIELDS: Final = 50
+_FULL_CONTAINERS: Final = 20
+# Characters that are looked through. Ten times what counts in full, and well under a millisecond.
 _LOOKED_AT: Final = 100_000
-_OPTIONS: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+_JSON: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
-def measure(args: object) -> Arguments:
-    """Measures arguments. Never throws, whatever they are; microseconds for a few kilobytes.
+def measure(args: object) -> tuple[int | None, float]:
+    """Returns size and complexity of arguments; nothing of them is kept. Never throws.
 
-    A JSON text and the equal map measure about the same. Complexity is the mean of three shares,
-    each at most 1: bytes of 10,000, fields of 50, maps and lists of 20.
+    The size is in characters of JSON: a JSON text and the equal map measure about the same. It is
+    None for arguments that were not captured, or are no data. Complexity, 0 to 1, is the mean of
+    three shares: the size, the fields, and the maps and lists.
     """
-    return Arguments(*measured(args))
-
-
-def measured(args: object) -> tuple[int | None, float, int | None]:
-    """As `measure`, in a plain tuple: for every call that ends."""
     if args is None:
-        return _UNKNOWN
+        return None, 0.0
     if isinstance(args, str):
-        text = args[:_LOOKED_AT]
-        try:
-            raw = text.encode()
-        except UnicodeEncodeError:
-            raw = text.encode("utf-8", "surrogatepass")
-        size = len(raw)
-        if size >= _LOOKED_AT:
-            size = max(size, len(args))
+        text, size = args, len(args)
     else:
         try:
-            raw = orjson.dumps(args, default=lambda value: type(value).__name__, option=_OPTIONS)
+            text = orjson.dumps(args, lambda value: type(value).__name__, _JSON).decode()
         except (TypeError, ValueError, RecursionError):
-            return _UNKNOWN
-        size = len(raw)
-        raw = raw[:_LOOKED_AT]
-    # To look whether there is a list costs a tenth of counting them, and min() as much as that.
-    lists = raw.count(b"[") if b"[" in raw else 0
-    length, fields = size / _MOST_CHARS, raw.count(b":") / _MOST_FIELDS
-    containers = (raw.count(b"{") + lists) / _MOST_CONTAINERS
+            return None, 0.0
+        size = len(text)
+    if size > _LOOKED_AT:
+        text = text[:_LOOKED_AT]
+    length, fields = size / _FULL_CHARS, text.count(":") / _FULL_FIELDS
+    containers = (text.count("{") + text.count("[")) / _FULL_CONTAINERS
+    # Three times min() costs as much as all of the counting.
     if length > 1.0 or fields > 1.0 or containers > 1.0:
         length, fields, containers = min(length, 1.0), min(fields, 1.0), min(containers, 1.0)
-    return size, (length + fields + containers) / 3, hash(raw) ^ size
+    return size, (length + fields + containers) / 3
 
 
 _FORM: Final = 1
-"""Version of the stored form of a record."""
+"""Version of the stored form of a record; a later one is not read."""
 LATEST: Final = 1 << 63
-"""Times and sizes from here on are no times and sizes."""
+"""Nanoseconds from which on a time is none: a store and OTLP have 63 bits for them."""
+_HIGHEST: Final = 1e15
+"""Numbers in a stored record from which on it is damaged: a duration of 30,000 years."""
 
 
 class CallRecord(NamedTuple):
@@ -94,27 +76,19 @@ class CallRecord(NamedTuple):
 
     time: int  # its end, nanoseconds since the epoch
     ms: float
-    size: int | None  # bytes of its arguments; None if they were not captured
+    size: int | None  # characters of its arguments; None if they were not captured
     session: str
     success: bool
-    cached: bool = False  # it looks answered from a cache: a repeat, much faster than usual
     complexity: float = 0.0
-    cpu_percent: float | None = None
-    io_wait_percent: float | None = None
-    memory_mb: float | None = None
-
-    @property
-    def timed(self) -> bool:
-        """Whether estimates are made from it: it went well, and did the work."""
-        return self.success and not self.cached
+    load: ResourceSample | None = None
 
     def encoded(self) -> bytes:
         """A JSON list that starts with the time; about 80 bytes."""
-        flags = int(self.success) | int(self.cached) << 1
+        cpu, memory, io_wait = self.load or ResourceSample()
         return orjson.dumps(
             [
-                self.time, _FORM, round(self.ms, 4), self.size, self.session, flags,
-                round(self.complexity, 4), *self[-3:],
+                self.time, _FORM, round(self.ms, 4), self.size, self.session, int(self.success),
+                round(self.complexity, 4), cpu, io_wait, memory,
             ]
         )  # fmt: skip
 
@@ -126,7 +100,7 @@ class CallRecord(NamedTuple):
         except ValueError:
             return None
         fields = cast("list[object]", value) if isinstance(value, list) else []
-        if len(fields) != len(cls._fields) or fields[1] != _FORM:
+        if len(fields) != 10 or fields[1] != _FORM:
             return None
         time, _, given_ms, given_size, session, flags, *others = fields
         ms, size, complexity, cpu, io_wait, memory = map(_number, (given_ms, given_size, *others))
@@ -134,53 +108,18 @@ class CallRecord(NamedTuple):
             return None
         if not isinstance(flags, int) or not isinstance(session, str):
             return None
+        load = ResourceSample(cpu, memory, io_wait)
         return cls(
             time, ms, None if size is None else int(size), session, bool(flags & 1),
-            bool(flags & 2), complexity or 0.0, cpu, io_wait, memory,
+            complexity or 0.0, load if any(one is not None for one in load) else None,
         )  # fmt: skip
-
-
-Fields = tuple[
-    int, float, int | None, str, bool, bool, float, float | None, float | None, float | None
-]
-"""What a `CallRecord` consists of."""
 
 
 def _number(value: object) -> float | None:
     """A number that is not negative and not infinite; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value) if 0 <= value < 1e15 else None
-
-
-class Calibration:
-    """Follows the share of calls of one tool that stayed within their estimate.
-
-    After a miss estimates grow a little, after a hit they shrink by a ninth of that (at 90 %), so
-    that the two balance at the share that is wanted, whatever the durations are distributed like
-    and even where they drift (adaptive conformal inference, Gibbs and Candès 2021).
-
-    Attributes:
-        offset: Log of the factor that estimates are multiplied by, -1 to 3.
-        within: Share of the newest 100 calls that stayed within their estimate; None before the
-            first. Calls before the first record of a tool are not counted.
-    """
-
-    __slots__ = ("_newest", "_share", "_step", "offset", "within")
-
-    def __init__(self, share: float, step: float) -> None:
-        self.offset = 0.0
-        self._share = share
-        self._step = step
-        self._newest = bytearray()
-        self.within: float | None = None
-
-    def add(self, *, within: bool) -> None:
-        """Adds a call that ended, within its estimate or past it."""
-        self._newest.append(within)
-        del self._newest[:-100]
-        self.within = self._newest.count(1) / len(self._newest)
-        self.offset = min(max(self.offset + self._step * (self._share - within), -1.0), 3.0)
+    return float(value) if 0 <= value < _HIGHEST else None
 
 
 DEFAULTS_MS: Final[Mapping[str, float]] = MappingProxyType(
@@ -201,7 +140,9 @@ DEFAULTS_MS: Final[Mapping[str, float]] = MappingProxyType(
         "video_process": 60_000,
     }
 )
-"""Milliseconds by the name of the tool. Users add theirs in `profile_defaults_ms`."""
+"""Milliseconds by the name of the tool. Users add theirs as `duration_ms` in `tools`."""
+_UNKNOWN_MS: Final = 5_000.0
+"""Milliseconds of a tool that nobody knows: about the median of the table."""
 
 
 class Knowledge(str, Enum):
@@ -209,8 +150,8 @@ class Knowledge(str, Enum):
 
     UNKNOWN = "unknown"
     DEFAULT = "default"
-    BLEND = "blend"
     PROFILE = "profile"
+    GIVEN = "given"
 
     __str__ = str.__str__
 
@@ -219,30 +160,14 @@ class Estimate(NamedTuple):
     """How long one call will take."""
 
     duration_ms: float  # nine of ten such calls stay within
-    records: int  # successful calls that it was made from, no cache hits
+    records: int  # successful calls of the tool that are known, 50 at most
     similar: int  # those of them whose arguments are of about the same size
     source: Knowledge
-    within: float | None = None  # share of the newest calls that stayed within theirs
 
     @property
     def known(self) -> bool:
         """Whether anything is known of the tool."""
         return self.source is not Knowledge.UNKNOWN
-
-
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value that the next one stays within with a chance of `share`, as far as there is one.
-
-    Of n values it is number ⌈(n + 1) · share⌉, at most the largest: with the plain percentile of
-    few values the next one would be above it too often.
-    """
-    return ordered[min(ceil((len(ordered) + 1) * share), len(ordered)) - 1]
-
-
-def _between(one: float, other: float, weight: float) -> float:
-    """The mean of two durations in logarithms; `weight` is that of the other."""
-    one = max(one, 0.001)
-    return one * (max(other, 0.001) / one) ** weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,289 +192,199 @@ class Summary(NamedTuple):
     tool: str
     calls: int
     failures: int
-    cached: int
-    p50_ms: float | None  # of the calls that did the work, as the next one
+    p50_ms: float | None  # of the calls that went well, as the next one
     p90_ms: float | None
     estimate_ms: float  # of a call with arguments of unknown size
     source: Knowledge
-    within: float | None
 
 
-class _Newest(NamedTuple):
-    """The newest calls that did the work, as estimates see them."""
-
-    ordered: Sequence[float]  # how long they took, the shortest first
-    sizes: Sequence[int]
-    complexities: Sequence[float]
-    least: int
-    most: int
-    complexity: float
-
-
-_SHARED: Final = 5
-"""Calls of like size that weigh as much as all calls of the tool together."""
-_KEYS: Final = 256
-_DAY_NS: Final = 86_400_000_000_000
-_SUCCESS, _CACHED = 1, 2
-_CALL: Final = struct.Struct("<qdqqdBddd")
-_FLAGS: Final = struct.calcsize("<qdqqd")
-_CALIBRATES: Final = 24
-"""Of the calls since somebody asked last, the newest so many calibrate estimates."""
+# A tool changes: what it did a week or a hundred calls ago says little of today. Stores keep the
+# same hundred, and 1,000 tools with a hundred records each take about 25 MB.
+_RECORDS: Final = 100
+_KEPT_NS: Final = 7 * 86_400_000_000_000
+# The newest records that estimates are made from: enough for a 90th percentile, soon renewed.
+_NEWEST: Final = 50
+# Fewer records than these say less than the table of defaults.
+MIN_RECORDS: Final = 3
+# The next of nine calls is within the slowest of them nine times in ten: from fewer of like size no
+# estimate holds as often as it should, and all calls of the tool make it.
+_MIN_ALIKE: Final = 9
+# Arguments of half to twice the size are alike.
+_ALIKE: Final = 2.0
+# Share of the calls that an estimate holds for. Higher ones are made of the one slowest call.
+_SHARE: Final = 0.9
+# Share that the most complex arguments add to an estimate.
+_COMPLEXITY: Final = 0.5
+# From these means on a tool is marked as CPU-, memory- or I/O-intensive: above them two such calls
+# side by side are slower than one after the other on a machine with two cores and 2 GB.
+_CPU_PERCENT: Final = 60.0
+_MEMORY_MB: Final = 500.0
+_IO_PERCENT: Final = 20.0
+# Of the calls since somebody asked for errors of estimates last, the newest so many are compared
+# with theirs: each costs 20 µs on the thread that exports metrics.
+_COMPARED: Final = 24
+# Percent that one call counts for at most: one that took no time must not be the mean.
 _MOST_OFF: Final = 1000.0
-"""One call that took no time must not be the mean."""
+
+
+class _Window(NamedTuple):
+    """The newest calls that went well, as estimates see them."""
+
+    calls: Sequence[CallRecord]
+    ms: float  # what nine of ten stay within
+    smallest: int  # sizes of arguments; -1 if one is not known
+    largest: int
+    complexity: float  # mean
 
 
 class Profile:
     """The newest calls of one tool, and the estimates made from them. Not thread-safe.
 
-    A call that ended is only appended. What follows from it is worked out when somebody asks: of
-    more calls than are kept, from those that are. They are kept as bytes, and not as objects.
+    A call that ends is only appended. What follows from it is worked out when somebody asks.
     """
 
-    __slots__ = (
-        "_calibration", "_calls", "_complexities", "_default", "_fresh", "_keys", "_misses", "_ms",
-        "_newest", "_rule", "_sessions", "_sizes", "_times", "_unsaved", "asked", "queued", "read",
-        "tool",
-    )  # fmt: skip
+    __slots__ = ("_calls", "_default", "_fresh", "_unsaved", "_window", "asked", "queued",
+                 "read", "tool")  # fmt: skip
 
     def __init__(self, tool: str, settings: Settings) -> None:
         self.tool = tool
         self.asked = False  # the store was asked for what it knows
         self.read = False  # it answered
         self.queued = False  # the store's writer is to come for what is not stored yet
-        self._rule = settings.tuning.latency
-        self._default = settings.profile_defaults_ms.get(tool, DEFAULTS_MS.get(tool))
-        self._keys = array("q")
-        self._misses = array("d")
-        self._clear()
-
-    def _clear(self) -> None:
-        rule = self._rule
-        self._calls = bytearray()
-        self._sessions: deque[str] = deque(maxlen=rule.records)
-        # Of the newest calls: those that estimates do not know yet, and the store.
+        own = settings.tools.get(tool)
+        self._default = (own and own.duration_ms) or DEFAULTS_MS.get(tool)
+        self._calls: deque[CallRecord] = deque(maxlen=_RECORDS)
+        # Of the newest calls: those that `misses` has not compared, and those not stored yet.
         self._fresh = self._unsaved = 0
-        self._calibration = Calibration(rule.percentile, rule.adapts)
-        # The newest calls that did the work, oldest first; a size that is not known is -1.
-        self._times, self._sizes = array("q"), array("q")
-        self._ms, self._complexities = array("d"), array("d")
         # Between two calls that end, somebody may ask often.
-        self._newest: _Newest | None = None
+        self._window: _Window | None = None
 
-    def add(self, record: Fields, key: int | None = None) -> None:
-        """Adds a finished call; `key` identifies calls with the same arguments."""
-        time, ms, size, session, success, cached, complexity, cpu, io_wait, memory = record
-        calls = self._calls
-        calls += _CALL.pack(
-            time, ms, -1 if size is None else size, key or 0, complexity, success | cached << 1,
-            nan if cpu is None else cpu, nan if io_wait is None else io_wait,
-            nan if memory is None else memory,
-        )  # fmt: skip
-        sessions = self._sessions
-        if len(sessions) == sessions.maxlen:
-            del calls[: _CALL.size]
-        sessions.append(session)
+    def add(self, record: CallRecord) -> None:
+        """Adds a finished call."""
+        self._calls.append(record)
+        self._window = None
         self._fresh += 1
         self._unsaved += 1
 
     @property
-    def records(self) -> list[CallRecord]:
+    def records(self) -> Sequence[CallRecord]:
         """Its newest calls, oldest first."""
-        self._settle()
-        return self._newest_records(len(self._sessions))
-
-    def _newest_records(self, count: int) -> list[CallRecord]:
-        calls, first = self._calls, len(self._sessions) - count
-        return [
-            CallRecord(
-                time, ms, None if size < 0 else size, session, bool(flags & _SUCCESS),
-                bool(flags & _CACHED), complexity, *(None if isnan(one) else one for one in load),
-            )
-            for session, (time, ms, size, _, complexity, flags, *load) in zip(
-                islice(self._sessions, first, None),
-                _CALL.iter_unpack(calls[first * _CALL.size :]),
-                strict=True,
-            )
-        ]  # fmt: skip
+        calls = self._calls
+        while calls and calls[0].time < calls[-1].time - _KEPT_NS:
+            calls.popleft()
+        return calls
 
     @property
     def longest_ms(self) -> float:
-        """The longest of the newest calls that did the work; 0 without one."""
-        self._settle()
-        return max(self._ms, default=0.0)
-
-    def misses(self) -> Sequence[float]:
-        """Returns errors of estimates in percent, for the newest calls, each once."""
-        self._settle()
-        found, self._misses = self._misses, array("d")
-        return found
+        """The longest of the newest calls that went well; 0 without one."""
+        return max((call.ms for call in self.records if call.success), default=0.0)
 
     def unsaved(self) -> list[CallRecord]:
         """Returns the calls that are not stored yet, and marks them as stored."""
-        self._settle()
-        count, self._unsaved, self.queued = self._unsaved, 0, False
-        return self._newest_records(count)
+        records, count = self.records, self._unsaved
+        self._unsaved, self.queued = 0, False
+        return list(islice(records, max(len(records) - count, 0), None))
 
-    def estimate(self, arguments: Arguments) -> Estimate:
-        """How long a call will take.
+    def estimate(self, size: int | None = None, complexity: float = 0.0) -> Estimate:
+        """How long a call with arguments of a size and complexity will take."""
+        window = self._window
+        if window is None:
+            went_well = [call for call in self.records if call.success]
+            window = self._window = _look(went_well[-_NEWEST:])
+        count = len(window.calls)
+        if count < MIN_RECORDS:
+            if self._default is None:
+                return Estimate(_UNKNOWN_MS, count, count, Knowledge.UNKNOWN)
+            return Estimate(self._default, count, count, Knowledge.DEFAULT)
+        ms, similar = _from(window, size, complexity)
+        return Estimate(ms, count, similar, Knowledge.PROFILE)
 
-        Calls of like size weigh n / (n + 5) against all calls of the tool, and the default weighs
-        less with every record until there are `tuning.latency.prior_records`; both in logarithms.
-        """
-        self._settle()
-        rule, within = self._rule, self._calibration.within
-        count = min(len(self._ms), rule.newest)
-        default = rule.default_ms if self._default is None else self._default
-        if not count:
-            source = Knowledge.UNKNOWN if self._default is None else Knowledge.DEFAULT
-            return Estimate(default, 0, 0, source, within)
-        size = -1 if arguments.size is None else arguments.size
-        if self._newest is None:
-            self._newest = self._look(array("d", sorted(self._ms[-rule.newest :])))
-        ms, similar = self._from_records(size, arguments.complexity, self._newest)
-        weight = self._weight(count)
-        if weight >= 1:
-            return Estimate(ms, count, similar, Knowledge.PROFILE, within)
-        if not weight:
-            return Estimate(default, count, similar, Knowledge.DEFAULT, within)
-        ms = _between(default, ms, weight)
-        return Estimate(ms, count, similar, Knowledge.BLEND, within)
-
-    def _weight(self, count: int) -> float:
-        """How much the records weigh against the default, 0 to 1."""
-        enough = self._rule.prior_records
-        if count < enough:
-            return count / enough
-        return 1.0 if enough or count >= self._rule.min_records else 0.0
-
-    def _look(self, ordered: Sequence[float]) -> _Newest:
-        newest = -self._rule.newest
-        sizes, compared = self._sizes[newest:], self._complexities[newest:]
-        mean = sum(compared) / len(compared)
-        return _Newest(ordered, sizes, compared, min(sizes), max(sizes), mean)
-
-    def _from_records(self, size: int, complexity: float, known: _Newest) -> tuple[float, int]:
-        """How long a call takes by the records alone, and how many are of like size."""
-        rule, sizes, mean = self._rule, known.sizes, known.complexity
-        ms = percentile(known.ordered, rule.percentile)
-        factor = exp(self._calibration.offset)
-        if size < 0:
-            return ms * factor, len(sizes)
-        least, most, similar = size / rule.similar, size * rule.similar, len(sizes)
-        if known.least < least or known.most > most:
-            alike = [place for place, one in enumerate(sizes) if least <= one <= most]
-            similar = len(alike)
-            if similar:
-                mean = sum([known.complexities[place] for place in alike]) / similar
-            if similar >= rule.min_records:
-                durations = self._ms[-rule.newest :]
-                own = percentile(sorted([durations[place] for place in alike]), rule.percentile)
-                ms = _between(ms, own, similar / (similar + _SHARED))
-        share = rule.complexity
-        return ms * factor * ((1 + share * complexity) / (1 + share * mean)), similar
-
-    def _settle(self) -> None:
-        """Works in the calls that estimates do not know yet, oldest first."""
-        if not self._fresh:
-            return
-        self._newest = None
-        rule, calls, keys, times = self._rule, self._calls, self._keys, self._times
-        fresh, self._fresh = min(self._fresh, len(self._sessions)), 0
-        seen, oldest, calibrates = set(keys), 0.0, len(calls) - _CALIBRATES * _CALL.size
-        ordered: list[float] = []
-        for place in range(len(calls) - fresh * _CALL.size, len(calls), _CALL.size):
-            time, ms, size, key, complexity, flags, _, _, _ = _CALL.unpack_from(calls, place)
-            if key:
-                if flags == _SUCCESS and key in seen and self._is_cache_hit(ms):
-                    calls[place + _FLAGS] = flags = _SUCCESS | _CACHED
-                seen.add(key)
-                keys.append(key)
-            if flags == _SUCCESS:
-                if place >= calibrates:
-                    self._calibrate(ms, size, complexity, ordered)
-                times.append(time)
-                self._ms.append(ms)
-                self._sizes.append(size)
-                self._complexities.append(complexity)
-            oldest = time - rule.days * _DAY_NS
-            while len(times) > rule.records or (times and times[0] < oldest):
-                del times[0], self._ms[0], self._sizes[0], self._complexities[0]
-                if len(times) < rule.newest:
-                    ordered.clear()
-        del keys[:-_KEYS]
-        while _CALL.unpack_from(calls)[0] < oldest:
-            del calls[: _CALL.size]
-            self._sessions.popleft()
-        self._unsaved = min(self._unsaved, len(self._sessions))
-
-    def _calibrate(self, ms: float, size: int, complexity: float, ordered: list[float]) -> None:
-        """Follows its own misses, from where the default no longer weighs.
-
-        The newest durations are sorted once, and kept so, instead of for each call.
-        """
-        newest = self._rule.newest
-        known = min(len(self._ms), newest)
-        if not known or self._weight(known) < 1:
-            return
-        if len(ordered) != known:
-            ordered[:] = sorted(self._ms[-newest:])
-        estimate, _ = self._from_records(size, complexity, self._look(ordered))
-        self._calibration.add(within=ms <= estimate)
-        if ms > 0:
-            self._misses.append(min(100 * abs(estimate - ms) / ms, _MOST_OFF))
-            del self._misses[:-_CALIBRATES]
-        insort(ordered, ms)
-        if known == newest:
-            del ordered[bisect_left(ordered, self._ms[-newest])]
-
-    def _is_cache_hit(self, ms: float) -> bool:
-        """Whether a call that was made before with equal arguments was now much faster."""
-        ordered = sorted(self._ms[-self._rule.newest :])
-        count = len(ordered)
-        if count < self._rule.min_records:
-            return False
-        return ms <= self._rule.cache_hit * ordered[count - 1 - count // 2]
+    def misses(self) -> list[float]:
+        """Returns by how much estimates were off, in percent, for the newest calls, each once."""
+        records = list(self.records)
+        fresh, self._fresh = min(self._fresh, len(records), _COMPARED), 0
+        found: list[float] = []
+        for place in range(len(records) - fresh, len(records)):
+            call = records[place]
+            before = [one for one in records[:place] if one.success][-_NEWEST:]
+            if call.success and call.ms > 0 and len(before) >= MIN_RECORDS:
+                ms, _ = _from(_look(before), call.size, call.complexity)
+                found.append(min(100 * abs(ms - call.ms) / call.ms, _MOST_OFF))
+        return found
 
     def merge(self, stored: Iterable[CallRecord]) -> None:
         """Adds what a store knows: each call once, in order of time."""
-        known = {(record.time, record.session): record for record in (*stored, *self.records)}
-        self._clear()
-        for record in sorted(known.values(), key=lambda each: each.time):
-            self.add(record)
-            self._settle()
-        self._unsaved = 0
+        known = {(record.time, record.session): record for record in (*stored, *self._calls)}
+        self._calls.clear()
+        self._calls.extend(sorted(known.values(), key=lambda each: each.time))
+        self._window, self._unsaved = None, 0
 
     def summary(self) -> Summary:
         """What it holds, for people."""
-        records, estimate = self.records, self.estimate(_UNKNOWN)
-        ordered = sorted(record.ms for record in records if record.timed)
+        records, estimate = self.records, self.estimate()
+        ordered = sorted(record.ms for record in records if record.success)
         return Summary(
             self.tool,
             len(records),
             sum(not record.success for record in records),
-            sum(record.cached for record in records),
             percentile(ordered, 0.5) if ordered else None,
             percentile(ordered, 0.9) if ordered else None,
             estimate.duration_ms,
             estimate.source,
-            estimate.within,
         )
 
     def resources(self) -> ResourceProfile:
         """What the calls cost the machine."""
-        rule, records = self._rule, self.records
-        cpu = _mean(record.cpu_percent for record in records)
-        memory = _mean(record.memory_mb for record in records)
-        io_wait = _mean(record.io_wait_percent for record in records)
+        loads = [record.load for record in self.records if record.load is not None]
+        cpu = _mean(load.cpu_percent for load in loads)
+        memory = _mean(load.memory_mb for load in loads)
+        io_wait = _mean(load.io_wait_percent for load in loads)
         return ResourceProfile(
-            samples=sum(any(each is not None for each in record[-3:]) for record in records),
+            samples=len(loads),
             cpu_percent=cpu,
             memory_mb=memory,
             io_wait_percent=io_wait,
-            cpu_intensive=cpu is not None and cpu > rule.cpu_percent,
-            memory_intensive=memory is not None and memory > rule.memory_mb,
-            io_intensive=io_wait is not None and io_wait > rule.io_percent,
+            cpu_intensive=cpu is not None and cpu > _CPU_PERCENT,
+            memory_intensive=memory is not None and memory > _MEMORY_MB,
+            io_intensive=io_wait is not None and io_wait > _IO_PERCENT,
         )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value that the next one stays within with a chance of `share`, as far as there is one.
+
+    Of n values it is number ⌈(n + 1) · share⌉, at most the largest: with the plain percentile of
+    few values the next one would be above it too often.
+    """
+    return ordered[min(ceil((len(ordered) + 1) * share), len(ordered)) - 1]
+
+
+def _look(calls: Sequence[CallRecord]) -> _Window:
+    if not calls:
+        return _Window(calls, 0.0, -1, -1, 0.0)
+    sizes = [-1 if call.size is None else call.size for call in calls]
+    return _Window(
+        calls,
+        percentile(sorted([call.ms for call in calls]), _SHARE),
+        min(sizes),
+        max(sizes),
+        fsum(call.complexity for call in calls) / len(calls),
+    )
+
+
+def _from(window: _Window, size: int | None, complexity: float) -> tuple[float, int]:
+    """How long a call takes by its records, and how many of them are of like size."""
+    if size is None:
+        return window.ms, len(window.calls)
+    similar = len(window.calls)
+    if size > window.smallest * _ALIKE or size < window.largest / _ALIKE:
+        least, most = size / _ALIKE, size * _ALIKE
+        alike = [c for c in window.calls if c.size is not None and least <= c.size <= most]
+        similar = len(alike)
+        if similar >= _MIN_ALIKE:
+            window = _look(alike)
+    factor = (1 + _COMPLEXITY * complexity) / (1 + _COMPLEXITY * window.complexity)
+    return window.ms * factor, similar
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

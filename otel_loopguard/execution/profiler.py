@@ -1,62 +1,40 @@
-"""How long a call or a batch will take."""
+"""Profiles of all tools and agents: how long a call or a batch will take."""
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapreplace
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.values import NamedTuple, dataclass
+from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind
 from otel_loopguard.execution.latency import (
     LATEST,
     CallRecord,
+    Estimate,
+    Knowledge,
     Profile,
     ResourceProfile,
     ResourceSample,
     Summary,
     measure,
-    measured,
 )
+from otel_loopguard.plans.plans import needs
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
-    from otel_loopguard.execution.latency import Estimate
+    from otel_loopguard.core.task import Task
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 
-_REFERENCE: Final = re.compile(r"\$(?:\{\s*)?([\w-]+)|\{\{\s*([\w-]+)")
 
-
-class PlannedCall(NamedTuple):
-    """A call that is about to be made.
-
-    Attributes:
-        tool: Name of the tool.
-        args: Its arguments; None if they are not known yet.
-        id: What other calls of the batch name it by; empty: by its place, from "0".
-        after: Ids of the calls whose results it needs. Given ids that its arguments refer to, as
-            in `${id}`, `$id.output` or `{{ id }}`, count as well; ids that are not in the batch
-            do not.
-    """
-
-    tool: str
-    args: object = None
-    id: str = ""
-    after: Collection[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BatchEstimate:
+class BatchEstimate(NamedTuple):
     """How long several calls take, in milliseconds."""
 
     sequential_ms: float  # one after the other
@@ -66,73 +44,17 @@ class BatchEstimate:
     estimates: tuple[Estimate, ...]  # of each call, in their order
 
 
-def batch(
-    calls: Sequence[PlannedCall],
-    estimates: Sequence[Estimate],
-    is_safe: Callable[[str], bool],
-    lanes: int,
-) -> BatchEstimate:
-    """The estimate of a batch from those of its calls."""
-    durations = [estimate.duration_ms for estimate in estimates]
-    total = parallel = sum(durations)
-    needs = _needs(calls)
-    alone = [not is_safe(call.tool) for call in calls]
-    unsafe = sorted({call.tool for call, own in zip(calls, alone, strict=True) if own})
-    if len(calls) < 2:
-        reason = "there is one call" if calls else "there is no call"
-    elif any(needs.values()):
-        reason = "some calls need the result of others"
-    elif unsafe:
-        reason = f"not declared safe: {', '.join(unsafe)}"
-    else:
-        reason = _FREE
-    try:
-        order = TopologicalSorter(needs)
-        order.prepare()
-    except CycleError:
-        reason = "the calls need each other in a circle"
-    else:
-        parallel = 0.0
-        while level := order.get_ready():
-            order.done(*level)
-            parallel += sum(durations[place] for place in level if alone[place])
-            # The longest first, to whichever lane is free.
-            free = [0.0] * lanes
-            for duration in sorted((durations[p] for p in level if not alone[p]), reverse=True):
-                heapreplace(free, free[0] + duration)
-            parallel += max(free)
-    return BatchEstimate(total, parallel, reason == _FREE, reason, tuple(estimates))
-
-
-_FREE: Final = "no call needs another, and every tool is declared safe"
-
-
-def _needs(calls: Sequence[PlannedCall]) -> dict[int, set[int]]:
-    """The places of the calls that each call needs."""
-    named = {call.id: place for place, call in enumerate(calls) if call.id}
-    places = {str(place): place for place in range(len(calls))} | named
-    return {
-        place: {places[name] for name in call.after if name in places}
-        # A text may well say "$1" and mean money: only ids that were given are referred to.
-        | {named[name] for name in _references(call.args) if name in named}
-        for place, call in enumerate(calls)
-    }
-
-
-def _references(args: object) -> set[str]:
-    """Names that arguments refer to; none for what is no data."""
-    if args is None:
-        return set()
-    try:
-        text = args if isinstance(args, str) else orjson.dumps(args).decode()
-    except (TypeError, ValueError, RecursionError):
-        return set()
-    return {one or other for one, other in _REFERENCE.findall(text)}
-
-
-_NAMED: Final = 200
+# Characters of a tool's name. Longer ones are cut: a model may make up names of any length.
+_LONGEST_NAME: Final = 200
+# Tools and agents that have a profile; the one unused for longest goes first. With a hundred calls
+# each they take 25 MB.
+_PROFILES: Final = 1000
+# Seconds for which a store that failed is not asked: each question waits for its time-out.
 _AGAIN_S: Final = 30.0
-_NOTHING: Final = (None, None, None)
+# Calls from which a longer one is a stall: from fewer a 90th percentile is a guess.
+_STALL_RECORDS: Final = 20
+# Times its estimate that a call or a run of an agent may take.
+_LIMIT: Final = 5.0
 _TOOL: Final = Kind.TOOL
 _AGENT: Final = Kind.AGENT
 AGENT: Final = "agent:"
@@ -158,7 +80,7 @@ class Profiler:
         self._writer = writer
         self.sample = resources  # returns the newest reading of the machine
         self._resting_until = 0.0
-        self._profiles: BoundedDict[str, Profile] = BoundedDict(settings.profile_max_tools)
+        self._profiles: BoundedDict[str, Profile] = BoundedDict(_PROFILES)
         # Re-entrant: a finalizer may end a span, and with it a call, while it is held.
         self._lock = new_lock()
 
@@ -184,16 +106,14 @@ class Profiler:
             name = AGENT + name
         elif kind is not _TOOL:
             return
-        size, complexity, key = measured(step.args)
-        load = None if self.sample is None else self.sample()
-        cpu, memory, io_wait = _NOTHING if load is None else load
-        record = (
-            end, (end - start) / 1e6, size, session or step.session or "", not step.error, False,
-            complexity, cpu, io_wait, memory,
+        size, complexity = measure(step.args)
+        record = CallRecord(
+            end, (end - start) / 1e6, size, session or step.session or "", not step.error,
+            complexity, None if self.sample is None else self.sample(),
         )  # fmt: skip
         with self._lock:
             profile = self._profile(name)
-            profile.add(record, key)
+            profile.add(record)
         if self._writer is not None and not profile.queued:
             # Set first: the writer may be here at once.
             profile.queued = True
@@ -208,9 +128,9 @@ class Profiler:
 
     def estimate(self, tool: str, args: object = None) -> Estimate:
         """How long a call that is about to run will take, from memory."""
-        arguments = measure(args)
+        size, complexity = measure(args)
         with self._lock:
-            return self._profile(tool).estimate(arguments)
+            return self._profile(tool).estimate(size, complexity)
 
     def misses(self) -> list[float]:
         """By how much estimates of tools were off since this was asked last, in percent."""
@@ -232,10 +152,11 @@ class Profiler:
         rule = self._settings.tuning.latency
         if tool in self._settings.exempt:
             return None
+        size, complexity = measure(args)
         with self._lock:
             profile = self._profile(tool)
-            estimate, longest_ms = profile.estimate(measure(args)), profile.longest_ms
-        if estimate.records < rule.stall_records:
+            estimate, longest_ms = profile.estimate(size, complexity), profile.longest_ms
+        if estimate.records < _STALL_RECORDS:
             return None
         ms = max(rule.stall_factor * estimate.duration_ms, longest_ms)
         return max(ms / 1e3, rule.stall_min_s)
@@ -245,57 +166,102 @@ class Profiler:
         rule, estimate = self._settings.tuning.latency, self.estimate(tool, args)
         if not estimate.known:
             return rule.limit_max_s
-        seconds = max(rule.limit_factor * estimate.duration_ms / 1e3, rule.limit_min_s)
+        seconds = max(_LIMIT * estimate.duration_ms / 1e3, rule.limit_min_s)
         return min(seconds, max(rule.limit_max_s, rule.limit_min_s))
 
     def agent_limit(self, agent: str) -> float:
         """Seconds that a run of an agent may take: as `time_limit`, from its own past runs."""
         return self.time_limit(AGENT + agent)
 
-    def batch(self, calls: Sequence[PlannedCall]) -> BatchEstimate:
-        """How long several calls take, and whether they may run at the same time."""
-        estimates = [self.estimate(call.tool, call.args) for call in calls]
-        return batch(calls, estimates, self.is_safe, self._settings.plan_max_parallel)
+    def batch(self, tasks: Sequence[Task]) -> BatchEstimate:
+        """How long several calls take, and whether they may run at the same time.
+
+        A call waits for those that it depends on, and for those that its arguments name. Of a task
+        with an estimate of its own, that one counts.
+        """
+        estimates = [
+            self.estimate(task.tool or "", task.args)
+            if task.estimate_ms is None
+            else Estimate(task.estimate_ms, 0, 0, Knowledge.GIVEN)
+            for task in tasks
+        ]
+        durations = {task.id: one.duration_ms for task, one in zip(tasks, estimates, strict=True)}
+        waits = needs(tasks)
+        alone = {task.id for task in tasks if not self.is_safe(task.tool or "")}
+        reason = ""
+        if len(tasks) < 2:
+            reason = "there is one call" if tasks else "there is no call"
+        elif any(waits.values()):
+            reason = "some calls need the result of others"
+        elif alone:
+            unsafe = {task.tool or "" for task in tasks if task.id in alone}
+            reason = f"not declared safe: {', '.join(sorted(unsafe))}"
+        total = parallel = sum(durations.values())
+        order = TopologicalSorter(waits)
+        try:
+            order.prepare()
+        except CycleError:
+            reason = "the calls need each other in a circle"
+        else:
+            parallel = 0.0
+            while level := order.get_ready():
+                order.done(*level)
+                parallel += sum(durations[name] for name in level if name in alone)
+                # The longest first, to whichever lane is free.
+                lanes = [0.0] * self._settings.tuning.plans.max_parallel
+                rest = (durations[name] for name in level if name not in alone)
+                for duration in sorted(rest, reverse=True):
+                    heapreplace(lanes, lanes[0] + duration)
+                parallel += max(lanes)
+        why = reason or "no call needs another, and every tool is declared safe"
+        return BatchEstimate(total, parallel, not reason, why, tuple(estimates))
 
     def is_safe(self, tool: str) -> bool:
-        """Whether a tool is declared safe to run beside others: read-only, or named so."""
-        settings = self._settings
-        return tool in settings.profile_parallel_tools or settings.effects.get(tool) == "read"
+        """True for a tool that may run beside others: declared to, or to read only."""
+        own = self._settings.tools.get(tool)
+        return self._settings.effects.get(tool) == "read" or (own is not None and own.parallel)
 
     def resources(self, tool: str) -> ResourceProfile | None:
         """What the calls of a tool cost the machine; None for a tool without a profile."""
         with self._lock:
-            profile = self._profiles.get(tool[:_NAMED])
+            profile = self._profiles.get(tool[:_LONGEST_NAME])
             return None if profile is None else profile.resources()
 
     def summary(self, tool: str) -> Summary | None:
         """The profile of a tool, for people; None for a tool without one."""
         with self._lock:
-            profile = self._profiles.get(tool[:_NAMED])
+            profile = self._profiles.get(tool[:_LONGEST_NAME])
             return None if profile is None else profile.summary()
 
     def _profile(self, name: str) -> Profile:
         """The profile of a tool, made if need be; its past is asked for. The lock is held."""
-        name = name[:_NAMED]
-        profile = self._profiles.get(name)
-        if profile is None:
-            profile = self._profiles[name] = Profile(name, self._settings)
+        profiles = self._profiles
+        profile = profiles.get(name)
+        if profile is not None:
+            profiles.move_to_end(name)
+            if profile.asked:
+                return profile
         else:
-            self._profiles.move_to_end(name)
-        if not profile.asked and time.monotonic() >= self._resting_until:
-            self._ask(profile)
+            name = name[:_LONGEST_NAME]
+            profile = profiles.get(name)
+            if profile is None:
+                profile = Profile(name, self._settings)
+            profiles[name] = profile
+        if self._writer is None:
+            profile.asked = True
+        elif not profile.asked and time.monotonic() >= self._resting_until:
+            self._ask(profile, self._writer)
         return profile
 
-    def _ask(self, profile: Profile) -> None:
+    def _ask(self, profile: Profile, writer: Writer) -> None:
         """Asks for what the store knows of a tool, once."""
-        writer, tool = self._writer, profile.tool
-        profile.asked = True
+        tool, profile.asked = profile.tool, True
 
         def failed() -> None:
             profile.asked = False
             self._resting_until = time.monotonic() + _AGAIN_S
 
-        if writer is not None and not writer.ask(
+        if not writer.ask(
             lambda store: store.records(tool), lambda found: self._loaded(tool, found), failed
         ):
             failed()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 import psutil
@@ -21,6 +21,7 @@ from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, ResourcePressure
 from otel_loopguard.core.admission import ResourceUse
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.execution.latency import ResourceSample
+from otel_loopguard.settings import imported
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
@@ -42,47 +43,29 @@ class Reading:
 
 
 class Gauges:
-    """Reads the machine. Rates are since the reading before; the first one has none.
-
-    Not thread-safe: one thread reads. It keeps its own counters, because those inside of psutil
-    are shared with whoever else uses it.
-    """
+    """Reads the machine, on one thread. Rates are since the reading before: the first has none."""
 
     def __init__(self) -> None:
         self._process = _ask(psutil.Process)
-        self._times: Any = None
         self._bytes: dict[str, tuple[float, int]] = {}
 
     def read(self) -> Reading:
         """One reading, without the depth of a queue; takes under a millisecond."""
-        cpu, io_wait = self._cpu()
+        # psutil keeps the times of the reading before, apart for each thread.
+        times = _ask(psutil.cpu_times_percent)
+        waited = getattr(times, "iowait", None)
         memory = _ask(psutil.virtual_memory)
         used = None if self._process is None else _ask(self._process.memory_info)
         disk, network = _ask(psutil.disk_io_counters), _ask(psutil.net_io_counters)
         return Reading(
             time.time_ns(),
-            cpu,
+            None if times is None else max(0.0, 100.0 - times.idle - (waited or 0.0)),
             None if memory is None else memory.percent,
-            io_wait,
+            waited,
             self._rate("disk", disk.read_bytes + disk.write_bytes if disk else None),
             self._rate("network", network.bytes_recv + network.bytes_sent if network else None),
             None if used is None else used.rss / 1e6,
         )
-
-    def _cpu(self) -> tuple[float | None, float | None]:
-        now, before = _ask(psutil.cpu_times), self._times
-        self._times = now
-        if now is None or before is None:
-            return None, None
-        spent = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
-        # Time of guests is counted in `user` and `nice` already.
-        total = sum(value for name, value in spent.items() if not name.startswith("guest"))
-        if total <= 0:
-            return None, None
-        waited = spent.get("iowait")
-        busy = total - spent.get("idle", 0.0) - (waited or 0.0)
-        cpu, io_wait = (min(100.0, max(0.0, part / total * 100)) for part in (busy, waited or 0.0))
-        return cpu, None if waited is None else io_wait
 
     def _rate(self, name: str, total: int | None) -> float | None:
         """Bytes per second since the reading before."""
@@ -104,6 +87,7 @@ def _ask(ask: Callable[[], Any]) -> Any:
         return None
 
 
+# Seconds that the broker may take: the thread also measures the machine, once a second.
 _WAIT_S: Final = 0.5
 _PRIORITIES: Final = ("\x06\x163", "\x06\x166", "\x06\x169")
 _NAMES: Final = {"celery": "celery", "rq": "default"}
@@ -115,21 +99,16 @@ Depth = Callable[[], "int | None"]
 
 
 def queue_depth(setting: str, faults: InternalErrors) -> Depth | None:
-    """Returns the number of waiting tasks; may block, must not raise."""
+    """Returns what asks for the number of waiting tasks; it may block, and does not raise.
+
+    Raises:
+        LoopGuardSettingsError: The setting names no queue that can be asked.
+    """
     if not setting:
         return None
     if "://" in setting:
         return _RedisQueue(setting, faults)
-    module, _, name = setting.partition(":")
-    if not module or not name:
-        raise _unusable(setting, f"expected {_EXPECTED}")
-    try:
-        found: object = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise _unusable(setting, str(error)) from None
-    if not callable(found):
-        raise _unusable(setting, "is not callable")
-    ask = cast("Callable[[], object]", found)
+    ask = imported("execution_queue", setting, _EXPECTED)
     return lambda: attempt(faults, "queue", _number, ask)
 
 
@@ -143,7 +122,7 @@ class _RedisQueue:
         if url.scheme not in ("redis", "rediss") or kind not in ("", *_NAMES) or not name:
             raise _unusable(setting, f"expected {_EXPECTED}")
         try:
-            redis: Any = importlib.import_module("redis")
+            redis: Any = import_module("redis")
         except ImportError:
             raise _unusable(setting, "needs: pip install 'otel-loopguard[redis]'") from None
         self._keys = [f"rq:queue:{name}" if kind == "rq" else name]
@@ -179,11 +158,24 @@ def _unusable(setting: str, why: str) -> LoopGuardSettingsError:
 
 
 _IDLE_S: Final = 60.0
-"""Seconds without a question after which measuring stops."""
+"""Seconds without a question after which measuring stops: a process that decides nothing pays
+nothing."""
 _STALE: Final = 10
-"""Intervals after which a reading is too old."""
+"""Intervals after which a reading is too old, when the thread was starved or is gone."""
+_FIRST_S: Final = 0.1
+"""Seconds after which the first rates are read; half of what a rate takes to be steady is enough to
+begin with."""
+_IO_WAIT_PERCENT: Final = 70.0
+"""I/O wait that is an alert: disks do most of the work. From here on another call only waits."""
+_CRITICAL: Final = 1.2
+"""Times its threshold from which a resource is critical, so that calls wait."""
 _HIGHEST: Final = 98.0
 """A percentage that is critical in any case: 1.2 times 85 % would never be reached."""
+_SAMPLES: Final = 100
+"""Readings that are kept: those of the last minutes."""
+_SMOOTHED: Final = 3
+"""Newest readings whose mean is compared with the thresholds: one peak is no alert."""
+_MEASURED: Final = ("cpu", "memory", "io_wait", "disk", "network", "rss", "queue")
 
 
 class Resources:
@@ -196,45 +188,45 @@ class Resources:
         self,
         settings: Settings,
         faults: InternalErrors,
-        depth: Callable[[], int | None] | None = None,
+        depth: Depth | None = None,
         gauges: Callable[[], Gauges] = Gauges,
     ) -> None:
+        rule = settings.tuning.resources
         self._faults = faults
         self._make_gauges = gauges
         self._gauges: Gauges | None = None
-        self._on = settings.execution_resources
-        self._rule = rule = settings.tuning.resources
-        self._asked = self._due = 0.0
+        self._every_s = rule.sample_s
+        self._asked = 0.0
         self._fresh_until = 0.0
         self._pressure = UNKNOWN_PRESSURE
         self._sample: ResourceSample | None = None
-        self.depth = depth
-        self._limits = (
-            ("cpu", rule.cpu_percent),
-            ("memory", rule.memory_percent),
-            ("io_wait", rule.io_wait_percent),
-            ("queue", float(rule.queue_depth)),
-        )
+        self._depth = depth
+        self._limits = {
+            "cpu": rule.cpu_percent,
+            "memory": rule.memory_percent,
+            "io_wait": _IO_WAIT_PERCENT,
+            "queue": float(rule.queue_depth),
+        }
         self._thread = BackgroundThread("resources", self._measure, faults, idle_s=0)
-        self.forked()
+        # A finalizer may start a span in there.
+        self._lock = new_lock()
+        self._measuring = False
+        self._readings: deque[Reading] = deque(maxlen=_SAMPLES)
         reset_after_fork(self)
 
     def forked(self) -> None:
         """In the child of a fork the thread is gone, and its lock may have been held."""
-        self._lock = new_lock()  # a finalizer may start a span in there
+        self._lock = new_lock()
         self._measuring = False
-        kept: deque[Reading] | tuple[()] = getattr(self, "_readings", ())
-        self._readings: deque[Reading] = deque(kept, maxlen=self._rule.samples)
 
     @property
     def pressure(self) -> ResourcePressure:
         """The newest pressure; nothing is known before the first reading."""
-        now = time.monotonic()
-        self._asked = now
-        if not self._measuring and self._on and not deterministic():
+        self._asked = time.monotonic()
+        if not self._measuring and self._every_s and not deterministic():
             self._measuring = True
             self._thread.wake()
-        return self._pressure if now < self._fresh_until else UNKNOWN_PRESSURE
+        return self._pressure if self._asked < self._fresh_until else UNKNOWN_PRESSURE
 
     @property
     def newest(self) -> ResourcePressure:
@@ -243,7 +235,7 @@ class Resources:
 
     @property
     def readings(self) -> tuple[Reading, ...]:
-        """The newest readings, at most `tuning.resources.samples` (100), oldest first."""
+        """The newest readings, at most 100, oldest first."""
         with self._lock:
             return tuple(self._readings)
 
@@ -255,7 +247,7 @@ class Resources:
         """Mean and peak of every resource that is known, by the names of `Reading`."""
         found: dict[str, ResourceUse] = {}
         readings = self.readings
-        for name in ("cpu", "memory", "io_wait", "disk", "network", "rss", "queue"):
+        for name in _MEASURED:
             known = [value for one in readings if (value := getattr(one, name)) is not None]
             if known:
                 found[name] = ResourceUse(sum(known) / len(known), max(known), len(known))
@@ -263,23 +255,25 @@ class Resources:
 
     def add(self, reading: Reading) -> None:
         """Adds a reading: on the thread, in a test, or where an application measures itself."""
-        rule = self._rule
         with self._lock:
             self._readings.append(reading)
-            newest = list(self._readings)[-rule.smoothing :]
+            newest = list(self._readings)[-_SMOOTHED:]
         self._sample = ResourceSample(reading.cpu, reading.rss, reading.io_wait)
-        means = {name: _mean([getattr(one, name) for one in newest]) for name, _ in self._limits}
+        means: dict[str, float] = {}
         alerts: list[Alert] = []
-        for name, limit in self._limits:
-            value = means[name]
-            if value is not None and value >= limit:
-                critical = limit * rule.critical
-                if name != "queue":
-                    critical = max(limit, min(critical, _HIGHEST))
+        for name, limit in self._limits.items():
+            known = [value for one in newest if (value := getattr(one, name)) is not None]
+            if not known:
+                continue
+            value = means[name] = sum(known) / len(known)
+            critical = limit * _CRITICAL
+            if name != "queue":
+                critical = max(limit, min(critical, _HIGHEST))
+            if value >= limit:
                 alerts.append(Alert(name, value, limit, critical=value >= critical))
-        load = None if means["cpu"] is None else means["cpu"] / 100
+        load = means["cpu"] / 100 if "cpu" in means else None
         self._pressure = ResourcePressure(load, reading.queue, tuple(alerts))
-        self._fresh_until = time.monotonic() + rule.sample_s * _STALE
+        self._fresh_until = time.monotonic() + (self._every_s or 1.0) * _STALE
 
     def stop(self) -> None:
         """Ends the thread; the next question starts another one."""
@@ -288,26 +282,15 @@ class Resources:
 
     def _measure(self) -> float | None:
         """Measures on the thread; the seconds until the next time, None after a minute unasked."""
-        every, now = self._rule.sample_s, time.monotonic()
-        if not self._on or now - self._asked >= max(_IDLE_S, 2 * every):
+        if time.monotonic() - self._asked >= max(_IDLE_S, 2 * self._every_s):
             self._gauges = None
             self._measuring = False  # the next question starts the thread again
             return None
-        if now < self._due:
-            return self._due - now
         with swallow(self._faults, "resources"):
             if self._gauges is None:
                 self._gauges = self._make_gauges()
                 self._gauges.read()  # rates need two readings
             else:
-                depth, reading = self.depth, self._gauges.read()
+                reading, depth = self._gauges.read(), self._depth
                 self.add(reading if depth is None else replace(reading, queue=depth()))
-        # The first reading comes soon: a tenth of a second is enough for a rate.
-        pause = every if self._readings else min(every, 0.1)
-        self._due = now + pause
-        return pause
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+        return self._every_s if self._readings else min(self._every_s, _FIRST_S)

@@ -135,7 +135,7 @@ class LoopGuard(SessionQueries):
         self._now = 0
         self._on_step = on_step
         self._on_decision = on_decision
-        self._max_chars = settings.max_value_chars
+        self._max_chars = settings.tuning.calls.value_chars
         self._prepare = partial(prepare, limit=self._max_chars)
         self.backlog = Backlog(self)
         self._intake = Intake(self.reader, self._max_chars)
@@ -691,7 +691,7 @@ class LoopGuard(SessionQueries):
             settings, self._registry, faults, self._lock, self._journal_store, live=self._live,
             manual_journals=self._manual_journals,
         )  # fmt: skip
-        self.active = ActiveSpans(settings.max_open_steps, first_look(settings))
+        self.active = ActiveSpans(settings.tuning.stalls.open_steps, first_look(settings))
         self._dedup = SpanDeduplicator(self.active.by_id, joined=self._sessions.join)
         self._untraced = Untraced()
         self._sessions.begun = self._replication.begun
@@ -784,19 +784,19 @@ class LoopGuard(SessionQueries):
         """Lets a session observe a step, and notes the observation for those who listen."""
         made: list[DecisionRecord] = []
         with session.lock:
-            index = session.progress.steps
+            index = session.state.progress.steps
             try:
                 index, findings = session.observe(step)
-                if findings or session.unruled:
+                if findings:
                     self._decide(session, step, opened, index, findings, made)
-                session.ruled()
                 if session.journal is not None:
+                    session.write_loops()
                     self._sessions.wrote(session)
             except Exception as fault:  # noqa: BLE001
                 self.faults.caught("judge", fault)
             seen = Observation(
                 session, index, step, session.evidence, tuple(session.detected), tuple(made),
-                session.record.turn, session.progress.phases.over, session.shrunk,
+                session.state.record.turn, session.state.progress.phases.over, session.shrunk,
                 agent_of(step, opened),
             )  # fmt: skip
         self.subscribers.add(seen)
@@ -813,25 +813,20 @@ class LoopGuard(SessionQueries):
         findings: Iterable[Finding], made: list[DecisionRecord],
     ) -> None:  # fmt: skip
         """Decides about an ended step. The session's lock is held."""
-        decide = partial(self._decide_on, session, step, opened, index, step.end or self._clock())
-        for found in session.unruled:
-            record = attempt(self.faults, "judge", decide, found)
-            if record is not None:
-                made.append(record)
-        made.extend(map(decide, findings))
-
-    def _decide_on(  # noqa: PLR0913, PLR0917
-        self, session: Session, step: Step, opened: ActiveSpan | None, index: int, at: int,
-        finding: Finding,
-    ) -> DecisionRecord:  # fmt: skip
-        """Decides about one finding, and raises the flag."""
-        decision = self._decisions.decide(session.key, finding, step, index=index, time=at)
-        decision = session.noted(decision)
-        _raise_flag(session, decision, finding.quote)
-        # Where something stronger stands, the loop is refused by that.
-        finding.verdict.loop.decision = "" if decision.shadow else session.flag.standing
-        loop = finding.verdict.detection.own is None
-        return self._record(session, decision, step, opened, loop=loop)
+        at = step.end or self._clock()
+        decided: list[tuple[Finding, Decision]] = []
+        for finding in findings:
+            decision = self._decisions.decide(session.key, finding, step, index=index, time=at)
+            decision = session.noted(decision)
+            _raise_flag(session, decision, finding.quote)
+            session.state.policy.carry_out(finding.verdict)
+            # Where something stronger stands, the loop is refused by that.
+            finding.verdict.loop.decision = "" if decision.shadow else session.flag.standing
+            decided.append((finding, decision))
+        session.write_loops()
+        for finding, decision in decided:
+            loop = finding.verdict.detection.own is None
+            made.append(self._record(session, decision, step, opened, loop=loop))
 
     def _stall(self, stall: Stall) -> bool:
         """Decides about a span that has been open for too long; always True."""
@@ -844,15 +839,15 @@ class LoopGuard(SessionQueries):
             session = opened.session or self._sessions.of_step(step, stall.time)
             self.telemetry.numbers.stalled(stall.detection.detector, agent_of(step, opened))
             for finding in session.stalled(stall.detection, step):
-                index = session.progress.steps
+                index = session.state.progress.steps
                 decision = self._decisions.decide(
                     session.key, finding, step, index=index, time=stall.time
                 )
                 decision = session.noted(decision)
                 if decision.action.stops or not session.flag.raised:
                     _raise_flag(session, decision)
+                session.state.policy.carry_out(finding.verdict)
                 made.append(self._record(session, decision, step, opened, running=True))
-            session.ruled()
         for record in made:
             self.subscribers.add_decision(record)
         return True
@@ -862,7 +857,7 @@ class LoopGuard(SessionQueries):
         *, loop: bool = False, running: bool = False,
     ) -> DecisionRecord:  # fmt: skip
         """Records a decision in the report and the journal. The lock is held."""
-        record, noted = session.record, decision.action is Action.ALLOW
+        record, noted = session.state.record, decision.action is Action.ALLOW
         meaning = record.decided(decision, None if running else step, loop=loop)
         session.decided(decision)
         self._sessions.wrote(session, now=not noted)
@@ -930,7 +925,7 @@ def _raise_flag(session: Session, decision: Decision, quote: str = "") -> None:
     # A decision that is only noted on the trace leaves the flag alone.
     noted = decision.shadow or decision.action is Action.ALLOW
     if not noted and decision.action.rank >= flag.control.action.rank:
-        offer = session.record.offer(decision.action)
+        offer = session.state.record.offer(decision.action)
         flag.set(
             decision.action, reason=decision.message, hint=hint(decision) + offer,
             quoting=hint(decision, quote) + offer, decision=decision,

@@ -191,7 +191,7 @@ class SessionQueries:
             found = self._sessions.find(session)
             if found is None:
                 return None
-            flag, policy, settings = found.flag, found.policy, self.settings
+            flag, policy, settings = found.flag, found.state.policy, self.settings
             control, allowed = flag.control, found.allowed
             hearing = Hearing(flag.heard if flag.asked else None)
             return Explanation(
@@ -248,7 +248,7 @@ class SessionQueries:
         """
         with self._settled():
             found = self._sessions.find(session)
-            return None if found is None else found.record.memory.context()
+            return None if found is None else found.state.record.memory.context()
 
     def remember(self, session: str, topic: Topic, text: str) -> bool:
         """Adds to the long-term context of a session; False if the session is not known.
@@ -264,7 +264,7 @@ class SessionQueries:
         with self._settled():
             found = self._sessions.find(session)
             if found is not None:
-                found.record.memory.note(topic, text)
+                found.state.record.memory.note(topic, text)
             return found is not None
 
     def compacted(self, session: str) -> bool:
@@ -295,7 +295,7 @@ class SessionQueries:
         with self._settled():
             found = None if session is None else self._sessions.find(session)
             if found is not None:
-                found.record.happened(what, times)
+                found.state.record.happened(what, times)
         self.telemetry.numbers.happened(what, times)
 
     def saved(self, session: str) -> SavedSession | None:
@@ -408,7 +408,7 @@ class SessionQueries:
             span_id: The current span, which identifies the calling agent.
             agent: The calling agent, where no span identifies it.
         """
-        if isinstance(args, str) and len(args) <= self.settings.max_value_chars:
+        if isinstance(args, str) and len(args) <= self.settings.tuning.calls.value_chars:
             args = parsed(args)
         with self._settled():
             found = self._sessions.find(session)
@@ -488,5 +488,5 @@ class SessionQueries:
 
     @property
     def admissions(self) -> Admissions:
-        """The admission control; `objectors` may be added to it."""
+        """The admission control."""
         return self._admissions

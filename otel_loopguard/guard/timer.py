@@ -18,11 +18,11 @@ from otel_loopguard._util.locks import (
     start_thread,
     wake_by,
 )
+from otel_loopguard.sessions.active import NEVER
 
 if TYPE_CHECKING:
     from otel_loopguard.guard.guard import LoopGuard
 
-_NEVER: Final = 2**63 - 1
 _LONGEST_S: Final = 5.0
 """Longest sleep: the machine's clock may be set, and stops while the machine sleeps."""
 _SHORTEST_S: Final = 0.01
@@ -55,7 +55,7 @@ class WatchdogThread:
         self._lock = new_lock()
         self._work = Signal()
         self._stopped = False
-        self.planned = _NEVER
+        self.planned = NEVER
         self.process = 0
         self.idle = True
         self._registered = False
@@ -91,7 +91,7 @@ class WatchdogThread:
             return
         with self._lock:
             if not self.process:
-                self.planned = _NEVER
+                self.planned = NEVER
                 if not self._registered:
                     # With the first span, and so called before the providers shut themselves down.
                     self._registered = True
@@ -110,7 +110,7 @@ class WatchdogThread:
                 return
             if deterministic() or off():
                 del guard
-                self.idle, self.planned = True, _NEVER
+                self.idle, self.planned = True, NEVER
                 work.wait(_LONGEST_S)
                 continue
             with swallow(self._faults, "timer"):
@@ -128,7 +128,7 @@ class WatchdogThread:
                 work.wait(TOGETHER_S)
                 continue
             # Wakes now and then to check that the guard still exists.
-            if work.wait(_LONGEST_S if due == _NEVER else _seconds_until(due)):
+            if work.wait(_LONGEST_S if due == NEVER else _seconds_until(due)):
                 # Something began to wait: soon others wait with it.
                 time.sleep(TOGETHER_S)
 

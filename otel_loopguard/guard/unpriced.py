@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _LONGEST: Final = 100
+"""Characters of a model's name in a warning: one line."""
 _NO_TOKENS: Final = (
     "a limit of money is set, and a model call has neither a cost nor tokens: what it costs is not "
     "counted"

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
 
 _TRACES: Final = 4096
+"""Traces that are known to have spans of tools, the newest: a trace that is forgotten shows its
+calls twice at worst, and only where messages tell of them too."""
 _BLIND: Final = 5
+"""Calls that cannot be seen before it is said: a run of one or two has no loop."""
 _MUTE: Final = 64
+"""Model calls whose first span had no content, the newest: their second one follows at once."""
 _TOOL: Final = Kind.TOOL
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
 _TRACED: Final = RequestedCalls()
@@ -52,6 +56,7 @@ _NO_ARGUMENTS: Final = (
     "knows them without the spans"
 )
 _ALIKE: Final = 0.8
+"""Share of two names that is common where one is meant: a letter in five, as in `serach`."""
 _MISNAMED: Final = (
     "settings name a tool %.100r, which was never called; %.100r was: is that one meant?"
 )
@@ -215,7 +220,7 @@ class Untraced:
         self.warns = False
         step, session = seen.step, seen.session
         separate = step.kind is _TOOL and step.parent_id is None and not step.server
-        if separate and not session.named and session.progress.steps <= 1:
+        if separate and not session.named and session.state.progress.steps <= 1:
             # A call that is a whole trace, in no session: no other can be compared with it.
             self._separate += 1
             if self._separate == _BLIND:

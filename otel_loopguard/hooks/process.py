@@ -159,8 +159,6 @@ class RequestHandler:
         settings = self._settings.model_copy(
             update={
                 "mode": "shadow" if shadow else "guard",
-                # The machine is the user's: nothing here runs the agent's calls.
-                "execution_resources": False,
                 "control_socket": "",
             }
         )

@@ -42,7 +42,7 @@ from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core.admission import Choice
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.execution.runtime import admit
+from otel_loopguard.execution import admit
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
 from otel_loopguard.version import __version__

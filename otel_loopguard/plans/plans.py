@@ -183,10 +183,15 @@ def refused(problems: Sequence[Problem]) -> PlanError:
     return PlanError("\n- ".join((f"the plan has {head}:", *lines)), problems)
 
 
+# Levels and values of arguments that are looked through for references: those of a call that a
+# person or a model wrote have less, and a batch is read on the caller's thread.
 _DEPTH: Final = 8
 _VALUES: Final = 1000
-_REFERENCE: Final = re.compile(r"\$\{\s*([^}\s.\[]+)|\{\{\s*([^}\s.\[]+)|^\$([\w-]+)$")
-"""How arguments name the result of another task: `${a.rows}`, `{{ a }}`, and `$a` as a value."""
+_REFERENCE: Final = re.compile(
+    r"\$\{\s*([^}\s.\[]+)|\{\{\s*([^}\s.\[]+)|^\$([^\W\d][\w-]*)(?:\.[\w.-]+)?$"
+)
+"""How arguments name the result of another task: `${a.rows}`, `{{ a }}`, and `$a` as a value. `$1`
+is money."""
 
 _Entry = tuple[int, float, int, "Task"]
 
@@ -215,13 +220,12 @@ def groups(tasks: Sequence[Task]) -> list[list[Task]]:
 
 
 def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list[Task]]:
-    """What runs side by side, one phase after the other, `plan_max_parallel` (3) at most.
+    """What runs side by side, one phase after the other, `tuning.plans.max_parallel` (3) at most.
 
     Groups are cut to that size, and what is left over of one is merged with the next as far as
     dependencies allow: a task starts in the first phase in which it may and in which there is room.
-    There are never more phases than the cut groups alone would need. A task that may not run beside
-    others has a phase of its own; one of which nobody said so may, unless `plan_assume_safe` is
-    off.
+    There are never more phases than the cut groups alone would need. A task whose `parallel_safe`
+    is False has a phase of its own.
 
     Args:
         tasks: The tasks of a sound plan.
@@ -233,7 +237,7 @@ def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list
     Raises:
         PlanError: The plan is not sound; the error has all that is wrong.
     """
-    rule = Settings() if settings is None else settings
+    most = (Settings() if settings is None else settings).tuning.plans.max_parallel
     depth = {task.id: level for level, group in enumerate(groups(tasks)) for task in group}
     entries: dict[str, _Entry] = {
         task.id: (depth[task.id], -task.priority, number, task) for number, task in enumerate(tasks)
@@ -245,13 +249,11 @@ def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list
     while sorter.is_active():
         for name in sorter.get_ready():
             entry = entries[name]
-            safe = entry[3].parallel_safe
-            safe = rule.plan_assume_safe if safe is None else safe
-            heapq.heappush(together if safe else alone, entry)
+            heapq.heappush(alone if entry[3].parallel_safe is False else together, entry)
         if alone and (not together or alone[0] < together[0]):
             phase = [heapq.heappop(alone)[3]]
         else:
-            count = min(rule.plan_max_parallel, len(together))
+            count = min(most, len(together))
             phase = [heapq.heappop(together)[3] for _ in range(count)]
         sorter.done(*(task.id for task in phase))
         found.append(phase)
@@ -259,7 +261,7 @@ def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list
 
 
 def independent(tasks: Sequence[Task]) -> bool:
-    """Whether no task needs another one's result, so that all could run at once.
+    """True if no task needs another one's result, so that all could run at once.
 
     Looks at `depends_on` and at arguments that name another task: `${a.rows}`, `{{ a }}`, or `$a`
     as a whole value.
@@ -267,11 +269,16 @@ def independent(tasks: Sequence[Task]) -> bool:
     Args:
         tasks: The tasks, of a batch of calls say; what is not among them is taken for done.
     """
+    return not any(needs(tasks).values())
+
+
+def needs(tasks: Sequence[Task]) -> dict[str, set[str]]:
+    """The tasks that each task waits for, by its dependencies and its arguments; by their ids."""
     names = {task.id for task in tasks}
-    return not any(
-        not names.isdisjoint(task.depends_on) or not names.isdisjoint(_referred(task.args))
+    return {
+        task.id: names.intersection(task.depends_on) | (names & _referred(task.args)) - {task.id}
         for task in tasks
-    )
+    }
 
 
 def _sorter(tasks: Sequence[Task]) -> TopologicalSorter[str]:
@@ -290,8 +297,9 @@ def _sorter(tasks: Sequence[Task]) -> TopologicalSorter[str]:
     return sorter
 
 
-def _referred(args: object) -> Iterator[str]:
+def _referred(args: object) -> set[str]:
     """Names in references, within the first 1000 values and 8 levels of the arguments."""
+    found: set[str] = set()
     level: list[object] = [args]
     left = _VALUES
     for _ in range(_DEPTH):
@@ -299,12 +307,13 @@ def _referred(args: object) -> Iterator[str]:
         for value in level[:left]:
             left -= 1
             if isinstance(value, str):
-                yield from (one[1] or one[2] or one[3] for one in _REFERENCE.finditer(value))
+                found.update(one[1] or one[2] or one[3] for one in _REFERENCE.finditer(value))
             elif isinstance(value, Mapping):
                 inner.extend(cast("Mapping[object, object]", value).values())
             elif isinstance(value, (list, tuple)):
                 inner.extend(cast("Sequence[object]", value))
         level = inner
+    return found
 
 
 MOST_FOLLOWED: Final = 1000
@@ -338,17 +347,26 @@ def follow(board: Milestones, tasks: Sequence[Task], *, by_person: bool = False)
     )
 
 
+# From so many tasks, tools, dependencies, and so far between the highest and the lowest priority
+# (0 to 1), a part counts in full. Weights and scales are those of the first release, a rule of
+# thumb: the score decides no more than whether a user is asked (from 0.7).
+_FULL_TASKS: Final = 30
+_FULL_TOOLS: Final = 10
+_FULL_DEPENDENCIES: Final = 10
+_WEIGHTS: Final = (0.3, 0.25, 0.2, 0.15, 0.1)
+
+
 @dataclass(frozen=True, slots=True)
 class Complexity:
     """How complex a plan is; every part is 0 to 1, before its weight.
 
     Attributes:
         score: The weighted sum, 0 to 1.
-        count: Tasks, of `tuning.plans.count_full` (30).
-        tools: Different tools, of `tuning.plans.tools_full` (10).
-        dependencies: Dependencies, `tuning.plans.dependency_share` (0.1) each.
-        priorities: Highest priority less the lowest, of `tuning.plans.priority_span` (1).
-        durations: Mean deviation of the estimates that are known, relative to their mean.
+        count: Tasks, of 30; weight 0.3.
+        tools: Different tools, of 10; weight 0.25.
+        dependencies: Dependencies, of 10; weight 0.2.
+        priorities: Highest priority less the lowest, at most 1; weight 0.15.
+        durations: Mean deviation of the known estimates, relative to their mean; weight 0.1.
     """
 
     score: float
@@ -359,30 +377,25 @@ class Complexity:
     durations: float
 
 
-def complexity(tasks: Sequence[Task], settings: Settings | None = None) -> Complexity:
-    """How complex a plan is.
-
-    .3 count/30 + .25 distinct tools/10 + .2 dependencies (.1 each) + .15 priority spread + .1
-    relative mean deviation of durations, each capped at 1.
+def complexity(tasks: Sequence[Task]) -> Complexity:
+    """Returns how complex a plan is.
 
     Args:
         tasks: The tasks; they need not be sound. Where a task has no tool its agent counts as one.
-        settings: Weights and scales; from the environment by default.
     """
-    rule = (Settings() if settings is None else settings).tuning.plans
     workers = {task.tool or task.agent for task in tasks} - {None}
-    dependencies = sum(len(task.depends_on) for task in tasks)
     priorities = [task.priority for task in tasks] or [0.0]
     durations = [task.estimate_ms for task in tasks if task.estimate_ms is not None]
-    mean = sum(durations) / len(durations) if durations else 0.0
-    deviation = sum(abs(one - mean) for one in durations) / len(durations) if mean > 0 else 0.0
-    weighted = (
-        (rule.weight_count, len(tasks) / rule.count_full),
-        (rule.weight_tools, len(workers) / rule.tools_full),
-        (rule.weight_dependencies, dependencies * rule.dependency_share),
-        (rule.weight_priorities, (max(priorities) - min(priorities)) / rule.priority_span),
-        (rule.weight_durations, deviation / mean if mean > 0 else 0.0),
+    total = sum(durations)
+    mean = total / len(durations) if durations else 0.0
+    deviation = sum(abs(one - mean) for one in durations)
+    found = (
+        len(tasks) / _FULL_TASKS,
+        len(workers) / _FULL_TOOLS,
+        sum(len(task.depends_on) for task in tasks) / _FULL_DEPENDENCIES,
+        max(priorities) - min(priorities),
+        deviation / total if total > 0 else 0.0,
     )
-    parts = [min(1.0, part) for _, part in weighted]
-    score = sum(weight * part for (weight, _), part in zip(weighted, parts, strict=True))
-    return Complexity(min(1.0, round(score, 6)), *parts)
+    parts = [min(1.0, part) for part in found]
+    score = sum(weight * part for weight, part in zip(_WEIGHTS, parts, strict=True))
+    return Complexity(round(score, 6), *parts)

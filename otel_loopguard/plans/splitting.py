@@ -8,16 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import orjson
 
 from otel_loopguard.core.task import Problem, Task, read
 from otel_loopguard.plans.plans import validate
-from otel_loopguard.settings import Settings
-
-if TYPE_CHECKING:
-    from otel_loopguard.settings.tuning import PlansTuning
 
 _CLARIFY: Final = "clarify"
 """Id of the part that asks what is wanted."""
@@ -157,13 +153,13 @@ class Factors:
 
     Attributes:
         scope: How much is asked for: verbs that ask for work, and words like `all`, of
-            `tuning.plans.scope_full` (8).
-        files: Files, of `tuning.plans.files_full` (10).
-        dependencies: Dependencies, `tuning.plans.dependency_share` (0.1) each.
-        ambiguity: Vague words, of `tuning.plans.vague_full` (4); half, if it says less than four
+            8.
+        files: Files, of 10.
+        dependencies: Dependencies, of 10.
+        ambiguity: Vague words, of 4; half, if it says less than four
             words.
         testing: 1 if there are no tests, half where tests are asked for or nobody knows, else 0.
-        parts: How many parts the words name, of `tuning.plans.parts_full` (8): what is asked for,
+        parts: How many parts the words name, of 8: what is asked for,
             items of a list, areas such as `database` or `login`, and things that are big by
             themselves such as `platform`.
     """
@@ -183,7 +179,7 @@ class Advice:
     Attributes:
         score: How complex the work is, 0 to 1.
         factors: Why.
-        split: Whether it should be split: the score is `tuning.plans.split_above` (0.35) or more.
+        split: Whether it should be split: the score is 0.35 or more.
         strategy: How; `none` where it should not.
         subtasks: The parts, a sound plan; empty where it should not be split.
         actions: Estimated actions (tool calls) of each part, by its id; of the whole work under an
@@ -204,29 +200,25 @@ class Advice:
     problems: tuple[Problem, ...] = ()
 
 
-def advise(
-    work: Work | str, settings: Settings | None = None, ask: AskSubtasks | None = None
-) -> Advice:
+def advise(work: Work | str, ask: AskSubtasks | None = None) -> Advice:
     """Says whether a piece of work is better split, how, and what may go wrong.
 
     A rule of thumb on words and counts, not an understanding of the work.
 
     Args:
         work: The work, or just its description.
-        settings: Scales and thresholds; from the environment by default.
         ask: Asks a model for the parts, if the work should be split. It gets the description and
             the strategy, and its answer is validated like any plan; one that is not sound is not
             taken, and `Advice.problems` says why. What it raises is raised.
     """
-    rule = (Settings() if settings is None else settings).tuning.plans
     work = Work(work) if isinstance(work, str) else work
     text = work.description[:_MAX_CHARS]
     files = list(dict.fromkeys((*work.files, *_named(text))))
-    factors = _factors(work, files, rule)
-    score = _score(factors, rule)
+    factors = _factors(work, files)
+    score = _score(factors)
     risks = _risks(factors, work)
-    if score < rule.split_above:
-        actions = {"": rule.actions_base + rule.actions_per_file * len(files) + _further(text)}
+    if score < _SPLIT:
+        actions = {"": _ACTIONS + _FILE_ACTIONS * len(files) + _further(text)}
         return Advice(score, factors, False, Strategy.NONE, (), actions, risks)
     unclear = factors.ambiguity >= 0.5
     components = list(dict.fromkeys(work.components)) or _folders(files)
@@ -242,26 +234,36 @@ def advise(
         if not problems:
             subtasks, source = proposed, "model"
     return Advice(
-        score, factors, True, strategy, tuple(subtasks), _actions(subtasks, files, rule), risks,
+        score, factors, True, strategy, tuple(subtasks), _actions(subtasks, files), risks,
         source, tuple(problems),
     )  # fmt: skip
 
 
-def _factors(work: Work, files: Sequence[str], rule: PlansTuning) -> Factors:
+_SPLIT: Final = 0.35
+_FULL_SCOPE: Final = 8
+_FULL_FILES: Final = 10
+_FULL_DEPENDENCIES: Final = 10
+_FULL_VAGUE: Final = 4
+_FULL_PARTS: Final = 8
+_ACTIONS: Final = 3
+_FILE_ACTIONS: Final = 4
+
+
+def _factors(work: Work, files: Sequence[str]) -> Factors:
     text = work.description[:_MAX_CHARS]
     wanted = len(set(_ASKED.findall(text.lower()))) + len(_WIDE.findall(text))
-    vague = len(_VAGUE.findall(text)) / rule.vague_full
+    vague = len(_VAGUE.findall(text)) / _FULL_VAGUE
     if work.description and len(text.split()) < 4:
         vague = max(vague, 0.5)
     asked = _TESTED.search(text) is not None
     testing = 1.0 if work.has_tests is False else 0.5 if asked or work.has_tests is None else 0.0
     return Factors(
-        min(1.0, wanted / rule.scope_full),
-        min(1.0, len(files) / rule.files_full),
-        min(1.0, len(work.dependencies) * rule.dependency_share),
+        min(1.0, wanted / _FULL_SCOPE),
+        min(1.0, len(files) / _FULL_FILES),
+        min(1.0, len(work.dependencies) / _FULL_DEPENDENCIES),
         min(1.0, vague),
         testing,
-        min(1.0, _part_count(text) / rule.parts_full),
+        min(1.0, _part_count(text) / _FULL_PARTS),
     )
 
 
@@ -333,17 +335,17 @@ def _clauses(text: str) -> list[str]:
     return list(dict.fromkeys(name[:_SHORT].strip() for name in named if name))[:_CLAUSES]
 
 
-def _score(factors: Factors, rule: PlansTuning) -> float:
+def _score(factors: Factors) -> float:
     weighted = (
-        rule.split_scope * factors.scope
-        + rule.split_files * factors.files
-        + rule.split_dependencies * factors.dependencies
-        + rule.split_ambiguity * factors.ambiguity
-        + rule.split_testing * factors.testing
+        0.25 * factors.scope
+        + 0.25 * factors.files
+        + 0.2 * factors.dependencies
+        + 0.15 * factors.ambiguity
+        + 0.15 * factors.testing
     )
-    if weighted < rule.split_above:
+    if weighted < _SPLIT:
         # A request that names many parts is big, however little else is known of it.
-        weighted = max(weighted, rule.split_parts * factors.parts)
+        weighted = max(weighted, 0.5 * factors.parts)
     return min(1.0, round(weighted, 6))
 
 
@@ -360,7 +362,7 @@ def _strategy(factors: Factors, files: Sequence[str], components: Sequence[str])
     return Strategy.FILE if len(files) > 1 else Strategy.TEST_FIRST
 
 
-def _actions(tasks: Sequence[Task], files: Sequence[str], rule: PlansTuning) -> dict[str, int]:
+def _actions(tasks: Sequence[Task], files: Sequence[str]) -> dict[str, int]:
     """A few actions for each part, more for each file that it names and all that it asks for.
 
     Files that no part names are shared out among the parts that others wait for.
@@ -378,8 +380,7 @@ def _actions(tasks: Sequence[Task], files: Sequence[str], rule: PlansTuning) -> 
     for name in needed or counts:
         counts[name] += share
     return {
-        name: rule.actions_base + rule.actions_per_file * count + _further(name)
-        for name, count in counts.items()
+        name: _ACTIONS + _FILE_ACTIONS * count + _further(name) for name, count in counts.items()
     }
 
 

@@ -77,8 +77,11 @@ Diagnose = Callable[[str], object]
 as text, or None."""
 
 _KEPT: Final = 256
+"""Errors whose diagnosis is kept, the newest: asking again costs a model call."""
 _WAITING: Final = 16
+"""Errors that wait to be diagnosed: by the seventeenth the first is no news any more."""
 _LOOK: Final = 4_000
+"""Characters of an error that are looked at: a traceback with its last line."""
 _ASKED: Final = "custom"
 
 

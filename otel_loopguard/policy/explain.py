@@ -126,7 +126,7 @@ class Explanation:
         by: Who set the flag: `policy`, or a person; None for `allow`.
         shadow: Whether decisions are only noted: mode `shadow`, or a person allowed the session.
         allowed: How many calls a person allowed.
-        decisions: The newest decisions, at most `tuning.reports.alerts` (10).
+        decisions: The newest decisions, at most 10.
         loops: The loops that are remembered, the newest last.
         repeats: Calls that were made again and are part of no loop, the newest 16.
         repeat_threshold: What repeats count up to until they are a loop.

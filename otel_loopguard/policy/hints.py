@@ -120,6 +120,7 @@ def _sentence(text: str) -> str:
 
 
 _WAYS: Final = 3
+"""Alternatives that one hint names: more are read as a list, and none is tried."""
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 _TABLE: Final = read_table(__name__, "strategies.txt")

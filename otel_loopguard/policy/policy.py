@@ -89,12 +89,8 @@ _LOOPS: Final = 32
 _KEYS: Final = 256
 # Calls made again whose counts can be explained: those of the newest work.
 _REPEATS: Final = 16
-# Verdicts that an interrupt or a fault kept from taking effect, and how often they are tried: what
-# fails three times fails for ever.
-_OWED: Final = 8
 # Rungs that a loop goes down: something new beside a loop does not keep it alive for ever.
 _DESCENTS: Final = 3
-_TRIES: Final = 3
 _WARNINGS: Final = "warnings"
 
 
@@ -123,19 +119,16 @@ class Policy:
     own, an abort. After an abort nothing further is said of the session, until somebody lets it go
     on or the next run of its conversation begins.
 
-    A verdict is written down before it is carried out: what an interrupt prevents takes effect at
-    the next step.
+    A verdict counts once it is carried out, when the flag is raised: what an interrupt prevents is
+    given again when the loop shows again.
 
     Attributes:
         loops: The loops that it remembers, in order of last sight.
         repeats: The newest 16 calls that were made again, by key.
         ended: Whether an abort was given.
-        owed: Verdicts that were given and have not taken effect yet; the newest 8.
     """
 
-    __slots__ = (
-        "_settings", "_strongest", "_tries", "_warned", "ended", "loops", "owed", "repeats",
-    )  # fmt: skip
+    __slots__ = ("_settings", "_strongest", "_warned", "ended", "loops", "repeats")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -145,15 +138,12 @@ class Policy:
     def start_over(self) -> None:
         """Resets all loops after the session was resumed."""
         self.ended = False
-        self.owed: list[Verdict] = []
-        self._tries = 0
         self.loops: list[Loop] = []
         self.repeats: dict[int, Repeat] = {}
         self._warned: frozenset[tuple[str, int]] = frozenset()
 
     def user_turn(self) -> None:
         """Halves confirmations and resets warnings after a user's message."""
-        self.ruled()
         self._warned = frozenset()
         for loop in self.loops:
             loop.confirmed /= 2
@@ -194,7 +184,24 @@ class Policy:
             further = action.rank > loop.action.rank or hearing.owes(loop)
             if further and (best is None or action.rank > best.action.rank):
                 best = Verdict(action, detection, loop, time)
-        return self._give(verdicts if best is None else [*verdicts, best], number)
+        if best is not None:
+            verdicts.append(best)
+        over = self._one_too_many(verdicts)
+        if over is not None:
+            verdicts.append(_at_once(over, number, self._strongest))
+        # The strongest last, which a span keeps; of equals the one that takes precedence.
+        return sorted(verdicts, key=lambda one: (one.action.rank, -_place(one.detection)))
+
+    def carry_out(self, verdict: Verdict) -> None:
+        """Puts a loop on its rung; what is counted after a hint begins with it."""
+        loop = verdict.loop
+        if loop.action is Action.ALLOW:
+            loop.confirmed = loop.rounds = 0
+        loop.action, loop.shown, loop.since = verdict.action, 0, verdict.time
+        if verdict.action is Action.ABORT:
+            self.ended, self._warned = True, frozenset()
+        elif self._settings.warning_limit and verdict.action in MILD:
+            self._warned |= {(verdict.detection.detector, loop.id)}
 
     def defied(
         self, call: int, tool: str, number: int, moment: int, hearing: Hearing = UNASKED
@@ -300,54 +307,15 @@ class Policy:
         """Takes over the loops and the end of a policy that was rebuilt from a journal."""
         self.loops, self.ended = past.loops, past.ended
 
-    def ruled(self) -> None:
-        """Marks every verdict as having taken effect, or as void."""
-        self.owed, self._tries = [], 0
-
-    def left(self) -> list[Verdict]:
-        """Verdicts that an interrupt or a fault kept from taking effect; each is tried thrice."""
-        if self.owed:
-            self._carry_out(self.owed)
-            self._tries += 1
-            if self._tries > _TRIES:
-                self.ruled()
-        return self.owed
-
-    def _give(self, verdicts: list[Verdict], number: int) -> list[Verdict]:
-        """The verdicts as they are given out, with the stop that too many warnings lead to."""
-        warned, over = self._count_warnings(verdicts)
-        stops = [] if over is None else [_at_once(over, number, self._strongest)]
-        # The strongest last, which a span keeps; of equals the one that takes precedence.
-        given = sorted(
-            [*verdicts, *stops], key=lambda one: (one.action.rank, -_place(one.detection))
-        )
-        self.owed = [*self.owed, *given][-_OWED:]
-        self._warned = warned
-        self._carry_out(given)
-        return given
-
-    def _carry_out(self, verdicts: Iterable[Verdict]) -> None:
-        """Puts loops on their rungs; what is counted after a hint begins with it."""
-        for verdict in verdicts:
-            loop = verdict.loop
-            if loop.action is Action.ALLOW:
-                loop.confirmed = loop.rounds = 0
-            loop.action, loop.shown, loop.since = verdict.action, 0, verdict.time
-            self.ended = self.ended or verdict.action is Action.ABORT
-
-    def _count_warnings(
-        self, verdicts: Iterable[Verdict]
-    ) -> tuple[frozenset[tuple[str, int]], Detection | None]:
-        """The loops that were warned of, each once, and a detection if it is one too many."""
+    def _one_too_many(self, verdicts: Iterable[Verdict]) -> Detection | None:
+        """The detection that a session was warned of more loops than `warning_limit`."""
         limit, warned = self._settings.warning_limit, self._warned
         for verdict in verdicts if limit else ():
-            loop = (verdict.detection.detector, verdict.loop.id)
-            if verdict.action not in MILD or loop in warned:
-                continue
-            warned |= {loop}
-            if len(warned) > limit:
-                return frozenset(), _one_too_many(verdict, len(warned), limit)
-        return warned, None
+            if verdict.action in MILD:
+                warned |= {(verdict.detection.detector, verdict.loop.id)}
+                if len(warned) > limit:
+                    return _one_too_many(verdict, len(warned), limit)
+        return None
 
     def _observe(
         self, detection: Detection, number: int, moment: int, hearing: Hearing,

@@ -132,6 +132,13 @@ class Breaker:
 
 _KIND: Final = "breaker"
 _MOST: Final = 1024
+# Seconds that a breaker fed by spans is open first. A limit of requests or a restart is over in
+# seconds; doubled six times it is `breaker_open_s`.
+_FIRST_S: Final = 5.0
+# Seconds after which a trial without outcome is replaced: its caller is gone.
+_TRIAL_S: Final = 60.0
+# Seconds between reads of what other processes know: a breaker is open for longer than that.
+_SYNC_S: Final = 1.0
 _DOUBLED: Final = 32
 """Times that a wait is doubled at most: any first one is the longest by then."""
 
@@ -145,11 +152,10 @@ class BreakerReplication:
 
     def __init__(
         self, store: Store, faults: InternalErrors, learn: Callable[[str, Record], None],
-        every_s: float, keep_s: float,
+        keep_s: float,
     ) -> None:  # fmt: skip
         self._store = store
         self._learn = learn
-        self._every_s = every_s
         self._keep_s = keep_s
         self._unreadable: set[str] = set()
         self._failing = self._stopped = False
@@ -250,9 +256,9 @@ class BreakerReplication:
         early_s = self._next - time.monotonic()
         if early_s > 0:
             return early_s
-        self._next = time.monotonic() + self._every_s
+        self._next = time.monotonic() + _SYNC_S
         self.sync()
-        return self._every_s if self._waiting else None
+        return _SYNC_S if self._waiting else None
 
 
 def _read(raw: bytes) -> Record | None:
@@ -318,7 +324,7 @@ class Breakers:
 
     With the setting `breaker` there is one, fed by spans, for each host that a call names by its
     address, and for the exact arguments of calls that name none: what fails is a host or a call,
-    and not all of a shell. It opens for `tuning.resilience.breaker_first_s` (5) seconds first, and
+    and not all of a shell. It opens for 5 seconds first, and
     twice as long after each further failure, up to `breaker_open_s`. `session` keeps runs apart.
 
     Which errors count says `breaker_errors`: by default only those where trying again may help, for
@@ -337,19 +343,17 @@ class Breakers:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._open_ns = int(settings.breaker_open_s * 1e9)
-        self._first_ns = int(settings.tuning.resilience.breaker_first_s * 1e9)
-        self._trial_s = settings.tuning.resilience.breaker_trial_s
+        self._rule = settings.tuning.resilience
+        self._open_ns = int(self._rule.breaker_open_s * 1e9)
         self._shadow = settings.mode == "shadow"
         self._digest_key = settings.digest_key.get_secret_value().encode()[:64]
         self._breakers: BoundedDict[str, Breaker] = BoundedDict(_MOST)
         self._sharing: BreakerReplication | None = None
         self.forked()
         if store is not None:
-            keep_s = 2 * settings.breaker_open_s + settings.tuning.resilience.breaker_trial_s
-            every_s = settings.tuning.resilience.breaker_sync_s
+            keep_s = 2 * self._rule.breaker_open_s + _TRIAL_S
             self._sharing = BreakerReplication(
-                store, faults or InternalErrors(), self._learn, every_s, keep_s
+                store, faults or InternalErrors(), self._learn, keep_s
             )
         reset_after_fork(self)
 
@@ -406,7 +410,7 @@ class Breakers:
             state = breaker.state(now)
             if state is not BreakerState.HALF_OPEN or now < breaker.trial:
                 return state is BreakerState.CLOSED
-            breaker.trial = now + int(self._trial_s * 1e9)
+            breaker.trial = now + int(_TRIAL_S * 1e9)
             opened = breaker.changed
         return self._sharing is None or self._may_try(self._sharing, key, breaker, opened)
 
@@ -496,7 +500,7 @@ class Breakers:
             self._sharing.stop()
 
     def _ended(self, key: str, error: ErrorClass | None, name: str) -> None:
-        first_ns = None if key.startswith(_NAMED_KEYS) else self._first_ns
+        first_ns = None if key.startswith(_NAMED_KEYS) else int(_FIRST_S * 1e9)
         now, counts = self._clock(), self._counts(error)
         with self._lock:
             breaker = self._breakers.get(key)
@@ -505,7 +509,7 @@ class Breakers:
                     return
                 breaker = self._breakers[key] = Breaker(name[:_NAMED])
             if counts:
-                most = self._settings.breaker_failures
+                most = self._rule.breaker_failures
                 changed = breaker.failed(now, most, self._open_ns, first_ns)
             elif error is None or self._answers(error, breaker.state(now)):
                 changed = breaker.succeeded(now)
@@ -516,7 +520,7 @@ class Breakers:
             self._changed(key, name, record, now)
 
     def _counts(self, error: ErrorClass | None) -> bool:
-        which = self._settings.breaker_errors
+        which = self._rule.breaker_errors
         if error is None or which == "all":
             return error is not None
         if which == "unclear":
@@ -559,7 +563,7 @@ class Breakers:
         sharing.refresh(key)
         if breaker.changed != opened:
             return breaker.state(self._clock()) is BreakerState.CLOSED
-        return sharing.claim(key, opened, self._trial_s)
+        return sharing.claim(key, opened, _TRIAL_S)
 
     def _learn(self, key: str, record: Record) -> None:
         """Applies the record of another process."""

@@ -18,7 +18,6 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import CheckpointError
-from otel_loopguard.resilience.registry import current
 
 if TYPE_CHECKING:
     from otel_loopguard._control.context import Backend
@@ -112,16 +111,15 @@ class Checkpoints:
 
     Args:
         source: What makes and restores them.
-        keep: How many are kept, the newest; default is the setting
-            `tuning.resilience.checkpoint_keep` (20).
+        keep: How many are kept, the newest.
 
     Raises:
         ValueError: `keep` is below 1.
     """
 
-    def __init__(self, source: Source, *, keep: int | None = None) -> None:
+    def __init__(self, source: Source, *, keep: int = 20) -> None:
         self._source = source
-        self._keep = current().settings.tuning.resilience.checkpoint_keep if keep is None else keep
+        self._keep = keep
         if self._keep < 1:
             msg = f"keep must be the number of checkpoints to keep, from 1 on, got {keep!r}"
             raise ValueError(msg)

@@ -109,6 +109,10 @@ def _quoted(name: str) -> str:
 
 
 _MOST: Final = 1024
+# One failure is chance, two may be a retry: from the third on the next like call is warned of.
+_FAILURES: Final = 3
+# For ten minutes after the last failure: by then the tool or its server may have been mended.
+_KEPT_NS: Final = 600_000_000_000
 _NO_ARGUMENTS: Final[Mapping[str, object]] = {}
 _BY_VALUE: Final = frozenset(
     {
@@ -159,9 +163,9 @@ class _Failing:
 class Checks:
     """What speaks against a call before it is made. Any thread may call it.
 
-    It learns from finished calls: after `tuning.resilience.check_failures` (3) failures in a row of
+    It learns from finished calls: after 3 failures in a row of
     a tool with one kind of arguments and one kind of error, the next such call is warned of, until
-    one goes well, or `tuning.resilience.check_ttl_s` (600) seconds after the last failure. The kind
+    one goes well, or 600 seconds after the last failure. The kind
     of arguments is their names, types and orders of magnitude; what they say is not kept. So errors
     that depend on what they say (not found, no match, permission and the like) are not learned, and
     show that a call of this kind is taken. Errors that may pass (time-outs, 429 and the like) are
@@ -170,9 +174,6 @@ class Checks:
     """
 
     def __init__(self, settings: Settings, faults: InternalErrors | None = None) -> None:
-        self._most = settings.tuning.resilience.check_failures
-        self._kept = round(settings.tuning.resilience.check_ttl_s * 1e9)
-        self._warns = settings.recovery_check_learned == "warn"
         self._exempt = settings.exempt
         self._faults = faults or InternalErrors()
         self._registered: tuple[tuple[str, str, Check], ...] = ()
@@ -216,13 +217,13 @@ class Checks:
             return None
         shape = shape_of(args)
         failing = self._failing.get((tool, shape))
-        if failing is None or failing.count < self._most or now() - failing.at > self._kept:
+        if failing is None or failing.count < _FAILURES or now() - failing.at > _KEPT_NS:
             return None
         reason = (
             f"{tool!r} with arguments of this kind ({described(shape)}) failed {failing.count} "
             f"times in a row: {failing.signature.replace('_', ' ')}."
         )
-        return Problem(tool, "learned", reason, change(shape, self._good.get(tool)), self._warns)
+        return Problem(tool, "learned", reason, change(shape, self._good.get(tool)), warns=True)
 
     def has_good(self, tool: str) -> bool:
         """Whether one more call that goes well says nothing new of a tool."""
@@ -252,7 +253,7 @@ class Checks:
             failing = self._failing.get((tool, shape))
             self._troubled[tool] = self._troubled.get(tool, 0) + (failing is None)
             time = now()
-            if failing is None or failing.signature != signature or time - failing.at > self._kept:
+            if failing is None or failing.signature != signature or time - failing.at > _KEPT_NS:
                 failing = _Failing(signature, 0, time)
             failing.count += 1
             failing.at = time

@@ -13,7 +13,6 @@ from typing import Final
 
 from otel_loopguard.errors import CheckpointError
 from otel_loopguard.resilience.checkpoints import Checkpoint
-from otel_loopguard.resilience.registry import current
 
 _REFS: Final = "refs/loopguard/"
 _ALWAYS: Final = (
@@ -55,18 +54,15 @@ class GitWorkspace:
 
     Args:
         folder: The folder; also a part of a repository's.
-        limit_s: Seconds that one git command may take; default is the setting
-            `tuning.resilience.checkpoint_limit_s` (60).
+        limit_s: Seconds that one git command may take.
 
     Raises:
         CheckpointError: There is no git, or the folder is not in a working tree of one.
     """
 
-    def __init__(self, folder: str | Path, *, limit_s: float | None = None) -> None:
+    def __init__(self, folder: str | Path, *, limit_s: float = 60) -> None:
         self._folder = Path(folder).resolve()
-        self._limit_s = (
-            current().settings.tuning.resilience.checkpoint_limit_s if limit_s is None else limit_s
-        )
+        self._limit_s = limit_s
         if not self._folder.is_dir():
             msg = f"no checkpoints of {str(folder)!r}: it is no folder"
             raise CheckpointError(msg)

@@ -20,7 +20,6 @@ from otel_loopguard.errors import LoopGuardError
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from otel_loopguard.settings import Settings
 
 _LOOK: Final = 2_000
 
@@ -56,6 +55,7 @@ class Strategy:
     apply: Apply
     tool: str = "*"
     error: type[Exception] | tuple[type[Exception], ...] | re.Pattern[str] = Exception
+    attempts: int = 3
 
     def fits(self, tool: str, error: Exception) -> bool:
         """Whether it is meant for this failure."""
@@ -148,14 +148,13 @@ class Tally:
 class Recoveries:
     """Strategies by tool and error, what each has left, and how each fared.
 
-    Strategies are asked in the order in which they were registered. Each has `recovery_attempts`
-    (3) tries in one session and for one tool, over all its failing calls, and gets them back when
-    a call of that tool went well: an agent that fails in a loop does not recover for ever. Where no
-    session is known they are the tries of one call: what others do uses up none of them.
+    Strategies are asked in the order in which they were registered. Each has 3 tries (`attempts`)
+    in one session and for one tool, over all its failing calls, and gets them back when a call of
+    that tool went well: an agent that fails in a loop does not recover for ever. Where no session
+    is known they are the tries of one call: what others do uses up none of them.
     """
 
-    def __init__(self, settings: Settings, faults: InternalErrors | None = None) -> None:
-        self._most = settings.recovery_attempts
+    def __init__(self, faults: InternalErrors | None = None) -> None:
         self._faults = faults or InternalErrors()
         self._strategies: tuple[Strategy, ...] = ()
         self._used: BoundedDict[tuple[str, str], dict[str, int]] = BoundedDict(_MOST)
@@ -174,6 +173,7 @@ class Recoveries:
         *,
         tool: str = "*",
         error: type[Exception] | tuple[type[Exception], ...] | str = Exception,
+        attempts: int = 3,
     ) -> None:
         """Adds a strategy; one of the same name is replaced.
 
@@ -184,10 +184,13 @@ class Recoveries:
         if not name:
             msg = f"name of a strategy must be a text that is not empty, got {name!r}"
             raise ValueError(msg)
+        if attempts < 1:
+            msg = f"attempts of the strategy {name!r} must be from 1 on, got {attempts!r}"
+            raise ValueError(msg)
         which = _pattern(name, error) if isinstance(error, str) else error
         with self._lock:
             others = tuple(known for known in self._strategies if known.name != name)
-            self._strategies = (*others, Strategy(name, apply, tool, which))
+            self._strategies = (*others, Strategy(name, apply, tool, which, attempts))
             self.tallies.setdefault(name, Tally())
 
     def recovering(
@@ -202,8 +205,9 @@ class Recoveries:
             place = session, call.tool
             used = self._used[place] = self._used.get(place, {})
             for strategy in self._strategies:
-                if used.get(strategy.name, 0) < self._most and strategy.fits(call.tool, error):
-                    used[strategy.name] = used.get(strategy.name, 0) + 1
+                tried = used.get(strategy.name, 0)
+                if tried < strategy.attempts and strategy.fits(call.tool, error):
+                    used[strategy.name] = tried + 1
                     return strategy
         return None
 

@@ -42,7 +42,7 @@ class ResilienceRegistry:
 
         with _making:
             if self._recoveries is None:
-                self._recoveries = Recoveries(self.settings, self._faults)
+                self._recoveries = Recoveries(self._faults)
             return self._recoveries
 
     def learn(self, step: Step, session: str) -> None:

@@ -20,7 +20,6 @@ from otel_loopguard._util.logger import logger
 from otel_loopguard.core import ErrorClass
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.errors import LoopGuardError, UnverifiedWriteError
-from otel_loopguard.resilience.registry import current
 
 if TYPE_CHECKING:
     import tenacity
@@ -46,8 +45,9 @@ class Retrying:
     """
 
     def __init__(
-        self, *, limit: int, delay_s: float, max_delay_s: float, jitter_s: float, on: On | None
-    ) -> None:
+        self, *, limit: int = 3, delay_s: float = 2, max_delay_s: float = 30, jitter_s: float = 0,
+        on: On | None = None,
+    ) -> None:  # fmt: skip
         if limit < 0 or delay_s < 0 or max_delay_s < 0 or jitter_s < 0:
             msg = f"limit and delays must be 0 or more, got {limit=}, {delay_s=}, {max_delay_s=}, "
             raise ValueError(msg + f"{jitter_s=}")
@@ -111,13 +111,13 @@ class Retrying:
 
 
 class Rules(TypedDict, total=False):
-    """Options of `resilience.retrying`; those not given are as in the settings.
+    """Options of `resilience.retrying`; what is not given is as below.
 
     Attributes:
-        limit: Further tries after the first (`retry_limit`: 3).
-        delay_s: Seconds before the first further try, then doubled (`retry_delay_s`: 2).
-        max_delay_s: Seconds of a delay at most (`retry_max_delay_s`: 30).
-        jitter_s: Seconds of a random addition at most (`tuning.resilience.retry_jitter_s`: 0).
+        limit: Further tries after the first (3).
+        delay_s: Seconds before the first further try, then doubled (2).
+        max_delay_s: Seconds of a delay at most (30).
+        jitter_s: Seconds of a random addition at most (0).
         on: Which errors; by default those after which trying again can help: time-outs,
             connections, 408, 429 and 5xx.
     """
@@ -166,14 +166,7 @@ def retrying(
         ImportError: The extra `retry` is missing; said when the first try is made.
         ValueError: A limit or delay is below 0.
     """
-    settings = current().settings
-    made = Retrying(
-        limit=rules.get("limit", settings.retry_limit),
-        delay_s=rules.get("delay_s", settings.retry_delay_s),
-        max_delay_s=rules.get("max_delay_s", settings.retry_max_delay_s),
-        jitter_s=rules.get("jitter_s", settings.tuning.resilience.retry_jitter_s),
-        on=rules.get("on"),
-    )
+    made = Retrying(**rules)
     return made if function is None else made(function)
 
 

@@ -76,7 +76,6 @@ class LoopGuardSpanProcessor(SpanProcessor):
         self._passed_over = self.guard.passed_over
         self._timer = WatchdogThread(self.guard)
         self._chosen = self.guard.chosen
-        self._on_all = self.guard.settings.execution_on_spans == "all"
         self._at_end = self.guard.settings.judging == "at_end"
         self._on = self.guard.settings.enabled
         self._backlog.open()
@@ -103,7 +102,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             if clock.state.testing:
                 self._backlog.settle()
                 return
-            if (self._chosen or self._on_all or STOPPING) and self._is_annotated(span, context):
+            if (self._chosen or STOPPING) and self._is_annotated(span, context):
                 self._backlog.settle()
             if self._timer.idle:
                 self._timer.wake()
@@ -139,8 +138,6 @@ class LoopGuardSpanProcessor(SpanProcessor):
             choice = self._chosen.get(span.name)
             if choice is not None:
                 span.set_attributes(choice.attributes)
-        if self._on_all and span.name in self.guard.tools.known:
-            return True
         return bool(STOPPING) and self.guard.may_be_stopped(
             span.get_span_context()[0], named_session(context)
         )

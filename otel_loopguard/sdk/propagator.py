@@ -43,7 +43,9 @@ _OURS: Final = (semconv.BAGGAGE_SESSION, semconv.BAGGAGE_CONTROL)
 _HEADER: Final = "baggage"
 _DETACHED: Final = otel_context.create_key("loopguard-detached")
 _MOST_HEADER: Final = 8192
+"""Bytes of a header that is read: W3C Baggage asks nobody to pass on more."""
 _MOST_VALUE: Final = 128
+"""Characters of an encoded value: an action, a time and a signature have fewer."""
 _OUR_ENTRY: Final = re.compile(r"\A[ \t]*loopguard\.(session|control)[ \t]*=([^;]*)")
 _REASONS: Final = {
     Action.DENY: "the caller's session is denied",
@@ -61,9 +63,9 @@ class LoopGuardPropagator(TextMapPropagator):
 
     It stands behind the propagator of baggage, whose header it writes again with ours added. What
     is sent is signed, and what is not signed by the same key, in the same trace and within
-    `propagation_ttl_s`, is ignored and counted; so nothing is sent where no key is known. What is
-    believed names the session of the context, and a deny, a pause or an abort counts for that
-    session in every guard of this process. Never raises.
+    `tuning.replication.baggage_ttl_s`, is ignored and counted; so nothing is sent where no key is
+    known. What is believed names the session of the context, and a deny, a pause or an abort counts
+    for that session in every guard of this process. Never raises.
 
     Args:
         settings: All that begins with `propagation_`; from the environment by default. Keys of the
@@ -150,7 +152,7 @@ class LoopGuardPropagator(TextMapPropagator):
 
     def _take(self, settings: Settings) -> None:
         self._trusts = settings.propagation_trust != "none"
-        self._ttl_s = settings.propagation_ttl_s
+        self._ttl_s = settings.tuning.replication.baggage_ttl_s
         key = settings.propagation_key.get_secret_value()
         if settings.propagation_trust == "signed" and key:
             keyring.add(key.encode("utf-8", "surrogatepass"))

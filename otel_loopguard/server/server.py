@@ -353,7 +353,7 @@ class Server:
         from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415
 
         leases = SessionLeases(
-            RedisStore(settings), 2 * settings.max_sessions, settings.store_journal_ttl_s
+            RedisStore(settings), 2 * settings.max_sessions, settings.tuning.journal.days * 86_400
         )
         guard = LoopGuard(
             settings, local=False, journal_store=leases, manual_journals=True,

@@ -55,6 +55,7 @@ _Subject = TypeVar("_Subject")
 NEVER: Final = 2**63 - 1
 """A time that does not come, nanoseconds since the epoch."""
 _SLACK: Final = 64
+"""Dropped entries that a heap of any size may hold: a small one is not made anew each time."""
 
 
 Ticket = list[Any]
@@ -277,8 +278,13 @@ def _codes(found: Look) -> set[str]:
 
 
 _LONG_AGO: Final = 600 * 10**9
+"""Nanoseconds before it is shown that a span may have started: reporters of finished calls send
+within minutes. One further back is of a recording, whose clock says nothing about now."""
 _GRACE: Final = 10**9
+"""Nanoseconds at most in which a span that started in the past is not called late: it ends at
+once."""
 _ENDS: Final = 256
+"""Ended spans that a second end is compared with: two processors of one guard follow each other."""
 
 
 class ActiveSpan:

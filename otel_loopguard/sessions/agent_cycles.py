@@ -13,7 +13,7 @@ from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action, Detection, Kind, Severity, Source, Step
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.evidence import agent_key
-from otel_loopguard.evidence.normalize import key_of
+from otel_loopguard.evidence.normalize import NAMED, key_of
 from otel_loopguard.spans.keys import as_handoff, hands_off
 
 if TYPE_CHECKING:
@@ -23,22 +23,20 @@ if TYPE_CHECKING:
     from otel_loopguard.policy import Verdict
     from otel_loopguard.settings import Settings
 
-_NAMED = 200
-
 
 def receiver(tool: str, args: object) -> int:
     """Key of the agent that gets the work by a call: of a hand-off, or of an agent as a tool."""
     name = tool
     if hands_off(tool):
         name = as_handoff(Step(Kind.TOOL, tool, args=args)).name or tool
-    return agent_key(name[:_NAMED])
+    return agent_key(name[:NAMED])
 
 
 def refused_to(step: Step) -> int | None:
     """Key of the agent that a refused hand-off would have gone to; None for any other step."""
     if step.kind is not Kind.HANDOFF or not step.refused or not step.name:
         return None
-    return agent_key(step.name[:_NAMED])
+    return agent_key(step.name[:NAMED])
 
 
 def stops_handoffs(control: Control) -> bool:
@@ -68,8 +66,11 @@ def attended(found: list[Detection], settings: Settings, *, live: bool) -> list[
 
 
 _KEPT: Final = 32
+"""Cycles of a session, the newest: a report with more is read by nobody."""
 _LINES: Final = 64
+"""Log lines that wait until the lock is released: two for each cycle."""
 _AGENTS: Final = 64
+"""Agents and keys of one cycle: teams are smaller, and what grows on has a bound."""
 _OVER: Final = 100
 """Steps without a sign of a cycle after which it is over, as many as the detectors look back."""
 

@@ -38,16 +38,21 @@ _BITS: Final = tuple(1 << place for place in range(1, len(_FLAGS) + 1))
 _SAME: Final = 16
 """Above the bit that says that a key is there: whether it is the key before."""
 _PAIRED: Final = 12
+"""The first bit that says that a pair is there; below are those of eleven keys, and one spare."""
+# The largest numbers that fields of eight, four and two bytes and a float of four bytes hold.
 _UNSIGNED: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MOST: Final = 0xFFFF_FFFF
 _SHORT: Final = 0xFFFF
 _LARGEST: Final = 3.0e38
+# A share of 0 to 1 in one byte, of which the last value says that there is none.
 _SHARES: Final = 254
 _NO_SHARE: Final = 255
 _SIZE: Final = 159
 """Bytes of the body of a call; the name of its tool is cut to what is left of them, 64 at most."""
 _NAMED: Final = 64
+"""Bytes of a tool's name: OpenAI allows no longer ones; of others the head tells enough."""
 _LOOP_KEYS: Final = 16
+"""Calls of a loop that are written down, 8 bytes each: cycles have fewer."""
 _TEXTS: Final = (("detector", 32), ("reason", 32), ("tool", 36))
 """Texts of a decision, and how many bytes of each are kept."""
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from otel_loopguard.stores import Writer
 
 _LIMIT_S: Final = 30.0
+"""Seconds that a read waits for the store, on a thread of its own: three of its time limits."""
 
 
 class JournalStore(Protocol):
@@ -75,9 +76,13 @@ class WriterJournalStore:
 
 
 _WARNED: Final = 1024
+"""Sessions that were warned of, so that each is once."""
 _BREATH: Final = 20
+"""Entries after which the thread gives way: a millisecond."""
 _LOOKS: Final = 6
+"""Reads after the last step: others may write for half a minute after it."""
 _FORGOTTEN: Final = -1
+"""Instead of how many reads are left, of a session that is not read any more."""
 
 
 class JournalWorker:

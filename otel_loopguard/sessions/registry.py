@@ -10,6 +10,7 @@ from otel_loopguard._control.pending import early_notes
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind
+from otel_loopguard.sessions.active import NEVER
 from otel_loopguard.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -22,22 +23,25 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.journal_worker import JournalStore, JournalWorker
     from otel_loopguard.settings import Settings
 
-_TRACES_PER_SESSION = 4
+_TRACES_PER_SESSION: Final = 4
+"""Traces that are remembered for each session: those of its newest turns."""
 _OWN_SESSION = frozenset({Kind.TOOL, Kind.MODEL})
 _AT_ONCE: Final = 16
 """Sessions evicted while the lock is held once: spans that end wait for it."""
 _AGED_PER_NEW: Final = 2
+"""Old ones that go with each new one: more go than come, and no step pays for many."""
 _AT_HAND: Final = 100
 """Sessions that are kept as objects; what judges the others is put away until their next step."""
 _REFUSED: Final = 16
+"""Sessions in a row that cannot be packed, after which none is tried again."""
 _KEPT: Final = 4096
 """Decisions that feedback finds."""
 _IN_USE: Final = 60 * 1_000_000_000
+"""Nanoseconds in which a session was used lately: longer than a model takes for a step."""
 _EVICTED: Final = (
     "sessions are forgotten that were used less than a minute ago, so no loop is found in them: "
     "there are more than max_sessions (LOOPGUARD_MAX_SESSIONS) = %d; each takes about 33 kB"
 )
-_NEVER: Final = 2**63 - 1
 _LOOK_AGAIN: Final = 60 * 10**9
 """How often those are looked at that are old, and were open or stopped by a person: 60 s."""
 
@@ -93,7 +97,7 @@ class SessionRegistry:
         self._stopped: OrderedDict[str, Session] = OrderedDict()
         self._at_hand: OrderedDict[str, Session] = OrderedDict()
         self._refused = 0
-        self._noticed = weakref.WeakMethod(self._unpacked)
+        self._noticed = weakref.WeakMethod(self._thawed)
         # The last of `_lately` and `_at_hand`, if that was used twice in a row.
         self._newest: Session | None = None
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
@@ -105,7 +109,7 @@ class SessionRegistry:
         self.gone: Callable[[Session], None] | None = None
         self.evicted: Callable[[], None] | None = None
         self.is_open: Callable[[Session], bool] = _is_not_open
-        self.due_at = _NEVER
+        self.due_at = NEVER
         self._live = live
 
     def __len__(self) -> int:
@@ -220,7 +224,7 @@ class SessionRegistry:
             with self._lock:
                 if session.flag.raised:
                     # That was in a run: the one that begins after it is the user's next turn.
-                    session.turns.began()
+                    session.state.turns.began()
 
     def forget(self, key: str) -> None:
         """Forgets a session that is judged elsewhere."""
@@ -245,7 +249,7 @@ class SessionRegistry:
             key, self._settings, self._registry, self._faults, self._lock,
             named=named, live=self._live,
         )  # fmt: skip
-        session.unpacked = self._noticed
+        session.thawed = self._noticed
         _take_notes(session, key)
         return session
 
@@ -267,8 +271,8 @@ class SessionRegistry:
         aged = self._aged(now, _AT_ONCE)
         if not aged:
             oldest = next(iter(self._lately.values()), None)
-            due = _NEVER if oldest is None else oldest.last_used + self._ttl + 1
-            spared = now + _LOOK_AGAIN if self._open or self._stopped else _NEVER
+            due = NEVER if oldest is None else oldest.last_used + self._ttl + 1
+            spared = now + _LOOK_AGAIN if self._open or self._stopped else NEVER
             self.due_at = max(min(due, spared), now + 1)
         return aged
 
@@ -302,12 +306,12 @@ class SessionRegistry:
         self._put(session)
         # Not before it can be found: what is known of it elsewhere may come at once.
         self._begin(session)
-        self._pack_some()
+        self._freeze_some()
         self.due_at = min(self.due_at, now + self._ttl + 1)
         return session
 
-    def _pack_some(self) -> None:
-        """Packs the least recently used sessions, if there are many."""
+    def _freeze_some(self) -> None:
+        """Freezes the least recently used sessions, if there are many."""
         # Two per new session, so that no step pays for packing many at once, and there are fewer by
         # and by where others than their steps asked for many.
         for _ in range(2):
@@ -315,9 +319,9 @@ class SessionRegistry:
                 return
             _, session = self._at_hand.popitem(last=False)
             # With a detector of the user's, or a judge, it is the same with all of them.
-            self._refused = 0 if session.pack() else self._refused + 1
+            self._refused = 0 if session.freeze() else self._refused + 1
 
-    def _unpacked(self, session: Session) -> None:
+    def _thawed(self, session: Session) -> None:
         """A session is in use again, whoever asked for it. The lock is held."""
         if self._by_key.get(session.key) is session:
             self._at_hand[session.key] = session
@@ -435,7 +439,7 @@ class DecisionIndex:
         session = None if entry is None else entry.session()
         if entry is None or session is None:
             return False
-        record = session.record
+        record = session.state.record
         if entry.false_alarm is not None:
             record.count_feedback(false_alarm=entry.false_alarm, times=-1)
             self.feedback_counts[entry.false_alarm] -= 1
@@ -449,7 +453,7 @@ def _take_notes(session: Session, key: str) -> None:
     """A session has what was remembered for it before its first step, under its key or a trace."""
     notes = early_notes(key)
     if notes is not None:
-        session.record.memory.adopt(notes)
+        session.state.record.memory.adopt(notes)
 
 
 def _is_not_open(_: Session) -> bool:

@@ -20,10 +20,15 @@ DIALECT: Final = "messages"
 """Value of `Step.dialect` of a call that messages tell of."""
 
 _ROUNDS: Final = 32
+"""Answers of a model that wait for the results of their calls: agents side by side have few."""
 _PASSED: Final = 8
+"""Requests without its results after which an answer waits no more: the agent went another way."""
 _HINTS: Final = 4
+"""Newest hints that are taken out of results, where a runtime quoted them."""
 _COUNTED: Final = 64
+"""Newest calls from messages that a late span is compared with."""
 _SLACK: Final = 5_000_000
+"""Nanoseconds by which the clocks of a call's span and of the model's differ."""
 
 
 class WaitingRound(NamedTuple):

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 _TOOL: Final = Kind.TOOL
 _SESSIONS: Final = 8
+"""Sessions that one run is a turn of: sub-agents with conversations of their own."""
 _BESIDE: Final = 256
+"""Open runs of one trace: a batch of agents has fewer, and each step looks at all."""
 _TRACES: Final = 10_000
+"""Traces with open runs, as many as there are sessions: those that never end go."""
 _PAUSE: Final = 5_000_000_000
 """Nanoseconds in which nobody reads an answer and writes the same text again."""
 
@@ -92,7 +95,7 @@ class SessionResolver:
             self._drop(opened)
             run = opened.runs or (step is not None and step.kind in RUNS)
             for session in opened.entered:
-                session.turns.ends(opened.view.span_id, run=run)
+                session.state.turns.ends(opened.view.span_id, run=run)
 
     def lost(self, opened: ActiveSpan) -> None:
         """Forgets an open span whose end will not be seen."""
@@ -107,16 +110,16 @@ class SessionResolver:
         found = found or self._sessions.of_trace(trace_id)
         if found is None:
             return
-        if not found.run and found.progress.steps:
+        if not found.run and found.state.progress.steps:
             # The previous run started before the session was known.
-            found.turns.began()
+            found.state.turns.began()
         if current is None:
             self._begin(found, span_id, announced=True)
         elif current.top is not None:
             if current.top.holds and found in current.top.entered:
                 # The spans of this trace do not separate its runs; the adapter does.
-                if found.turns.calls:
-                    found.turns.calls = 0
+                if found.state.turns.calls:
+                    found.state.turns.calls = 0
                     found.next_run(found.run)
                 return
             self._enters(found, current.top)
@@ -132,7 +135,7 @@ class SessionResolver:
         opened.top = None
         self._drop(opened)
         for session in opened.entered:
-            session.turns.ends(opened.view.span_id, run=False)
+            session.state.turns.ends(opened.view.span_id, run=False)
         opened.entered = ()
 
     def _root(self, opened: ActiveSpan, step: Step | None) -> None:
@@ -170,8 +173,8 @@ class SessionResolver:
         announced: bool = False,
     ) -> None:  # fmt: skip
         # A program runs its agent again at once.
-        paused = not 0 < began - session.progress.time < _PAUSE
-        turn = session.turns.begins(
+        paused = not 0 < began - session.state.progress.time < _PAUSE
+        turn = session.state.turns.begins(
             span_id, self._active.by_id, said, announced=announced, paused=paused
         )
         if turn or (turn is not None and not session.run):
@@ -194,5 +197,5 @@ class SessionResolver:
             if session not in opened.top.entered:
                 self._enters(session, opened.top)
         if step.kind is _TOOL:
-            session.turns.called(self._active.by_id)
+            session.state.turns.called(self._active.by_id)
         return session

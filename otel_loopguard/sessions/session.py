@@ -37,6 +37,7 @@ from otel_loopguard.evidence import (
     ToolCallExtractor,
     UsageExtractor,
 )
+from otel_loopguard.evidence.normalize import NAMED
 from otel_loopguard.policy import UNASKED, Hearing, Policy
 from otel_loopguard.policy.hints import hint, lasting
 from otel_loopguard.sessions.agent_cycles import (
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.requested_calls import RequestedCalls
 
 _MOST: Final = 256
-_NAMED: Final = 200
+"""Tools whose last caller is known: no model is given more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +86,52 @@ class SavedSession:
 _Spot = tuple[int, int, "int | None", "int | None"]
 """The span of a call that was the first of its kind: trace, span and parent, and when it ended."""
 _FIRSTS: Final = 48
-_STATE: Final = (
-    "record", "progress", "extractors", "detectors", "policy", "turns", "_firsts", "_silence",
-    "_contexts", "_callers",
-)  # fmt: skip
-"""What is packed as bytes while a session is not in use."""
+"""Keys whose first span is known: three for each of the sixteen calls of the longest cycle."""
 _LASTING: Final = (UsageExtractor, MilestoneExtractor)
 """What no checkpoint takes back: what was spent is spent."""
 _MOST_ALLOWED: Final = 1024
+"""Calls that a person allowed, 36 bytes each: more than anybody answers for."""
 _NO_CALLS: Final = frozenset[int]()
 _SILENT_TURNS = 8
 """Model calls of one session, after a deny and without a tool call, that end in an abort."""
 _TOOL, _MODEL, _WRITE = Kind.TOOL, Kind.MODEL, Effect.WRITE
+
+
+class State:
+    """What judges the steps of a session, and what they came to.
+
+    Attributes:
+        record: What its report counts.
+        progress: Totals that its parts share.
+        extractors: What makes evidence of its steps.
+        detectors: What finds loops in that.
+        policy: The ladders of its loops.
+        turns: Where its turns end.
+        silence: Model calls after a deny; None while none is silent.
+        contexts: Sizes of its contexts; None before the first is known.
+        firsts: Trace and span that showed the newest calls, answers and errors first.
+        callers: The agent that called each tool last.
+    """
+
+    __slots__ = (
+        "callers", "contexts", "detectors", "extractors", "firsts", "policy", "progress", "record",
+        "silence", "turns",
+    )  # fmt: skip
+
+    def __init__(
+        self, settings: Settings, registry: Registry, faults: InternalErrors,
+        milestones: Milestones,
+    ) -> None:  # fmt: skip
+        self.record, self.progress = SessionStats(settings), Progress()
+        self.progress.milestones = milestones
+        self.extractors = Extractors(settings, self.progress, EXTRACTORS)
+        self.detectors = DetectorSet(registry, settings, faults)
+        self.policy = Policy(settings)
+        self.turns = Turns()
+        self.silence: Silence | None = None
+        self.contexts: ContextSizes | None = None
+        self.firsts: dict[int, _Spot] = {}
+        self.callers: dict[str, str | None] = {}
 
 
 class Session:
@@ -107,13 +142,10 @@ class Session:
     """
 
     __slots__ = (
-        "__weakref__", "_callers", "_cleared", "_contexts", "_exempt",
-        "_faults", "_firsts", "_packed", "_registry", "_settings", "_silence",
-        "_unsettled", "allowed", "cycles", "decided_at", "detected", "detectors",
-        "evidence", "extractors", "flag",
-        "journal", "judged", "key", "last_used", "live", "lock", "named", "over", "policy",
-        "progress", "record", "requested",
-        "run", "shrunk", "traces", "troubled", "turns", "unpacked", "unruled",
+        "__weakref__", "_cleared", "_exempt", "_faults", "_registry", "_settings", "_shown_at",
+        "_state", "allowed", "cycles", "decided_at", "detected", "evidence", "flag", "journal",
+        "judged", "key", "last_used", "live", "lock", "named", "over", "requested", "run", "shrunk",
+        "thawed", "traces", "troubled",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -136,11 +168,9 @@ class Session:
         self.evidence: Evidence | None = None
         self.detected: Sequence[Detection] = ()
         self.shrunk = False
-        # What was found at steps before the last, and has not taken effect.
-        self.unruled: Sequence[Finding] = ()
         # The calls of loops that a person allowed; None: whatever it does.
         self.allowed: frozenset[int] | None = _NO_CALLS
-        self._unsettled = False
+        self._shown_at: int | None = None  # the moment of the loops that are to be written down
         self._cleared = 0
         self.journal: JournalBuffer | None = None  # None without a store
         self.requested: RequestedCalls | None = None  # None while messages tell of no tool call
@@ -149,47 +179,48 @@ class Session:
         self._exempt = settings.exempt
         self._registry = registry
         self._faults = faults
-        self._packed: bytes | None = None
-        # Gives what is called with it when it was packed, and is in use again.
-        self.unpacked: Callable[[], Callable[[Session], None] | None] | None = None
+        # Gives what is called with it when it was frozen, and is in use again.
+        self.thawed: Callable[[], Callable[[Session], None] | None] | None = None
         self.flag = Flag(key, settings.pause_limit_s)
-        self._begin()
+        self._state: State | bytes = self._new_state()
 
-    def pack(self) -> bool:
-        """Packs what counts and judges its steps into bytes, until it is needed."""
-        if self._packed is not None:
+    @property
+    def state(self) -> State:
+        """What judges its steps, and what they came to."""
+        state = self._state
+        return state if state.__class__ is State else self._thaw()  # type: ignore[return-value]
+
+    @property
+    def frozen(self) -> bool:
+        """Whether what judges its steps is kept as bytes until it is needed."""
+        return isinstance(self._state, bytes)
+
+    def freeze(self) -> bool:
+        """Turns what judges its steps into bytes; whether that can be done."""
+        if isinstance(self._state, bytes):
             return True
-        if self.unruled:
-            return False
-        data = pack([getattr(self, name) for name in _STATE], self._common)
+        data = pack(self._state, self._common)
         if data is None:
             return False
-        self._packed = data
+        self._state = data
         self.evidence, self.detected = None, ()
-        own: Any = self
-        own.__class__ = _PackedSession
-        for name in _STATE:
-            delattr(self, name)
         self.flag.drop_blank_board()
         return True
 
-    def unpack(self) -> None:
-        """The opposite. Its lock is held."""
-        if self._packed is None:
-            return  # another thread was first
-        things = attempt(self._faults, "unpack", partial(unpack, self._packed), self._common)
-        if things is None:
-            self._begin()
-        else:
-            for name, thing in zip(_STATE, things, strict=True):
-                setattr(self, name, thing)
-            self.extractors.register(EXTRACTORS)
-        self._packed = None
-        own: Any = self
-        own.__class__ = Session
-        noticed = None if self.unpacked is None else self.unpacked()
-        if noticed is not None:
-            noticed(self)
+    def _thaw(self) -> State:
+        with self.lock:
+            frozen = self._state
+            if isinstance(frozen, State):
+                return frozen  # another thread was first
+            thaw = partial(unpack, common=self._common)
+            thawed: State | None = attempt(self._faults, "thaw", thaw, frozen)
+            if thawed is not None:
+                thawed.extractors.register(EXTRACTORS)
+            self._state = state = thawed or self._new_state()
+            noticed = None if self.thawed is None else self.thawed()
+            if noticed is not None:
+                noticed(self)
+            return state
 
     @property
     def _common(self) -> dict[type, object]:
@@ -198,27 +229,13 @@ class Session:
             Milestones: self.flag.milestones,
         }  # fmt: skip
 
-    def _begin(self) -> None:
-        settings = self._settings
-        self.record, self.progress = SessionStats(settings), Progress()
-        self.progress.milestones = self.flag.milestones
-        self.extractors = Extractors(settings, self.progress, EXTRACTORS)
-        self.detectors = DetectorSet(self._registry, settings, self._faults)
-        self.policy = Policy(settings)
-        self.turns = Turns()
-        self._silence: Silence | None = None
-        self._contexts: ContextSizes | None = None
-        # Trace and span that showed the newest 48 calls, answers and errors first.
-        self._firsts: dict[int, _Spot] = {}
-        # The agent that called each tool last, of 256 tools.
-        self._callers: dict[str, str | None] = {}
+    def _new_state(self) -> State:
+        return State(self._settings, self._registry, self._faults, self.flag.milestones)
 
     def observe(self, step: Step) -> tuple[int, Sequence[Finding]]:
         """Counts a canonical step and judges it."""
-        kind, index = step.kind, self.progress.steps
+        kind, index = step.kind, self.state.progress.steps
         recognise(step, self.flag)
-        if self._unsettled:
-            self.unruled = [Finding(verdict) for verdict in self.policy.left()]
         self.evidence, self.detected, self.shrunk = None, (), False
         self._count(step)
         if self._cleared != self.flag.cleared:
@@ -234,30 +251,32 @@ class Session:
 
     def _read(self, step: Step) -> None:
         """Handles steps other than tool calls: a user's turn, a compacted context."""
+        state = self.state
         if step.kind is _MODEL:
             self.shrunk = self._compacts(step)
             if self.shrunk:
                 self.compacted()
         elif step.kind is Kind.AGENT:
-            if self._contexts is not None:
-                self._contexts.agent_ended(step)
+            if state.contexts is not None:
+                state.contexts.agent_ended(step)
         elif step.kind is Kind.OTHER and step.name == "user":
             self._next_turn(step.end or 0, prompted=True)
 
     def _count(self, step: Step) -> None:
-        progress, end = self.progress, step.end or 0
+        state = self.state
+        progress, end = state.progress, step.end or 0
         progress.steps += 1
         if progress.phases.over:
             progress.phases.over = ()
         if end > progress.time:  # noqa: PLR1730  # a tenth of the price of max()
             progress.time = end
-        self.record.step(step)
+        state.record.step(step)
         if step.kind is _MODEL:
             progress.models += 1
         elif step.kind is _TOOL:
-            if self._silence is not None:
-                self._silence.broken()
-            name, callers = (step.name or "")[:_NAMED], self._callers
+            if state.silence is not None:
+                state.silence.broken()
+            name, callers = (step.name or "")[:NAMED], state.callers
             if step.error and step.refused:
                 # One that was refused is given to who made it before.
                 step.agent = callers.get(name, step.agent)
@@ -266,33 +285,36 @@ class Session:
 
     def _compacts(self, step: Step) -> bool:
         """Whether a model call shows that its context was compacted."""
+        state = self.state
         if step.tokens_in is None:
             return False
-        if self._contexts is None:
-            self._contexts = ContextSizes()
-        return self._contexts.compacted(step)
+        if state.contexts is None:
+            state.contexts = ContextSizes()
+        return state.contexts.compacted(step)
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
-        extractors = self.extractors.get(step)
+        extractors = self.state.extractors.get(step)
         calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
         key = None if calls is None else calls.call_of(step)
         return key if key is None or self.journal is None else self.journal.cover(key)
 
     def denies(self, tool: str, args: object, agent: str | None) -> bool:
         """Whether a call that is about to run belongs to a denied loop."""
-        if self.policy.denies(receiver(tool, args)):
+        state = self.state
+        if state.policy.denies(receiver(tool, args)):
             return True
         if args is None:
             decision = self.flag.control.decision
             return decision is not None and decision.tool == tool
-        names = {agent, self._callers.get(tool[:_NAMED], agent)}
+        names = {agent, state.callers.get(tool[:NAMED], agent)}
         calls = (Step(Kind.TOOL, tool, args=args, agent=name) for name in names)
         return any(self._denied_key(call) is not None for call in calls)
 
     def _denied_key(self, step: Step) -> int | None:
         """Key under which a call is denied: its own, that it is done again, or its tool's."""
-        extractors = self.extractors.get(step)
+        state = self.state
+        extractors = state.extractors.get(step)
         calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
         call = None if calls is None else calls.call_of(step)
         keys = (
@@ -301,21 +323,24 @@ class Session:
             else (call, again_key(call), tool_key(step.name or ""))
         )
         covered = keys if self.journal is None else map(self.journal.cover, keys)
-        return next((key for key in covered if self.policy.denies(key)), None)
+        return next((key for key in covered if state.policy.denies(key)), None)
 
     def report(self) -> Report:
         """Returns its report."""
+        state = self.state
         action = self.flag.control.action
-        return self.record.report(self.key, self.progress, action, self.detectors.broken)
+        return state.record.report(self.key, state.progress, action, state.detectors.broken)
 
     def wait_advice(self) -> float:
         """Returns the seconds to wait before the next look; 0 where nothing is waited for."""
-        wait = self.progress.wait
-        return longer_wait(wait) if wait is not None and self._settings.wait_longer else 0.0
+        wait = self.state.progress.wait
+        if wait is None or "price_of_waiting" not in self._registry.by_name:
+            return 0.0
+        return longer_wait(wait)
 
     def remaining(self, now: int) -> Remaining:
         """Returns what is left of its limits, but for those of open runs."""
-        usage = cast("UsageExtractor", self.extractors.made(UsageExtractor))
+        usage = cast("UsageExtractor", self.state.extractors.made(UsageExtractor))
         return usage.remaining(self.flag.raised_budgets, now)
 
     def next_run(self, span_id: int, began: int = 0) -> None:
@@ -352,7 +377,7 @@ class Session:
         if scope == "session":
             self.allowed = None
         elif self.allowed is not None:
-            self.allowed = frozenset((*self.policy.stopped, *self.allowed)[:_MOST_ALLOWED])
+            self.allowed = frozenset((*self.state.policy.stopped, *self.allowed)[:_MOST_ALLOWED])
         self.flag.clear(by=by)
         return "" if standing is None else lasting(standing)
 
@@ -360,12 +385,11 @@ class Session:
         """Returns a decision as it takes effect: only noted in a session a person allowed."""
         return replace(decision, shadow=True) if self.allowed is None else decision
 
-    def ruled(self) -> None:
-        """Marks all findings as having taken effect."""
-        if self._unsettled:
-            self.unruled = ()
-            self.policy.ruled()
-            self._unsettled = False
+    def write_loops(self) -> None:
+        """Writes down where the loops of the last step stand, once its verdicts took effect."""
+        shown_at, self._shown_at = self._shown_at, None
+        if shown_at is not None and self.journal is not None:
+            self.journal.loops(self.state.policy.shown(shown_at))
 
     def decided(self, decision: Decision) -> None:
         """Writes a decision down for other processes, but no mere note."""
@@ -383,13 +407,14 @@ class Session:
 
     def recall(self, past: JournalReplay) -> None:
         """Merges entries of its journal: earlier ones, and those of other processes."""
+        state = self.state
         journal = self.journal
         if journal is None:
             return
-        self.detectors.adopt(past.detectors, Evidence)
-        self.policy.follow(past.policy)
+        state.detectors.adopt(past.detectors, Evidence)
+        state.policy.follow(past.policy)
         self.troubled = self.troubled or past.troubled
-        journal.follow(past.known, past.calls, past.epochs, past.round, self.progress)
+        journal.follow(past.known, past.calls, past.epochs, past.round, state.progress)
         standing = past.standing
         if standing is not None:
             self._note_decided(standing)
@@ -408,13 +433,14 @@ class Session:
 
     def _seen(self, step: Step) -> Sequence[Finding]:
         """Runs extractors, detectors and policy on a step."""
+        state = self.state
         # A step without a round is a moment of its own.
-        progress, journal, troubled = self.progress, self.journal, self.troubled
+        progress, journal, troubled = state.progress, self.journal, self.troubled
         number = progress.calls if journal is None else progress.calls + journal.before.calls
         seen, moment = None, -progress.steps
         # Few detectors observe the bare step.
         found = self._observed(step) if self._registry.of(step.kind) else []
-        for extractor in self.extractors.get(step):
+        for extractor in state.extractors.get(step):
             try:
                 evidence: Any = extractor.extract(step)
             except Exception as fault:  # noqa: BLE001  # the others go on
@@ -429,7 +455,7 @@ class Session:
                     continue
                 if troubled and (defied := self._made_again(step, seen, number)) is not None:
                     return defied
-                found += self.detectors.observe(evidence)
+                found += state.detectors.observe(evidence)
             else:
                 if troubled and isinstance(evidence, ModelAttempt) and evidence.error is None:
                     self._works_again(evidence.key)
@@ -442,34 +468,37 @@ class Session:
 
     def _observed(self, evidence: object) -> list[Detection]:
         """The detections in what is no call, with keys as the journal has them."""
-        found = self.detectors.observe(evidence)
+        found = self.state.detectors.observe(evidence)
         return self.journal.covered(found) if found and self.journal is not None else found
 
     def _made_again(self, step: Step, seen: Evidence, number: int) -> Sequence[Finding] | None:
         """Returns the verdict on a call of a denied loop; None for any other call."""
+        state = self.state
         call = seen.call
-        if call and seen.error and self.policy.denies(call):
+        if call and seen.error and state.policy.denies(call):
             return self._defied(call, seen.tool, number, seen.round, step, seen)
         if call and seen.changed and not seen.error:
-            self.policy.moved(call)
+            state.policy.moved(call)
         return None
 
     def _works_again(self, key: int) -> None:
         """Ends the loop of an agent's failing model calls, and what was decided about it."""
+        state = self.state
         key = key if self.journal is None else self.journal.cover(key)
-        if self.policy.knows(key):
-            self.policy.moved(key)
-            if self.flag.raised and not self.policy.stops:
+        if state.policy.knows(key):
+            state.policy.moved(key)
+            if self.flag.raised and not state.policy.stops:
                 self.flag.lower()
                 self._mark("LOWERED")
 
     def _note(self, step: Step, seen: Evidence) -> None:
         """Writes a finished call down: for the journal, and for links and reports of later."""
+        state = self.state
         self.evidence = seen
         if self.journal is not None:
-            self.journal.call(step, seen, opened=self.progress.epoch > seen.epoch)
+            self.journal.call(step, seen, opened=state.progress.epoch > seen.epoch)
         if step.span_id:
-            firsts = self._firsts
+            firsts = state.firsts
             spot = step.trace_id, step.span_id, step.parent_id, step.end
             keys = (seen.call, seen.outcome)
             if seen.error:
@@ -481,25 +510,26 @@ class Session:
             while len(firsts) > _FIRSTS:
                 del firsts[next(iter(firsts))]
         if not seen.fresh:
-            self.policy.made_again(seen)
+            state.policy.made_again(seen)
         if seen.effect is _WRITE and not seen.error:
-            self.record.wrote(step)
+            state.record.wrote(step)
 
     def _refused(self, step: Step) -> Sequence[Finding]:
         """Returns the verdict on a refused call of a denied loop: evidence of nothing else."""
-        progress = self.progress
+        state = self.state
+        progress = state.progress
         progress.refused += 1
         found: list[Detection] = []
-        for extractor in self.extractors.get(step):
+        for extractor in state.extractors.get(step):
             # Time goes by, whatever is refused.
             if isinstance(extractor, UsageExtractor):
                 spent = extractor.extract(step)
-                found = [] if spent is None else self.detectors.observe(spent)
+                found = [] if spent is None else state.detectors.observe(spent)
         moment = self._round_of(step)
         handoff = step.kind is Kind.HANDOFF
         call = refused_to(step) if handoff else self.call_of(step)
         key = call if handoff else self._denied_key(step)
-        if self.troubled and key is not None and self.policy.denies(key):
+        if self.troubled and key is not None and state.policy.denies(key):
             name = step.name or ""
             defied = self._defied(key, name, self._number, moment, step, None)
             return [one._replace(call=call, tool=name) for one in defied]
@@ -507,47 +537,47 @@ class Session:
 
     def _round_of(self, step: Step) -> int:
         """Round of a refused call; a hand-off is a moment of its own."""
-        extractors = self.extractors.get(step)
+        state = self.state
+        extractors = state.extractors.get(step)
         calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
         if calls is None:
-            return -self.progress.steps
+            return -state.progress.steps
         return calls.refused(step) + (0 if self.journal is None else self.journal.before.rounds)
 
     def _defied(  # noqa: PLR0913, PLR0917
         self, key: int, name: str, number: int, moment: int, step: Step, seen: Evidence | None
     ) -> list[Finding]:
         """Returns the verdict on a call that ran although its loop is denied."""
-        self._unsettled = True
-        defied = self.policy.defied(key, name, number, moment, self._hearing(step))
-        self._write_loops(moment)
+        defied = self.state.policy.defied(key, name, number, moment, self._hearing(step))
+        self._shown_at = moment
         return [self._found(verdict, step, seen) for verdict in defied]
 
     def stalled(self, found: Detection, step: Step) -> list[Finding]:
         """Returns the findings about a step that runs too long."""
+        state = self.state
         if found.reason.startswith(OPERATION):
-            self.progress.late = "near" if found.reason.endswith("_near") else "limit"
+            state.progress.late = "near" if found.reason.endswith("_near") else "limit"
         own = attended([found], self._settings, live=self.live)
         self.troubled = self.troubled or found.own is not Action.ALLOW
         covered = own if self.journal is None else self.journal.covered(own)
-        self._unsettled = True
-        verdicts = self.policy.judge(covered, self._number, -self.progress.steps)
+        verdicts = state.policy.judge(covered, self._number, -state.progress.steps)
         return [Finding(verdict, tool=step.name or "") for verdict in verdicts]
 
     def _judged(
         self, found: list[Detection], number: int, moment: int, step: Step, seen: Evidence | None
     ) -> list[Finding]:
+        state = self.state
         if self.allowed:
             found = [one for one in found if not one.keys & self.allowed]
         self.detected = found = attended(found, self._settings, live=self.live)
-        self._unsettled = True
-        verdicts = self.policy.judge(
+        verdicts = state.policy.judge(
             found, number, moment, step.end or 0, self._hearing(step), seen
         )
-        self._write_loops(moment)
+        self._shown_at = moment
         if any(map(is_cycle, found)):
             if self.cycles is None:
                 self.cycles = CycleLog()
-            self.cycles.observe(found, verdicts, self.progress.steps - 1)
+            self.cycles.observe(found, verdicts, state.progress.steps - 1)
         self.troubled = self.troubled or any(one.own is not Action.ALLOW for one in found)
         return [self._found(verdict, step, seen) for verdict in verdicts]
 
@@ -560,7 +590,7 @@ class Session:
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         """Returns a verdict with the spans that first showed the parts of its loop."""
-        firsts = self._firsts
+        firsts = self.state.firsts
         spots = dict.fromkeys(firsts[key] for key in verdict.loop.keys if key in firsts)
         earlier = [spot[:2] for spot in spots if _precedes(spot, step)]
         shown = tuple(earlier[: self._settings.tuning.telemetry.links])
@@ -568,9 +598,10 @@ class Session:
 
     def _start_over(self) -> None:
         """Resets the loops after the session was resumed."""
+        state = self.state
         self._cleared = self.flag.cleared
-        self.progress.raised = self.flag.raised_budgets
-        self.policy.start_over()
+        state.progress.raised = self.flag.raised_budgets
+        state.policy.start_over()
         self._mark("CLEARED")
         self._end_cycles("cleared")
         self.user_turn()
@@ -581,8 +612,9 @@ class Session:
         A pause that people were asked about waits for their answer, for code may start a run, too.
         A message of the user is an answer.
         """
-        if self._silence is not None:
-            self._silence.broken()
+        state = self.state
+        if state.silence is not None:
+            state.silence.broken()
         asked = self.flag.escalations > 0
         if asked and not prompted:
             return
@@ -590,36 +622,37 @@ class Session:
         ruled = by == POLICY
         if by is not None and not ruled:
             # Only a person's control stays.
-            if self.policy.ended:
-                self.policy.start_over()
+            if state.policy.ended:
+                state.policy.start_over()
         elif (
-            self.policy.ended
+            state.policy.ended
             or (ruled and self.flag.stops)
-            or (self.flag.asked and self.policy.stops)
+            or (self.flag.asked and state.policy.stops)
         ):
             self.flag.clear(by=PROMPT if asked else None)
             self._cleared = self.flag.cleared
-            self.policy.start_over()
+            state.policy.start_over()
         elif ruled:
             self.flag.lower()
 
     def _model_called(self, step: Step) -> Sequence[Finding]:
         """Counts a model call in a denied session, where refusals may leave no span."""
-        if self._silence is None:
-            self._silence = Silence()
-        turns = self._silence.turn(step, self._settings.tuning.calls.wait_gap_s)
+        state = self.state
+        if state.silence is None:
+            state.silence = Silence()
+        turns = state.silence.turn(step, self._settings.tuning.calls.wait_gap_s)
         if turns < _SILENT_TURNS or stops_handoffs(self.flag.control):
             return ()
-        moment = -self.progress.steps
-        self._unsettled = True
-        unheeded = self.policy.unheeded(turns, self._number, moment, self._hearing(step))
-        self._write_loops(moment)
+        moment = -state.progress.steps
+        unheeded = state.policy.unheeded(turns, self._number, moment, self._hearing(step))
+        self._shown_at = moment
         return [Finding(verdict) for verdict in unheeded]
 
     def _calm(self, seen: Evidence | None, number: int) -> None:
         """Clears a hint or a deny after a success or a call outside of every loop."""
-        over = self.policy.calm(number, succeeded=seen is not None and self._succeeded(seen))
-        outside = seen is None or not self.policy.knows(seen.call)
+        state = self.state
+        over = state.policy.calm(number, succeeded=seen is not None and self._succeeded(seen))
+        outside = seen is None or not state.policy.knows(seen.call)
         outside = outside and not stops_handoffs(self.flag.control)
         if self.flag.raised and (over or (outside and self.flag.is_heard)):
             self.flag.lower()
@@ -631,17 +664,13 @@ class Session:
             return False
         new = seen.novelty is not None and seen.novelty >= NEWS
         before = self.journal.before.epochs if self.journal is not None else 0
-        return new or self.progress.epoch + before > seen.epoch
+        return new or self.state.progress.epoch + before > seen.epoch
 
     @property
     def _number(self) -> int:
         """The number of the next call, counting those before a restart and elsewhere."""
         before = self.journal.before.calls if self.journal is not None else 0
-        return self.progress.calls + before
-
-    def _write_loops(self, moment: int) -> None:
-        if self.journal is not None:
-            self.journal.loops(self.policy.shown(moment))
+        return self.state.progress.calls + before
 
     def _mark(self, mark: MarkName, moment: int = 0) -> None:
         if self.journal is not None:
@@ -649,20 +678,22 @@ class Session:
 
     def compacted(self) -> None:
         """Halves the counts after its context was compacted."""
-        self.record.happened("compactions")
-        self.detectors.user_turn()
-        self.policy.user_turn()
+        state = self.state
+        state.record.happened("compactions")
+        state.detectors.user_turn()
+        state.policy.user_turn()
 
     def saved(self) -> SavedSession:
         """Returns the current counts for a later `restore`."""
-        progress, settings = self.progress, self._settings
+        state = self.state
+        progress, settings = state.progress, self._settings
         memo: dict[int, object] = {id(settings): settings, id(progress): progress}
-        stopped = self.policy.ended or self.policy.stops
+        stopped = state.policy.ended or state.policy.stops
         return SavedSession(
             key=self.key, flag=weakref.ref(self.flag), progress=progress, task=progress.task,
-            extractors=self.extractors.saved(dict(memo), _LASTING),
-            detectors=self.detectors.saved(memo),
-            policy=None if stopped else deepcopy(self.policy, dict(memo)),
+            extractors=state.extractors.saved(dict(memo), _LASTING),
+            detectors=state.detectors.saved(memo),
+            policy=None if stopped else deepcopy(state.policy, dict(memo)),
             milestones=progress.milestones.saved(),
         )  # fmt: skip
 
@@ -672,33 +703,33 @@ class Session:
         What was counted since is taken back, and milestones and plan are as they were. What was
         spent stays spent. A pause and an abort stay, and so does whatever a person set.
         """
-        progress, settings, flag = self.progress, self._settings, self.flag
+        state = self.state
+        progress, settings, flag = state.progress, self._settings, self.flag
         progress.epoch += 1
         memo: dict[int, object] = {id(settings): settings}
         if saved is not None:
             memo[id(saved.progress)] = progress
             renew = saved.task != progress.task or saved.flag() is not flag
             progress.milestones.restore(saved.milestones, renew=renew)
-        self.extractors.restore({} if saved is None else saved.extractors, dict(memo), _LASTING)
-        self.detectors.restore({} if saved is None else saved.detectors, memo)
-        if not (self.policy.ended or flag.control.action in (Action.PAUSE, Action.ABORT)):
+        state.extractors.restore({} if saved is None else saved.extractors, dict(memo), _LASTING)
+        state.detectors.restore({} if saved is None else saved.detectors, memo)
+        if not (state.policy.ended or flag.control.action in (Action.PAUSE, Action.ABORT)):
             if saved is None or saved.policy is None:
-                self.policy.start_over()
+                state.policy.start_over()
             else:
-                self.policy = deepcopy(saved.policy, dict(memo))
+                state.policy = deepcopy(saved.policy, dict(memo))
             if flag.control.by == POLICY:
                 flag.lower()
-        self._silence = self._contexts = None
-        self._unsettled = True
+        state.silence = state.contexts = None
         self._mark("RESTORED")
         self._end_cycles("restored")
 
     def user_turn(self, began: int = 0) -> None:
         """Halves the counts after a user's message."""
-        self.unruled = ()
+        state = self.state
         self._mark("TURN", began)
-        self.detectors.user_turn()
-        self.policy.user_turn()
+        state.detectors.user_turn()
+        state.policy.user_turn()
         self._end_cycles("user_turn")
 
     def _end_cycles(self, how: str) -> None:
@@ -713,21 +744,3 @@ def _precedes(spot: _Spot, step: Step) -> bool:
     """
     _, _, parent_id, end = spot
     return (end or 0) <= step.start and parent_id != step.span_id
-
-
-class _PackedSession(Session):
-    """A session whose state is packed; with any of it asked for, a plain one again.
-
-    A class of its own, as one with `__getattr__` is several times slower at every attribute.
-    """
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        # Runs for missing attributes only.
-        if name not in _STATE:
-            msg = f"a session has no {name!r}"
-            raise AttributeError(msg)
-        with self.lock:
-            self.unpack()
-        return object.__getattribute__(self, name)

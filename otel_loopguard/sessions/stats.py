@@ -30,9 +30,11 @@ _NAMES: Final = (
     "notebook_path", "destination", "output_path",
 )  # fmt: skip
 _SHELL: Final = ("command", "cmd", "script")
+# Characters of text arguments in which a path is looked for: models name it first, or last.
 _HEAD: Final = 4_000
 _TAIL: Final = 1_000
 _LONGEST: Final = 300
+"""Characters of a path: longer ones are content."""
 _IN_JSON: Final = re.compile(
     r'"(?:' + "|".join(_NAMES) + r')"\s{0,4}:\s{0,4}"([^"\\\n]{1,300})"', re.IGNORECASE
 )
@@ -86,15 +88,27 @@ def _redirected(command: str) -> str | None:
     return None
 
 
+_REPORTED: Final = 10
+"""Newest alerts, and most used tools, that a report lists: as many as a person reads."""
+_CONTEXT: Final = 12
+"""Entries of each kind in the long-term context: a hint with all four kinds stays below a page."""
 _TOOLS: Final = 48
+"""Tools of a report: no agent chooses well among more."""
 _NAMED: Final = 100
+"""Characters of a name that people are shown, with its content after it on one line."""
 _CONTENT: Final = 200
+"""Characters of the arguments that people are shown: two lines of a terminal."""
 _LOOPS: Final = 64
+"""Loops that are counted once each, the newest: twice as many as the policy remembers."""
 _TYPES: Final = 32
+"""Detectors that decisions are counted by; further ones of a user's are `other`."""
 _CYCLES: Final = 32
+"""Lengths of cycles in a report, as many as there are cycles in it."""
 _ARGUMENTS: Final = 120
-_SECOND: Final = 1e9
-_MAX_RECORDED: Final = 1 << 40
+"""Characters of the arguments in an entry of the long-term context, which a hint quotes."""
+_SECOND: Final = 1e9  # nanoseconds
+_MOST_TOKENS: Final = 1 << 40
+"""Tokens that a span may say; above what any context holds."""
 _SEEN, _CYCLIC, _STOPPED = 1, 2, 4
 """What was counted of a loop."""
 
@@ -119,7 +133,7 @@ class SessionStats:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.memory = Memory(settings.tuning.reports.context_entries)
+        self.memory = Memory(_CONTEXT)
         # Where it is now: the newest tool, model, agent or node, the agent, the task of a plan.
         self.newest = ""
         self.agent: str | None = None
@@ -166,8 +180,7 @@ class SessionStats:
                 self._tokens += tokens
                 self._token_calls += 1
             if step.tokens_in is not None:
-                # A span may say anything.
-                self._context = min(max(step.tokens_in, 0), _MAX_RECORDED)
+                self._context = min(max(step.tokens_in, 0), _MOST_TOKENS)
                 self._peak = max(self._peak or 0, self._context)
         if start and (start < self._first or not self._first):
             self._first = start
@@ -305,8 +318,7 @@ class SessionStats:
 
     def _alert(self, decision: Decision, step: Step | None, *, loop: bool) -> None:
         """Counts a decision that is a hint or more."""
-        most = self._settings.tuning.reports.alerts
-        self._alerts = (*self._alerts, decision)[-most:] if most else ()
+        self._alerts = (*self._alerts, decision)[-_REPORTED:]
         if self._severity is None or _WORSE[decision.severity] > _WORSE[self._severity]:
             self._severity = decision.severity
         asks = decision.action in (Action.ASK, Action.PAUSE)
@@ -336,8 +348,9 @@ class SessionStats:
 
     def _used(self) -> tuple[ToolReport, ...]:
         found = sorted(self._tools.items(), key=lambda one: (-one[1][0], one[0]))
-        listed = self._settings.tuning.reports.tools
-        return tuple(ToolReport(name, calls, errors) for name, (calls, errors, _) in found[:listed])
+        return tuple(
+            ToolReport(name, calls, errors) for name, (calls, errors, _) in found[:_REPORTED]
+        )
 
     def _interval(self) -> float | None:
         if self._timed < 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard.evidence.normalize import NAMED
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -37,11 +38,13 @@ class Silence:
 
 
 _MOST: Final = 256
-_NAMED: Final = 200
+"""Runs of a session that are open at a time, as many as of a trace."""
 _SPEAKERS: Final = 64
+"""Speakers whose context is known: two models for each of 32 agents."""
 _SAID: Final = 8
 """Texts that are remembered: a program that gives its agent others in turn has few."""
-_MAX_CONTEXTS: Final = 1 << 40
+_MOST_TOKENS: Final = 1 << 40
+"""Input tokens that a span may say; above what any context holds."""
 
 _Speaker = tuple[int, str, str, str]
 
@@ -68,8 +71,7 @@ class ContextSizes:
         tokens = step.tokens_in
         if tokens is None:
             return False
-        # A span may say anything.
-        tokens = min(max(tokens, 0), _MAX_CONTEXTS)
+        tokens = min(max(tokens, 0), _MOST_TOKENS)
         speaker = _speaker(step)
         most, fell = self._sizes.get(speaker, (0, False))
         falls = most >= _LEAST and tokens <= most / 2
@@ -80,7 +82,7 @@ class ContextSizes:
 
     def agent_ended(self, step: Step) -> None:
         """An agent's run ended: its next one begins with a context of its own."""
-        names = ("", (step.name or "")[:_NAMED])
+        names = ("", (step.name or "")[:NAMED])
         for speaker in tuple(self._sizes):
             if speaker[0] == step.trace_id and speaker[1] in names:
                 del self._sizes[speaker]
@@ -88,7 +90,7 @@ class ContextSizes:
 
 def _speaker(step: Step) -> _Speaker:
     agent, node, model = step.agent or "", step.node or "", step.model or ""
-    return step.trace_id, agent[:_NAMED], node[:_NAMED], model[:_NAMED]
+    return step.trace_id, agent[:NAMED], node[:NAMED], model[:NAMED]
 
 
 class Turns:

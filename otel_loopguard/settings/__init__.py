@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         MaxAmount,
         MaxCount,
         Names,
-        Positive,
         Seconds,
         SecretStr,
     )
@@ -46,10 +45,10 @@ _TOO_SHORT: Final = (
     f"a key has at least {_SHORTEST_KEY} bytes, for a shorter one can be guessed: "
     "take one of `openssl rand -hex 32`"
 )
-_WEEK_S: Final = 604_800.0
 _REASONS = frozenset({"pause", "ask", "cycle"})
+_SEVERITIES = frozenset({"warning", "critical", "fatal"})
 _VERDICTS = frozenset({"annotations", "evaluations", "langfuse", "langsmith", "mlflow", "phoenix"})
-_TRAITS = frozenset({"exempt", "polls", "effect", "key"})
+_TRAITS = frozenset({"exempt", "polls", "effect", "key", "parallel", "duration_ms"})
 
 
 def key_bytes(secret: str) -> bytes:
@@ -92,6 +91,12 @@ class ToolSettings(Group):
     key: tuple[str, ...] | None = value(
         None,
         "Arguments that make two calls the same; by default all but volatile ones.",
+    )
+    parallel: bool = value(
+        False, "Its calls may run concurrently, as those of tools that only read do."
+    )
+    duration_ms: Seconds | None = value(
+        None, "Milliseconds that a call takes, as long as few are known; precedes the own table."
     )
     repeat_threshold: Count | None = value(None, "Its own `repeat_threshold`.")
     similar_threshold: Count | None = value(None, "Its own `similar_threshold`.")
@@ -210,13 +215,6 @@ class Settings(Group):
     session_ttl_s: Seconds = value(
         3600.0, "Seconds an unused session is kept, unless a person stopped it."
     )
-    max_open_steps: int = value(10_000, "Open spans kept; the oldest is dropped first.", ge=1)
-    max_value_chars: int = value(
-        1_000_000,
-        "Characters of arguments and outcomes that are compared; of longer ones, both ends and "
-        "a digest of the rest.",
-        ge=256,
-    )
     digest_key: SecretStr = value(
         NO_SECRET,
         "Key of the digests that leave the process, at least 16 bytes; empty: a random one, so "
@@ -237,9 +235,6 @@ class Settings(Group):
 
     # Loops of tool calls.
     repeat_threshold: Count = value(3.0, "Equal calls with equal outcomes that make a loop.")
-    cycle_repeats: float = value(
-        3.0, "Repetitions that make a cycle of up to three calls.", ge=2, le=20
-    )
     error_threshold: Count = value(
         3.0, "Equal errors of one tool, whatever the arguments, that make a loop."
     )
@@ -248,9 +243,6 @@ class Settings(Group):
         60.0, "Seconds that transient errors (429, 5xx, timeout) may continue."
     )
     wait_budget_s: Seconds = value(1800.0, "Seconds that polling an unchanged answer may continue.")
-    wait_longer: bool = value(
-        True, "Whether a longer wait is advised where looks at what is not ready cost much."
-    )
 
     step_timeout_s: Seconds = value(60.0, "Seconds a tool call may take before it is a stall.")
 
@@ -268,8 +260,8 @@ class Settings(Group):
     )
     tools: Mapping[str, ToolSettings] = value(
         {},
-        "Single tools by name (JSON in the variable): `exempt`, `polls`, `once`, `effect`, `key` "
-        "and their own thresholds.",
+        "Single tools by name (JSON in the variable): `exempt`, `polls`, `once`, `effect`, `key`, "
+        "`parallel`, `duration_ms` and their own thresholds.",
     )
 
     # Policy.
@@ -370,31 +362,9 @@ class Settings(Group):
         "those of agents, `steps` and `elapsed_s`.",
     )
 
-    # Text of models, graphs, and exchanges between agents.
-    text_repeat_times: int = value(
-        4, "Equal texts of one speaker that are a repetition.", ge=2, le=100
-    )
-    graph_max_action: Literal["hint", "steer", "ask", "pause"] = value(
-        "ask", "Strongest action when nodes bring nothing new."
-    )
-    exchange_window_s: Seconds = value(
-        600.0, "Seconds within which exchanges between agents make one cycle."
-    )
-    exchange_low: Count = value(3.0, "Exchanges above which a cycle is noticed, with low severity.")
-    exchange_escalate_at: Literal["low", "medium", "high", "critical"] = value(
-        "critical", "Severity from which a cycle is escalated to a person."
-    )
-
     # The judge, and reports.
     judge: str = value(
         "", "Your judge, `module:name` of a callable; empty: none. Replays do not ask it."
-    )
-    judge_from_step: int = value(
-        30, "Step of a session from which the judge is asked.", ge=1, le=100_000
-    )
-    judge_timeout_s: Seconds = value(30.0, "Seconds the judge may take; later answers are ignored.")
-    judge_max_action: Literal["hint", "steer", "ask", "deny", "pause", "abort"] = value(
-        "ask", "Strongest action its opinion may lead to."
     )
     context_in_hints: bool = value(
         True,
@@ -403,27 +373,6 @@ class Settings(Group):
     )
 
     # Execution and latency.
-    execution_on_spans: bool | Literal["all"] = value(
-        True,
-        "Writes the execution choice on tool spans when they start, if the tool has a profile and "
-        "the choice is not `execute_sync`; `all`: that too.",
-    )
-    execution_prompt_s: Seconds = value(15.0, "Seconds below which a call runs at once.")
-    execution_background_s: Seconds = value(
-        45.0, "Seconds from which a call runs in the background."
-    )
-    execution_background: bool = value(
-        True, "Whether calls may run in the background without asking."
-    )
-    execution_parallel: bool = value(
-        True, "Whether a batch runs in parallel if its calls allow it."
-    )
-    execution_default: Literal["", "execute_sync", "prompt_user", "auto_background", "defer"] = (
-        value("", "Choice when votes tie; empty: the user is asked.")
-    )
-    execution_resources: bool = value(
-        True, "Whether CPU, memory, disk and network are measured, in a thread."
-    )
     execution_queue: str = value(
         "",
         "Queue of tasks waiting for workers: `module:function` that returns their number, "
@@ -431,23 +380,6 @@ class Settings(Group):
         "empty: none.",
         repr=False,
     )
-    profile_max_tools: int = value(
-        1000, "Tools that have a profile; the least recently used one is dropped first.", ge=1
-    )
-    profile_defaults_ms: Mapping[str, Positive] = value(
-        {},
-        "Milliseconds that your own tools take, by name (JSON in the variable); they take "
-        "precedence over the built-in table.",
-    )
-    profile_parallel_tools: Names = value(
-        frozenset(), "Tools whose calls may run concurrently, in addition to `read_tools`."
-    )
-
-    # Plans.
-    plan_max_parallel: int = value(
-        3, "Concurrent tasks of a plan, or calls of a batch, at most.", ge=1, le=1000
-    )
-    plan_assume_safe: bool = value(True, "Whether a task may run beside others by default.")
 
     # Control across processes.
     share_control: bool = value(
@@ -466,37 +398,13 @@ class Settings(Group):
         "16 bytes; empty: nothing is sent or trusted.",
         check=_long_enough,
     )
-    propagation_ttl_s: Seconds = value(300.0, "Seconds after which signed baggage expires.")
 
-    # Retries, breakers and recovery.
-    retry_limit: int = value(3, "Retries after the first attempt failed.", ge=0, le=100)
-    retry_delay_s: Seconds = value(
-        2.0, "Seconds before the first retry; each next delay is twice as long."
-    )
-    retry_max_delay_s: Seconds = value(30.0, "Longest delay between two attempts, in seconds.")
+    # Breakers.
     breaker: Literal["off", "session", "shared"] = value(
         "off",
         "Refuses calls of a host that fails, or the same call where none names a host: in the "
         "`session` where it failed, or in all (`shared`). `resilience.breaker(...)` needs no "
         "setting.",
-    )
-    breaker_failures: int = value(3, "Failures in a row that open a breaker.", ge=1, le=1000)
-    breaker_open_s: Seconds = value(
-        300.0, "Seconds a breaker stays open before one trial, at most."
-    )
-    breaker_errors: Literal["transient", "unclear", "all"] = value(
-        "transient",
-        "Errors that count: `transient` ones; those and errors of unknown kind (`unclear`); or "
-        "`all`, wrong arguments included.",
-    )
-    recovery_attempts: int = value(
-        3,
-        "Attempts of one recovery strategy for a tool in a session, until it succeeds.",
-        ge=1,
-        le=100,
-    )
-    recovery_check_learned: Literal["warn", "deny"] = value(
-        "warn", "What a learned check leads to: a warning, or a refusal as by registered checks."
     )
 
     # Stores.
@@ -511,11 +419,6 @@ class Settings(Group):
         "Prefix of all keys in the store; letters, digits, `_.:-`.",
         pattern=r"^[A-Za-z0-9_.:-]{1,64}$",
     )
-    store_timeout_s: Seconds = value(
-        1.0, "Seconds a call of the store may take, and a connection attempt."
-    )
-    store_records_ttl_s: Seconds = value(_WEEK_S, "Seconds a record of a tool is kept.")
-    store_journal_ttl_s: Seconds = value(_WEEK_S, "Seconds a journal is kept after its last entry.")
 
     # Telemetry.
     telemetry_metrics: bool = value(
@@ -544,24 +447,15 @@ class Settings(Group):
     # Escalation.
     escalate_on: Names = value(
         _REASONS,
-        "Decisions that are escalated, of `pause`, `ask` and `cycle` (a cycle of agents that "
-        "continues after an intervention); empty: none.",
-        check=one_of(_REASONS, "reason"),
-    )
-    escalate_severity: Literal["none", "warning", "critical", "fatal"] = value(
-        "none", "Severity from which every other decision is escalated too."
+        "Decisions that are escalated: `pause`, `ask`, `cycle` (a cycle of agents that continues "
+        "after an intervention), and all from a severity (`warning`, `critical`, `fatal`); empty: "
+        "none.",
+        check=one_of(_REASONS | _SEVERITIES, "reason"),
     )
     escalation_fallback: Literal["skip_task", "continue", "abort", "wait"] = value(
         "skip_task",
         "What happens if nobody answers within `pause_limit_s` seconds; `wait`: the session "
         "stays paused.",
-    )
-    escalation_cooldown_s: float = value(
-        300.0,
-        "Seconds after a message about a session in which the same is not sent again; the "
-        "policy is not affected.",
-        ge=0,
-        le=604_800,
     )
     escalation_content: bool = value(
         False,
@@ -579,8 +473,6 @@ class Settings(Group):
         "or `whsec_` and Base64; empty: not signed.",
         check=_signs,
     )
-    webhook_timeout_s: Seconds = value(10.0, "Seconds a post may take, including its answer.")
-    webhook_attempts: int = value(5, "Attempts to post one escalation.", ge=1, le=100)
     control_socket: str = value(
         "",
         "Unix socket by which `otel-loopguard sessions`, `resume` and others reach this "
@@ -590,13 +482,10 @@ class Settings(Group):
     tuning: Tuning = value(Tuning(), "Tuning values, in groups; they may change with any release.")
 
     def __init__(self, **given: Any) -> None:
-        old: dict[str, str] = {}
         path = given.pop("settings_file", None) or os.environ.get(names.FILE)
-        keywords = names.renamed(given, old)
-        found = names.merged(names.from_environment(type(self), old), keywords)
+        found = names.merged(names.from_environment(type(self)), given)
         if path:
-            found = names.merged(names.renamed(_values_of(str(path)), old), found)
-        names.warn_renamed(old)
+            found = names.merged(_values_of(str(path)), found)
         try:
             super().__init__(**found)
         except ValueError as error:  # pydantic's; naming its class would import it

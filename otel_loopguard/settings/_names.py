@@ -9,13 +9,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings._group import NO_SECRET, Group, leaves
-from otel_loopguard.settings.tuning import Tuning
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -33,80 +31,55 @@ _NOT_OURS: Final = (
 """Variables of our own tests, and those that Kubernetes sets for a service of this name."""
 _LISTED = 5
 
-_OLD_PREFIXES: Final = {
-    "stalls": "stall_",
-    "budget": "budget_",
-    "milestones": "milestone_",
-    "text": "text_",
-    "graph": "graph_",
-    "exchange": "exchange_",
-    "judge": "judge_",
-    "reports": "report_",
-    "execution": "execution_",
-    "resources": "execution_",
-    "journal": "journal_",
-    "latency": "profile_",
-    "plans": "plan_",
-    "stores": "store_",
-    "telemetry": "telemetry_",
-    "escalation": "escalation_",
-    "admin": "desk_",
-}
-_OLD_NAMES: Final = {
-    "milestones.elapsed_s": "milestone_s",
-    "reports.context_entries": "context_entries",
-    "resilience.check_failures": "recovery_check_failures",
-    "resilience.check_ttl_s": "recovery_check_ttl_s",
-    "escalation.webhook_retry_s": "webhook_retry_s",
-}
-
-
-def _old(name: str) -> str:
-    group, _, last = name.partition(".")
-    return _OLD_NAMES.get(name, _OLD_PREFIXES.get(group, "") + last)
-
-
-RENAMED: Final[Mapping[str, str]] = {_old(name): f"tuning.{name}" for name, _ in leaves(Tuning)}
-"""The dotted name of each tuning value by the flat name it had in 0.3; accepted for one release."""
-
-MERGED: Final[Mapping[str, str]] = {
-    "stall_action": "budget_action",
-    "graph_limit_action": "budget_action",
+RETIRED: Final[Mapping[str, str]] = {
     "budget_cost_action": "budget_action",
     "budget_operation_tokens": "budget_tokens",
-    "profile_max_parallel": "plan_max_parallel",
+    "graph_limit_action": "budget_action",
+    "stall_action": "budget_action",
+    "breaker_errors": "tuning.resilience.breaker_errors",
+    "breaker_failures": "tuning.resilience.breaker_failures",
+    "breaker_open_s": "tuning.resilience.breaker_open_s",
+    "cycle_repeats": "tuning.calls.cycle_repeats",
+    "escalate_severity": "escalate_on, which takes severities as well",
+    "escalation_cooldown_s": "tuning.escalation.cooldown_s",
+    "exchange_escalate_at": "tuning.exchange.escalate_at",
+    "exchange_low": "tuning.exchange.low",
+    "exchange_window_s": "tuning.exchange.window_s",
+    "execution_background": "tuning.execution.background_s = 0",
+    "execution_background_s": "tuning.execution.background_s",
+    "execution_default": "execution.prefer(user, default_choice=…)",
+    "execution_parallel": "execution.prefer(user, parallel_execution_preferred=…)",
+    "execution_prompt_s": "tuning.execution.prompt_s",
+    "execution_resources": "tuning.resources.sample_s = 0",
+    "graph_max_action": "tuning.graph.max_action",
+    "judge_from_step": "tuning.judge.from_step",
+    "judge_max_action": "tuning.judge.max_action",
+    "judge_timeout_s": "tuning.judge.timeout_s",
+    "max_open_steps": "tuning.stalls.open_steps",
+    "max_value_chars": "tuning.calls.value_chars",
+    "plan_assume_safe": "parallel_safe = false of a task",
+    "plan_max_parallel": "tuning.plans.max_parallel",
+    "profile_defaults_ms": "duration_ms in tools",
+    "profile_max_parallel": "tuning.plans.max_parallel",
+    "profile_parallel_tools": "parallel in tools",
+    "propagation_ttl_s": "tuning.replication.baggage_ttl_s",
+    "recovery_attempts": "recoveries().register(attempts=…)",
+    "retry_delay_s": "resilience.retrying(delay_s=…)",
+    "retry_limit": "resilience.retrying(limit=…)",
+    "retry_max_delay_s": "resilience.retrying(max_delay_s=…)",
+    "store_journal_ttl_s": "tuning.journal.days",
+    "store_timeout_s": "tuning.stores.timeout_s",
+    "text_repeat_times": "tuning.text.repeat_times",
+    "wait_longer": 'switched_off = "price_of_waiting"',
+    "webhook_attempts": "tuning.delivery.attempts",
+    "webhook_timeout_s": "tuning.delivery.timeout_s",
 }
-"""Settings that said the same as another one, and that one; accepted for one release."""
-
-_OLD: Final = {**RENAMED, **MERGED}
+"""What to use in place of a setting of an earlier release."""
 
 
 def variable_of(name: str) -> str:
     """The environment variable of a setting."""
     return PREFIX + name.replace(".", "__").upper()
-
-
-def renamed(given: Mapping[str, Any], used: dict[str, str]) -> dict[str, Any]:
-    """Keyword arguments or a file's values, with old names replaced."""
-    for name in [name for name in given if name in MERGED]:
-        used[name] = MERGED[name]
-        given = {MERGED[name]: given[name], **{k: v for k, v in given.items() if k != name}}
-    old = [name for name in given if name in RENAMED]
-    tuning = given.get("tuning", {})
-    if isinstance(tuning, Group):
-        tuning = tuning.model_dump(exclude_unset=True)
-    if not old or not isinstance(tuning, dict):
-        return dict(given)
-    groups = dict(cast("dict[str, Any]", tuning))
-    for name in old:
-        _, group, last = RENAMED[name].split(".")
-        values = groups.get(group, {})
-        if isinstance(values, Group):
-            values = values.model_dump(exclude_unset=True)
-        if isinstance(values, dict):
-            groups[group] = {last: given[name], **values}
-        used[name] = RENAMED[name]
-    return {**{name: given[name] for name in given if name not in RENAMED}, "tuning": groups}
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,33 +92,24 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return found
 
 
-def from_environment(group: type[Group], used: dict[str, str]) -> dict[str, Any]:
+def from_environment(group: type[Group]) -> dict[str, Any]:
     """The settings that variables set; those that are empty set none.
 
     Raises:
-        LoopGuardSettingsError: One needs JSON, and has none.
+        LoopGuardSettingsError: One needs JSON, and has none; or is of an earlier release.
     """
     ours = _variables()
     if not ours:
         return {}
+    gone = [name for name in RETIRED if variable_of(name) in ours]
+    if gone:
+        raise LoopGuardSettingsError("; ".join(f"{variable_of(n)}{_instead(n)}" for n in gone))
     found: dict[str, Any] = {}
     for name, is_json in _named(group):
-        new = variable_of(name)
-        olds = [old for old in map(variable_of, _olds().get(name, ())) if old in ours]
-        used.update(dict.fromkeys(olds, new))
-        variable = new if new in ours else next(iter(olds), None)
-        if variable is not None:
+        variable = variable_of(name)
+        if variable in ours:
             text = ours[variable]
             _put(found, name, _read(name, variable, text) if is_json else text)
-    return found
-
-
-@lru_cache(1)
-def _olds() -> dict[str, list[str]]:
-    """What each setting was called before."""
-    found: dict[str, list[str]] = {}
-    for old, name in _OLD.items():
-        found.setdefault(name, []).append(old)
     return found
 
 
@@ -189,23 +153,13 @@ def _read(name: str, variable: str, text: str) -> object:
     raise LoopGuardSettingsError(msg)
 
 
-def warn_renamed(used: Mapping[str, str]) -> None:
-    """Warns, once per process, of settings that are called as in an earlier release."""
-    if used:
-        warn_blind(
-            "renamed_settings",
-            "settings have new names, and the next release will not accept the old ones: %s",
-            ", ".join(f"{old} is {new}" for old, new in used.items()),
-        )
-
-
 def unknown(group: type[Group]) -> list[str]:
     """Variables that look like settings and are none, each with the one that may be meant."""
     found = {name.upper() for name in os.environ if name[: len(PREFIX)].upper() == PREFIX}
     if not found - _OTHERS:
         return []
     names = [name for name, _ in _named(group)]
-    known = _OTHERS.union(map(variable_of, (*names, *_OLD)))
+    known = _OTHERS.union(map(variable_of, names))
     named = [name for name, _ in leaves(group)]
     return [
         name + _meant(name.removeprefix(PREFIX).lower().replace("__", "."), named, variable_of)
@@ -234,11 +188,17 @@ def explained(error: ValidationError, group: type[Group]) -> str:
         name = ".".join(map(str, found["loc"]))
         if found["type"] == "extra_forbidden":
             # Its name is what is wrong; its value may be a secret.
-            phrases.append(f"{name}: there is no such setting{_meant(name, secrets)}")
+            said = _instead(name) if name in RETIRED else _meant(name, secrets)
+            phrases.append(f"{name}: there is no such setting{said}")
             continue
         value = "" if secrets.get(_setting(name), not name) else f" = {_shown(found['input'])}"
         phrases.append(f"{name} ({variable_of(_setting(name))}){value}: {found['msg']}")
     return "; ".join(phrases)
+
+
+def _instead(name: str) -> str:
+    """What to use in place of a setting of an earlier release."""
+    return f": use {RETIRED[name]} instead"
 
 
 def _setting(name: str) -> str:
@@ -253,9 +213,8 @@ def _meant(name: str, names: Iterable[str], spell: Callable[[str], str] = str) -
     name = name if name.startswith("tuning.") else name.partition(".")[0]
     if name in names:
         return ""
-    choices = {**{each: each for each in names}, **_OLD}
-    nearest = get_close_matches(name, choices, 1, 0.7)
-    return f" (is {spell(choices[nearest[0]])} meant?)" if nearest else ""
+    nearest = get_close_matches(name, [*names], 1, 0.7)
+    return f" (is {spell(nearest[0])} meant?)" if nearest else ""
 
 
 def _shown(value: object) -> str:

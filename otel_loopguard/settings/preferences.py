@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -81,15 +81,12 @@ def _model() -> type[BaseModel]:
 def default_preferences(settings: Settings) -> Preferences:
     """What everybody prefers who did not say otherwise."""
     tuning = settings.tuning.execution
-    return Preferences(
-        auto_background_threshold_s=float(settings.execution_background_s),
-        prompt_threshold_s=float(settings.execution_prompt_s),
-        auto_background_enabled=settings.execution_background,
-        remember_choices=tuning.remember,
-        parallel_execution_preferred=settings.execution_parallel,
-        default_choice=Choice(settings.execution_default) if settings.execution_default else None,
-        notify_on_completion=tuning.notify,
-        notification_channels=tuple(sorted(tuning.channels)),
+    known = Preferences()
+    return replace(
+        known,
+        auto_background_threshold_s=tuning.background_s or known.auto_background_threshold_s,
+        prompt_threshold_s=tuning.prompt_s,
+        auto_background_enabled=tuning.background_s > 0,
     )
 
 

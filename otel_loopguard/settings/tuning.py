@@ -9,8 +9,7 @@ release; what users set is in `otel_loopguard.settings`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from otel_loopguard.settings._group import Group, one_of, value
 
@@ -20,34 +19,13 @@ if TYPE_CHECKING:
         Amount,
         Count,
         Limit,
-        Names,
         Percent,
         Positive,
         Rounds,
         Seconds,
         Share,
         Tasks,
-        Weight,
     )
-
-CONFIDENCES: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "time_sync": 0.9,
-        "time_background": 0.85,
-        "time_no_background": 0.7,
-        "time_prompt": 0.8,
-        "tasks_prompt": 0.85,
-        "tasks_background": 0.9,
-        "complexity_prompt": 0.8,
-        "sequential_background": 0.75,
-        "load_background": 0.75,
-        "load_defer": 0.6,
-        "queue_sync": 0.7,
-        "remembered": 0.65,
-        "resources": 0.8,
-    }
-)
-"""Confidence of each vote on how a call is executed (`resources`: a machine short of something)."""
 
 _LEVELS = frozenset(("hint", "steer", "ask", "deny", "pause"))
 _MB: Final = 1024 * 1024
@@ -64,6 +42,15 @@ class CallsTuning(Group):
     edit_threshold: Count = value(12.0, "Edits of one file, each after a failure.")
     sweep_threshold: Count = value(8.0, "Places of a range that are read again.")
     wait_gap_s: Seconds = value(5.0, "Seconds between unchanged answers that make it waiting.")
+    cycle_repeats: float = value(
+        3.0, "Repetitions that make a cycle of up to three calls.", ge=2, le=20
+    )
+    value_chars: int = value(
+        1_000_000,
+        "Characters of arguments and outcomes that are compared; of longer ones, both ends and "
+        "a digest of the rest.",
+        ge=256,
+    )
 
 
 class StallsTuning(Group):
@@ -81,6 +68,7 @@ class StallsTuning(Group):
     compact_tokens: int = value(
         100_000, "Input tokens of a model call from which compacting is advised; 0: never.", ge=0
     )
+    open_steps: int = value(10_000, "Open spans kept; the oldest is dropped first.", ge=1)
 
 
 class PolicyTuning(Group):
@@ -138,6 +126,7 @@ class TextTuning(Group):
     scope_turns: int = value(4, "Times in a row that a plan grows, nothing done.", ge=2, le=100)
     shop_tools: int = value(5, "Different tools tried in vain.", ge=3, le=100)
     talk_turns: int = value(4, "Texts in a row that only announce the same.", ge=2, le=100)
+    repeat_times: int = value(4, "Equal texts of one speaker that are a repetition.", ge=2, le=100)
 
 
 class GraphTuning(Group):
@@ -147,6 +136,9 @@ class GraphTuning(Group):
     unchanged: int = value(3, "Visits of a node that leave its state unchanged.", ge=2, le=1000)
     idle_iterations: int = value(5, "Iterations with nothing new.", ge=2, le=1000)
     rapid_ms: Positive = value(100.0, "Mean milliseconds between visits below which a graph spins.")
+    max_action: Literal["hint", "steer", "ask", "pause"] = value(
+        "ask", "Strongest action when nodes bring nothing new."
+    )
 
 
 class ExchangeTuning(Group):
@@ -157,6 +149,13 @@ class ExchangeTuning(Group):
     patience: int = value(
         4, "Exchanges after an intervention before a cycle is escalated.", ge=1, le=1000
     )
+    window_s: Seconds = value(
+        600.0, "Seconds within which exchanges between agents make one cycle."
+    )
+    low: Count = value(3.0, "Exchanges above which a cycle is noticed, with low severity.")
+    escalate_at: Literal["low", "medium", "high", "critical"] = value(
+        "critical", "Severity from which a cycle is escalated to a person."
+    )
 
 
 class JudgeTuning(Group):
@@ -164,44 +163,29 @@ class JudgeTuning(Group):
 
     every_max: int = value(15, "Steps between questions while all is well.", ge=1, le=1000)
     confidence: Share = value(0.9, "Confidence from which an opinion counts.")
-
-
-class ReportsTuning(Group):
-    """How much reports and the long-term context hold."""
-
-    tools: int = value(10, "Tools that a report lists, the most used first.", ge=1, le=48)
-    alerts: int = value(10, "Newest alerts that a report holds in full.", ge=0, le=100)
-    context_entries: int = value(
-        12, "Entries of each kind in the long-term context of a session.", ge=0, le=100
+    from_step: int = value(30, "Step of a session from which the judge is asked.", ge=1, le=100_000)
+    timeout_s: Seconds = value(30.0, "Seconds the judge may take; later answers are ignored.")
+    max_action: Literal["hint", "steer", "ask", "deny", "pause", "abort"] = value(
+        "ask", "Strongest action its opinion may lead to."
     )
 
 
 class ExecutionTuning(Group):
-    """What a run costs, and who votes for what."""
+    """How long calls may take before the user is asked; each user may prefer other limits."""
 
-    remember: bool = value(True, "Whether a user's answers become a vote on the same tools.")
-    notify: bool = value(True, "Whether the end of a background call is published.")
-    channels: Names = value(frozenset(), "Where the end of a background call is published.")
-    users: Tasks = value(1000, "Users whose preferences and answers are kept in memory.")
-    max_parallel: Tasks = value(3, "Lanes of a parallel batch.")
-    confidence: Mapping[str, Share] = value(
-        {}, "Confidence of single votes, by name.", check=one_of(CONFIDENCES, "vote")
+    prompt_s: Seconds = value(15.0, "Seconds below which a call runs at once.")
+    background_s: Amount = value(
+        45.0, "Seconds from which a call runs in the background; 0: never without asking."
     )
 
 
 class ResourcesTuning(Group):
     """Measurements of the machine, and what is an alert."""
 
-    sample_s: float = value(1.0, "Seconds between two samples.", ge=0.01, le=3600)
-    samples: Tasks = value(100, "Samples kept.")
-    smoothing: Tasks = value(3, "Newest samples whose mean is compared with the thresholds.")
+    sample_s: float = value(1.0, "Seconds between two samples; 0: nothing is measured.", ge=0, le=5)
     cpu_percent: Percent = value(80.0, "CPU use that is an alert.")
     memory_percent: Percent = value(85.0, "Memory use that is an alert.")
-    io_wait_percent: Percent = value(70.0, "Share of CPU time waiting for disks that is an alert.")
     queue_depth: Tasks = value(15, "Tasks waiting for a worker that are an alert.")
-    critical: float = value(
-        1.2, "Times its threshold that is critical, so that calls wait; 98 % at most.", ge=1, le=10
-    )
 
 
 class JournalTuning(Group):
@@ -211,101 +195,48 @@ class JournalTuning(Group):
     flush_steps: int = value(100, "Entries after which they are written.", ge=1, le=10_000)
     flush_s: Seconds = value(1.0, "Seconds after which entries are written at the latest.")
     read_s: Seconds = value(5.0, "Seconds between reads of other processes' entries.")
+    days: float = value(7.0, "Days that it is kept after its last entry.", gt=0, le=3650)
 
 
 class LatencyTuning(Group):
-    """Profiles of tools, and the estimates and limits made from them."""
+    """Limits in time that are made from the profiles of tools and agents."""
 
-    records: int = value(100, "Newest calls kept per tool; a store keeps 100.", ge=10, le=100)
-    days: float = value(7.0, "Days that a call is kept.", gt=0, le=3650)
-    newest: int = value(50, "Newest successful calls in an estimate.", ge=3, le=100)
-    similar: float = value(2.0, "Factor of size up to which arguments are alike.", ge=1, le=1000)
-    min_records: int = value(3, "Calls of like size from which these weigh.", ge=1, le=100)
-    percentile: Share = value(0.9, "Share of calls that an estimate holds for.", lt=1)
-    prior_records: int = value(
-        10,
-        "Records at which the default no longer weighs; both are blended before. 0: "
-        "the default alone below `min_records`, the records alone from there.",
-        ge=0,
-        le=100,
-    )
-    complexity: float = value(
-        0.5, "Share that the most complex arguments add to an estimate.", ge=0, le=10
-    )
-    adapts: float = value(
-        0.15, "Log of the factor by which a miss raises an estimate; 0: none.", ge=0, le=2
-    )
-    default_ms: Positive = value(5000.0, "Milliseconds of a call of an unknown tool.")
-    cache_hit: Share = value(0.1, "Share of the median that makes an identical call a cache hit.")
-    cpu_percent: float = value(60.0, "Mean CPU, in %, above which a tool is CPU-intensive.", ge=0)
-    memory_mb: float = value(500.0, "Mean memory, in MB, above which it is memory-intensive.", ge=0)
-    io_percent: float = value(20.0, "Mean I/O wait, in %, above which it is I/O-intensive.", ge=0)
     stall_factor: float = value(3.0, "Times its estimate that is a stall.", ge=1, le=1000)
-    stall_records: int = value(20, "Records from which calls can be stalled.", ge=1, le=100)
     stall_min_s: Seconds = value(30.0, "Seconds below which no call is stalled.")
-    limit_factor: float = value(
-        5.0, "Times its estimate that a call or agent may take.", ge=1, le=1000
-    )
     limit_min_s: Seconds = value(30.0, "Seconds that a call or agent may take at least.")
     limit_max_s: Seconds = value(600.0, "Seconds that a call or agent may take at most.")
 
 
 class PlansTuning(Group):
-    """Complexity of plans, and when a task is split."""
+    """Plans of tasks."""
 
-    weight_count: Weight = value(0.3, "Weight of the number of tasks in a plan's complexity.")
-    weight_tools: Weight = value(0.25, "Weight of the different tools.")
-    weight_dependencies: Weight = value(0.2, "Weight of the dependencies.")
-    weight_priorities: Weight = value(0.15, "Weight of the spread of the priorities.")
-    weight_durations: Weight = value(0.1, "Weight of how much the durations differ.")
-    count_full: int = value(30, "Tasks that count in full.", ge=1)
-    tools_full: int = value(10, "Different tools that count in full.", ge=1)
-    dependency_share: Weight = value(0.1, "What each dependency adds.")
-    priority_span: Positive = value(
-        1.0, "Spread of priorities that counts in full; 9 for priorities from 1 to 10."
+    max_parallel: int = value(
+        3, "Concurrent tasks of a plan, or calls of a batch, at most.", ge=1, le=1000
     )
     task_failures: int = value(
         3, "Failed steps of a task, without a success between, that fail it.", ge=1, le=100
     )
-    split_above: Weight = value(0.35, "Complexity from which splitting a task is advised.")
-    split_scope: Weight = value(0.25, "Weight of the scope of a task.")
-    split_files: Weight = value(0.25, "Weight of its files.")
-    split_dependencies: Weight = value(0.2, "Weight of its dependencies.")
-    split_ambiguity: Weight = value(0.15, "Weight of its ambiguity.")
-    split_parts: Weight = value(0.5, "Least complexity of a task that names parts in full.")
-    parts_full: int = value(8, "Named parts that count in full.", ge=1)
-    split_testing: Weight = value(0.15, "Weight of missing tests.")
-    scope_full: int = value(8, "Words asking for work that count in full.", ge=1)
-    files_full: int = value(10, "Files that count in full.", ge=1)
-    vague_full: int = value(4, "Vague words that count in full.", ge=1)
-    actions_base: int = value(3, "Estimated actions of every part, at least.", ge=0)
-    actions_per_file: int = value(4, "Estimated actions that each of its files adds.", ge=0)
 
 
 class ReplicationTuning(Group):
     """Control of sessions across processes."""
 
     control_ttl_s: Seconds = value(86_400.0, "Seconds that a session's control stays in the store.")
+    baggage_ttl_s: Seconds = value(300.0, "Seconds after which signed baggage expires.")
 
 
 class ResilienceTuning(Group):
-    """Retries, breakers, checks and checkpoints."""
+    """Circuit breakers."""
 
-    retry_jitter_s: float = value(
-        0.0, "Random seconds, up to this, added to a delay between tries.", ge=0, le=3600
+    breaker_failures: int = value(3, "Failures in a row that open a breaker.", ge=1, le=1000)
+    breaker_open_s: Seconds = value(
+        300.0, "Seconds a breaker stays open before one trial, at most."
     )
-    # A limit of requests or a restart is over in seconds; doubled six times it is `breaker_open_s`.
-    breaker_first_s: Seconds = value(
-        5.0, "Seconds that a breaker fed by spans is open first; each next time twice as long."
+    breaker_errors: Literal["transient", "unclear", "all"] = value(
+        "transient",
+        "Errors that count: `transient` ones; those and errors of unknown kind (`unclear`); or "
+        "`all`, wrong arguments included.",
     )
-    breaker_trial_s: Seconds = value(60.0, "Seconds until a trial without outcome is replaced.")
-    breaker_sync_s: Seconds = value(1.0, "Seconds between reads of other processes' breakers.")
-    check_failures: int = value(
-        3, "Like failures in a row after which a check warns of the next call.", ge=2, le=1000
-    )
-    check_ttl_s: Seconds = value(600.0, "Seconds after the last failure in which it warns.")
-    checkpoint_keep: int = value(20, "Newest checkpoints that are kept.", ge=1, le=10_000)
-    checkpoint_limit_s: Seconds = value(60.0, "Seconds that a git command may take.")
 
 
 class StoresTuning(Group):
@@ -319,9 +250,9 @@ class StoresTuning(Group):
     delay_s: float = value(0.2, "Seconds that writes are gathered.", ge=0, le=60)
     retry_s: Seconds = value(5.0, "Longest pause between two attempts to write, in seconds.")
     flush_s: Seconds = value(5.0, "Seconds that shutdown waits for unwritten data.")
-    records: int = value(100, "Newest records kept of each tool.", ge=1, le=10_000)
-    journal_entries: int = value(1000, "Newest entries kept of each session.", ge=1, le=10_000)
-    memory_bytes: int = value(64 * _MB, "Bytes of journals in the memory store.", ge=1024)
+    timeout_s: Seconds = value(
+        1.0, "Seconds a call of the store may take, and a connection attempt."
+    )
 
 
 class TelemetryTuning(Group):
@@ -330,36 +261,33 @@ class TelemetryTuning(Group):
     sample: int = value(64, "One of so many spans is timed.", ge=1, le=1_000_000)
     agents: int = value(100, "Agent names on metrics; others are `other`.", ge=1, le=1000)
     tools: int = value(200, "Tool names on metrics; others are `other`.", ge=1, le=900)
-    zero_agents: int = value(
-        20, "Agents whose decisions are reported as 0 before the first.", ge=0, le=40
-    )
-    queue: int = value(
-        1024, "Log events that wait at most; more are dropped and counted.", ge=1, le=100_000
-    )
-    flush_s: float = value(1.0, "Seconds that shutdown waits for log events.", ge=0, le=60)
     links: int = value(8, "Span links to the first steps of a loop.", ge=0, le=32)
-    verdict_queue: int = value(
-        1024, "Verdicts that wait per backend; more are dropped and counted.", ge=1, le=100_000
+
+
+class DeliveryTuning(Group):
+    """What is sent in the background: log events, verdicts, posts of escalations."""
+
+    queue: int = value(
+        1024, "Items that wait for one receiver; more are dropped and counted.", ge=1, le=100_000
     )
-    verdict_attempts: int = value(8, "Attempts to write one verdict.", ge=1, le=100)
-    verdict_timeout_s: Seconds = value(10.0, "Seconds a call of a backend may take.")
-    verdict_retry_s: Seconds = value(
+    attempts: int = value(8, "Attempts to send one verdict or escalation.", ge=1, le=100)
+    timeout_s: Seconds = value(10.0, "Seconds that one attempt may take, with its answer.")
+    retry_s: Seconds = value(
         1.0, "Seconds between the first two attempts; then twice as long each, 60 at most."
     )
-    verdict_flush_s: float = value(
-        5.0, "Seconds that shutdown waits for verdicts on their way.", ge=0, le=60
-    )
+    flush_s: float = value(5.0, "Seconds that shutdown waits for what is on its way.", ge=0, le=60)
 
 
 class EscalationTuning(Group):
     """What an escalation shows, and how it is delivered."""
 
     actions: int = value(5, "Last actions of the session that are shown.", ge=1, le=50)
-    queue: int = value(
-        256, "Escalations that wait for the webhook; more are dropped.", ge=1, le=100_000
-    )
-    webhook_retry_s: Seconds = value(
-        1.0, "Seconds between the first two posts; then twice as long each, 60 at most."
+    cooldown_s: float = value(
+        300.0,
+        "Seconds after a message about a session in which the same is not sent again; the "
+        "policy is not affected.",
+        ge=0,
+        le=604_800,
     )
 
 
@@ -395,7 +323,6 @@ class Tuning(Group):
     graph: GraphTuning = GraphTuning()
     exchange: ExchangeTuning = ExchangeTuning()
     judge: JudgeTuning = JudgeTuning()
-    reports: ReportsTuning = ReportsTuning()
     execution: ExecutionTuning = ExecutionTuning()
     resources: ResourcesTuning = ResourcesTuning()
     journal: JournalTuning = JournalTuning()
@@ -405,6 +332,7 @@ class Tuning(Group):
     resilience: ResilienceTuning = ResilienceTuning()
     stores: StoresTuning = StoresTuning()
     telemetry: TelemetryTuning = TelemetryTuning()
+    delivery: DeliveryTuning = DeliveryTuning()
     escalation: EscalationTuning = EscalationTuning()
     admin: AdminTuning = AdminTuning()
     hooks: HooksTuning = HooksTuning()

@@ -28,12 +28,7 @@ def open_store(settings: Settings) -> Store:
         LoopGuardSettingsError: The address cannot be used, or the extra `redis` is missing.
     """
     if not settings.store_url:
-        return MemoryStore(
-            records=settings.tuning.stores.records,
-            records_ttl_s=settings.store_records_ttl_s,
-            journal_entries=settings.tuning.stores.journal_entries,
-            journal_bytes=settings.tuning.stores.memory_bytes,
-        )
+        return MemoryStore(journal_entries=settings.tuning.journal.steps)
     try:
         from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:

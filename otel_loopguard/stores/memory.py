@@ -11,7 +11,7 @@ from typing import Final
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard.stores.store import time_of
+from otel_loopguard.stores.store import RECORDS, RECORDS_S, time_of
 
 
 class MemorySubscription:
@@ -44,8 +44,8 @@ class MemoryStore:
     def __init__(
         self,
         *,
-        records: int = 100,
-        records_ttl_s: float = 604_800,
+        records: int = RECORDS,
+        records_ttl_s: float = RECORDS_S,
         journal_entries: int = 1000,
         journal_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], int] = time.time_ns,

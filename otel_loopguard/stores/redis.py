@@ -16,7 +16,7 @@ from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import redis_connection as scripts
 from otel_loopguard.stores.redis_connection import Connection, RedisSubscription
 from otel_loopguard.stores.redis_url import parse_redis_url
-from otel_loopguard.stores.store import LogOnce, time_of
+from otel_loopguard.stores.store import RECORDS, RECORDS_S, LogOnce, time_of
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -97,12 +97,11 @@ class RedisStore:
 
     def __init__(self, settings: Settings) -> None:
         place = parse_redis_url(settings.store_url.get_secret_value())
-        self._redis = Connection(place, settings.store_timeout_s)
-        self._keys = Keys(settings.store_prefix, settings.tuning.stores.journal_entries)
-        self._entries = settings.tuning.stores.journal_entries
-        self._journal_ms = _milliseconds(settings.store_journal_ttl_s)
-        self._records = settings.tuning.stores.records
-        self._records_ms = _milliseconds(settings.store_records_ttl_s)
+        self._redis = Connection(place, settings.tuning.stores.timeout_s)
+        self._keys = Keys(settings.store_prefix, settings.tuning.journal.steps)
+        self._entries = settings.tuning.journal.steps
+        self._journal_ms = _milliseconds(settings.tuning.journal.days * 86_400)
+        self._records, self._records_ms = RECORDS, _milliseconds(RECORDS_S)
         self._most_pause_s = settings.tuning.stores.retry_s
         self._log_once = LogOnce()
         self._positions: BoundedDict[str, tuple[str, bytes]] = BoundedDict(_POSITIONS)

@@ -10,6 +10,11 @@ from typing import Final, Protocol, runtime_checkable
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 
+RECORDS: Final = 100
+"""Newest records kept of each tool: a profile needs no more, and a store holds a thousand tools."""
+RECORDS_S: Final = 7 * 86_400
+"""Seconds that a record is kept: what a tool took a week ago says little about today."""
+
 
 class Store(Protocol):
     """Where what outlives a session is kept.

@@ -61,8 +61,8 @@ Fields = Callable[["Decision"], Mapping[str, events.Value]]
 class BackgroundEmitter:
     """Emits log events in their order on a thread of its own; nobody who adds one waits.
 
-    Past `tuning.telemetry.queue` events that wait, more are dropped and counted. What waits when
-    the process ends has `tuning.telemetry.flush_s` seconds.
+    Past `tuning.delivery.queue` events that wait, more are dropped and counted. What waits when
+    the process ends has `tuning.delivery.flush_s` seconds.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class BackgroundEmitter:
         loggers: LoggerProvider | None = None,
         tracers: TracerProvider | None = None,
     ) -> None:
-        self._flush_s = settings.tuning.telemetry.flush_s
+        self._flush_s = settings.tuning.delivery.flush_s
         self._logging = settings.telemetry_events
         self._faults = faults
         self._counts = counts
@@ -84,7 +84,7 @@ class BackgroundEmitter:
         # Not the method itself, which would be held weakly: what waits outlives the guard.
         self._worker: BackgroundWorker[Event] = BackgroundWorker(
             "events", partial(self._deliver), faults,
-            maximum=settings.tuning.telemetry.queue, idle_s=_IDLE_S,
+            maximum=settings.tuning.delivery.queue, idle_s=_IDLE_S,
         )  # fmt: skip
 
     def put(self, event: Event) -> None:
@@ -97,7 +97,7 @@ class BackgroundEmitter:
             atexit.register(_close, weakref.ref(self))
 
     def close(self) -> None:
-        """Waits until what was added is emitted, at most for `tuning.telemetry.flush_s`."""
+        """Waits until what was added is emitted, at most for `tuning.delivery.flush_s`."""
         self._worker.flush(self._flush_s)
 
     def _deliver(self, event: Event) -> None:
@@ -348,9 +348,9 @@ class Telemetry:
         self.numbers.waiting = (lambda: 0) if self._live else None
 
     def close(self) -> None:
-        """Emits what waits, at most for `tuning.telemetry.flush_s`. It may be used further.
+        """Emits what waits, and sends verdicts, each at most for `tuning.delivery.flush_s`.
 
-        Verdicts that are on their way have `tuning.telemetry.verdict_flush_s`.
+        It may be used further.
         """
         if self._emitter is not None:
             self._emitter.close()

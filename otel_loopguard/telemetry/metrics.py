@@ -183,7 +183,7 @@ METRICS: Final = (
     ),
     Metric(
         semconv.METRIC_PROFILE_HIT_RATE, "gauge", "%", (),
-        "Share of estimates based on past calls (`profile`, `blend`), since the start.",
+        "Share of estimates based on past calls (`profile`), since the start.",
     ),
     Metric(
         semconv.METRIC_SESSION_ACTIVE, "updowncounter", "{session}", (AGENT,),

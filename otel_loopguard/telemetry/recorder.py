@@ -57,6 +57,9 @@ _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
 _MAX_WAITING: Final = 4096
 _MAX_TOKENS: Final = 1 << 40
+_ZERO_AGENTS: Final = 20
+"""Agents whose decisions are reported as 0 before the first, so that its rate is right; each costs
+as many series as there are detectors."""
 _FIRST: Final = 64
 _NAME: Final = "otel_loopguard"
 _COMPONENT: Final = ("loopguard", "loopguard_span_exporter")
@@ -216,7 +219,7 @@ class State:
         """Share of the estimates that rest on past calls, in percent; none before the first."""
         estimates = self.acceptance.estimates
         total = estimates.total()
-        return {(): 100 * (estimates["profile"] + estimates["blend"]) / total} if total else {}
+        return {(): 100 * estimates["profile"] / total} if total else {}
 
     def store(self) -> Values:
         """The state that the store is in."""
@@ -493,7 +496,6 @@ class MetricsRecorder:
         for name in detectors:
             self._detectors.get(name)
         self._shadow = "true" if settings.mode == "shadow" else ""
-        self._zero_agents = tuning.zero_agents
         self._totals = Totals(self.counts, faults)
         self.timed = Sampling(tuning.sample)
         self._misses = misses
@@ -524,7 +526,7 @@ class MetricsRecorder:
         look = _LOOKS.get(metric)
         if look is not None:
             return {} if self._state is None else look(self._state, self)
-        agents = (UNKNOWN, *self.agents.all[: self._zero_agents])
+        agents = (UNKNOWN, *self.agents.all[:_ZERO_AGENTS])
         zeros = _zeros_of(metric, agents, self._shadow)
         return {**_zeros().get(metric, {}), **zeros, **self._totals(metric)}
 

@@ -203,7 +203,9 @@ class SpanAnnotator:
         prepare(step)
         with session.lock:
             call = session.call_of(step)
-            mine = decision.action is Action.ABORT or call is None or session.policy.denies(call)
+            mine = (
+                decision.action is Action.ABORT or call is None or session.state.policy.denies(call)
+            )
         if mine:
             added = annotation(decision, with_session=step.session is None, status=False)
             span.annotate(added)

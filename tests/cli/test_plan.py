@@ -107,7 +107,7 @@ def test_the_settings_count(
 ) -> None:
     """How many run side by side, say."""
     settings = tmp_path / "own.toml"
-    settings.write_text("plan_max_parallel = 1\n", encoding="utf-8")
+    settings.write_text("[tuning.plans]\nmax_parallel = 1\n", encoding="utf-8")
     done = command("plan", file(SOUND), "--settings", settings)
     assert "4 tasks, 3 groups by depth, 4 phases" in done.stdout
 

@@ -195,7 +195,7 @@ def test_only_a_budget_that_was_set_is_used(settings: dict[str, int], used: floa
     seen: list[float] = []
 
     def note(session: Session, _index: int, _step: Step) -> None:
-        seen.append(session.progress.used)
+        seen.append(session.state.progress.used)
 
     guard = LoopGuard(Settings(**settings), clock="replay", on_step=note)
     for number in range(10):

@@ -36,9 +36,10 @@ def test_it_does_not_stop_by_default() -> None:
     turn = [again(), node("agent", {"next": "tools"}), node("tools", {"next": "agent"})]
     assert set(actions(judged(*turn * 60))) <= {"hint", "steer", "ask", "allow"}
     assert actions(judged(*turn * 60, only="node_cycle")) == ["hint", "steer", "ask"]
-    found = judged(*turn * 60, only="node_cycle", graph_max_action="pause")
+    found = judged(*turn * 60, only="node_cycle", tuning={"graph": {"max_action": "pause"}})
     assert actions(found) == ["hint", "pause"]
-    assert actions(judged(*turn * 60, only="node_cycle", graph_max_action="hint")) == ["hint"]
+    found = judged(*turn * 60, only="node_cycle", tuning={"graph": {"max_action": "hint"}})
+    assert actions(found) == ["hint"]
 
 
 def test_agents_that_go_round_are_a_cycle() -> None:

@@ -234,7 +234,9 @@ def test_it_climbs_with_its_severity() -> None:
 
 def test_it_escalates_at_the_chosen_severity() -> None:
     """From medium on, if that is what is set."""
-    run = Run(Settings(exchange_escalate_at="medium", control_socket="auto", **ONLY))
+    run = Run(
+        Settings(control_socket="auto", tuning={"exchange": {"escalate_at": "medium"}}, **ONLY)
+    )
     run.calls(*rally(5))
     assert [(one.action.value, one.intervention) for one in pairs(run)] == [
         ("hint", "break_cycle"),

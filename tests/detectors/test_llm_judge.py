@@ -84,10 +84,10 @@ def test_an_opinion_that_is_not_sure_does_nothing(answer: object) -> None:
 
 
 def test_the_strongest_action_is_a_setting() -> None:
-    """`judge_max_action`; and `max_action` still bounds everything."""
-    hints = Judged(Bench(1), settings(judge_max_action="hint"))
+    """`tuning.judge.max_action`; and `max_action` still bounds everything."""
+    hints = Judged(Bench(1), settings(tuning={"judge": {"max_action": "hint"}}))
     assert hints.steps(failing(), 120) == ["hint"]
-    pauses = Judged(Bench(1), settings(judge_max_action="pause"))
+    pauses = Judged(Bench(1), settings(tuning={"judge": {"max_action": "pause"}}))
     assert "pause" in pauses.steps(failing(), 120)
 
 
@@ -189,7 +189,7 @@ def test_an_async_judge_is_cancelled_at_its_limit() -> None:
             raise
         return 1.0
 
-    judged = Judged(judge, settings(judge_timeout_s=0.05))
+    judged = Judged(judge, settings(tuning={"judge": {"timeout_s": 0.05}}))
     judged.steps(failing(), 45)
     assert cancelled.wait(60)
     assert sum(judged.guard.faults.counts.values()) == 1
@@ -209,7 +209,7 @@ def test_nothing_waits_for_a_judge_that_hangs() -> None:
         answered.append(question.step)
         return 1.0
 
-    judged = Judged(judge, settings(judge_timeout_s=0.02), patience_s=0)
+    judged = Judged(judge, settings(tuning={"judge": {"timeout_s": 0.02}}), patience_s=0)
     for number in range(6):
         steps = failing()
         for _ in range(60):

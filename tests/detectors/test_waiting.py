@@ -63,7 +63,7 @@ def test_a_dear_wait_is_told_and_told_again_at_four_times_the_price() -> None:
         pytest.param(looks(60, tokens=None), {}, id="tokens that nobody tells"),
         pytest.param(looks(30, pause=250), {}, id="long pauses"),
         pytest.param(looks(60, times=False), {}, id="no times"),
-        pytest.param(looks(60), {"wait_longer": False}, id="switched off"),
+        pytest.param(looks(60), {"switched_off": "price_of_waiting"}, id="switched off"),
         pytest.param(looks(60), {"switched_off": ["price_of_waiting"]}, id="the detector off"),
         pytest.param(
             looks(60, answer="# built, # linked, # tested"),
@@ -86,4 +86,4 @@ def test_advice_is_for_who_waits_only() -> None:
     guard.observe(done, "run")
     assert guard.wait_advice("run") == 0
     assert control.wait_advice("nobody-knows-this-session") == 0
-    assert told(looks(20), wait_longer=False)[0].wait_advice("run") == 0
+    assert told(looks(20), switched_off="price_of_waiting")[0].wait_advice("run") == 0

@@ -85,24 +85,16 @@ def learned() -> str:
 
 FAMILIES = {
     "General": r"enabled|mode|switched_off|detectors|sensitivity|digest_key",
-    "Tools": r"((poll|exempt|read|write)_)?tools$",
-    "Tool calls": (
-        r"(repeat|cycle|error|similar|echo|nothing|verdict|refused|idle|failure|edit|score|revision"
-        r"|sweep|grinding|transient|wait|step_timeout)_|error_rate"
-    ),
+    "Tools": r"((poll|exempt|read|write|once)_)?tools$",
+    "Tool calls": (r"(repeat|error|similar|transient|wait|step_timeout)_"),
     "Policy": (
-        r"max_action|(steer|ask|deny|pause|abort|forget)_|cooldown_|descend_|warning_limit|strategies"
-        r"|diagnoser"
+        r"max_action|(steer|ask|deny|pause|abort)_|hint_climbs_|warning_limit|strategies|diagnoser"
     ),
     "Limits": r"limits$|budget_|stall_|graph_iterations|agent_limits|task_limits|prices_file",
-    "Agents that hand work back and forth": r"exchange_",
-    "Graphs": r"graph_",
-    "Text": r"text_",
-    "Reports, context and judge": r"report_|context_|judge",
-    "Escalation": r"escalat|webhook_|control_socket|desk_",
-    "Retries, breakers and recovery": r"retry_|breaker_|recovery_|checkpoint_",
-    "Execution": r"execution_|profile_|plan_",
-    "Multiple processes": r"store_|share_control|control_ttl_s|propagation_|journal_",
+    "Context and judge": r"context_|judge$",
+    "Escalation": r"escalat|webhook_|control_socket",
+    "Breakers and execution": r"breaker|execution_",
+    "Multiple processes": r"store_|share_control|propagation_",
     "Telemetry": r"telemetry_|decision_spans|span_events|verdicts",
 }
 """Headings of the tables of settings, and how the names below them begin; others are general."""

@@ -41,9 +41,7 @@ class Agent:
     """An agent whose spans and verdicts go to one backend."""
 
     def __init__(self, backend: str, endpoint: str, headers: dict[str, str] | None = None) -> None:
-        self.guard = LoopGuard(
-            Settings(verdicts=backend, tuning={"telemetry": {"verdict_flush_s": 60}})
-        )
+        self.guard = LoopGuard(Settings(verdicts=backend, tuning={"delivery": {"flush_s": 60}}))
         self.records: list[DecisionRecord] = []
         self.guard.subscribers.decisions.append(("test", self.records.append))
         exporter = OTLPSpanExporter(endpoint, headers=headers)

@@ -96,7 +96,7 @@ def test_answers_let_it_go_on(answer: str, action: Action, part: str) -> None:
 
 def test_a_bare_continue() -> None:
     """Takes the pause down, and the loop is a new one for the ladder."""
-    guard = watched(escalation_cooldown_s=0)
+    guard = watched(tuning={"escalation": {"cooldown_s": 0}})
     stuck(guard, "a")
     control.answer(only().id, "continue")
     assert guard.flag_of("a").control.action is Action.ALLOW
@@ -195,7 +195,7 @@ def hand_over(guard: LoopGuard, name: str, times: int) -> list[Action]:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"escalate_severity": "warning"}], ids=["default", "every warning"]
+    "settings", [{}, {"escalate_on": "warning"}], ids=["default", "every warning"]
 )
 def test_a_cooldown_never_weakens_the_ladder(
     settings: dict[str, object], channel: list[Escalation]
@@ -287,7 +287,7 @@ def test_what_is_not_put_before_people() -> None:
 
 def test_from_a_severity() -> None:
     """Every decision as bad as that is put before people; an aborted run may be let go on."""
-    guard = watched(max_action="abort", escalate_severity="fatal", escalate_on="")
+    guard = watched(max_action="abort", escalate_on="fatal")
     stuck(guard, "a", calls=7)
     found = only()
     assert (found.cause, found.held) == ("severity", False)

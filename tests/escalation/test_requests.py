@@ -27,7 +27,7 @@ from tests.hooks.running import PROGRAM, Home
 from tests.server.serving import PROTOBUF, call, request, serving
 from tests.stores.servers import Server
 
-SETTINGS = {"escalate_severity": "warning", "tuning": {"admin": {"heartbeat_s": 0.2}}}
+SETTINGS = {"escalate_on": "pause,ask,cycle,warning", "tuning": {"admin": {"heartbeat_s": 0.2}}}
 CONTENT = ("secret-argument", "nothing was found")
 PLAN = [{"id": "look_up"}, {"id": "refund", "depends_on": ["look_up"]}]
 
@@ -159,7 +159,7 @@ class OverHookSocket(Peer):
 
     def __init__(self, folder: Path) -> None:
         self.home = Home(folder)
-        environment = {**self.home.environment, "LOOPGUARD_ESCALATE_SEVERITY": "warning"}
+        environment = {**self.home.environment, "LOOPGUARD_ESCALATE_ON": "pause,ask,cycle,warning"}
         self.process = subprocess.Popen([PROGRAM, "hook", "serve"], env=environment)
         until(self.home.is_up)
         self.calls = 0
@@ -438,7 +438,7 @@ def test_the_newest_sessions_are_listed_and_those_that_wait_for_somebody() -> No
 
 def test_an_answer_may_raise_a_budget() -> None:
     """As the command line sends it, as text."""
-    peer = Here(budget_cost=1, budget_action="pause", escalate_severity="none")
+    peer = Here(budget_cost=1, budget_action="pause", escalate_on="pause,ask,cycle")
     for _ in range(2):
         peer.guard.observe(Step(Kind.MODEL, "m", cost=0.6), "spends-by-hand")
     asked = {"session": "spends-by-hand", "by": "anna", "answer": "continue"}

@@ -89,7 +89,7 @@ def test_its_reply_is_the_answer(hook: Hook) -> None:
 def test_garbage_is_no_answer(hook: Hook, said: bytes) -> None:
     """The post was delivered, once, and the session waits on."""
     hook.answer = lambda _: (200, said)
-    guard = watched(webhook_url=hook.url, tuning={"escalation": {"webhook_retry_s": 0.01}})
+    guard = watched(webhook_url=hook.url, tuning={"delivery": {"retry_s": 0.01}})
     stuck(guard, "a")
     assert carrier(guard).flush(60)
     assert guard.flag_of("a").control.action is Action.PAUSE
@@ -103,7 +103,7 @@ def test_tried_again_until_it_goes_well(hook: Hook) -> None:
     guard = watched(
         webhook_url=hook.url,
         webhook_secret=SECRET,
-        tuning={"escalation": {"webhook_retry_s": 0.02}},
+        tuning={"delivery": {"retry_s": 0.02}},
     )
     stuck(guard, "a")
     until(lambda: guard.flag_of("a").control.action is Action.ALLOW)
@@ -117,7 +117,7 @@ def test_tried_again_until_it_goes_well(hook: Hook) -> None:
 def test_not_tried_again(hook: Hook, status: int) -> None:
     """What will not change by itself is dropped at once; redirections are not followed."""
     hook.answer = lambda _: (status, b'{"answer": "abort"}')
-    guard = watched(webhook_url=hook.url, tuning={"escalation": {"webhook_retry_s": 0.01}})
+    guard = watched(webhook_url=hook.url, tuning={"delivery": {"retry_s": 0.01}})
     stuck(guard, "a")
     # A refusal is an end: nothing waits, and nothing was decided by it.
     assert carrier(guard).flush(60)
@@ -128,9 +128,7 @@ def test_not_tried_again(hook: Hook, status: int) -> None:
 def test_one_that_is_down(caplog: pytest.LogCaptureFixture) -> None:
     """The agent is not held, attempts end, it is told where and why, without the address."""
     url = f"http://user:pass@127.0.0.1:{free_port()}/hook?token=t"
-    guard = watched(
-        webhook_url=url, tuning={"escalation": {"webhook_retry_s": 0.01}}, webhook_attempts=3
-    )
+    guard = watched(webhook_url=url, tuning={"delivery": {"retry_s": 0.01, "attempts": 3}})
     stuck(guard, "a")
     assert carrier(guard).flush(60)
     told = [one.getMessage() for one in caplog.records if ": webhook " in one.getMessage()]
@@ -148,7 +146,7 @@ def test_a_slow_one(hook: Hook, drip_s: float) -> None:
     hook.answer = lambda _: (time.sleep(0 if drip_s else 0.8), (200, b" " * 500))[1]
     seen: list[str] = []
     forget = control.on_escalation(lambda found: seen.append(found.session))
-    guard = watched(webhook_url=hook.url, webhook_timeout_s=0.2, webhook_attempts=1)
+    guard = watched(webhook_url=hook.url, tuning={"delivery": {"timeout_s": 0.2, "attempts": 1}})
     stuck(guard, "a")
     until(lambda: seen == ["a"])
     assert carrier(guard).flush(60)
@@ -168,18 +166,16 @@ def test_an_answer_that_comes_too_late(hook: Hook) -> None:
 def test_not_tried_after_the_limit() -> None:
     """After the fallback nobody needs to be asked any more."""
     url = f"http://127.0.0.1:{free_port()}/"
-    guard = watched(
-        webhook_url=url, tuning={"escalation": {"webhook_retry_s": 30}}, pause_limit_s=5
-    )
+    guard = watched(webhook_url=url, tuning={"delivery": {"retry_s": 30}}, pause_limit_s=5)
     stuck(guard, "a")
     assert carrier(guard).flush(60)
 
 
 def test_the_queue_is_bounded(hook: Hook, caplog: pytest.LogCaptureFixture) -> None:
-    """More than `tuning.escalation.queue` are dropped, which is logged, and nobody waits."""
+    """More than `tuning.delivery.queue` are dropped, which is logged, and nobody waits."""
     let_on = threading.Event()
     hook.answer = lambda _: (let_on.wait(60), (200, b""))[1]
-    guard = watched(webhook_url=hook.url, tuning={"escalation": {"queue": 2}})
+    guard = watched(webhook_url=hook.url, tuning={"delivery": {"queue": 2}})
     for name in "abcdef":
         stuck(guard, name)
     assert caplog.text.count("is not posted: too many wait") >= 3
@@ -297,7 +293,7 @@ def test_nor_by_the_api_or_a_callback() -> None:
 def test_headers_that_drip(hook: Hook) -> None:
     """The limit is one of the whole post, and not of each piece that comes."""
     hook.drip_headers_s = 0.05
-    guard = watched(webhook_url=hook.url, webhook_timeout_s=0.3, webhook_attempts=1)
+    guard = watched(webhook_url=hook.url, tuning={"delivery": {"timeout_s": 0.3, "attempts": 1}})
     stuck(guard, "a")
     assert carrier(guard).flush(60)
     assert guard.faults.counts == {}

@@ -183,9 +183,12 @@ def test_samples_are_bounded() -> None:
 def test_long_text_is_told_by_head_tail_and_length() -> None:
     """Arguments of ten million characters cost what short ones do, and differ where they differ."""
     long = "x" * 10_000_000
-    keys = {of(text, max_value_chars=1000).key for text in (long, long + "y", "y" + long)}
+    keys = {
+        of(text, tuning={"calls": {"value_chars": 1000}}).key
+        for text in (long, long + "y", "y" + long)
+    }
     assert len(keys) == 3
-    assert len(of(long, max_value_chars=1000).raw) < 1100
+    assert len(of(long, tuning={"calls": {"value_chars": 1000}}).raw) < 1100
 
 
 def test_names_are_bounded() -> None:

@@ -27,11 +27,9 @@ def call(
     return Step(kind, tool, start=start, end=start + round(ms * 1e6), args=args, error=error)
 
 
-def record(
-    number: int, ms: float, *, size: int | None = 10, success: bool = True, cached: bool = False
-) -> CallRecord:
+def record(number: int, ms: float, *, size: int | None = 10, success: bool = True) -> CallRecord:
     """What is kept of a call."""
-    return CallRecord(START + number * SECOND, ms, size, "s", success, cached)
+    return CallRecord(START + number * SECOND, ms, size, "s", success)
 
 
 def encoded(durations: Sequence[float]) -> list[bytes]:

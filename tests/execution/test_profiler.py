@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.task import Task
 from otel_loopguard.errors import StoreError
 from otel_loopguard.execution.latency import CallRecord, Knowledge, ResourceSample
-from otel_loopguard.execution.profiler import BatchEstimate, PlannedCall, Profiler
+from otel_loopguard.execution.profiler import BatchEstimate, Profiler
 from otel_loopguard.stores import MemoryStore, Writer
 from tests.execution.past import SECOND, START, call, encoded, record
 from tests.stores.servers import wait_for
@@ -69,26 +71,13 @@ def test_calls_that_nobody_asked_about() -> None:
 
 def test_tools_are_bounded() -> None:
     """The tool unused for longest goes when there are too many; names are cut."""
-    profiler = Profiler(Settings(profile_max_tools=3))
-    for tool in ("a", "b", "c", "a", "d" * 500):
-        profiler.finished(call(0, 1.0, tool=tool))
-    assert profiler.tools == ("c", "a", "d" * 200)
-    assert profiler.estimate("d" * 500).records == 1
-
-
-def test_a_cache_hit() -> None:
-    """A repeated identical call, ten times as fast as the median, is no record of the work."""
     profiler = Profiler(Settings())
-    for number in range(5):
-        profiler.finished(call(number, 200.0, {"q": number}))
-    profiler.finished(call(6, 3.0, {"q": 1}))
-    profiler.finished(call(7, 3.0, {"q": "new"}))
-    profiler.finished(call(8, 150.0, {"q": 2}))
-    profiler.finished(call(9, 3.0, {"q": 3}, error=True))
-    summary = profiler.summary("t")
-    assert summary is not None
-    assert (summary.calls, summary.cached, summary.failures) == (9, 1, 1)
-    assert profiler.estimate("t").records == 7
+    for tool in ("a", "b", *map(str, range(998)), "a", "d" * 500):
+        profiler.finished(call(0, 1.0, tool=tool))
+    assert len(profiler.tools) == 1000
+    assert "b" not in profiler.tools
+    assert profiler.tools[-2:] == ("a", "d" * 200)
+    assert profiler.estimate("d" * 500).records == 1
 
 
 def test_stall_limit() -> None:
@@ -115,13 +104,12 @@ def test_what_a_tool_came_back_from_is_no_stall() -> None:
 )
 def test_time_limits(ms: float, seconds: float) -> None:
     """Five times the estimate, not under 30 s, not over 600 s."""
-    settings = Settings(tuning={"latency": {"adapts": 0}})
-    assert learned(*[ms] * 20, settings=settings).time_limit("t") == pytest.approx(seconds)
+    assert learned(*[ms] * 20).time_limit("t") == pytest.approx(seconds)
 
 
 def test_agent_limits() -> None:
     """An agent has a profile of its own runs, apart from a tool of its name."""
-    profiler = Profiler(Settings(tuning={"latency": {"adapts": 0}}))
+    profiler = Profiler(Settings())
     assert profiler.agent_limit("planner") == 600
     for number in range(10):
         profiler.finished(call(number, 10_000, tool="planner", kind=Kind.AGENT))
@@ -328,54 +316,59 @@ def test_the_guard_feeds_it() -> None:
 
 TIMES = {"a": 4000, "b": 3000, "c": 2000, "d": 1000, "w": 500}
 SETTINGS = Settings(
-    profile_defaults_ms=TIMES, read_tools={"a", "b"}, profile_parallel_tools={"c", "d"}
+    read_tools="a, b",
+    tools={
+        name: {"duration_ms": ms, **({"parallel": True} if name in "cd" else {})}
+        for name, ms in TIMES.items()
+    },
 )
 
 
-def estimate(*calls: PlannedCall) -> BatchEstimate:
-    return Profiler(SETTINGS).batch(calls)
+def estimate(*tasks: Task) -> BatchEstimate:
+    return Profiler(SETTINGS).batch(tasks)
 
 
 def test_independent_safe_calls() -> None:
     """Three run at a time, the longest first; the sum is what they take one by one."""
-    found = estimate(*(PlannedCall(tool, {"q": tool}) for tool in "dcba"))
+    found = estimate(*(Task(tool, tool, args={"q": tool}) for tool in "dcba"))
     assert (found.sequential_ms, found.parallel_ms) == (10_000, 4000)
     assert found.can_run_in_parallel
     assert [each.duration_ms for each in found.estimates] == [1000, 2000, 3000, 4000]
 
 
+def test_an_estimate_of_ones_own_counts() -> None:
+    """In place of what is known of the tool."""
+    found = estimate(Task("x", "a", estimate_ms=50), Task("y", "b"))
+    assert found.sequential_ms == 3050
+    assert [each.source.value for each in found.estimates] == ["given", "default"]
+
+
+A, B, W = Task("x", "a"), Task("y", "b"), Task("z", "w")
+
+
 @pytest.mark.parametrize(
-    ("calls", "parallel", "reason"),
+    ("tasks", "parallel", "reason"),
     [
         ([], 0, "no call"),
-        ([PlannedCall("a")], 4000, "one call"),
-        ([PlannedCall("a"), PlannedCall("w"), PlannedCall("b")], 4500, "not declared safe: w"),
-        ([PlannedCall("a"), PlannedCall("b", after=["0"])], 7000, "need the result"),
-        ([PlannedCall("a", id="x"), PlannedCall("b", {"u": "${x}"})], 7000, "need the result"),
-        ([PlannedCall("a", id="x"), PlannedCall("b", "see {{ x.url }}")], 7000, "need the result"),
-        ([PlannedCall("a", after=["1"]), PlannedCall("b", after=["0"])], 7000, "circle"),
+        ([A], 4000, "one call"),
+        ([A, W, B], 4500, "not declared safe: w"),
+        ([A, replace(B, depends_on=("x",))], 7000, "need the result"),
+        ([A, replace(B, args={"u": "${x}"})], 7000, "need the result"),
+        ([A, replace(B, args="see {{ x.url }}")], 7000, "need the result"),
+        ([A, replace(B, args=["$x.url"])], 7000, "need the result"),
+        ([replace(A, args="$y"), replace(B, args="$x")], 7000, "circle"),
+        ([A, replace(B, args={"price": "$0", "as": "$5"})], 4000, "every tool is declared safe"),
+        ([A, replace(B, depends_on=("not here",))], 4000, "every tool is declared safe"),
+        ([A, replace(B, args={"n": 2**70})], 4000, "every tool is declared safe"),
     ],
-    ids=["none", "one", "unsafe", "after", "reference", "reference in text", "circle"],
-)
-def test_what_may_not_run_at_the_same_time(
-    calls: Sequence[PlannedCall], parallel: float, reason: str
-) -> None:
-    """A batch says why its calls wait for each other, and how long it takes then."""
-    found = estimate(*calls)
-    assert not found.can_run_in_parallel
+    ids=[
+        "none", "one", "unsafe", "depends", "reference", "reference in text", "whole value",
+        "circle", "money", "unknown id", "no data",
+    ],
+)  # fmt: skip
+def test_what_may_run_at_the_same_time(tasks: Sequence[Task], parallel: float, reason: str) -> None:
+    """A batch says why its calls wait for each other, or not, and how long it takes then."""
+    found = estimate(*tasks)
+    assert found.can_run_in_parallel is ("safe" in reason and "not" not in reason)
     assert found.parallel_ms == parallel
     assert reason in found.reason
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        PlannedCall("b", {"price": "$0"}),
-        PlannedCall("b", after=["not here"]),
-        PlannedCall("b", {"n": 2**70}),
-    ],
-    ids=["money", "unknown id", "no data"],
-)
-def test_what_only_looks_like_a_dependency(call: PlannedCall) -> None:
-    """Money is no reference, and what is not in the batch is not waited for."""
-    assert estimate(PlannedCall("a"), call).can_run_in_parallel

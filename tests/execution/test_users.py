@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 import orjson
 import pytest
@@ -44,15 +45,13 @@ class Keeping:
             self.waiting.pop(0)()
 
 
-def users(keeping: Keeping | None = None, **given: object) -> Users:
+def users(keeping: Any = None, **given: object) -> Users:
     return Users(Settings(**given), keeping)
 
 
 def test_the_settings_are_what_everybody_prefers() -> None:
     """The defaults, and what a process sets otherwise."""
-    found = users(tuning={"execution": {"channels": "mail"}}, execution_prompt_s=5).preferences(
-        "ada"
-    )
+    found = users(tuning={"execution": {"prompt_s": 5}}).preferences("ada")
     assert asdict(found) == {
         "auto_background_threshold_s": 45,
         "prompt_threshold_s": 5,
@@ -61,7 +60,7 @@ def test_the_settings_are_what_everybody_prefers() -> None:
         "parallel_execution_preferred": True,
         "default_choice": None,
         "notify_on_completion": True,
-        "notification_channels": ("mail",),
+        "notification_channels": (),
     }
 
 
@@ -111,7 +110,7 @@ def test_preferences_and_answers_outlive_the_process() -> None:
     one = users(Keeping(store))
     one.prefer("ada", {"prompt_threshold_s": 3})
     one.answered("ada", ("crawl",), BACKGROUND)
-    other = users(Keeping(store), execution_background_s=100)
+    other = users(Keeping(store), tuning={"execution": {"background_s": 100}})
     found = other.preferences("ada")
     assert (found.prompt_threshold_s, found.auto_background_threshold_s) == (3, 100)
     assert other.remembered("ada", ("crawl",)) is BACKGROUND
@@ -155,7 +154,7 @@ def test_a_store_that_is_down_is_not_asked_again_at_once() -> None:
 @pytest.mark.parametrize(
     ("raw", "told", "prompt_s"),
     [
-        (b"\xff\x00", "no JSON", 15),
+        (b"\xff\x00", "not valid UTF-8", 15),
         (b"[1, 2]", "expected a JSON object, got list", 15),
         (b'{"prompt_threshold_s": 3, "colour": "red"}', "colour = 'red'", 3),
         (b'{"prompt_threshold_s": "soon"}', "prompt_threshold_s = 'soon'", 15),
@@ -220,12 +219,11 @@ def test_who_does_not_want_to_be_remembered_is_not() -> None:
 
 def test_memory_is_bounded() -> None:
     """The user unused for longest goes."""
-    known = users(tuning={"execution": {"users": 3}})
-    for number in range(4):
+    known = users()
+    for number in range(1001):
         known.prefer(str(number), {"prompt_threshold_s": 3})
-    assert [known.preferences(str(number)).prompt_threshold_s for number in range(4)] == [
-        15, 3, 3, 3,
-    ]  # fmt: skip
+    found = [known.preferences(str(number)).prompt_threshold_s for number in (0, 1, 1000)]
+    assert found == [15, 3, 3]
 
 
 def test_thresholds_that_cross_are_refused() -> None:

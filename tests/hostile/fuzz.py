@@ -309,7 +309,8 @@ class Fuzz:
         self._numbers = InMemoryMetricReader()
         self._meters = MeterProvider([self._numbers], shutdown_on_exit=False)
         self.guard = LoopGuard(
-            Settings(max_sessions=MOST, max_open_steps=1_000), meter_provider=self._meters
+            Settings(max_sessions=MOST, tuning={"stalls": {"open_steps": 1_000}}),
+            meter_provider=self._meters,
         )
         self.processor = Timed(self.guard)
         self.processor.escaped = []

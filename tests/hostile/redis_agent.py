@@ -76,9 +76,9 @@ def _main() -> None:
         store_url=sys.argv[1],
         digest_key="the same for all agents",
         propagation_trust="store",
-        store_timeout_s=0.3,
         tuning={
             "stores": {
+                "timeout_s": 0.3,
                 "retry_s": 0.3,
                 "delay_s": 0.02,
                 "queue": 1_000_000,

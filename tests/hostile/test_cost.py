@@ -266,7 +266,7 @@ def test_the_same_huge_text_again_is_the_same() -> None:
 
 
 def test_a_huge_text_that_differs_in_its_middle_is_another() -> None:
-    """Beyond `max_value_chars` too: a healthy run whose results begin and end alike goes on."""
+    """Beyond `value_chars` too: a healthy run whose results begin and end alike goes on."""
     filler = "[]," * 400_000
     assert decisions(lambda number: f"[1.0,{filler}{number},{filler}1]") == []
 

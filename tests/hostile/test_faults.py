@@ -100,7 +100,7 @@ def test_a_detector_that_throws_does_not_reach_the_agent(
     assert rig.faults == {"broken:ZeroDivisionError": 1}
     assert len([one for one in caplog.records if "was skipped" in one.getMessage()]) == 1
     (session,) = rig.guard._sessions._by_key.values()
-    assert session.detectors.broken == ("broken",)
+    assert session.state.detectors.broken == ("broken",)
 
 
 def test_a_detector_that_throws_in_one_session_is_tried_in_the_next() -> None:

@@ -105,7 +105,11 @@ def test_of_any_number_of_sessions_five_hundred_are_left(
     """Of sessions, flags, records and open spans there are as many as may be, in all tables."""
     kinds = (Session, Flag, SessionStats, Progress, Milestones, ActiveSpan)
     before = alive(*kinds)
-    guard = LoopGuard(Settings(max_sessions=MOST, max_open_steps=MOST, escalation_fallback="wait"))
+    guard = LoopGuard(
+        Settings(
+            max_sessions=MOST, escalation_fallback="wait", tuning={"stalls": {"open_steps": MOST}}
+        )
+    )
     processor = LoopGuardSpanProcessor(guard)
     tracer = provider_with(processor).get_tracer("my.agent")
     first: list[weakref.ref[Any]] = []

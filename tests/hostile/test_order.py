@@ -156,7 +156,7 @@ def test_a_span_from_the_future_does_not_hide_the_others() -> None:
 
 def test_spans_that_never_end_are_bounded() -> None:
     """12,000 open spans leave no more than twice the bound behind, and later calls are judged."""
-    rig = Rig({"max_open_steps": 1000})
+    rig = Rig({"tuning": {"stalls": {"open_steps": 1000}}})
     for _ in range(12_000):
         rig.tracer.start_span("execute_tool search", attributes=TOOL)
     assert len(rig.guard.active) <= 2 * 1000

@@ -158,9 +158,7 @@ def test_what_was_acknowledged_is_there_and_nothing_was_raised(
     for told in accounts:
         for session, ids in told["acknowledged"].items():
             acknowledged[session].update(ids)
-    store = RedisStore(
-        Settings(store_url=server.url, tuning={"stores": {"journal_entries": 10_000}})
-    )
+    store = RedisStore(Settings(store_url=server.url, tuning={"journal": {"steps": 10_000}}))
     kept = {name: ids for name, ids in acknowledged.items() if "lied" not in name}
     found = {name: [entry for entry, _ in store.journal(name)] for name in kept}
     store.close()

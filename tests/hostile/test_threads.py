@@ -76,7 +76,9 @@ def one_turn(rig: Rig, dice: random.Random, shared: list[trace.Span]) -> int:
 
 def test_everything_at_once_for_some_seconds() -> None:
     """32 threads, random sessions, shared traces, pauses, aborts, resumes: every call counts."""
-    rig = Rig({"max_sessions": 15, "max_open_steps": 500, "step_timeout_s": 0.4})
+    rig = Rig(
+        {"max_sessions": 15, "tuning": {"stalls": {"open_steps": 500}}, "step_timeout_s": 0.4}
+    )
     shared = [rig.tracer.start_span("invoke_agent shared", attributes=TOOL) for _ in range(4)]
     until = time.monotonic() + SECONDS
 

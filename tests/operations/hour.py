@@ -279,12 +279,14 @@ def _settings(store: str) -> Settings:
     """What takes minutes in an hour takes a part of a second here."""
     return Settings(
         store_url=store,
-        store_timeout_s=0.1,
         step_timeout_s=0.1,
-        execution_resources=False,
         breaker="shared",
-        breaker_open_s=0.5,
-        tuning={"stores": {"delay_s": 0.02, "retry_s": 0.2}, "telemetry": {"sample": 4}},
+        tuning={
+            "stores": {"timeout_s": 0.1, "delay_s": 0.02, "retry_s": 0.2},
+            "telemetry": {"sample": 4},
+            "resources": {"sample_s": 0},
+            "resilience": {"breaker_open_s": 0.5},
+        },
     )
 
 

@@ -136,7 +136,7 @@ def _take_phoenix(opened: Browser, url: str) -> None:
 
 
 def _watched(endpoint: str) -> TracerProvider:
-    tuning = {"telemetry": {"verdict_flush_s": 60}}  # Phoenix takes them once it has the spans
+    tuning = {"delivery": {"flush_s": 60}}  # Phoenix takes them once it has the spans
     # One refusal that was not heeded instead of three: a picture has room for so many rows.
     given = Settings(span_events=True, verdicts="phoenix", abort_after=2, tuning=tuning)
     guard = LoopGuard(given)

@@ -23,7 +23,7 @@ from tests.stores.servers import need_redis
 DRAWN = sorted(pictures.FOLDER.glob("*.svg"))
 TAKEN = sorted(pictures.FOLDER.glob("*.png"))
 QUIET = {"Faults", "The machine"}
-"""Panels that have nothing to show in a good hour without `execution_resources`."""
+"""Panels that have nothing to show in a good hour where the machine is not measured."""
 
 
 @pytest.fixture(scope="module")

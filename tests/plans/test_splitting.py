@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from otel_loopguard import Settings
 from otel_loopguard.core.task import Task
 from otel_loopguard.plans import Strategy, Work, advise, answered, validate
 
@@ -125,9 +124,7 @@ def test_the_factors_are_counted() -> None:
 
 def test_unclear_work_begins_with_a_question() -> None:
     """Before anything is done twice."""
-    advice = advise(
-        Work("Improve it somehow?", FILES), Settings(tuning={"plans": {"split_above": 0.1}})
-    )
+    advice = advise(Work(f"{WIDE} Improve it somehow?", FILES, has_tests=False))
     assert advice.subtasks[0].id == "clarify"
     assert all("clarify" in task.depends_on for task in advice.subtasks[1:-1])
 
@@ -135,10 +132,7 @@ def test_unclear_work_begins_with_a_question() -> None:
 def test_a_file_that_is_called_like_a_part_of_ours_is_left_out() -> None:
     """The plan stays sound, whatever the names."""
     names = ("clarify", "check the whole", "a", "b", *(f"n{each}" for each in range(200)))
-    advice = advise(
-        Work(WIDE + " somehow, maybe?", components=names),
-        Settings(tuning={"plans": {"split_above": 0}}),
-    )
+    advice = advise(Work(WIDE + " somehow, maybe?", components=names, has_tests=False))
     assert validate(advice.subtasks) == []
     assert any(task.id == "the rest" for task in advice.subtasks)
 
@@ -216,8 +210,8 @@ def test_long_texts_are_read(text: str) -> None:
 
 def test_files_that_no_part_names_are_shared_out() -> None:
     """Tests first: five files, among the tests and the work."""
-    work = Work("Improve things somehow, better?", tuple(f"f{n}.py" for n in range(5)))
-    advice = advise(work, Settings(tuning={"plans": {"split_above": 0.1}}))
+    files = tuple(f"f{n}.py" for n in range(5))
+    advice = advise(Work("Improve things somehow, better?", files, has_tests=False))
     assert advice.strategy is Strategy.TEST_FIRST
     assert list(advice.actions.values()) == [3, 15, 15, 3]
 

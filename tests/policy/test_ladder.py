@@ -35,6 +35,8 @@ def judged(
     time: int = 0,
 ) -> Action | None:
     said = policy.judge(detections, number, number if moment is None else moment, time)
+    for verdict in said:
+        policy.carry_out(verdict)
     return said[-1].action if said else None
 
 
@@ -148,7 +150,7 @@ def test_memory_is_bounded() -> None:
     """Ten thousand loops do not make it grow."""
     policy = Policy(Settings(tuning={"policy": {"forget_after": 1000}}))
     for index in range(10_000):
-        policy.judge([found(index)], index // 100, index)
+        judged(policy, [found(index)], index // 100, index)
     assert len(policy.loops) <= 32
 
 

@@ -94,7 +94,8 @@ def test_a_deny_has_an_end_whatever_is_done_beside_it() -> None:
 def test_a_stall_after_an_abort_is_not_said() -> None:
     """The session is over, whatever still runs in it."""
     policy = Policy(Settings())
-    policy.judge([found(own=Action.ABORT)], 0, 0)
+    (verdict,) = policy.judge([found(own=Action.ABORT)], 0, 0)
+    policy.carry_out(verdict)
     assert policy.judge([found(9, own=Action.HINT)], 1, 1) == []
 
 
@@ -134,8 +135,8 @@ def test_a_detection_has_the_family_of_its_detector(monkeypatch: pytest.MonkeyPa
 def test_settings_of_the_policy_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mappings are JSON there."""
     given: Mapping[str, str] = {
-        "COOLDOWN_S": '{"hint": 2.5}',
-        "COOLDOWN_ROUNDS": '{"deny": 2}',
+        "TUNING__POLICY__COOLDOWN_S": '{"hint": 2.5}',
+        "TUNING__POLICY__COOLDOWN_ROUNDS": '{"deny": 2}',
         "STRATEGIES": '{"grep": ["read the index"]}',
     }
     for name, value in given.items():

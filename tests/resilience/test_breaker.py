@@ -110,7 +110,7 @@ def test_a_trial_that_fails_opens_it_again(clock: Clock) -> None:
 
 def test_a_trial_without_an_outcome_makes_way(clock: Clock) -> None:
     """Whoever made it may have died."""
-    breakers = Breakers(Settings(tuning={"resilience": {"breaker_trial_s": 60}}), clock=clock)
+    breakers = Breakers(Settings(), clock=clock)
     fail(breakers, 3)
     clock.pass_by(300)
     assert breakers.allow("search")
@@ -127,7 +127,7 @@ def test_a_trial_without_an_outcome_makes_way(clock: Clock) -> None:
 def test_which_errors_count(clock: Clock, which: str, opens: set[ErrorClass]) -> None:
     """Wrong arguments of one agent do not shut a tool for all others."""
     for kind in ErrorClass:
-        breakers = Breakers(Settings(breaker_errors=which), clock=clock)
+        breakers = Breakers(Settings(tuning={"resilience": {"breaker_errors": which}}), clock=clock)
         fail(breakers, 3, kind)
         assert breakers.allow("search") is (kind not in opens)
 
@@ -285,7 +285,9 @@ def test_a_call_without_a_host_is_kept_by_its_arguments() -> None:
 def test_it_opens_for_seconds_and_backs_off() -> None:
     """Twice as long after each failure that follows, up to `breaker_open_s`; a success ends it."""
     with set_testing(True) as clock:
-        guard = LoopGuard(Settings(breaker="session", breaker_open_s=60))
+        guard = LoopGuard(
+            Settings(breaker="session", tuning={"resilience": {"breaker_open_s": 60}})
+        )
         failing(guard, 3)
         for seconds in (5, 10, 20, 40, 60, 60):
             assert f"try again in {seconds} s" in (said("run") or "")
@@ -381,8 +383,7 @@ class Broken(MemoryStore):
 def pair(clock: Clock) -> Iterator[tuple[Breakers, Breakers, Broken]]:
     """Two processes' breakers with one store; they exchange when told to."""
     store = Broken()
-    settings = Settings(tuning={"resilience": {"breaker_sync_s": 0.001}})
-    one, other = (Breakers(settings, store, clock=clock) for _ in range(2))
+    one, other = (Breakers(Settings(), store, clock=clock) for _ in range(2))
     yield one, other, store
     store.down = False
     one.close()
@@ -436,7 +437,7 @@ def test_what_is_not_understood_is_left_alone(
     """It is warned of with its key, once, and not overwritten."""
     store = MemoryStore()
     store.put("breaker", "tool:search", raw)
-    breakers = Breakers(Settings(tuning={"resilience": {"breaker_sync_s": 60}}), store, clock=clock)
+    breakers = Breakers(Settings(), store, clock=clock)
     fail(breakers, 3)
     breakers.sync()
     breakers.close()
@@ -450,7 +451,7 @@ def test_a_clock_that_is_wrong_shuts_nothing_for_days(clock: Clock) -> None:
     store = MemoryStore()
     year = clock.now + 365 * 86400 * 10**9
     store.put("breaker", "tool:search", orjson.dumps({"until": year, "at": year, "failures": 3}))
-    breakers = Breakers(Settings(tuning={"resilience": {"breaker_sync_s": 60}}), store, clock=clock)
+    breakers = Breakers(Settings(), store, clock=clock)
     breakers.standing("search")
     breakers.sync()
     assert not breakers.allow("search")
@@ -462,7 +463,7 @@ def test_a_clock_that_is_wrong_shuts_nothing_for_days(clock: Clock) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_the_child_of_a_fork_goes_on() -> None:
     """Though a thread of the parent held the locks."""
-    breakers = Breakers(Settings(tuning={"resilience": {"breaker_sync_s": 0.001}}), MemoryStore())
+    breakers = Breakers(Settings(), MemoryStore())
     fail(breakers, 2)
     assert breakers._sharing is not None
     with breakers._lock, breakers._sharing._lock:
@@ -481,10 +482,7 @@ def _worker(url: str, start: Any, allowed: Any, closing: Any) -> None:
     """A process: learns that the breaker is open, and asks for the trial with all the others."""
     from otel_loopguard.stores.redis import RedisStore
 
-    breakers = Breakers(
-        Settings(tuning={"resilience": {"breaker_sync_s": 0.02}}),
-        RedisStore(Settings(store_url=url)),
-    )
+    breakers = Breakers(Settings(), RedisStore(Settings(store_url=url)))
     wait_for(lambda: breakers.standing("search").state is not BreakerState.CLOSED)
     start.wait()
     wait_for(lambda: breakers.standing("search").state is BreakerState.HALF_OPEN)
@@ -508,7 +506,7 @@ def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> No
     try:
         spawn = multiprocessing.get_context("spawn")
         start, allowed, closing = spawn.Barrier(2), spawn.Queue(), spawn.Queue()
-        settings = Settings(breaker_open_s=1.5, store_url=server.url)
+        settings = Settings(tuning={"resilience": {"breaker_open_s": 5}}, store_url=server.url)
         opener = Breakers(settings, RedisStore(settings))
         for _ in range(2):
             workers.append(
@@ -534,7 +532,7 @@ def test_a_frozen_store_makes_no_span_wait(tmp_path: Path) -> None:
 
     server = Server(tmp_path / "redis").start()
     assert server.process is not None
-    settings = Settings(store_url=server.url, tuning={"resilience": {"breaker_sync_s": 0.01}})
+    settings = Settings(store_url=server.url)
     breakers = Breakers(settings, RedisStore(settings))
     try:
         server.process.send_signal(19)

@@ -81,7 +81,7 @@ def repository(template: Path, tmp_path: Path) -> Repository:
     return made
 
 
-def points(folder: Path, keep: int | None = None) -> resilience.Checkpoints:
+def points(folder: Path, keep: int = 20) -> resilience.Checkpoints:
     """The checkpoints of a workspace."""
     return resilience.Checkpoints(resilience.GitWorkspace(folder), keep=keep)
 

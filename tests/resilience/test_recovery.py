@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardAbort, Settings, resilience
+from otel_loopguard import LoopGuard, LoopGuardAbort, resilience
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.resilience.recovery import Tally
 
@@ -17,7 +17,7 @@ from otel_loopguard.resilience.recovery import Tally
 @pytest.fixture
 def guard() -> LoopGuard:
     """The guard whose strategies `control` uses."""
-    guard = LoopGuard(Settings(recovery_attempts=2))
+    guard = LoopGuard()
     assert resilience.recoveries().tallies == {}
     return guard
 
@@ -74,14 +74,16 @@ def test_a_time_out_gets_more_time_up_to_a_limit(guard: LoopGuard) -> None:
                 limits.append(call.limit_s)
                 raise TimeoutError
     assert limits == [30, 60, 100]
-    assert resilience.recoveries().tallies["longer"] == Tally(tried=2)
+    assert resilience.recoveries().tallies["longer"] == Tally(tried=2, broke=1)
 
 
 def test_strategies_follow_each_other_at_most_n_times_each(guard: LoopGuard) -> None:
     """In the order in which they were registered; the last error is raised as it is."""
     used: list[str] = []
     for name in ("first", "second"):
-        resilience.recoveries().register(name, lambda call, name=name: used.append(name))
+        resilience.recoveries().register(
+            name, lambda call, name=name: used.append(name), attempts=2
+        )
     error = RuntimeError("for good")
     with pytest.raises(RuntimeError) as raised:
         failing("search", error)
@@ -91,7 +93,7 @@ def test_strategies_follow_each_other_at_most_n_times_each(guard: LoopGuard) -> 
 
 def test_a_loop_of_failing_calls_does_not_recover_for_ever(guard: LoopGuard) -> None:
     """Tries are counted over all calls of a tool in a session, until one goes well."""
-    resilience.recoveries().register("again", lambda call: None)
+    resilience.recoveries().register("again", lambda call: None, attempts=2)
 
     def tries(times: int) -> int:
         made = 0
@@ -138,8 +140,8 @@ def test_a_strategy_that_breaks_makes_way_for_the_next(guard: LoopGuard) -> None
     resilience.recoveries().register("whole", lambda call: used.append("whole"))
     assert failing("search", OSError(), times=1) == 2
     assert used == ["whole"]
-    assert resilience.recoveries().tallies["broken"].broke == 2
-    assert guard.faults.counts == {"recovery.broken:ZeroDivisionError": 2}
+    assert resilience.recoveries().tallies["broken"].broke == 3
+    assert guard.faults.counts == {"recovery.broken:ZeroDivisionError": 3}
 
 
 def test_what_has_nothing_to_try_uses_no_try_of_the_tool(guard: LoopGuard) -> None:
@@ -179,7 +181,7 @@ def test_in_asyncio_strategies_may_be_awaited(guard: LoopGuard) -> None:
 
 def test_an_abort_is_no_failure_of_the_tool(guard: LoopGuard) -> None:
     """Nothing recovers from it."""
-    resilience.recoveries().register("again", lambda call: None)
+    resilience.recoveries().register("again", lambda call: None, attempts=2)
     with pytest.raises(LoopGuardAbort):
         failing("search", LoopGuardAbort("over", "s"))
     assert resilience.recoveries().tallies["again"] == Tally()
@@ -215,7 +217,7 @@ def test_what_cannot_be_is_refused(guard: LoopGuard, wrong: object, said: str) -
 
 def test_without_a_session_nobody_uses_up_the_tries_of_others(guard: LoopGuard) -> None:
     """Each call has its own; within one they still end."""
-    resilience.recoveries().register("again", lambda call: None)
+    resilience.recoveries().register("again", lambda call: None, attempts=2)
     for _ in range(3):
         tries = 0
         with pytest.raises(ConnectionError):
@@ -224,4 +226,3 @@ def test_without_a_session_nobody_uses_up_the_tries_of_others(guard: LoopGuard) 
                     tries += 1
                     raise ConnectionError
         assert tries == 3
-    assert guard.settings.recovery_attempts == 2

@@ -48,7 +48,10 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
 @pytest.fixture
 def guard(redis: Redis) -> Settings:
     return Settings(
-        abort_after=2, store_url=redis.url, digest_key="a key of all workers", store_timeout_s=0.5
+        abort_after=2,
+        store_url=redis.url,
+        digest_key="a key of all workers",
+        tuning={"stores": {"timeout_s": 0.5}},
     )
 
 

@@ -78,7 +78,7 @@ def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path
     store = {
         "LOOPGUARD_STORE_URL": redis.url,
         "LOOPGUARD_DIGEST_KEY": "a key of all workers",
-        "LOOPGUARD_STORE_TIMEOUT_S": "0.5",
+        "LOOPGUARD_TUNING__STORES__TIMEOUT_S": "0.5",
     }
     with Serve(tmp_path / "log", **store) as server:
         wait_for(lambda: server.ready()[0] == 503)  # it is not there yet

@@ -190,7 +190,7 @@ def test_a_forgotten_stop_makes_nobody_ask() -> None:
 
 def test_a_span_that_never_ends_keeps_no_session() -> None:
     """Where there are too many open spans, what is forgotten of them frees their sessions."""
-    guard = LoopGuard(Settings(max_sessions=5, max_open_steps=5))
+    guard = LoopGuard(Settings(max_sessions=5, tuning={"stalls": {"open_steps": 5}}))
     processor = LoopGuardSpanProcessor(guard)
     tracer = provider_with(processor).get_tracer("my.agent")
     left = []

@@ -143,7 +143,7 @@ def test_what_a_person_let_go_on_stays_let_go() -> None:
     one.shutdown()
     _, session = restarted(journals, 5)
     assert session.flag.control.action is Action.ALLOW
-    assert not session.policy.ended
+    assert not session.state.policy.ended
 
 
 def test_waiting_goes_on_after_the_restart() -> None:

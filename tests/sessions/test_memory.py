@@ -104,14 +104,6 @@ def test_what_is_said_again_is_kept_once() -> None:
     assert memory.context().patterns == ("b", "a")
 
 
-def test_with_no_room_nothing_is_kept() -> None:
-    """`tuning.reports.context_entries` 0 switches it off."""
-    run = Run(Settings(tuning={"reports": {"context_entries": 0}}))
-    run.calls(call("write_file", {"path": "a.py"}, "ok"))
-    run.guard.remember("run", "insight", "x")
-    assert context_of(run) == Context()
-
-
 def test_the_offer_for_a_hint() -> None:
     """A few of each kind, in words; nothing where nothing is known."""
     memory = Memory(12)

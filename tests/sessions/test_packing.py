@@ -34,7 +34,7 @@ ALL = [
 
 def put_away(guard: LoopGuard) -> list[Session]:
     """Packs all sessions of a guard; returns those that could be packed."""
-    return [session for session in guard._sessions.all if session.pack()]
+    return [session for session in guard._sessions.all if session.freeze()]
 
 
 def outcome(given: Iterable[Step], *, packed: bool) -> tuple[list[object], object]:
@@ -77,7 +77,7 @@ def test_only_sessions_in_use_are_at_hand(monkeypatch: pytest.MonkeyPatch) -> No
     for number in range(50):
         for turn in range(20):
             guard.observe(call("search", {"q": turn}, f"answer {turn}"), f"s{number}")
-    packed = [session for session in guard._sessions.all if session._packed]
+    packed = [session for session in guard._sessions.all if session.frozen]
     assert [session.key for session in packed] == [f"s{number}" for number in range(45)]
     in_bytes, in_use = (len(_below(guard._sessions.find(key))) for key in ("s0", "s49"))
     assert in_bytes * 5 < in_use
@@ -91,10 +91,10 @@ def test_who_is_asked_about_is_packed_again(monkeypatch: pytest.MonkeyPatch) -> 
         guard.observe(call("search", {"q": number}, "answer"), f"s{number}")
     for number in range(50):
         assert guard.report(f"s{number}") is not None
-    assert not any(session._packed for session in guard._sessions.all)
+    assert not any(session.frozen for session in guard._sessions.all)
     for number in range(50, 100):
         guard.observe(call("search", {"q": number}, "answer"), f"s{number}")
-    assert sum(session._packed is None for session in guard._sessions.all) == 5
+    assert sum(not session.frozen for session in guard._sessions.all) == 5
 
 
 def test_who_comes_back_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_what_is_not_ours_is_not_put_away() -> None:
     guard.observe(call("search", {"q": "x"}), "one")
     assert put_away(guard) == []
     (session,) = guard._sessions.all
-    assert session.detectors
+    assert session.state.detectors
 
 
 def test_values_of_the_users_do_not_matter() -> None:

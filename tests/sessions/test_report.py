@@ -82,11 +82,13 @@ def test_a_cycle_is_listed_by_its_length() -> None:
 
 
 def test_the_most_used_tools_come_first_with_their_errors() -> None:
-    """At most `tuning.reports.tools` of them."""
+    """At most ten of them."""
     steps = [call("read", {"n": n}, f"text {n}" * 9) for n in range(5)]
     steps += [call("write", {"n": n}, error="denied" if n else None) for n in range(3)]
-    report = report_of(*steps, call("once", {"q": 1}, "x"), tuning={"reports": {"tools": 2}})
-    assert [(tool.name, tool.calls, tool.errors) for tool in report.tools] == [
+    others = [call(f"tool {n}", {"q": n}, f"text {n}") for n in range(9)]
+    report = report_of(*steps, call("once", {"q": 1}, "x"), *others)
+    assert len(report.tools) == 10
+    assert [(tool.name, tool.calls, tool.errors) for tool in report.tools[:2]] == [
         ("read", 5, 0),
         ("write", 3, 2),
     ]
@@ -156,7 +158,7 @@ def test_changes_and_news_say_how_far_it_came() -> None:
 
 def test_a_record_does_not_grow() -> None:
     """Many tools, many decisions: what is kept is bounded, and totals stay exact."""
-    run = Run(Settings(tuning={"reports": {"alerts": 4}}))
+    run = Run(Settings())
     for number in range(3000):
         run.calls(call(f"tool{number}", {"q": number // 4}, ANSWER, at=number))
     for number in range(1200):
@@ -166,7 +168,7 @@ def test_a_record_does_not_grow() -> None:
     assert report.actions == 4200
     assert report.tools[0].name == "search"
     assert report.tools[0].calls == 1200
-    assert len(report.alerts) <= 4
+    assert len(report.alerts) == 10
     assert report.alert_count + sum(report.notes_by_type.values()) == len(run.decisions)
 
 

@@ -88,8 +88,7 @@ def test_a_node_that_is_killed_comes_back_with_all(cluster: list[Server]) -> Non
     """Meanwhile its writes wait; afterwards each entry is there once."""
     given = Settings(
         store_url=url_of(cluster),
-        store_timeout_s=0.5,
-        tuning={"stores": {"delay_s": 0.01, "retry_s": 0.2}},
+        tuning={"stores": {"timeout_s": 0.5, "delay_s": 0.01, "retry_s": 0.2}},
     )
     writer = Writer(RedisStore(given), given, InternalErrors())
     names = [f"k{number}" for number in range(30)]
@@ -147,7 +146,7 @@ def test_sentinels_lead_to_the_new_master(watched: tuple[Server, Server, int]) -
     master, replica, port = watched
     url = f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{port}/mine/0"
     given = Settings(
-        store_url=url, store_timeout_s=0.5, tuning={"stores": {"delay_s": 0.01, "retry_s": 0.2}}
+        store_url=url, tuning={"stores": {"timeout_s": 0.5, "delay_s": 0.01, "retry_s": 0.2}}
     )
     writer = Writer(RedisStore(given), given, InternalErrors())
     writer.append("s", [("a", b"1")])
@@ -166,7 +165,7 @@ def test_who_listens_hears_the_new_master(watched: tuple[Server, Server, int]) -
     master, _, port = watched
     url = f"redis+sentinel://127.0.0.1:{port}/mine/0"
     store = RedisStore(
-        Settings(store_url=url, store_timeout_s=0.5, tuning={"stores": {"retry_s": 0.2}})
+        Settings(store_url=url, tuning={"stores": {"timeout_s": 0.5, "retry_s": 0.2}})
     )
     heard: list[bytes] = []
     joined: list[int] = []

@@ -23,7 +23,7 @@ Start = Callable[..., Server]
 
 
 def settings(url: str, **more: object) -> Settings:
-    given = {"tuning": {"stores": {"delay_s": 0.01, "retry_s": 0.1}}, "store_timeout_s": 0.2}
+    given = {"tuning": {"stores": {"delay_s": 0.01, "retry_s": 0.1, "timeout_s": 0.2}}}
     return Settings(store_url=url, **merged(given, more))
 
 

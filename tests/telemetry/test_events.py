@@ -182,7 +182,7 @@ def test_a_logger_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> No
     processor = Troubled(fault)
     loggers = LoggerProvider(shutdown_on_exit=False)
     loggers.add_log_record_processor(processor)
-    settings = Settings(abort_after=2, tuning={"telemetry": {"queue": 2, "flush_s": 0.2}})
+    settings = Settings(abort_after=2, tuning={"delivery": {"queue": 2, "flush_s": 0.2}})
     guard = LoopGuard(settings, logger_provider=loggers)
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("agent")
     for _ in range(4):

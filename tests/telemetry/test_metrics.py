@@ -267,7 +267,7 @@ def test_what_people_say_of_decisions_is_counted() -> None:
 
 def test_an_open_breaker_is_told() -> None:
     """1 while it is open, 0 afterwards, by its tool."""
-    scene = Scene(breaker_failures=2)
+    scene = Scene(tuning={"resilience": {"breaker_failures": 2}})
     for _ in range(2):
         with pytest.raises(TimeoutError), resilience.breaker("flaky"):
             raise TimeoutError

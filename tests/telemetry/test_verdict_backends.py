@@ -41,7 +41,7 @@ PATHS = {
     "langfuse": "/api/public/scores",
     "langsmith": "/feedback",
 }
-_QUICK = {"verdict_retry_s": 0.01, "verdict_flush_s": 30}
+_QUICK = {"retry_s": 0.01, "flush_s": 30}
 
 # Fields of `CreateScoreRequest` in the client of Langfuse 5.0.4, which is made of its OpenAPI.
 _SCORE = {
@@ -66,7 +66,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
 
 def guarded(name: str, **settings: Any) -> Scene:
     """An agent whose verdicts go to one backend."""
-    tuning = {"telemetry": {**_QUICK, **settings.pop("telemetry", {})}}
+    tuning = {"delivery": {**_QUICK, **settings.pop("delivery", {})}}
     return Scene(verdicts=name, tuning=tuning, **settings)
 
 
@@ -260,7 +260,7 @@ def test_a_backend_that_is_not_there_is_given_up_after_so_many_attempts(
 ) -> None:
     """The agent does not notice; all that is lost is counted."""
     monkeypatch.setenv("PHOENIX_COLLECTOR_ENDPOINT", "http://127.0.0.1:9")
-    scene = guarded("phoenix", telemetry={"verdict_attempts": 2})
+    scene = guarded("phoenix", delivery={"attempts": 2})
     with agent(scene.tracer):
         scene.loop(5)
     labels = {"loopguard__verdict__backend": "phoenix", "error__type": "failure"}
@@ -271,7 +271,7 @@ def test_a_backend_that_is_not_there_is_given_up_after_so_many_attempts(
 def test_a_server_that_hangs_holds_neither_the_agent_nor_its_end(backend: Backend) -> None:
     """The queue is bounded, the rest is counted, and shutting down waits as configured."""
     backend.free.clear()
-    scene = guarded("phoenix", telemetry={"verdict_queue": 2, "verdict_flush_s": 0.05})
+    scene = guarded("phoenix", delivery={"queue": 2, "flush_s": 0.05})
     for _ in range(3):
         with agent(scene.tracer):
             scene.loop(5)

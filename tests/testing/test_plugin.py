@@ -167,7 +167,7 @@ def test_options(inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Non
         loopguard = ["repeat_threshold = 5", 'poll_tools = ["job"]', "mode = guard"]
         """
     )
-    monkeypatch.setenv("LOOPGUARD_CYCLE_REPEATS", "6")
+    monkeypatch.setenv("LOOPGUARD_ERROR_THRESHOLD", "6")
     monkeypatch.setenv("LOOPGUARD_REPEAT_THRESHOLD", "9")
     monkeypatch.setenv("LOOPGUARD_STORE_URL", "redis://127.0.0.1:1/0")
     monkeypatch.setenv("LOOPGUARD_WEBHOOK_URL", "http://127.0.0.1:1/")
@@ -183,7 +183,7 @@ def test_all(loopguard):
     assert settings.poll_tools == {"job"}
     assert settings.mode == "shadow"
     assert settings.similar_threshold == 8
-    assert settings.cycle_repeats == 6
+    assert settings.error_threshold == 6
     assert not (settings.store_url or settings.webhook_url or settings.control_socket)
     assert not (settings.telemetry_metrics or settings.verdicts)
 def test_shadow_is_a_loop_and_no_stop(loopguard):

@@ -119,8 +119,8 @@ class ProfilerReplay:
 
 
 _COLUMNS: Final = (
-    "tool", "calls#", "failed#", "cached#", "p50 ms#", "p90 ms#", "estimate ms#", "measured#",
-    "within#", "alarms#", "overdue#",
+    "tool", "calls#", "failed#", "p50 ms#", "p90 ms#", "estimate ms#", "measured#", "within#",
+    "alarms#", "overdue#",
 )  # fmt: skip
 _OVERALL_S: Final = 840.0
 """Seconds after which a stall that is reported is no false alarm."""
@@ -174,7 +174,6 @@ def _tools(replay: ProfilerReplay) -> Iterator[dict[str, object]]:
             "tool": score.tool,
             **_figures(score),
             "kept": summary.calls,
-            "cached": summary.cached,
             "p50_ms": summary.p50_ms,
             "p90_ms": summary.p90_ms,
             "estimate_ms": summary.estimate_ms,
@@ -223,7 +222,7 @@ def _print_table(rows: Sequence[dict[str, object]]) -> None:
 
 
 def _cells(row: dict[str, object]) -> Iterator[object]:
-    yield from (row["tool"], row["calls"], _percent(row["failure_rate"]), row.get("cached"))
+    yield from (row["tool"], row["calls"], _percent(row["failure_rate"]))
     yield from (_milliseconds(row.get(name)) for name in ("p50_ms", "p90_ms", "estimate_ms"))
     yield from (row["measured"], _percent(row["within"]), row["alarms"], row["overdue"])
 

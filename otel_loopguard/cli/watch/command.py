@@ -296,14 +296,11 @@ def _live(settings: Settings) -> Settings:
     return settings.model_copy(
         update={
             **store,
-            # The machine is the user's: nothing here runs the agent's calls.
-            "execution_resources": False,
             "control_socket": settings.control_socket or "auto",
             # A person may come back the next day: a session forgotten meanwhile counts from 0.
             "session_ttl_s": _FOREVER_S,
             # What was decided before is not put before people again: `_tell` does it for the rest.
             "escalate_on": (),
-            "escalate_severity": "none",
             # A process stays stopped until somebody answers.
             "escalation_fallback": "wait",
         }

@@ -50,7 +50,7 @@ class Mailboxes:
     def __init__(self, settings: Settings) -> None:
         self._prefix = f"{settings.store_prefix}:desk"
         # Requests are waited for a second at a time.
-        limit_s = max(settings.store_timeout_s, 3.0 * _WAIT_S)
+        limit_s = max(settings.tuning.stores.timeout_s, 3.0 * _WAIT_S)
         self._redis = Connection(parse_redis_url(settings.store_url.get_secret_value()), limit_s)
         self._kept_ms = int(max(3 * settings.tuning.admin.heartbeat_s, 5.0) * 1000)
 

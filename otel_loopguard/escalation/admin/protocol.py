@@ -204,7 +204,7 @@ class AdminHandlers:
     def _row(self, session: Session) -> Message:
         """A session as one JSON object; times in nanoseconds since the epoch. Its lock is held."""
         report, control = session.report(), session.flag.control
-        record = session.record
+        record = session.state.record
         return {
             "session": session.key,
             "process": self.process,
@@ -227,7 +227,7 @@ class AdminHandlers:
             view = {
                 **self._row(session),
                 "totals": totals(report),
-                "actions": [act_row(act) for act in session.record.acts()],
+                "actions": [act_row(act) for act in session.state.record.acts()],
                 "decisions": [_decision(decision) for decision in report.alerts],
                 "package": None if case is None else case_row(case),
             }

@@ -70,14 +70,14 @@ class VerdictQueue:
     ) -> None:
         self._name = name
         self._backend = backend
-        self._attempts = settings.tuning.telemetry.verdict_attempts
-        self._retry_s = settings.tuning.telemetry.verdict_retry_s
+        self._attempts = settings.tuning.delivery.attempts
+        self._retry_s = settings.tuning.delivery.retry_s
         self._count = count
         self._told = False
         self._closing = False
         self._worker = BackgroundWorker[tuple[int, "Verdict"]](
             f"verdicts-{name}", self._attempt, faults,
-            maximum=settings.tuning.telemetry.verdict_queue,
+            maximum=settings.tuning.delivery.queue,
         )  # fmt: skip
 
     def put(self, verdict: Verdict) -> None:

@@ -44,7 +44,7 @@ class VerdictReporter:
     ) -> None:  # fmt: skip
         self._faults = faults
         self._emit = emit
-        self._flush_s = settings.tuning.telemetry.verdict_flush_s
+        self._flush_s = settings.tuning.delivery.flush_s
         self._queues: tuple[VerdictQueue, ...] = ()
         names = sorted(settings.verdicts - {"annotations", "evaluations"})
         if names and live:
@@ -68,7 +68,7 @@ class VerdictReporter:
                 self._report(verdict)
 
     def close(self) -> None:
-        """Waits for what is on its way, at most for `tuning.telemetry.verdict_flush_s`."""
+        """Waits for what is on its way, at most for `tuning.delivery.flush_s`."""
         until = time.monotonic() + self._flush_s
         for queue in self._queues:
             queue.close(max(until - time.monotonic(), 0))
@@ -94,7 +94,7 @@ def _queues(
     return tuple(
         delivery.VerdictQueue(
             name,
-            delivery.BACKENDS[name](os.environ, settings.tuning.telemetry.verdict_timeout_s),
+            delivery.BACKENDS[name](os.environ, settings.tuning.delivery.timeout_s),
             settings,
             faults,
             count,
