@@ -1,6 +1,5 @@
 """Notices agents that loop, stall or get nowhere, from the OpenTelemetry spans they emit."""
 
-from otel_loopguard._util import moved as _moved
 from otel_loopguard._util.lazy import lazy as _lazy
 from otel_loopguard.version import __version__
 
@@ -99,6 +98,3 @@ __getattr__ = _lazy(
 
 def __dir__() -> list[str]:
     return __all__
-
-
-_moved.install()

@@ -1,7 +1,12 @@
 """Dialects: how one convention writes spans, and how to add one of your own."""
 
-from otel_loopguard.spans.dialects import Dialect, register, registered
-from otel_loopguard.spans.dialects.registry import DialectError, unregister
+from otel_loopguard.spans.dialects.registry import (
+    Dialect,
+    DialectError,
+    register,
+    registered,
+    unregister,
+)
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.views import RecordedSpan, SpanView, Status
 

@@ -9,7 +9,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Milestones
 from otel_loopguard.core.report import Memory
 from otel_loopguard.errors import PlanError
-from otel_loopguard.plans.plans import MOST_FOLLOWED, checked, follow
+from otel_loopguard.plans import MOST_FOLLOWED, checked, follow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

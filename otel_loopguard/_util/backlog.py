@@ -37,7 +37,7 @@ _KEPT: Final = 16_384
 
 
 class Judging(Protocol):
-    """Whoever judges what is in a backlog: the guard."""
+    """Judges the events of a backlog: the guard."""
 
     def judge_events(self, events: deque[Event]) -> None:
         """Judges events in order and takes them off, up to a decision that somebody has to hear.
@@ -69,7 +69,7 @@ class Backlog:
         self.settling = self.attended = False
 
     def open(self) -> None:
-        """From now on there may be events: `settle_all` looks here."""
+        """Has `settle_all` look here from now on."""
         global _open  # noqa: PLW0603
         with _opening:
             alive = (one for one in _open if one() not in {None, self})

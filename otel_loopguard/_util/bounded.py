@@ -21,7 +21,9 @@ def _five_bits(number: int) -> int:
 
 
 _FULL: Final = 2_500
+"""Keys of a generation: with five bits each, one in 50 is then taken for known at most."""
 _FEW: Final = 64
+"""Keys that are kept as they are, in 5 kB at most: many sessions never have more."""
 _EMPTY: Final = bytes(8 * 512)
 _PLACES: Final = array("Q", map(_five_bits, range(1024)))
 """Which bits of its word a key sets, by ten of its own bits: to work them out takes as long as

@@ -24,6 +24,7 @@ LONGEST: Final = 1_000_000
 """Characters of the longest text that is parsed."""
 
 _SHORT: Final = 8_000
+"""Characters of a text that is parsed unseen: even of brackets alone that takes under 1 ms."""
 VALUES: Final = 5_000
 """Values of a text that is parsed (2 ms); what is behind them is walked in Python, as a rule."""
 
@@ -79,7 +80,7 @@ def _is_cheap(text: str, most: int) -> bool:
 
 
 def _has_few(text: str) -> bool:
-    """Whether a text has few values, whatever its strings hold; looks at so many of them only."""
+    """True if a text has few values, whatever its strings hold; looks at so many of them only."""
     place, end, skip = 0, len(text), _NEXT.match
     try:
         for _ in range(_SKIMMED):
@@ -104,6 +105,7 @@ MAX_RECORDED_VALUES: Final = 4_000_000
 """Values of a line or a document. Recorded runs have one in 20 to 30 bytes, so about 100 MB."""
 
 _CHUNK: Final = 1024 * 1024
+"""Bytes that are looked at together; the copies made of them are as large."""
 # Escaped quotes are taken out before. A string that does not end goes on to the end of the text.
 _STRING: Final = re.compile(rb'"[^"]*"?')
 _NO_MARKS: Final = bytes(set(range(256)).difference(b"[]{},"))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MOVES: Final = 10_000
+"""Moves of the clock that are remembered, 1 MB: a long test run moves it a few hundred times."""
 
 
 class _State(NamedTuple):
@@ -25,10 +26,10 @@ class _State(NamedTuple):
 
 
 class Ticking(Protocol):
-    """Looks at the clock by itself, and does not while the guard is deterministic."""
+    """Looks at the clock by itself, unless the guard is deterministic."""
 
     def tick(self) -> None:
-        """The clock was moved: says what is late."""
+        """The clock was moved: reports what is late."""
         ...
 
 
@@ -110,17 +111,17 @@ def set_testing(
 
 
 def off() -> bool:
-    """Whether guards do nothing."""
+    """True if guards do nothing."""
     return state.off
 
 
 def deterministic() -> bool:
-    """Whether guards start no thread and wait for nothing by themselves."""
+    """True if guards start no thread and wait for nothing by themselves."""
     return state.testing
 
 
 def waits(limit_s: float) -> float:
-    """Seconds that a gate may wait which was to wait for `limit_s`."""
+    """Bounds the wait of a gate while a test runs."""
     return min(limit_s, state.gate_limit_s)
 
 
@@ -130,7 +131,7 @@ def now() -> int:
 
 
 def steady() -> int:
-    """Nanoseconds on a clock that nobody sets, but a test; it counts what the machine sleeps."""
+    """Nanoseconds of a steady clock, which counts suspended time; only tests move it."""
     return _steady() + _ahead
 
 
@@ -142,7 +143,7 @@ _steady: Final = _since_boot if hasattr(time, "CLOCK_BOOTTIME") else time.monoto
 
 
 def told(moment: int) -> int:
-    """What the clock of live guards showed at a moment by the machine's clock."""
+    """Converts a moment of the machine's clock to that of live guards."""
     if not moves:
         return moment
     place = bisect_right(moves, (moment, 2**63))
@@ -150,7 +151,7 @@ def told(moment: int) -> int:
 
 
 def ticks(ticking: Ticking) -> None:
-    """Has something tick whenever a test moves the clock; it is held weakly."""
+    """Registers, weakly, what is to tick when a test moves the clock."""
     _ticking.add(ticking)
 
 
@@ -171,6 +172,7 @@ def _move(by: int) -> None:
 state = _State(testing=False, off=False, gate_limit_s=math.inf)
 """What `set_testing` set; for hooks, where a call is dear. Never keep it."""
 _ahead = 0
+"""Nanoseconds that the guards' clock is ahead of the machine's."""
 moves: list[tuple[int, int]] = []
 """When a test moved the clock, and how far it was ahead since: none in production."""
 _ticking: weakref.WeakSet[Ticking] = weakref.WeakSet()

@@ -28,7 +28,9 @@ from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, cast
 
-_MOST: Final = 10_000
+_KEPT_LATER: Final = 10_000
+"""Calls that wait until a thread holds no lock; only a finalizer that ends spans in bulk makes so
+many."""
 
 
 class Signal:
@@ -44,24 +46,24 @@ class Signal:
         self._bell: SimpleQueue[None] = SimpleQueue()
 
     def is_set(self) -> bool:
-        """Whether it was set since it was cleared."""
+        """True if it was set since it was cleared."""
         return self._is_set
 
     def set(self) -> None:
-        """Wakes who waits, now or next."""
+        """Wakes the thread that waits, now or next."""
         self._is_set = True
         if self._bell.empty():
             self._bell.put(None)
 
     def clear(self) -> None:
-        """Forgets that it was set. What it was set for is to be looked at after this."""
+        """Clears it. Look at what it was set for after this, not before."""
         self._is_set = False
         with suppress(Empty):
             while True:
                 self._bell.get_nowait()
 
     def wait(self, limit_s: float | None = None) -> bool:
-        """Waits until it is set, at most for some seconds; whether it is set."""
+        """Waits until it is set, `limit_s` seconds at most; True if it is."""
         if not self._is_set:
             with suppress(Empty):
                 self._bell.get(timeout=None if limit_s is None else max(limit_s, 0.0))
@@ -80,19 +82,19 @@ def new_lock() -> threading.RLock:
 
 
 def busy() -> AbstractContextManager[object]:
-    """To be entered around what takes a lock of somebody else's, as that of a span: `held` then."""
+    """Context in which `held` is true; for calls that take a lock of others, as of a span."""
     return _here.busy
 
 
 def held() -> bool:
-    """Whether this thread holds a lock of this package, or is `busy`."""
+    """True if this thread holds a lock of this package, or is `busy`."""
     # Asked of the locks themselves: a count of ours could be left wrong by an interrupt. And at C
     # speed: every hook asks, and a guard has some 40 locks.
     return _here.busy._is_owned() or any(map(_is_owned, _known))  # noqa: SLF001
 
 
 def later(what: Callable[[], object]) -> None:
-    """Keeps something until a thread that holds no lock comes by; the newest 10,000."""
+    """Defers a call to the next thread that holds no lock; the newest 10,000 are kept."""
     waiting.append((copy_context(), what))
     for known in _signals:
         signal = known()
@@ -101,12 +103,12 @@ def later(what: Callable[[], object]) -> None:
 
 
 def waits() -> bool:
-    """Whether anything was kept by `later`."""
+    """True if a call is deferred."""
     return bool(waiting)
 
 
 def settle() -> None:
-    """Does what was kept, in order, unless this thread holds a lock or another one is at it."""
+    """Makes the deferred calls in order, unless this thread holds a lock or another one does it."""
     if not waiting or held() or _here.settles._is_owned():  # noqa: SLF001
         return
     with _here.settles:
@@ -131,18 +133,18 @@ def start_thread(name: str, run: Callable[..., object], *given: object) -> bool:
 
 
 def wake_by(signal: Signal) -> None:
-    """Has a signal set, as long as it lives, whenever something is kept: its thread settles."""
+    """Sets a signal, held weakly, whenever a call is deferred, so that its thread settles."""
     with _making:
         _signals[:] = [*(known for known in _signals if known() is not None), weakref.ref(signal)]
 
 
 def _used(locks: list[threading.RLock]) -> list[threading.RLock]:
-    """Those that anybody else holds too. Weak references would have to be called one by one."""
+    """Locks with another owner. Weak references would have to be called one by one."""
     return [lock for lock in locks if sys.getrefcount(lock) > _state.unused]
 
 
 class _State:
-    """What a fork makes anew."""
+    """State that a fork renews."""
 
     def __init__(self) -> None:
         self.most_known = 64
@@ -152,7 +154,7 @@ class _State:
 
 
 class _Here(threading.local):
-    """Locks that only one thread ever takes: they say what it is at, whatever interrupts it."""
+    """Per-thread locks as interrupt-safe marks of what the thread is doing."""
 
     def __init__(self) -> None:
         self.settles: Any = threading.RLock()
@@ -160,7 +162,7 @@ class _Here(threading.local):
 
 
 def _forked() -> None:
-    """In the child: threads that held locks are not here, and what was kept is the parent's."""
+    """In the child: the holders of locks are not here, and deferred calls are the parent's."""
     global _making  # noqa: PLW0603
     _making = threading.RLock()
     _state.settling = threading.RLock()
@@ -178,8 +180,8 @@ _known: list[threading.RLock] = []
 _is_owned: Any = cast("Any", type(threading.RLock()))._is_owned  # noqa: SLF001
 _renew: Any = cast("Any", type(threading.RLock()))._at_fork_reinit  # noqa: SLF001
 _signals: list[weakref.ref[Signal]] = []
-waiting: Final[deque[tuple[Context, Callable[[], object]]]] = deque(maxlen=_MOST)
-"""What was kept by `later`; hooks look whether it is empty before they call `settle`."""
+waiting: Final[deque[tuple[Context, Callable[[], object]]]] = deque(maxlen=_KEPT_LATER)
+"""Deferred calls; hooks look whether there are any before they call `settle`."""
 
 
 class Forked(Protocol):
@@ -221,6 +223,7 @@ class _Owners:
 
 
 _LEAST: Final = 64
+"""Owners before the table is first looked through for those that are gone."""
 _owners: Final = _Owners()
 
 if hasattr(os, "register_at_fork"):

@@ -21,6 +21,7 @@ _PREFIX: Final = "otel-loopguard: "
 _USUAL: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None)))
 _PLAIN: Final = (int, float, type(None))
 _CAUSES: Final = 20
+"""Causes of an exception that are looked at; a chain may be a circle."""
 
 if TYPE_CHECKING:
     _Adapter = logging.LoggerAdapter[logging.Logger]
@@ -46,7 +47,7 @@ class _Named(_Adapter):
 
 
 class _Shown:
-    """A value that is made text when the message is, and then made safe."""
+    """Lazily formatted, sanitised log argument."""
 
     __slots__ = ("_value",)
 
@@ -99,7 +100,7 @@ def _chain(fault: BaseException) -> Iterator[BaseException]:
 
 
 def _forges(fault: BaseException) -> bool:
-    """Whether the text of an exception has more than one line, or signs that nobody sees."""
+    """True if the text of an exception has more than one line, or signs that nobody sees."""
     said = traceback.format_exception_only(type(fault), fault)
     return hasattr(fault, "exceptions") or any(
         printable(line) != line for line in (part.removesuffix("\n") for part in said)

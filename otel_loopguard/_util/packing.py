@@ -71,5 +71,5 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _is_named(thing: object) -> bool:
-    """Whether it is a class or a function, which is known by its name."""
+    """True if it is a class or a function, which is known by its name."""
     return isinstance(thing, type) or type(thing).__name__ == "function"

@@ -23,7 +23,7 @@ class Row(NamedTuple):
     lines: list[str]
 
     def labelled(self, *labels: str) -> dict[str, str]:
-        """Its text by the labels in front of lines, `""` for what stands before any."""
+        """Returns its text by label; `""` for the lines before any."""
         found, label = {"": ""}, ""
         for line in self.lines:
             head, colon, rest = line.partition(":")
@@ -34,7 +34,7 @@ class Row(NamedTuple):
         return found
 
     def fail(self, why: str) -> NoReturn:
-        """Refuses the row."""
+        """Raises for this row."""
         msg = f"{self.place}: {self.name}: {why}"
         raise ValueError(msg)
 
@@ -54,7 +54,7 @@ def read_table(module: str, file: str) -> list[Row]:
 
 
 def read_texts(module: str, file: str) -> dict[str, str]:
-    """The same of a table in which each row is a text."""
+    """Reads a table in which each row is a text."""
     return {row.name: " ".join(row.lines) for row in read_table(module, file)}
 
 

@@ -24,7 +24,7 @@ _UNSEEN: Final = frozenset(
 
 
 def printable(text: str) -> str:
-    """A text on one line, in which every sign can be seen and none is a command.
+    """Escapes control and invisible characters.
 
     Line ends, control characters, signs of formatting (direction, zero width, tags), lone
     surrogates and signs that are not assigned are written as Python writes their escapes.
@@ -50,6 +50,7 @@ def _is_plain(sign: str) -> bool:
 
 
 _DEPTH: Final = 4
+"""Levels of a value that are written; deeper ones do not fit into one line anyway."""
 
 
 def truncate(value: object, limit: int) -> str:

@@ -25,13 +25,13 @@ _SUPPRESSED: Final = "suppress_instrumentation"
 
 
 def suppress_instrumentation_in_thread() -> None:
-    """Has instrumentations make no spans of whatever this thread does from here on."""
+    """Suppresses instrumentations on this thread from here on."""
     otel_context.attach(otel_context.set_value(_SUPPRESSED, True))
 
 
 @contextmanager
 def suppress_instrumentation() -> Generator[None]:
-    """Has instrumentations make no spans of what runs inside, on this thread."""
+    """Suppresses instrumentations on this thread inside the block."""
     token = otel_context.attach(otel_context.set_value(_SUPPRESSED, True))
     try:
         yield
@@ -40,7 +40,9 @@ def suppress_instrumentation() -> Generator[None]:
 
 
 _LOOK_S: Final = 5.0
+"""Seconds that a thread may outlive the object it works for; each look costs microseconds."""
 _NAP_S: Final = 0.01
+"""Seconds between two looks of `flush`, which holds no lock that an interrupt could leave."""
 _Given = ParamSpec("_Given")
 _Item = TypeVar("_Item")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -97,12 +99,12 @@ class BackgroundThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a thread."""
+        """True if there is a thread."""
         return self._running
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is on this thread."""
+        """True if the caller is on this thread."""
         return threading.get_ident() == self._ident
 
     def wake(self) -> None:
@@ -150,7 +152,7 @@ class BackgroundThread:
                     self._ident = 0
 
     def _is_over(self, signal: Signal) -> bool:
-        """Waits for work; whether none came, and the thread is to end."""
+        """Waits for work; True if none came and the thread is to end."""
         if signal.wait(self._idle_s):
             return False
         with self._lock:
@@ -195,7 +197,7 @@ class BackgroundWorker(Generic[_Item]):
         self._delivering = False
 
     def __len__(self) -> int:
-        """How many items wait."""
+        """Number of waiting items."""
         return len(self._waiting)
 
     def put(self, item: _Item, delay_s: float = 0.0) -> bool:
@@ -212,14 +214,14 @@ class BackgroundWorker(Generic[_Item]):
         return not full
 
     def hasten(self) -> None:
-        """Has what waits delivered now, whatever its delay was."""
+        """Delivers waiting items now, whatever their delay."""
         with self._lock:
             self._waiting = [(0.0, number, item) for _, number, item in self._waiting]
             heapify(self._waiting)
         self._thread.wake()
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until all is delivered, at most `limit_s` seconds; whether it is."""
+        """Waits until all is delivered, `limit_s` seconds at most; True if it is."""
         until = time.monotonic() + limit_s
         while (self._waiting or self._delivering) and time.monotonic() < until:
             time.sleep(_NAP_S)

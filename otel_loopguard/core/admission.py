@@ -138,12 +138,12 @@ class Admission:
 
     @property
     def runs(self) -> bool:
-        """Whether the call may start without asking anybody: now, or in the background."""
+        """True if the call may start without asking anybody: now, or in the background."""
         return self.choice in (Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND)
 
     @property
     def scale_workers(self) -> bool:
-        """Whether two or more resources are short, so that more workers would help."""
+        """True if two or more resources are short, so that more workers would help."""
         return self.factors.pressure.scale_workers
 
 
@@ -211,12 +211,12 @@ class ResourcePressure:
 
     @property
     def critical(self) -> bool:
-        """Whether anything is past its critical threshold, so that what can wait should."""
+        """True if anything is past its critical threshold, so that what can wait should."""
         return any(alert.critical for alert in self.alerts)
 
     @property
     def scale_workers(self) -> bool:
-        """Whether two or more resources are short, so that more workers would help."""
+        """True if two or more resources are short, so that more workers would help."""
         return len(self.alerts) >= 2
 
 

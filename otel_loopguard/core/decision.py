@@ -62,7 +62,7 @@ class Action(str, Enum):
 
     @property
     def stops(self) -> bool:
-        """Whether work is held or ended: deny, pause, abort."""
+        """True if work is held or ended: deny, pause, abort."""
         return self in _STOPS
 
 
@@ -239,7 +239,7 @@ class Decision:
 
     @property
     def about_limit(self) -> bool:
-        """Whether a limit is reached or near, and no loop or stall was found."""
+        """True if a limit is reached or near, and no loop or stall was found."""
         if self.detector == "stall":
             return self.reason.removesuffix("_near") in _TIME_LIMITS
         return self.detector in _LIMITS

@@ -147,7 +147,7 @@ def _class_of(text: str) -> ErrorClass:
 
 
 def names_call_error(text: str) -> bool:
-    """Whether an error is about the call itself: unknown tool, wrong or missing arguments."""
+    """True if an error is about the call itself: unknown tool, wrong or missing arguments."""
     return _found(_CALL_ERROR, look(text).lower())
 
 

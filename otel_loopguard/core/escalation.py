@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core.report import Act, Context, Report
 
 _TOOLS: Final = 5
+"""Most used tools in a message to people: it fits a screen of a phone."""
 
 
 class Answer(str, Enum):

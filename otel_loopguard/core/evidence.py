@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ErrorClass(str, Enum):
-    """Whether trying the same again can help."""
+    """How an error is best met."""
 
     TRANSIENT = "transient"
     DETERMINISTIC = "deterministic"
@@ -23,7 +23,7 @@ class ErrorClass(str, Enum):
 
 
 class Effect(str, Enum):
-    """Whether a call changes the world."""
+    """What a call does to the world."""
 
     READ = "read"
     WRITE = "write"
@@ -75,13 +75,13 @@ class Evidence:
     call_exact: Key | None = None
     """Key of tool and arguments as they are."""
     guessed: bool = False
-    """Whether the key rests on a value that looks like a nonce, or on arguments that were cut."""
+    """True if the key rests on a value that looks like a nonce, or on arguments that were cut."""
     fresh: bool = True
-    """Whether the call was not made before, as far back as the session remembers."""
+    """True if the call was not made before, as far back as the session remembers."""
     changed: bool = False
-    """Whether the same call was made before, and never had this outcome."""
+    """True if the same call was made before, and never had this outcome."""
     pending: bool = False
-    """Whether its answer is not there yet by its own words, or its tool is declared to poll."""
+    """True if its answer is not there yet by its own words, or its tool is declared to poll."""
     outcome: Key | None = None
     """Key of the masked outcome (or error)."""
     content: Key | None = None
@@ -92,26 +92,26 @@ class Evidence:
     novelty: float | None = None
     """Part of the outcome that the session had not seen, 0 to 1; None if it is not known."""
     echo: bool = False
-    """Whether half or more of the outcome stood in the call's own arguments."""
+    """True if half or more of the outcome stood in the call's own arguments."""
     nothing: bool = False
-    """Whether the outcome says that nothing was found."""
+    """True if the outcome says that nothing was found."""
     rejects: bool = False
-    """Whether the outcome turns down what was tried: a test that did not pass."""
+    """True if the outcome turns down what was tried: a test that did not pass."""
     failing: bool = False
-    """Whether the call failed, or its outcome reports a failure."""
+    """True if the call failed, or its outcome reports a failure."""
     error: bool = False
     error_class: ErrorClass = ErrorClass.UNKNOWN
-    """Whether trying again can help; UNKNOWN for a call that did not fail."""
+    """Class of the error; UNKNOWN for a call that did not fail."""
     error_line: Key | None = None
     """Key of the line that names the error, numbers and volatile values masked."""
     error_shape: Key | None = None
     """Key of that line without what it quotes from the arguments."""
     call_error: bool = False
-    """Whether the error is about the call itself: unknown tool, wrong arguments. Of a tool that
+    """True if the error is about the call itself: unknown tool, wrong arguments. Of a tool that
     runs what the agent wrote it is an error of that."""
     effect: Effect = Effect.UNKNOWN
     runs_code: bool = False
-    """Whether the tool runs what the agent wrote: a shell, an interpreter, a database."""
+    """True if the tool runs what the agent wrote: a shell, an interpreter, a database."""
     sample: str = ""
     """The first 256 characters of the arguments. Content: it never leaves the process."""
     place: tuple[Key, float] | None = None
@@ -123,52 +123,52 @@ class Evidence:
     round: int = 0
     """Parallel calls share a round, and so do those that one message of a model asked for."""
     ease: float = 1.0
-    """What thresholds are multiplied by: above 1 for a tool whose repeats pay off, below 1 where a
+    """Factor of thresholds: above 1 for a tool whose repeats pay off, below 1 where a
     budget is nearly used."""
     agent: Key = 0
     """Key of the agent that made it; 0 if that is not known."""
     refused: bool = False
-    """Whether the call was not understood: wrong usage, wrong syntax, no such command."""
+    """True if the call was not understood: wrong usage, wrong syntax, no such command."""
     idle: bool = False
-    """Whether it is a command that does nothing."""
+    """True if it is a command that does nothing."""
     failure: Key | None = None
     """Key of the line that names the error, its numbers too, also where only the outcome says that
     the call failed."""
     item: bool = False
-    """Whether it asks the same of another item than the call of its tool before. Told only of what
+    """True if it asks the same of another item than the call of its tool before. Told only of what
     found nothing, failed, or was answered by a word or two; of another number or id also where up
     to 200 characters bring nothing new."""
     absent: bool = False
-    """Whether it failed because that item, asked for the first time, is not there."""
+    """True if it failed because that item, asked for the first time, is not there."""
     file: Key | None = None
     """Key of the name of the file that it writes to, unless it runs what the agent wrote."""
     score: tuple[Key, float] | None = None
     """Key of the name of the number that its outcome measures (score, loss, failures, …), and the
     number."""
     revises: bool = False
-    """Whether its long arguments and outcome are nearly those of the call of its tool before."""
+    """True if its long arguments and outcome are nearly those of the call of its tool before."""
     brief: bool = False
-    """Whether it asks for another item, is no search, and was answered by a word or two."""
+    """True if it asks for another item, is no search, and was answered by a word or two."""
     own: bool = False
-    """Whether it is known to read what the agent alone changes: its files."""
+    """True if it is known to read what the agent alone changes: its files."""
     empty: bool = False
-    """Whether its outcome is an empty list, or a record that holds no more."""
+    """True if its outcome is an empty list, or a record that holds no more."""
     transient: bool = False
-    """Whether it failed for a while, by its status or by what it says."""
+    """True if it failed for a while, by its status or by what it says."""
     cut: bool = False
-    """Whether a limit cut its outcome: what stood behind may be another."""
+    """True if a limit cut its outcome: what stood behind may be another."""
     variant: bool = False
-    """Whether it was made before, and its short answer differs from the last in a name or two."""
+    """True if it was made before, and its short answer differs from the last in a name or two."""
     makes: bool = False
-    """Whether it creates, sends, orders or pays, by its name or as declared."""
+    """True if it creates, sends, orders or pays, by its name or as declared."""
     rested: float = 0.0
     """How much of a rest was between it and the same call before, 0 to 1; see `evidence.weight`."""
     hint_weight: float = 0.0
-    """What it says towards a hint as a repeat, 0 to 1."""
+    """Weight of a repeat towards a hint, 0 to 1."""
     stop_weight: float = 0.0
-    """What it says towards a stop as a repeat, 0 to 1."""
+    """Weight of a repeat towards a stop, 0 to 1."""
     waits: bool = False
-    """Whether it is a wait, or a look again at what is pending or may change by itself."""
+    """True if it is a wait, or a look again at what is pending or may change by itself."""
     seen: bool = False
     """True if an equal outcome, volatile values masked, was given to its agent before, whatever the
     call; False also where the outcome was not captured."""
@@ -187,14 +187,14 @@ class Evidence:
     asked: int = 0
     """Tokens of the model calls since the tool call before, as far as they are known."""
     wait: Waited | None = None
-    """The wait that it belongs to, if it `waits`; counted on, never kept."""
+    """The wait that it belongs to, if it `waits`: running totals, do not keep a reference."""
 
     def needs(self, threshold: float) -> float:
-        """How much it takes for this call where a threshold stands; never less than two calls."""
+        """Returns the effective threshold of this call, at least 2."""
         return max(threshold * self.ease, 2.0)
 
     def shown(self, threshold: float) -> float:
-        """The same as a decision says it: the threshold that is in force for this call."""
+        """Returns the effective threshold of this call, as decisions show it."""
         return round(self.needs(threshold), 2)
 
 
@@ -224,7 +224,7 @@ class Exchange:
     size: int
     """Characters of what was said."""
     silent: bool
-    """Whether it was passed on without a word or a call: its topic is that of the one before."""
+    """True if it was passed on without a word or a call: its topic is that of the one before."""
     step: int
     """Number of its step within the session, of any kind."""
     time: int
@@ -256,28 +256,28 @@ class NodeVisit:
     state: int | None
     """Key of what the node gave (or else got), whatever its order; None if neither is known."""
     news: bool
-    """Whether anything was seen that the graph run had not seen before."""
+    """True if anything was seen that the graph run had not seen before."""
     known: bool
-    """Whether it can be told that nothing was new: by a state, or a tool call with its answer."""
+    """True if it can be told that nothing was new: by a state, or a tool call with its answer."""
     unseen: bool
-    """Whether something happened that may be new, and was not captured."""
+    """True if something happened that may be new, and was not captured."""
     waiting: bool
-    """Whether time was given: a wait, or `tuning.calls.wait_gap_s` without work of a model."""
+    """True if time was given: a wait, or `tuning.calls.wait_gap_s` without work of a model."""
     again: bool
-    """Whether there was a visit of the same place since the last news."""
+    """True if there was a visit of the same place since the last news."""
     home: bool
-    """Whether a stretch without news has come round again: detectors speak once per go-round."""
+    """True if a stretch without news has come round again: detectors speak once per go-round."""
     gap: int | None
     """Nanoseconds since the start of the visit before; None for the first, or without times."""
 
     @property
     def moves(self) -> bool:
-        """Whether the graph got on, or gave time: what was counted before is over."""
+        """True if the graph got on, or gave time: what was counted before is over."""
         return self.news or self.waiting
 
     @property
     def idle(self) -> bool:
-        """Whether surely nothing new came of it, and no time was given."""
+        """True if surely nothing new came of it, and no time was given."""
         return self.known and not (self.news or self.unseen or self.waiting)
 
 
@@ -305,7 +305,7 @@ class Promise:
     begins: bool
 
     def is_like(self, other: Promise) -> bool:
-        """Whether two announcements are of the same action.
+        """True if two announcements are of the same action.
 
         Half of their words are common; or both are to begin, and one does not say with what.
         """
@@ -317,7 +317,7 @@ class Promise:
 
 @dataclass(slots=True)
 class Gain:
-    """What the tool calls of a session had come to by some moment; see `Progress`."""
+    """Totals of the tool calls of a session at some moment; see `Progress`."""
 
     answers: int
     unseen: int
@@ -325,7 +325,7 @@ class Gain:
     epoch: int
 
     def nothing_since(self, before: Gain, most_news: float) -> bool:
-        """Whether nothing was changed since, and what tools answered was hardly new.
+        """True if nothing was changed since, and what tools answered was hardly new.
 
         An answer that was not captured may all be new; `most_news` is the mean novelty, 0 to 1, up
         to which answers are hardly new.
@@ -341,9 +341,9 @@ class ModelText:
     """One text of a model, with what its session had come to by then."""
 
     speaker: int
-    """Key of who wrote it: agent, node and model."""
+    """Key of its author: agent, node and model."""
     name: str
-    """What to call it in a message: the agent, or "the model"."""
+    """Name for messages: the agent, or "the model"."""
     turn: int
     """Number of the turn; from one to the next a user may have spoken."""
     key: int
@@ -353,19 +353,19 @@ class ModelText:
     words: int
     """Words of its sample."""
     structured: bool
-    """Whether it is data rather than prose: JSON, a table, a block of code."""
+    """True if it is data rather than prose: JSON, a table, a block of code."""
     alike: float
     """How much of its sample stood in the speaker's text before, 0 to 1; 0 for the first, and where
     something came of what was done in between, unless both are equal."""
     renumbered: bool
-    """Whether it is like the speaker's text before, and nothing but numbers differs."""
+    """True if it is like the speaker's text before, and nothing but numbers differs."""
     beside: bool
-    """Whether it was begun before the speaker's text before had ended."""
+    """True if it was begun before the speaker's text before had ended."""
     hedges: int
     """Phrases of doubt in its sample."""
     apologies: int
     personal: bool
-    """Whether it speaks of itself: "I", "we", "let me"."""
+    """True if it speaks of itself: "I", "we", "let me"."""
     promise: Promise | None
     tail: Tail | None
     """Its end, if that repeats itself."""
@@ -386,7 +386,7 @@ class ModelAttempt:
     key: int
     """Identity of the failures of this agent's model calls, as a loop."""
     name: str
-    """What to call who made it in a message: the agent, or "the model"."""
+    """Name for messages: the agent, or "the model"."""
     error: int | None
     """Key of the line that names the error; None if the call worked."""
     error_class: ErrorClass
@@ -400,7 +400,7 @@ class Plan:
 
     speaker: int
     name: str
-    """What to call who wrote it in a message: the agent, or "the model"."""
+    """Name for messages: the agent, or "the model"."""
     items: frozenset[int]
     """Keys of the tasks, done or not."""
     done: int

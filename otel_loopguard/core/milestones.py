@@ -9,8 +9,10 @@ from typing import Final
 
 from otel_loopguard._util.values import dataclass
 
-_MOST: Final = 256
-_NAMED: Final = 200
+_MILESTONES: Final = 256
+"""Milestones of a session; a plan that is followed has its own, larger limit."""
+_NAME_CHARS: Final = 200
+"""Characters of a name."""
 _NO_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {}
 
 
@@ -90,7 +92,7 @@ class Milestones:
 
     @property
     def blank(self) -> bool:
-        """Whether nothing was ever written on it."""
+        """True if nothing was ever written on it."""
         return not (self.changes or self._of or self.task_type)
 
     @property
@@ -100,7 +102,7 @@ class Milestones:
 
     @property
     def by_person(self) -> bool:
-        """Whether the plan that it follows is one that a person gave."""
+        """True if the plan that it follows is one that a person gave."""
         return self._replaced is not None
 
     def follow(
@@ -116,7 +118,10 @@ class Milestones:
         is not followed again where it is only said again. False, and nothing declared, if two ids
         are one in their first 200 characters.
         """
-        cut = {name[:_NAMED]: tuple(need[:_NAMED] for need in on) for name, on in needs.items()}
+        cut = {
+            name[:_NAME_CHARS]: tuple(need[:_NAME_CHARS] for need in on)
+            for name, on in needs.items()
+        }
         if len(cut) < len(needs):
             return False
         if by_person:
@@ -134,14 +139,14 @@ class Milestones:
         """Declares the plan in place of the one before; what is done by name stays done."""
         self._needs = _NO_NEEDS
         self._replaced = None
-        self._declare(dict(list(shares.items())[:_MOST]), optional)
+        self._declare(dict(list(shares.items())[:_MILESTONES]), optional)
 
     def _declare(self, shares: Mapping[str, float], optional: Collection[str]) -> None:
         change = self.changes + 1
         before = self._known
         plan: dict[str, Milestone] = {}
         for name, share in shares.items():
-            named = name[:_NAMED]
+            named = name[:_NAME_CHARS]
             known = before.get(named)
             done = known is not None and known.reached is Reached.DONE
             reached = Reached.DONE if done else Reached.OPEN
@@ -151,13 +156,13 @@ class Milestones:
 
     def report(self, name: str, reached: Reached, of: int | None = None) -> bool:
         """Says how far one has come, declared as optional if need be; False without room for it."""
-        name = name[:_NAMED]
+        name = name[:_NAME_CHARS]
         known = self._known.get(name)
         if of is not None:
             self._of = of
         if known is not None and known.reached is reached:
             return True
-        if known is None and len(self._known) >= _MOST and not self._make_room():
+        if known is None and len(self._known) >= _MILESTONES and not self._make_room():
             return False
         share, required = (known.share, known.required) if known else (1.0, False)
         change = self.changes + 1
@@ -166,8 +171,8 @@ class Milestones:
         return True
 
     def expects(self, name: str) -> bool:
-        """Whether a name may be one of its milestones: it is, or the plan has none by name."""
-        if name[:_NAMED] in self._known:
+        """True if a name may be one of its milestones: it is, or the plan has none by name."""
+        if name[:_NAME_CHARS] in self._known:
             return True
         # What was only reported is optional, and no longer open.
         known = list(self._known.values())
@@ -238,7 +243,7 @@ class Milestones:
 
     def state(self, name: str) -> Reached | None:
         """Returns the state of a milestone; None if there is none of this name."""
-        known = self._known.get(name[:_NAMED])
+        known = self._known.get(name[:_NAME_CHARS])
         return None if known is None else known.reached
 
     def _counted(self, since: int) -> MilestoneStatus:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from otel_loopguard.core.evidence import Evidence
 
 _KEPT: Final = 48
+"""Phases of a report, and of what a session keeps: a page of names."""
 _SECOND: Final = 1e9
+"""Nanoseconds."""
 
 
 class Phase(NamedTuple):
@@ -93,7 +95,7 @@ class Progress:
 
 @dataclass(slots=True)
 class AgentUsage:
-    """What one agent used in a session; counted on, never kept."""
+    """Usage of one agent in a session: running totals, do not keep a reference."""
 
     actions: int = 0  # finished tool calls
     errors: int = 0  # those that failed, in a row
@@ -153,5 +155,5 @@ class Usage:
 
     @property
     def tells_tokens(self) -> bool:
-        """Whether this step is a model call that says its tokens."""
+        """True if this step is a model call that says its tokens."""
         return self.step_tokens is not None

@@ -109,7 +109,7 @@ class ToolReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a session did, and what the guard made of it. It has no content of calls.
+    """Counts and decisions of a session. It has no content of calls.
 
     Attributes:
         session: Key of the session.
@@ -194,7 +194,7 @@ class Report:
 
 
 class Turn(NamedTuple):
-    """What a tool call changed."""
+    """Changes that a tool call made."""
 
     recovered: bool = False  # it succeeded, and the call of the tool before had failed
     switched: bool = False  # it is of another tool, after a failure or an alert
@@ -204,7 +204,7 @@ SAME: Final = Turn()
 
 
 class Meaning(NamedTuple):
-    """What a decision is the first of."""
+    """Counters that a decision is the first to increment."""
 
     found: bool = False  # of a loop that was not known before
     prevented: bool = False  # that stops its loop
@@ -260,7 +260,9 @@ Topic = Literal["insight", "file", "pattern", "avoided"]
 
 _TOPICS: Final = get_args(Topic)
 _CHARS: Final = 200
+"""Characters of an entry: a sentence or a path."""
 _SAID: Final = 3
+"""Newest entries of each topic in a hint, which all four topics then keep below a page."""
 _OFFERED: Final[tuple[tuple[Topic, str], ...]] = (
     ("insight", "Known so far"),
     ("pattern", "Learned"),
@@ -289,8 +291,8 @@ class Context:
 class Memory:
     """Keeps the long-term context of one session. Not thread-safe: the guard's lock is held.
 
-    Each kind has at most 12 entries of at most 200 characters;
-    the oldest goes first, of files the one named least.
+    Each kind has at most `entries` entries of 200 characters; the oldest is evicted first, of files
+    the one named least.
     """
 
     __slots__ = ("_entries", "_known")

@@ -104,7 +104,7 @@ class Step:
 
     @property
     def refused(self) -> bool:
-        """Whether the guard refused it: it was not made, and its error is the guard's own word.
+        """True if the guard refused it: it was not made, and its error is the guard's own word.
 
         Evidence of nothing, except that a denied loop goes on.
         """

@@ -11,7 +11,9 @@ from otel_loopguard._util.values import dataclass
 _NEEDS: Final = ("depends_on", "dependencies", "needs")
 _WORDS: Final = {"low": 0.0, "medium": 0.5, "normal": 0.5, "high": 1.0, "critical": 1.0}
 _SHOWN: Final = 60
+"""Characters of a value that is quoted in a problem."""
 _ENDLESS: Final = 1e300
+"""Numbers from here on are not read: their sums may be infinite."""
 
 
 ProblemKind = Literal["field", "duplicate", "self", "unknown", "cycle", "unreachable"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._control.flag import is_reserved
@@ -42,7 +42,7 @@ _UNANSWERED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, as somebody gave it."""
+    """An answer to an escalation."""
 
     answer: Answer | None  # None where nobody answered and nothing was done
     by: str
@@ -71,7 +71,12 @@ def reply_of(  # noqa: PLR0913
     answer: object, guidance: object, by: object, via: str, plan: object = None, *,
     limit: object = None,
 ) -> Reply:  # fmt: skip
-    """An answer that was given from outside."""
+    """Checks an answer from outside.
+
+    Raises:
+        EscalationError: A part of it is wrong.
+        PlanError: Its plan is not sound.
+    """
     for name, value in (("guidance", guidance), ("by", by)):
         if value is not None and not isinstance(value, str):
             msg = f"{name} of an answer must be a text, got {value!r:.100}"
@@ -131,7 +136,7 @@ def answer_of(name: object) -> Answer:
 
 
 def reply_in(said: object, via: str) -> Reply | None:
-    """The answer that a channel gave back, if it gave one."""
+    """The answer in what a channel returned; None if there is none."""
     if said is None:
         return None
     if isinstance(said, Reply):
@@ -146,17 +151,6 @@ def reply_in(said: object, via: str) -> Reply | None:
             limit=given.get("limit"),
         )  # fmt: skip
     return reply_of(said, None, None, via)
-
-
-Answered = Callable[[], Callable[[str, Reply], object] | None]
-"""A weak reference to the receiver of answers."""
-
-
-def take_reply(escalation: Escalation, said: object, via: str, answered: Answered) -> None:
-    """Applies the answer of a channel, if it returned one."""
-    reply, answer = reply_in(said, via), answered()
-    if reply is not None and answer is not None:
-        answer(escalation.id, reply)
 
 
 def _check_name(who: str) -> None:

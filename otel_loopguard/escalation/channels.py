@@ -1,31 +1,33 @@
-"""Where escalations are sent: a webhook, callbacks, the store."""
+"""Where escalations are sent: callbacks, a webhook, the store."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.callbacks import ESCALATIONS
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
-from otel_loopguard.escalation.answers import Answered, take_reply
-from otel_loopguard.escalation.payload import encoded
+from otel_loopguard.escalation.answers import reply_in
+from otel_loopguard.escalation.payload import case_row, encoded
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core.escalation import Escalation
+    from otel_loopguard.escalation.answers import Reply
     from otel_loopguard.escalation.registry import Case
+    from otel_loopguard.escalation.webhook import Webhook
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 
 KIND: Final = "escalation"
-"""Kind of the value that an escalation is in a store."""
-# Whoever was away for a night finds it.
+"""Kind of the value of an escalation in a store."""
+# A day: an escalation of the evening is there in the morning.
 _KEPT_S: Final = 86_400.0
-# Between two posts of a webhook: an address that is down for minutes is tried once a minute.
-_LONGEST_S: Final = 60.0
+
+Answered = Callable[[], Callable[[str, "Reply"], object] | None]
+"""A weak reference to the receiver of answers: it holds the channels."""
 
 
 class Channels:
@@ -37,13 +39,15 @@ class Channels:
         self._faults = faults
         self._answered = answered
         self._writer = writer
-        self.webhook = WebhookQueue(settings, faults, answered) if settings.webhook_url else None
+        self.webhook: Webhook | None = None
+        if settings.webhook_url:
+            self.webhook = _webhook()(settings, faults, partial(self._take, "webhook"))
 
     def send(self, escalation: Escalation) -> None:
-        """Sends an escalation to all; the store has it from `keep`."""
+        """Sends an escalation to all; `keep` stores it."""
         if self.webhook is not None:
             self.webhook.put(escalation)
-        taken = partial(_take, escalation, self._answered)
+        taken = partial(self._take, "callback", "on_escalation", escalation)
         ESCALATIONS.notify(escalation, escalation.session, self._faults, taken)
 
     def keep(self, case: Case) -> None:
@@ -52,63 +56,22 @@ class Channels:
             value = encoded(case_row(case))
             self._writer.put(KIND, case.escalation.id, value, _KEPT_S)
 
-
-class WebhookQueue:
-    """Posts escalations in the background, and again where that failed and may pass."""
-
-    def __init__(self, settings: Settings, faults: InternalErrors, answered: Answered) -> None:
+    def _take(self, via: str, where: str, escalation: Escalation, said: object) -> None:
+        """Applies what a channel returned, if it is an answer; logs a wrong or late one."""
         try:
-            from otel_loopguard.escalation.webhook import Webhook  # noqa: PLC0415  # httpx is an extra
-        except ModuleNotFoundError as error:
-            if error.name != "httpx":
-                raise
-            msg = "webhook_url (LOOPGUARD_WEBHOOK_URL) needs: pip install 'otel-loopguard[webhook]'"
-            raise LoopGuardSettingsError(msg) from None
-        self._deliver = Webhook(settings, answered).deliver
-        self._attempts = settings.tuning.delivery.attempts
-        self._retry_s = settings.tuning.delivery.retry_s
-        most = settings.tuning.delivery.queue
-        self._worker = BackgroundWorker("webhook", self._attempt, faults, maximum=most)
-        self.flush = self._worker.flush
-
-    def put(self, escalation: Escalation) -> None:
-        """Queues an escalation."""
-        self._put(1, escalation, 0)
-
-    def _put(self, attempt: int, escalation: Escalation, pause_s: float) -> None:
-        if not self._worker.put((attempt, escalation), pause_s):
-            msg = "webhook: escalation %s is not posted: too many wait"
-            logger.warning(msg, escalation.id)
-
-    def _attempt(self, item: tuple[int, Escalation]) -> None:
-        attempt, escalation = item
-        if self._deliver(escalation) or attempt >= self._attempts:
-            return
-        pause_s = min(self._retry_s * 2 ** (attempt - 1), _LONGEST_S)
-        if time.time_ns() + pause_s * 1e9 < escalation.until:
-            self._put(attempt + 1, escalation, pause_s)
+            reply, answer = reply_in(said, via), self._answered()
+            if reply is not None and answer is not None:
+                answer(escalation.id, reply)
+        except (EscalationError, PlanError) as error:
+            logger.warning("%s: its answer was not taken: %s", where, error)
 
 
-def _take(escalation: Escalation, answered: Answered, said: object) -> None:
-    """Takes what a callback gave back for the answer."""
+def _webhook() -> type[Webhook]:
     try:
-        take_reply(escalation, said, "callback", answered)
-    except (EscalationError, PlanError) as error:
-        logger.warning("on_escalation: its answer was not taken: %s", error)
-
-
-def case_row(case: Case) -> dict[str, object]:
-    """An escalation and its state, as one JSON object; `ended` is null while it is open."""
-    reply = case.reply
-    ended = None
-    if reply is not None:
-        ended = {
-            "answer": None if reply.answer is None else reply.answer.value,
-            "by": reply.by,
-            "via": reply.via,
-            "guidance": reply.guidance or None,
-            "plan": [task.id for task in reply.plan] or None,
-            "limit": reply.limit,
-            "at": case.over,
-        }
-    return {**case.escalation.row(), "ended": ended, "written": time.time_ns()}
+        from otel_loopguard.escalation.webhook import Webhook  # noqa: PLC0415  # httpx is an extra
+    except ModuleNotFoundError as error:
+        if error.name != "httpx":
+            raise
+        msg = "webhook_url (LOOPGUARD_WEBHOOK_URL) needs: pip install 'otel-loopguard[webhook]'"
+        raise LoopGuardSettingsError(msg) from None
+    return Webhook

@@ -20,12 +20,7 @@ from otel_loopguard._util.text import truncate
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.core import Action, Severity
 from otel_loopguard.core.escalation import Answer, Escalation
-from otel_loopguard.escalation.answers import (
-    GUIDANCE,
-    Reply,
-    check_limit,
-    reply_of,
-)
+from otel_loopguard.escalation.answers import GUIDANCE, Reply, check_limit, reply_of
 from otel_loopguard.escalation.channels import Channels
 from otel_loopguard.escalation.payload import log_record, suggestions
 from otel_loopguard.escalation.registry import Case, EscalationRegistry
@@ -39,13 +34,15 @@ if TYPE_CHECKING:
     from otel_loopguard.stores import Writer
 
 _HUMAN: Final = "escalate_human"
-# How much earlier than a waiting gate an escalation ends; of short limits a tenth.
+# An escalation ends so much before the gate that waits for it: the gate gets the fallback, and no
+# time-out. Of short limits a tenth.
 _EARLIER_S: Final = 1.0
 # Between two looks at the clock: so late at most a fallback is taken after a jump of it.
-_LONGEST_S: Final = 5.0
+_LOOK_S: Final = 5.0
 _WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
-Listener = Callable[[Case], object]
+Listener = Callable[[Escalation, str | None, str | None], object]
+"""Takes an escalation, who ended it (None while it is open), and the answer, if any."""
 
 
 class Escalations:
@@ -83,7 +80,7 @@ class Escalations:
         register_backend(self)
 
     def listen(self, listener: Listener) -> None:
-        """Adds a callback for every case, when it opens and when it ends; it must be quick."""
+        """Adds a callback for each escalation, when it opens and when it ends; it must be quick."""
         self._listeners = (*self._listeners, listener)
 
     def decided(self, session: Session, decision: Decision) -> None:
@@ -130,12 +127,13 @@ class Escalations:
 
     def changed(self, flag: Flag) -> None:
         """Ends the escalations of a session that was changed otherwise. Any lock may be held."""
-        if not self.register.is_about(flag):
+        cases = self.register.of_flag(flag)
+        if not cases:
             return
         with swallow(self._faults, "escalation"):
             control = flag.control
             aborted = control.action is Action.ABORT
-            for case in self.register.of_flag(flag):
+            for case in cases:
                 if aborted or (case.escalation.held and control.action is not Action.PAUSE):
                     answer = Answer.ABORT if aborted else Answer.CONTINUE
                     reply = Reply(answer, control.by or TIME_LIMIT, via="control")
@@ -153,10 +151,9 @@ class Escalations:
         self.tick()
         if self._unpublished:
             return 0
-        if not self.register.any_open:
-            return None
-        # Looks again soon: the wall clock may jump, and stops while the machine sleeps.
-        return min(max((self.register.due - clock()) / 1e9, 0.001), _LONGEST_S)
+        due = self.register.due
+        # Re-read the wall clock soon: it may jump, and stops while the machine sleeps.
+        return None if due is None else min(max((due - clock()) / 1e9, 0.001), _LOOK_S)
 
     def _end_overdue(self, now: int) -> None:
         """Publishes escalations that a change ended, and ends those nobody answered in time."""
@@ -191,7 +188,7 @@ class Escalations:
         with session.lock:
             found = self._package(session, cause, reason, decision, now)
         case = Case(found, session.flag)
-        # What holds a session is always open to an answer; only its message cools down.
+        # An escalation that holds a session always opens; only its message cools down.
         send = decision is None or not self.register.is_cooling(session.key, now, holds=found.held)
         if not self.register.open(case, sent=send):
             return None
@@ -240,7 +237,7 @@ class Escalations:
         said = f": {reply.guidance}" if reply.guidance else ""
         why = f"{reply.by} answered {reply.answer}{said}"
         key = own.control.session or case.escalation.session
-        # The session may be forgotten while somebody still waits on its flag.
+        # The session may be forgotten while a gate still waits on its flag.
         for flag in {own, *flags_at(key)}:
             if reply.answer is Answer.ABORT:
                 flag.set(Action.ABORT, reason=why, by=reply.by)
@@ -257,10 +254,13 @@ class Escalations:
     def _publish(self, case: Case) -> None:
         """Logs the state of a case, and notifies listeners and the store."""
         level, text, fields = log_record(case)
+        reply = case.reply
+        by = None if reply is None else reply.by
+        answer = None if reply is None or reply.answer is None else str(reply.answer)
         with swallow(self._faults, "log"):
             logger.log(level, "%s", text, extra=fields)
         for listener in self._listeners:
             with swallow(self._faults, "escalation_listener"):
-                listener(case)
+                listener(case.escalation, by, answer)
         with swallow(self._faults, "escalation"):
             self.channels.keep(case)

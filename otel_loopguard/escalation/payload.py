@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -44,12 +45,29 @@ def _plain(value: object) -> object:
     return value
 
 
+def case_row(case: Case) -> dict[str, object]:
+    """An escalation and its state, as one JSON object; `ended` is null while it is open."""
+    reply = case.reply
+    ended = None
+    if reply is not None:
+        ended = {
+            "answer": None if reply.answer is None else reply.answer.value,
+            "by": reply.by,
+            "via": reply.via,
+            "guidance": reply.guidance or None,
+            "plan": [task.id for task in reply.plan] or None,
+            "limit": reply.limit,
+            "at": case.over,
+        }
+    return {**case.escalation.row(), "ended": ended, "written": time.time_ns()}
+
+
 # People read the first two or three.
 _SUGGESTED: Final = 3
 
 
 def suggestions(decision: Decision | None) -> tuple[Suggestion, ...]:
-    """What people may do about a decision, the most to the point first."""
+    """Suggested answers to a decision, the best first."""
     found: list[Suggestion] = []
     if decision is not None and decision.diagnosis is not None:
         found += (

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:
@@ -14,25 +13,23 @@ if TYPE_CHECKING:
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.escalation.answers import Reply
 
-# As many as sessions are known by default: each may wait for somebody.
-_OPEN: Final = 10_000
-# Whoever answers too late is told how it ended.
-_OVER: Final = 1000
-_COOLING: Final = 10_000
-_NEVER: Final = 2**63 - 1
+# As many as sessions are known by default: each may wait for an answer.
+_MOST_OPEN: Final = 10_000
+# A late answer is refused with how the escalation ended: a day of them, at 40 an hour.
+_MOST_OVER: Final = 1000
 
 
-@dataclass(slots=True)
 class Case:
     """One escalation and its outcome."""
 
-    escalation: Escalation
-    flag: Flag | None  # None once it is over
-    reply: Reply | None = None  # None while it is open
-    over: int = 0
+    def __init__(self, escalation: Escalation, flag: Flag) -> None:
+        self.escalation = escalation
+        self.flag: Flag | None = flag  # None once it is over
+        self.reply: Reply | None = None  # None while it is open
+        self.over = 0  # when it ended, nanoseconds since the epoch
 
     def error(self) -> EscalationError:
-        """What to say to whoever answers it once more."""
+        """The error for a second answer."""
         how, reply = "", self.reply
         if reply is not None:
             how = {
@@ -48,8 +45,7 @@ class Case:
 class EscalationRegistry:
     """The open escalations of one guard, 10,000 at most, and the newest 1000 that are over.
 
-    Thread-safe, with a lock that nothing else is done under. The newest one of 10,000 sessions is
-    known by the session.
+    Thread-safe, with a lock under which nothing else is done.
     """
 
     def __init__(self, cooldown_s: float) -> None:
@@ -57,30 +53,21 @@ class EscalationRegistry:
         self._open: dict[str, Case] = {}
         # The same by the flag of their session: every guard of a process is told of every flag.
         self._of_flag: dict[Flag, list[Case]] = {}
-        self._over: BoundedDict[str, Case] = BoundedDict(_OVER)
-        self._sent: BoundedDict[str, Case] = BoundedDict(_COOLING)
-        self._newest: BoundedDict[str, Case] = BoundedDict(_COOLING)
+        self._over: BoundedDict[str, Case] = BoundedDict(_MOST_OVER)
+        # By session: the newest case, and the newest that people were sent a message about.
+        self._newest: BoundedDict[str, Case] = BoundedDict(_MOST_OPEN)
+        self._sent: BoundedDict[str, Case] = BoundedDict(_MOST_OPEN)
         # Re-entrant: a finalizer may end a span, and that change a flag, while it is held.
         self._lock = new_lock()
-        self.refused = 0
 
     @property
-    def any_open(self) -> bool:
-        """Whether any escalation is open."""
-        return bool(self._open)
-
-    def is_about(self, flag: Flag) -> bool:
-        """Whether an escalation of the session of a flag is open. Takes no lock."""
-        return flag in self._of_flag
-
-    @property
-    def due(self) -> int:
-        """When the next one is over without an answer, nanoseconds since the epoch."""
+    def due(self) -> int | None:
+        """The end of the next open escalation, nanoseconds since the epoch; None without one."""
         with self._lock:
-            return min((case.escalation.until for case in self._open.values()), default=_NEVER)
+            return min((case.escalation.until for case in self._open.values()), default=None)
 
     def is_cooling(self, session: str, now: int, *, holds: bool) -> bool:
-        """Whether people were notified of a session recently, so that no message is sent again.
+        """True if people were notified of a session recently, so that no message is sent again.
 
         A message that says that the session waits is sent all the same where the one before did
         not say so, or where somebody answered it.
@@ -96,42 +83,42 @@ class EscalationRegistry:
 
     def open(self, case: Case, *, sent: bool) -> bool:
         """Adds an escalation, of which people are `sent` a message; False if there is no room."""
-        found = case.escalation
+        found, flag = case.escalation, case.flag
         with self._lock:
-            if len(self._open) >= _OPEN:
-                self.refused += 1
+            if len(self._open) >= _MOST_OPEN:
                 return False
             self._open[found.id] = self._newest[found.session] = case
             if sent:
                 self._sent[found.session] = case
-            if case.flag is not None:
-                self._of_flag.setdefault(case.flag, []).append(case)
-                case.flag.escalations += found.held
+            if flag is not None:
+                self._of_flag.setdefault(flag, []).append(case)
+                flag.escalations += found.held
             return True
 
     def end(self, case: Case, reply: Reply, now: int) -> bool:
-        """Ends an escalation if it is still open; whether it was."""
-        found = case.escalation
+        """Ends an escalation; False if it was over already."""
+        found, flag = case.escalation, case.flag
         with self._lock:
             if case.reply is not None:
                 return False
             del self._open[found.id]
-            if case.flag is not None:
-                left = [one for one in self._of_flag.pop(case.flag, ()) if one is not case]
-                if left:
-                    self._of_flag[case.flag] = left
-                case.flag.escalations -= found.held
+            if flag is not None:
+                self._of_flag[flag].remove(case)
+                if not self._of_flag[flag]:
+                    del self._of_flag[flag]
+                flag.escalations -= found.held
             case.reply, case.over, case.flag = reply, now, None
             self._over[found.id] = case
             return True
 
     def late(self, now: int) -> list[Case]:
         """The open escalations whose time is over."""
-        with self._lock:
-            return [case for case in self._open.values() if case.escalation.until <= now]
+        return [case for case in self.cases() if case.escalation.until <= now]
 
     def of_flag(self, flag: Flag) -> list[Case]:
         """The open escalations of the session of a flag."""
+        if flag not in self._of_flag:
+            return []  # no lock, for nearly every change of a flag ends here
         with self._lock:
             return list(self._of_flag.get(flag, ()))
 
@@ -147,10 +134,9 @@ class EscalationRegistry:
 
     def forget(self, session: str) -> None:
         """Forgets a session; open escalations stay open, and sent ones cool down."""
-        if not self._newest:
-            return
-        with self._lock:
-            self._newest.pop(session, None)
+        if self._newest:
+            with self._lock:
+                self._newest.pop(session, None)
 
     def cases(self) -> list[Case]:
         """The open escalations, oldest first."""

@@ -37,9 +37,9 @@ ChangeListener = Callable[[Mapping[str, str], str, "ActiveSpanView | None"], Non
 
 
 class EscalationService:
-    """Escalations, admin API and its listeners of one guard. Nothing waits, or raises into a hook.
+    """Escalations, listeners for people, and the trail of their changes, of one guard.
 
-    A replay has none: what it shows is long over.
+    Nothing waits, or raises into a hook. A replay has none: what it shows is long over.
     """
 
     def __init__(  # noqa: PLR0913
@@ -56,16 +56,27 @@ class EscalationService:
         self.escalations = Escalations(
             settings, faults, sessions.find, process=self._process, writer=writer
         )
-        self._admin: AdminHandlers | None = None
-        self.listeners = Listeners(settings, faults)
         self.audit = AuditTrail(opens, sessions, lock, faults, events=settings.span_events)
+        self._opening = new_lock()
+        self._admin: AdminHandlers | None = None
+        self._kinds: list[type[MailboxServer | SocketServer]] = []
+        # Imported here rather than on the way of the first step.
+        if settings.store_url:
+            from otel_loopguard.escalation.admin.mailbox import MailboxServer  # noqa: PLC0415
+
+            self._kinds.append(MailboxServer)
+        if settings.control_socket:
+            from otel_loopguard.escalation.admin.unix import SocketServer  # noqa: PLC0415
+
+            self._kinds.append(SocketServer)
+        self.listeners: list[MailboxServer | SocketServer] = []
 
     @property
     def admin(self) -> AdminHandlers:
         """Answers requests of people; loaded on first use."""
         from otel_loopguard.escalation.admin.protocol import AdminHandlers  # noqa: PLC0415
 
-        with self._lock:
+        with self._opening:
             if self._admin is None:
                 self._admin = AdminHandlers(
                     self._settings, self._sessions, self._lock, self.escalations, self._process,
@@ -78,14 +89,26 @@ class EscalationService:
         with swallow(self._faults, "escalation"):
             self.escalations.decided(session, decision)
 
+    @property
+    def listens(self) -> bool:
+        """True if the settings name a store or a socket, by which people reach the sessions."""
+        return bool(self._kinds)
+
     def on_step(self, observation: object) -> None:
-        """Opens the listeners at the first step."""
+        """Opens the listeners at the first step. Waits for nothing."""
         del observation
-        if self.listeners.closed:
-            self.listeners.open(self.admin)
+        if self.listeners:
+            return
+        with self._opening:
+            if not self.listeners:
+                self.listeners = [
+                    kind(self._settings, self.admin, self._faults) for kind in self._kinds
+                ]
+                for each in self.listeners:
+                    each.start()
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until the webhook has what waits for it, so many seconds at most; whether it has.
+        """Waits until the webhook took what is pending, at most `limit_s`; whether it did.
 
         Callbacks are not waited for: one may ask a person.
         """
@@ -93,60 +116,18 @@ class EscalationService:
         return webhook is None or webhook.flush(limit_s)
 
     def close(self) -> None:
-        """Closes the listeners."""
-        self.listeners.close()
-
-
-class Listeners:
-    """Opens what the settings name, once: `store_url`, `control_socket`."""
-
-    def __init__(self, settings: Settings, faults: InternalErrors) -> None:
-        self._settings = settings
-        self._faults = faults
-        self._lock = new_lock()
-        self._kinds: list[type[MailboxServer | SocketServer]] = []
-        # Loaded here, for it is a hook that opens them.
-        if settings.store_url:
-            from otel_loopguard.escalation.admin.mailbox import MailboxServer  # noqa: PLC0415
-
-            self._kinds.append(MailboxServer)
-        if settings.control_socket:
-            from otel_loopguard.escalation.admin.unix import SocketServer  # noqa: PLC0415
-
-            self._kinds.append(SocketServer)
-        self.open_ones: list[MailboxServer | SocketServer] = []
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing is open yet, and there is something to open."""
-        return len(self.open_ones) < len(self._kinds)
-
-    def open(self, admin: AdminHandlers) -> None:
-        """Opens them, if they are not open. Starts threads; waits for nothing but a local file.
-
-        Args:
-            admin: Answers what is asked; held weakly.
-        """
-        with self._lock:
-            if self.closed:
-                self.open_ones = [kind(self._settings, admin, self._faults) for kind in self._kinds]
-                for each in self.open_ones:
-                    each.start()
-
-    def close(self) -> None:
-        """Closes them. They may be opened again."""
-        with self._lock:
-            for each in self.open_ones:
-                each.close()
-            self.open_ones = []
+        """Closes the listeners; the next step opens them again."""
+        listeners, self.listeners = self.listeners, []
+        for each in listeners:
+            each.close()
 
 
 class AuditTrail:
-    """Notes every change of a flag that the policy did not make: who, what, why.
+    """Records every change of a flag that the policy did not make: who, what, why.
 
     Attributes:
-        on_manual_change: Called with the attributes of each change, a sentence, and the span that
-            was open; it must be quick.
+        on_manual_change: Called with the attributes of each change, a sentence, and the open span;
+            it must be quick.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from otel_loopguard.evidence.model_text import look_of, speaker_of
 from otel_loopguard.evidence.normalize import NAMED, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
-from otel_loopguard.plans.plans import follow, validate
+from otel_loopguard.plans import follow, validate
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings

@@ -36,9 +36,9 @@ from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, Workload, advise
 from otel_loopguard.execution.latency import MIN_RECORDS, Estimate, Knowledge
 from otel_loopguard.execution.resources import Resources, queue_depth
 from otel_loopguard.execution.users import Users
-from otel_loopguard.plans.plans import complexity
+from otel_loopguard.plans import complexity
 from otel_loopguard.policy import certainty_of, follow_ups_of, place_of
-from otel_loopguard.resilience import registry
+from otel_loopguard.resilience import current
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _concerns(session: Session, decision: Decision, task: Task, agent: str | Non
 
 def _objections(task: Task, session: str | None) -> tuple[list[Objection], list[str]]:
     """What breakers and checks say against a call of a session, and what they warn of."""
-    known = registry.current()
+    known = current()
     breakers, checks, tool = known.breakers, known.checks, task.tool
     found: list[Objection] = []
     if tool is not None and breakers.watches:
@@ -239,6 +239,7 @@ _NAMES: Final = 1024
 """Names of tools and of their spans that choices are kept of, as many as `ToolSpans` knows."""
 _CHOICE_S: Final = 1.0
 """Seconds that the choice for a tool is kept: the load of the machine is measured as often."""
+_NOT_WRITTEN: Final = (0, 0.0)
 _ALONE: Final = complexity([Task("0", "one")]).score
 """Complexity of a call that nobody planned."""
 
@@ -304,7 +305,14 @@ class Admissions:
             with swallow(self._faults, "objections"):
                 objections, warned = _objections(task, key)
                 warnings += warned
-                answers += [_refusal(one) for one in objections]
+                # What a breaker or a check says has the precedence of a loop of the tool.
+                answers += [
+                    Answer(
+                        Source.TOOL_LOOP, one.choice, one.confidence, one.message,
+                        one.follow_ups or FOLLOW_UPS[one.choice], None, one.reason,
+                    )
+                    for one in objections
+                ]  # fmt: skip
         if answers:
             # A refusal precedes everything; else the order of sources.
             found = min(
@@ -374,8 +382,8 @@ class Admissions:
 
     def is_written(self, name: str, at: int) -> bool:
         """True if the hook wrote the choice on spans of a name that started at a time, if any."""
-        written = self._written.get(name)
-        return written is not None and at >= written[0] and time.monotonic() < written[1]
+        since, until = self._written.get(name, _NOT_WRITTEN)
+        return at >= since and time.monotonic() < until
 
     def starting(self, span: SpanView, name: str, reader: Reader, tools: ToolSpans) -> None:
         """Writes the choice about a call on its span, where it is not to run the call at once.
@@ -454,15 +462,6 @@ def _single(tool: str, estimate: Estimate) -> Workload:
     """The size of one call."""
     ms, sources = estimate.duration_ms, {tool: estimate.source.value}
     return Workload(1, (tool,), False, ms, _ALONE, estimate.records, sources)
-
-
-def _refusal(found: Objection) -> Answer:
-    """What a breaker or a check says has the precedence of a loop of the tool."""
-    follow_ups = found.follow_ups or FOLLOW_UPS[found.choice]
-    return Answer(
-        Source.TOOL_LOOP, found.choice, found.confidence, found.message, follow_ups, None,
-        found.reason,
-    )  # fmt: skip
 
 
 def _log(admission: Admission) -> None:

@@ -57,24 +57,8 @@ _TIES: Final = (
 _REMEMBERED: Final = "remembered"
 _BUSY: Final = frozenset({"load_background", "load_defer", "queue_sync"})
 
-# A measured time and a large number of tasks are the surest; of what a machine or a queue will do
-# in a minute, and of what a user answered another time, less is known. Only their order and the
-# means of a few of them matter, so that changing one by less than 0.05 changes no choice.
-_CONFIDENCES: Final = {
-    "time_sync": 0.9,
-    "time_background": 0.85,
-    "time_no_background": 0.7,
-    "time_prompt": 0.8,
-    "tasks_prompt": 0.85,
-    "tasks_background": 0.9,
-    "complexity_prompt": 0.8,
-    "sequential_background": 0.75,
-    "load_background": 0.75,
-    "load_defer": 0.6,
-    "queue_sync": 0.7,
-    _REMEMBERED: 0.65,
-}
-_RESOURCES_CONFIDENCE: Final = 0.8  # of a machine that is critically short of something
+_RESOURCES_CONFIDENCE: Final = 0.8
+"""Of a machine that is critically short of something: it was measured, and may be over soon."""
 
 # Between two calls a model reads the answer and asks for the next one: counted as two
 # seconds, which lanes side by side share. With more, work goes to the background earlier.
@@ -118,10 +102,7 @@ def advise(
     checkpoints_ms = tasks // _CHECKPOINT_EVERY * _CHECKPOINT_S * 1e3
     complexity_ms = _COMPLEXITY_S * work.complexity * 1e3
     total_s = (work.tool_ms + switching_ms + checkpoints_ms + complexity_ms) / 1e3
-    votes = tuple([
-        Vote(rule, choice, _CONFIDENCES[rule], reason)
-        for rule, choice, reason in _votes(work, total_s, preferences, pressure, remembered)
-    ])  # fmt: skip
+    votes = tuple(_votes(work, total_s, preferences, pressure, remembered))
     factors = Factors(
         tasks, work.tools, work.parallel, work.tool_ms, switching_ms, checkpoints_ms,
         work.complexity, complexity_ms, work.records, work.estimates, remembered, pressure, votes,
@@ -152,41 +133,47 @@ def _votes(  # noqa: C901  # one rule after the other
     preferences: Preferences,
     pressure: ResourcePressure,
     remembered: Choice | None,
-) -> Iterator[tuple[str, Choice, str]]:
-    """Rule, choice and reason of each vote, in the order of the rules; at least the one on time."""
+) -> Iterator[Vote]:
+    """The votes in the order of the rules; at least the one on time.
+
+    Of their confidences only the order, and the means of a few, matter. A measured time and a large
+    number of tasks are the surest; of what a machine or a queue will do in a minute, and of what a
+    user answered another time, less is known. Changing one by less than 0.05 changes no choice.
+    """
     tasks, enabled = work.tasks, preferences.auto_background_enabled
 
-    def background(rule: str, reason: str) -> tuple[str, Choice, str]:
+    def background(rule: str, confidence: float, reason: str) -> Vote:
         if enabled:
-            return rule, Choice.AUTO_BACKGROUND, reason
-        return "time_no_background", Choice.PROMPT_USER, reason
+            return Vote(rule, Choice.AUTO_BACKGROUND, confidence, reason)
+        return Vote("time_no_background", Choice.PROMPT_USER, 0.7, reason)
 
     reason = f"all of it takes about {total_s:.1f} s"
     if total_s < preferences.prompt_threshold_s:
-        yield "time_sync", Choice.EXECUTE_SYNC, reason
+        yield Vote("time_sync", Choice.EXECUTE_SYNC, 0.9, reason)
     elif total_s < preferences.auto_background_threshold_s:
-        yield "time_prompt", Choice.PROMPT_USER, reason
+        yield Vote("time_prompt", Choice.PROMPT_USER, 0.8, reason)
     else:
-        yield background("time_background", reason)
+        yield background("time_background", 0.85, reason)
     if tasks > _BACKGROUND_TASKS:
-        yield background("tasks_background", f"there are {tasks} tasks")
+        yield background("tasks_background", 0.9, f"there are {tasks} tasks")
     elif tasks > _PROMPT_TASKS:
-        yield "tasks_prompt", Choice.PROMPT_USER, f"there are {tasks} tasks"
+        yield Vote("tasks_prompt", Choice.PROMPT_USER, 0.85, f"there are {tasks} tasks")
     if not work.parallel and tasks > _SEQUENTIAL_TASKS:
-        yield background("sequential_background", f"{tasks} tasks in sequence")
+        yield background("sequential_background", 0.75, f"{tasks} tasks in sequence")
     if work.complexity > _COMPLEX:
         reason = f"the tasks have a complexity of {work.complexity:.2f}"
-        yield "complexity_prompt", Choice.PROMPT_USER, reason
+        yield Vote("complexity_prompt", Choice.PROMPT_USER, 0.8, reason)
     if (pressure.load or 0) > _LOAD:
         reason = f"{pressure.load:.0%} of the CPUs are busy"
-        long = total_s > _LOAD_S
-        yield (
-            background("load_background", reason) if long else ("load_defer", Choice.DEFER, reason)
-        )
+        if total_s > _LOAD_S:
+            yield background("load_background", 0.75, reason)
+        else:
+            yield Vote("load_defer", Choice.DEFER, 0.6, reason)
     if total_s < _QUEUE_S and (pressure.queue or 0) > _QUEUE_BUSY:
-        yield "queue_sync", Choice.EXECUTE_SYNC, f"{pressure.queue} tasks wait for a worker"
+        reason = f"{pressure.queue} tasks wait for a worker"
+        yield Vote("queue_sync", Choice.EXECUTE_SYNC, 0.7, reason)
     if remembered is not None and (enabled or remembered is not Choice.AUTO_BACKGROUND):
-        yield _REMEMBERED, remembered, f"the user answered {remembered} before"
+        yield Vote(_REMEMBERED, remembered, 0.65, f"the user answered {remembered} before")
 
 
 def _winner(votes: Sequence[Vote], preferred: Choice | None) -> tuple[Choice, float, str]:

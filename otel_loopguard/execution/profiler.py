@@ -25,7 +25,7 @@ from otel_loopguard.execution.latency import (
     Summary,
     measure,
 )
-from otel_loopguard.plans.plans import needs
+from otel_loopguard.plans import needs
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step

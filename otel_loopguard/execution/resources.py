@@ -107,41 +107,37 @@ def queue_depth(setting: str, faults: InternalErrors) -> Depth | None:
     if not setting:
         return None
     if "://" in setting:
-        return _RedisQueue(setting, faults)
+        return _redis_queue(setting, faults)
     ask = imported("execution_queue", setting, _EXPECTED)
     return lambda: attempt(faults, "queue", _number, ask)
 
 
-class _RedisQueue:
-    """Length of the lists of a queue on Redis, in the layout of its broker."""
+def _redis_queue(setting: str, faults: InternalErrors) -> Depth:
+    """Asks for the length of the lists of a queue on Redis, in the layout of its broker."""
+    kind, plus, _ = setting.partition("://")[0].rpartition("+")
+    url = urlsplit(setting.removeprefix(kind + plus))
+    name = unquote(url.fragment) or _NAMES.get(kind, "")
+    if url.scheme not in ("redis", "rediss") or kind not in ("", *_NAMES) or not name:
+        raise _unusable(setting, f"expected {_EXPECTED}")
+    try:
+        redis: Any = import_module("redis")
+    except ImportError:
+        raise _unusable(setting, "needs: pip install 'otel-loopguard[redis]'") from None
+    keys = [f"rq:queue:{name}" if kind == "rq" else name]
+    if kind == "celery":  # kombu keeps one more list per priority
+        keys += [f"{name}{priority}" for priority in _PRIORITIES]
+    place, waits = url._replace(fragment="").geturl(), {"socket_timeout": _WAIT_S}
+    client = redis.Redis.from_url(place, socket_connect_timeout=_WAIT_S, **waits)
 
-    def __init__(self, setting: str, faults: InternalErrors) -> None:
-        kind, plus, _ = setting.partition("://")[0].rpartition("+")
-        url = urlsplit(setting.removeprefix(kind + plus))
-        name = unquote(url.fragment) or _NAMES.get(kind, "")
-        if url.scheme not in ("redis", "rediss") or kind not in ("", *_NAMES) or not name:
-            raise _unusable(setting, f"expected {_EXPECTED}")
-        try:
-            redis: Any = import_module("redis")
-        except ImportError:
-            raise _unusable(setting, "needs: pip install 'otel-loopguard[redis]'") from None
-        self._keys = [f"rq:queue:{name}" if kind == "rq" else name]
-        if kind == "celery":  # kombu keeps one more list per priority
-            self._keys += [f"{name}{priority}" for priority in _PRIORITIES]
-        self._client: Any = redis.Redis.from_url(
-            url._replace(fragment="").geturl(),
-            socket_timeout=_WAIT_S,
-            socket_connect_timeout=_WAIT_S,
-        )
-        self._faults = faults
-
-    def __call__(self) -> int | None:
-        with swallow(self._faults, "queue"):
-            asked: Any = self._client.pipeline(transaction=False)
-            for key in self._keys:
+    def depth() -> int | None:
+        with swallow(faults, "queue"):
+            asked = client.pipeline(transaction=False)
+            for key in keys:
                 asked.llen(key)
             return sum(int(length) for length in asked.execute())
         return None
+
+    return depth
 
 
 def _number(ask: Callable[[], object]) -> int:

@@ -27,7 +27,7 @@ from otel_loopguard.guard.queries import SessionQueries
 from otel_loopguard.guard.untraced import Untraced, warn_of_misnamed
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
-from otel_loopguard.resilience.registry import ResilienceRegistry, offer
+from otel_loopguard.resilience import ResilienceRegistry, offer
 from otel_loopguard.sessions.active import (
     NEVER,
     ActiveSpan,
@@ -172,8 +172,7 @@ class LoopGuard(SessionQueries):
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(self, self._writer, hints=journal_store is not None)
-        store = None if self._writer is None else self._writer.store
-        self._resilience = ResilienceRegistry(settings, faults, store) if live else None
+        self._resilience = ResilienceRegistry(settings, faults, self._writer) if live else None
         if self._resilience is not None:
             offer(self._resilience)
         self._start()
@@ -645,17 +644,14 @@ class LoopGuard(SessionQueries):
 
     def shutdown(self) -> None:
         """Counts the calls still held back. The guard remains usable."""
-        most_s = self.settings.tuning.stores.flush_s
-        until = time.monotonic() + most_s
-        resilience, escalation, writer = self._resilience, self._escalation, self._writer
+        until = time.monotonic() + self.settings.tuning.stores.flush_s
+        escalation, writer = self._escalation, self._writer
         parts: list[tuple[str, Callable[[], object]]] = [
             ("held", self.count_held),
             ("listeners", self.settle),
             ("names", lambda: self._live and warn_of_misnamed(self.settings, self.profiler.tools)),
             ("resources", self._admissions.resources.stop),
             ("journal", self._sessions.close),
-            # Both wait for the store: what the first leaves is the second's.
-            ("resilience", lambda: resilience and resilience.close(most_s / 2)),
             ("sharing", self._replication.close),
             ("escalation", lambda: escalation and escalation.close()),
             ("store", lambda: writer and writer.close(until - time.monotonic())),
@@ -740,7 +736,7 @@ class LoopGuard(SessionQueries):
         if self._live and (settings.webhook_url or settings.store_url or settings.control_socket):
             # Raises on unusable settings now rather than at the first escalation.
             escalation = self.escalation()
-            if escalation.listeners.closed:
+            if escalation.listens:
                 steps.append(("admin", escalation.on_step))
         own, marks = self.subscribers.own, self.subscribers.marks
         if self.telemetry.numbers.on:
@@ -762,8 +758,8 @@ class LoopGuard(SessionQueries):
         if on_decision is not None:
             decisions.append(("on_decision", lambda made: on_decision(made.session, made.decision)))
         decisions.append(("on_decision", lambda made: notify_listeners(made.decision, self.faults)))
-        steps.extend(self.telemetry.voice.on_steps)
-        decisions.append(("log", self.telemetry.voice.on_decision))
+        steps.extend(self.telemetry.on_steps)
+        decisions.append(("log", self.telemetry.on_decision))
         if self.telemetry.verdicts is not None:
             decisions.append(("verdicts", self.telemetry.verdicts.on_decision))
         self.subscribers.cycles.append(("log", lambda line: self.telemetry.cycled(*line)))
@@ -877,8 +873,9 @@ class LoopGuard(SessionQueries):
                     lock=self._lock, faults=self.faults, writer=self._writer,
                     explain=weak_reference(self.explain),
                 )  # fmt: skip
-                self.telemetry.follow(self._escalation.escalations)
-                self._escalation.audit.on_manual_change = self.telemetry.voice.manual_change
+                self._escalation.escalations.listen(self.telemetry.escalated)
+                self.telemetry.follow(self._escalation.escalations.open_escalations)
+                self._escalation.audit.on_manual_change = self.telemetry.manual_change
             return self._escalation
 
     def _flag_changed(self, flag: Flag) -> None:

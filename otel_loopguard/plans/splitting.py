@@ -13,12 +13,13 @@ from typing import Final, cast
 import orjson
 
 from otel_loopguard.core.task import Problem, Task, read
-from otel_loopguard.plans.plans import validate
+from otel_loopguard.plans import validate
 
 _CLARIFY: Final = "clarify"
 """Id of the part that asks what is wanted."""
 _CHECK: Final = "check the whole"
-_MOST: Final = 100
+_PARTS: Final = 100
+"""Parts that are named, of more the rest is one: nobody hands out a hundred tasks at once."""
 
 
 AskSubtasks = Callable[[str, str], object]
@@ -28,7 +29,8 @@ It gets the description and the name of the strategy, and returns a plan for `re
 with a JSON list of tasks, fenced or not.
 """
 
-_CHARS: Final = 1_000_000
+_ANSWER_CHARS: Final = 1_000_000
+"""Characters of a model's answer that are parsed: more than any model writes."""
 _FENCED: Final = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
 
 
@@ -44,8 +46,8 @@ def answered(answer: object) -> tuple[list[Task], list[Problem]]:
     if isinstance(answer, bytes):
         answer = answer.decode("utf-8", "replace")
     if isinstance(answer, str):
-        if len(answer) > _CHARS:
-            message = f"expected at most {_CHARS} characters, got {len(answer)}"
+        if len(answer) > _ANSWER_CHARS:
+            message = f"expected at most {_ANSWER_CHARS} characters, got {len(answer)}"
             return [], [Problem("field", (), message)]
         fenced = _FENCED.search(answer)
         try:
@@ -59,8 +61,10 @@ def answered(answer: object) -> tuple[list[Task], list[Problem]]:
     return tasks, problems
 
 
-_MAX_CHARS: Final = 20_000
-_MAX_PARTS: Final = 1000
+# Characters of a description, and files in it, that are looked at: some ten pages. All patterns
+# below are linear, and this is done on the thread of whoever asks.
+_SEARCHED: Final = 20_000
+_FILES: Final = 1000
 _ASKED: Final = re.compile(
     r"(?i)\b(?:add|build|change|convert|create|delete|design|document|extract|fix|implement|"
     r"integrate|introduce|migrate|move|port|refactor|remove|rename|replace|rewrite|split|support|"
@@ -86,7 +90,9 @@ _ITEM: Final = re.compile(r"(?m)^[ \t]*(?:[-*•]|\d{1,2}[.)])[ \t]+\S")
 _JOINED: Final = re.compile(r"(?i)(?:,|;)\s+(?:and\s|then\s)?|\s(?:and|then|plus)\s")
 _CLAUSE: Final = re.compile(r"(?i)(?:,|;|\.\s|\n)\s*(?:and\s|then\s)?|\s(?:and|then|plus)\s")
 _LETTERS: Final = re.compile(r"[^\W\d_]{2}")
-_SHORT: Final = 80
+# Characters of a part's name, and parts that are read out of sentences: of a text with more the
+# commas hardly separate parts.
+_NAME_CHARS: Final = 80
 _CLAUSES: Final = 12
 _WIDE: Final = re.compile(
     r"(?i)\b(?:all|across|each|entire|every|everywhere|overall|throughout|whole)\b"
@@ -141,9 +147,7 @@ class Work:
         tasks = list(tasks)
         text = "\n".join(task.description or task.id for task in tasks)
         edges = [f"{task.id}:{each}" for task in tasks for each in task.depends_on]
-        given = (
-            str(task.args)[:_MAX_CHARS] for task in tasks[:_MAX_PARTS] if task.args is not None
-        )
+        given = (str(task.args)[:_SEARCHED] for task in tasks[:_FILES] if task.args is not None)
         return cls(text, _named(" ".join(given)), (), edges)
 
 
@@ -212,7 +216,7 @@ def advise(work: Work | str, ask: AskSubtasks | None = None) -> Advice:
             taken, and `Advice.problems` says why. What it raises is raised.
     """
     work = Work(work) if isinstance(work, str) else work
-    text = work.description[:_MAX_CHARS]
+    text = work.description[:_SEARCHED]
     files = list(dict.fromkeys((*work.files, *_named(text))))
     factors = _factors(work, files)
     score = _score(factors)
@@ -239,18 +243,23 @@ def advise(work: Work | str, ask: AskSubtasks | None = None) -> Advice:
     )  # fmt: skip
 
 
+# A rule of thumb, as are the weights below; its quality is not measured. An ordinary request for
+# one change of a few files stays below 0.35, one that names four parts is above.
 _SPLIT: Final = 0.35
+# From so many words that ask for work, files, dependencies, vague words and parts each counts in
+# full: more of one kind alone do not make work harder.
 _FULL_SCOPE: Final = 8
 _FULL_FILES: Final = 10
 _FULL_DEPENDENCIES: Final = 10
 _FULL_VAGUE: Final = 4
 _FULL_PARTS: Final = 8
+# Look, change, check; and of each file read, edit, test, and one more that fails.
 _ACTIONS: Final = 3
 _FILE_ACTIONS: Final = 4
 
 
 def _factors(work: Work, files: Sequence[str]) -> Factors:
-    text = work.description[:_MAX_CHARS]
+    text = work.description[:_SEARCHED]
     wanted = len(set(_ASKED.findall(text.lower()))) + len(_WIDE.findall(text))
     vague = len(_VAGUE.findall(text)) / _FULL_VAGUE
     if work.description and len(text.split()) < 4:
@@ -291,10 +300,10 @@ def _parts(
     names = [name for name in dict.fromkeys(names) if name not in (_CLARIFY, _CHECK)]
     parts = [
         Task(name, description=f"Do what concerns {what}{name}.", depends_on=before)
-        for name in names[:_MOST]
+        for name in names[:_PARTS]
     ]
-    if len(names) > _MOST:
-        description = f"Do what concerns the other {len(names) - _MOST}."
+    if len(names) > _PARTS:
+        description = f"Do what concerns the other {len(names) - _PARTS}."
         parts.append(Task("the rest", description=description, depends_on=before))
     needs = tuple(part.id for part in parts) or before
     check = Task(_CHECK, description="Check that the parts fit together.", depends_on=needs)
@@ -332,7 +341,7 @@ def _clauses(text: str) -> list[str]:
         first = next((at for at, piece in enumerate(named) if _asks(piece)), len(named))
         # What comes behind a verb is what it asks for, too: "add login, sessions, tests".
         named = named[first:]
-    return list(dict.fromkeys(name[:_SHORT].strip() for name in named if name))[:_CLAUSES]
+    return list(dict.fromkeys(name[:_NAME_CHARS].strip() for name in named if name))[:_CLAUSES]
 
 
 def _score(factors: Factors) -> float:
@@ -397,7 +406,7 @@ def _risks(factors: Factors, work: Work) -> tuple[str, ...]:
 
 def _named(text: str) -> list[str]:
     found = dict.fromkeys(match.group() for match in _FILE.finditer(text))
-    return list(found)[:_MAX_PARTS]
+    return list(found)[:_FILES]
 
 
 def _folders(files: Iterable[str]) -> list[str]:

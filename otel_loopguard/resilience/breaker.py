@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, cast
 
@@ -17,11 +17,10 @@ from otel_loopguard._control.context import current_flag
 from otel_loopguard._control.refusals import told
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock_now
-from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import NamedTuple, dataclass
-from otel_loopguard._util.worker import BackgroundThread, suppress_instrumentation
+from otel_loopguard._util.worker import suppress_instrumentation
 from otel_loopguard.core import ErrorClass
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.errors import BreakerOpenError, StoreError
@@ -29,11 +28,8 @@ from otel_loopguard.evidence import is_runner
 from otel_loopguard.evidence.normalize import canonical, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import TracebackType
-
     from otel_loopguard.settings import Settings
-    from otel_loopguard.stores import Store
+    from otel_loopguard.stores import Writer
 
 
 class BreakerState(str, Enum):
@@ -131,134 +127,22 @@ class Breaker:
 
 
 _KIND: Final = "breaker"
-_MOST: Final = 1024
+# Breakers that are kept, the newest that failed: a process calls fewer tools and hosts.
+_BREAKERS: Final = 1024
 # Seconds that a breaker fed by spans is open first. A limit of requests or a restart is over in
 # seconds; doubled six times it is `breaker_open_s`.
 _FIRST_S: Final = 5.0
 # Seconds after which a trial without outcome is replaced: its caller is gone.
 _TRIAL_S: Final = 60.0
-# Seconds between reads of what other processes know: a breaker is open for longer than that.
-_SYNC_S: Final = 1.0
+# Seconds between looks at what other processes know: a breaker is open for longer than that.
+_LOOK_S: Final = 1.0
+# Times that a wait is doubled at most: any first one is the longest by then.
 _DOUBLED: Final = 32
-"""Times that a wait is doubled at most: any first one is the longest by then."""
-
-
-class BreakerReplication:
-    """Exchanges the records of breakers with a store, in the background.
-
-    Only `claim` and `refresh` call the store on the caller's thread. Records that it did not take
-    are kept (of 1024 breakers) and sent again.
-    """
-
-    def __init__(
-        self, store: Store, faults: InternalErrors, learn: Callable[[str, Record], None],
-        keep_s: float,
-    ) -> None:  # fmt: skip
-        self._store = store
-        self._learn = learn
-        self._keep_s = keep_s
-        self._unreadable: set[str] = set()
-        self._failing = self._stopped = False
-        self._thread = BackgroundThread("breakers", self._turn, faults)
-        self.forked()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the locks."""
-        # Re-entrant: a finalizer may end a span while it is held.
-        self._lock = new_lock()
-        # No hook ever takes this one; it is held during calls to the store.
-        self._exchanging = threading.RLock()
-        self._next = 0.0
-        # Breakers to exchange, each with the record to store, if any.
-        self._waiting: BoundedDict[str, Record | None] = BoundedDict(_MOST)
-
-    def look(self, key: str) -> None:
-        """Reads a breaker from the store, soon. Does not wait."""
-        if key not in self._waiting:
-            self._add(key, None)
-
-    def publish(self, key: str, record: Record) -> None:
-        """Writes a breaker to the store, soon. Does not wait."""
-        self._add(key, record)
-
-    def claim(self, key: str, opened: int, trial_s: float) -> bool:
-        """Whether this caller may make the one trial of all processes. Calls the store.
-
-        If the store fails, each process makes a trial of its own: a store that is down does not
-        keep a working tool refused.
-        """
-        try:
-            owner = uuid.uuid4().hex
-            with suppress_instrumentation():
-                return self._store.claim(_KIND, f"{key}:trial:{opened}", owner, trial_s)
-        except StoreError as error:
-            self._log_failure(error)
-            return True
-
-    def sync(self) -> None:
-        """Exchanges all that waits; what fails is tried again next time."""
-        # Waits for an exchange under way: afterwards everything is stored.
-        with self._exchanging:
-            with self._lock:
-                waiting = list(self._waiting)
-            if all(map(self.refresh, waiting)):
-                self._failing = False
-
-    def stop(self) -> None:
-        """Exchanges what is left, and ends the thread."""
-        self._stopped = True
-        self._thread.stop()
-        self.sync()
-
-    def refresh(self, key: str) -> bool:
-        """Exchanges one breaker with the store now; whether the store answered."""
-        with self._lock:
-            record = self._waiting.pop(key, None)
-        try:
-            with suppress_instrumentation():
-                self._exchange(key, record)
-        except StoreError as error:
-            self._log_failure(error)
-            with self._lock:
-                # What was said meanwhile is newer.
-                self._waiting[key] = self._waiting.get(key) or record
-            return False
-        return True
-
-    def _exchange(self, key: str, record: Record | None) -> None:
-        """Learns a newer record from the store, or puts ours there."""
-        raw = self._store.get(_KIND, key)
-        found = None if raw is None else _read(raw)
-        if raw is not None and found is None:
-            # An unreadable record is not overwritten.
-            if key not in self._unreadable and len(self._unreadable) < _MOST:
-                self._unreadable.add(key)
-                msg = "the record of breaker %r in the store is not readable: left alone"
-                logger.warning(msg, key)
-        elif found is not None and (record is None or found.at > record.at):
-            self._learn(key, found)
-        elif record is not None:
-            self._store.put(_KIND, key, orjson.dumps(record._asdict()), self._keep_s)
-
-    def _add(self, key: str, record: Record | None) -> None:
-        with self._lock:
-            self._waiting[key] = record or self._waiting.get(key)
-        if not self._stopped:
-            self._thread.wake()
-
-    def _log_failure(self, error: StoreError) -> None:
-        if not self._failing:
-            self._failing = True
-            logger.warning("breakers are not shared while the store fails: %s", error)
-
-    def _turn(self) -> float | None:
-        early_s = self._next - time.monotonic()
-        if early_s > 0:
-            return early_s
-        self._next = time.monotonic() + _SYNC_S
-        self.sync()
-        return _SYNC_S if self._waiting else None
+# Characters of a name; longer ones are cut: a model may make up names of any length.
+_LONGEST_NAME: Final = 200
+_NEVER: Final = float("inf")
+# Characters of an argument that are looked through for an address: a command has it near its start.
+_SEARCHED: Final = 10_000
 
 
 def _read(raw: bytes) -> Record | None:
@@ -274,13 +158,10 @@ def _read(raw: bytes) -> Record | None:
 
 Of = Literal["tool", "agent"]
 
-_NAMED: Final = 200
 _NOTHING: Final = BreakerStatus()
 _NAMED_KEYS: Final = ("tool:", "agent:")
 _HOST_KEY: Final = "host:"
 _CALL_KEY: Final = "call:"
-_LOOK: Final = 10_000
-"""Characters of an argument that are looked through for an address."""
 _ADDRESS: Final = re.compile(
     r"\b[a-z][a-z0-9+.-]{1,15}://(?:[^\s/@'\"]{1,200}@)?(\[[0-9a-f:.]{2,45}\]|[\w.-]{1,253})(:\d{1,5})?",
     re.IGNORECASE,
@@ -292,15 +173,13 @@ def host_of(tool: str, arguments: object) -> str | None:
 
     An address is looked for where an argument begins, and anywhere in a command.
     """
-    find = _ADDRESS.finditer if is_runner(tool) else _at_start
-    texts = (value[:_LOOK] for value in _values(arguments) if isinstance(value, str))
-    hosts = {(found[1] + (found[2] or "")).lower() for text in texts for found in find(text)}
+    texts = (value[:_SEARCHED] for value in _values(arguments) if isinstance(value, str))
+    if is_runner(tool):
+        matches = [found for text in texts for found in _ADDRESS.finditer(text)]
+    else:
+        matches = [found for text in texts if (found := _ADDRESS.match(text))]
+    hosts = {(found[1] + (found[2] or "")).lower() for found in matches}
     return hosts.pop() if len(hosts) == 1 else None
-
-
-def _at_start(text: str) -> Iterable[re.Match[str]]:
-    found = _ADDRESS.match(text)
-    return () if found is None else (found,)
 
 
 def _unwrapped(arguments: object) -> object:
@@ -337,24 +216,20 @@ class Breakers:
     def __init__(
         self,
         settings: Settings,
-        store: Store | None = None,
-        faults: InternalErrors | None = None,
+        writer: Writer | None = None,
         clock: Callable[[], int] = clock_now,
     ) -> None:
         self._settings = settings
+        self._writer = writer
         self._clock = clock
         self._rule = settings.tuning.resilience
         self._open_ns = int(self._rule.breaker_open_s * 1e9)
         self._shadow = settings.mode == "shadow"
         self._digest_key = settings.digest_key.get_secret_value().encode()[:64]
-        self._breakers: BoundedDict[str, Breaker] = BoundedDict(_MOST)
-        self._sharing: BreakerReplication | None = None
+        self._breakers: BoundedDict[str, Breaker] = BoundedDict(_BREAKERS)
+        # When the store may be asked for a breaker again; infinite for records not understood.
+        self._next_look: BoundedDict[str, float] = BoundedDict(_BREAKERS)
         self.forked()
-        if store is not None:
-            keep_s = 2 * self._rule.breaker_open_s + _TRIAL_S
-            self._sharing = BreakerReplication(
-                store, faults or InternalErrors(), self._learn, keep_s
-            )
         reset_after_fork(self)
 
     def forked(self) -> None:
@@ -362,9 +237,9 @@ class Breakers:
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
 
-    def standing(self, name: str, of: Of = "tool") -> BreakerStatus:
+    def standing(self, name: str, kind: Of = "tool") -> BreakerStatus:
         """The state of a breaker, from memory. Does not wait, begins no trial."""
-        key = _key(name, of)
+        key = _key(name, kind)
         self._look(key)
         breaker = self._breakers.get(key)
         if breaker is None:
@@ -374,7 +249,7 @@ class Breakers:
     @property
     def idle(self) -> bool:
         """Whether nothing has failed here, and no other process can say that it has."""
-        return self._sharing is None and not self._breakers
+        return self._writer is None and not self._breakers
 
     @property
     def watches(self) -> bool:
@@ -396,12 +271,12 @@ class Breakers:
             for key, breaker in known
         ]
 
-    def allow(self, name: str, of: Of = "tool") -> bool:
+    def allow(self, name: str, kind: Of = "tool") -> bool:
         """Whether a call may be made now. For one that is half-open, this begins the trial.
 
         With a store it is asked for the trial, which may take as long as the store does.
         """
-        key, now = _key(name, of), self._clock()
+        key, now = _key(name, kind), self._clock()
         self._look(key)
         with self._lock:
             breaker = self._breakers.get(key)
@@ -412,16 +287,16 @@ class Breakers:
                 return state is BreakerState.CLOSED
             breaker.trial = now + int(_TRIAL_S * 1e9)
             opened = breaker.changed
-        return self._sharing is None or self._may_try(self._sharing, key, breaker, opened)
+        return not self._shares(key) or self._may_try(key, breaker, opened)
 
-    def check(self, name: str, of: Of = "tool") -> None:
+    def check(self, name: str, kind: Of = "tool") -> None:
         """As `allow`, and raises."""
-        if self.allow(name, of):
+        if self.allow(name, kind):
             return
-        standing = self.standing(name, of)
+        standing = self.standing(name, kind)
         wait = self.again_in(standing.until) or "no call passes until the trial has an outcome"
         failed = f"after {standing.failures} failures in a row"
-        msg = f"breaker of {of} {name!r} is {standing.state} {failed}: {wait}"
+        msg = f"breaker of {kind} {name!r} is {standing.state} {failed}: {wait}"
         told(current_flag(), msg)
         raise BreakerOpenError(msg)
 
@@ -470,13 +345,20 @@ class Breakers:
         digest.update(what)
         return kind + digest.hexdigest()
 
-    def guarding(self, name: str, of: Of = "tool") -> Guarding:
-        """A `with` block that runs if its breaker lets it, and that counts by how it ends."""
-        return Guarding(self, name, of)
+    @contextmanager
+    def guarding(self, name: str, kind: Of = "tool") -> Generator[None]:
+        """A block that runs if its breaker lets it, and that counts by how it ends."""
+        self.check(name, kind)
+        try:
+            yield
+        except BaseException as error:
+            self.ended(name, kind, error)
+            raise
+        self.ended(name, kind, None)
 
-    def ended(self, name: str, of: Of, error: BaseException | None) -> None:
+    def ended(self, name: str, kind: Of, error: BaseException | None) -> None:
         """Counts the outcome of a call of a tool or agent. Waits for nothing."""
-        key = _key(name, of)
+        key = _key(name, kind)
         if error is None or isinstance(error, Exception):
             self._look(key)
             self._ended(key, None if error is None else exception_class(error), name)
@@ -485,19 +367,9 @@ class Breakers:
             if key in self._breakers:
                 self._breakers[key].trial = 0
 
-    def reset(self, name: str, of: Of = "tool") -> None:
+    def reset(self, name: str, kind: Of = "tool") -> None:
         """Closes a breaker manually, in all processes."""
-        self._ended(_key(name, of), None, name)
-
-    def sync(self) -> None:
-        """Exchanges with the store now, on the caller's thread."""
-        if self._sharing is not None:
-            self._sharing.sync()
-
-    def close(self) -> None:
-        """Writes what is left to the store, and ends the thread."""
-        if self._sharing is not None:
-            self._sharing.stop()
+        self._ended(_key(name, kind), None, name)
 
     def _ended(self, key: str, error: ErrorClass | None, name: str) -> None:
         first_ns = None if key.startswith(_NAMED_KEYS) else int(_FIRST_S * 1e9)
@@ -507,7 +379,7 @@ class Breakers:
             if breaker is None:
                 if not counts:
                     return
-                breaker = self._breakers[key] = Breaker(name[:_NAMED])
+                breaker = self._breakers[key] = Breaker(name[:_LONGEST_NAME])
             if counts:
                 most = self._rule.breaker_failures
                 changed = breaker.failed(now, most, self._open_ns, first_ns)
@@ -543,61 +415,71 @@ class Breakers:
             logger.warning(said, what, of, name, (record.until - now) / 1e9, record.failures)
         else:
             logger.info("breaker of %s%s %r is closed", what, of, name)
-        if self._shares(key):
-            cast("BreakerReplication", self._sharing).publish(key, record)
+        self._look(key, at_once=True)
 
     def _shares(self, key: str) -> bool:
         """Whether a breaker is exchanged with other processes.
 
         One fed by spans only where it is declared shared, under a digest that nobody can guess.
         """
-        if self._sharing is None:
+        if self._writer is None:
             return False
         declared = self._settings.breaker == "shared" and bool(self._digest_key)
         return declared or key.startswith(_NAMED_KEYS)
 
-    def _may_try(
-        self, sharing: BreakerReplication, key: str, breaker: Breaker, opened: int
-    ) -> bool:
-        """Whether the one trial of all processes is this one, after a look at what they know."""
-        sharing.refresh(key)
-        if breaker.changed != opened:
-            return breaker.state(self._clock()) is BreakerState.CLOSED
-        return sharing.claim(key, opened, _TRIAL_S)
-
-    def _learn(self, key: str, record: Record) -> None:
-        """Applies the record of another process."""
+    def _look(self, key: str, *, at_once: bool = False) -> None:
+        """Compares a breaker with the store's record, in the background, once a second."""
+        if self._writer is None or not self._shares(key):
+            return
+        now = time.monotonic()
         with self._lock:
-            known = key.partition(":")[2] if key.startswith(_NAMED_KEYS) else ""
-            breaker = self._breakers.setdefault(key, Breaker(known))
-            breaker.learn(record, self._clock() + self._open_ns)
+            due = self._next_look.get(key, 0.0)
+            if now < due and not (at_once and due < _NEVER):
+                return
+            self._next_look[key] = now + _LOOK_S
+        self._writer.ask(lambda store: store.get(_KIND, key), lambda raw: self._compare(key, raw))
 
-    def _look(self, key: str) -> None:
-        if self._shares(key):
-            cast("BreakerReplication", self._sharing).look(key)
+    def _compare(self, key: str, raw: bytes | None) -> None:
+        """Learns a newer record from the store, or has ours written there."""
+        found = None if raw is None else _read(raw)
+        if raw is not None and found is None:
+            # An unreadable record is not overwritten.
+            if self._next_look.get(key) != _NEVER:
+                msg = "the record of breaker %r in the store is not readable: left alone"
+                logger.warning(msg, key)
+            with self._lock:
+                self._next_look[key] = _NEVER
+            return
+        with self._lock:
+            breaker = self._breakers.get(key)
+            own = Record(0, 0, 0) if breaker is None else breaker.record
+            if found is not None and found.at > own.at:
+                name = key.partition(":")[2] if key.startswith(_NAMED_KEYS) else ""
+                breaker = breaker or self._breakers.setdefault(key, Breaker(name))
+                # A clock that is wrong shuts nothing for longer than usual.
+                breaker.learn(found, self._clock() + self._open_ns)
+                return
+        if self._writer is not None and own.at > (0 if found is None else found.at):
+            keep_s = 2 * self._rule.breaker_open_s + _TRIAL_S
+            self._writer.put(_KIND, key, orjson.dumps(own._asdict()), keep_s)
+
+    def _may_try(self, key: str, breaker: Breaker, opened: int) -> bool:
+        """Whether the one trial of all processes is this one, after a look at what they know.
+
+        Calls the store. If it fails, each process makes a trial of its own: a store that is down
+        does not keep a working tool refused.
+        """
+        store = cast("Writer", self._writer).store
+        try:
+            with suppress_instrumentation():
+                self._compare(key, store.get(_KIND, key))
+                if breaker.changed != opened:
+                    return breaker.state(self._clock()) is BreakerState.CLOSED
+                owner = uuid.uuid4().hex
+                return store.claim(_KIND, f"{key}:trial:{opened}", owner, _TRIAL_S)
+        except StoreError:
+            return True
 
 
-class Guarding:
-    """Runs a block if its breaker allows it. Reusable, also by threads."""
-
-    __slots__ = ("_breakers", "_name", "_of")
-
-    def __init__(self, breakers: Breakers, name: str, of: Of) -> None:
-        self._breakers = breakers
-        self._name = name
-        self._of: Of = of
-
-    def __enter__(self) -> None:
-        self._breakers.check(self._name, self._of)
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self._breakers.ended(self._name, self._of, error)
-
-
-def _key(name: str, of: Of) -> str:
-    return f"{of}:{name[:_NAMED]}"
+def _key(name: str, kind: Of) -> str:
+    return f"{kind}:{name[:_LONGEST_NAME]}"

@@ -23,10 +23,12 @@ Said = tuple[str, str]
 _LONG: Final = 1_000_000
 """Characters up to which a syntax is checked: it is done on the thread that asks."""
 
-_loads_toml: Callable[[str], object] = import_module(
-    "tomllib" if sys.version_info >= (3, 11) else "tomli"
-).loads
-
+_VERSION: Final = f"{sys.version_info[0]}.{sys.version_info[1]}"
+_PARSERS: Final[dict[Language, Callable[[str], object]]] = {
+    "python": ast.parse,
+    "json": orjson.loads,
+    "toml": import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads,
+}
 _MODES: Final = {"read": os.R_OK, "write": os.W_OK, "run": os.X_OK}
 
 
@@ -81,18 +83,28 @@ def syntax(language: Language, argument: str = "content") -> Check:
         argument: Name of the argument; a call without it passes, and more than a million
             characters.
     """
-    parse = _PARSERS[language]
+    name = {"python": f"Python {_VERSION}", "json": "JSON", "toml": "TOML"}[language]
 
     def check(args: Mapping[str, object]) -> Said | None:
         text = args.get(argument)
         if not isinstance(text, str) or len(text) > _LONG:
             return None
-        wrong = parse(text)
-        if wrong is None:
+        try:
+            _PARSERS[language](text)
+        except (RecursionError, MemoryError):
+            return None  # nested too deeply to tell
+        except SyntaxError as error:
+            # A warning about an escape, in a program that has warnings raised.
+            if error.msg.startswith("invalid escape"):
+                return None
+            wrong = f"line {error.lineno}: {error.msg}"
+        except orjson.JSONDecodeError as error:
+            wrong = f"line {error.lineno}: {error.msg}"
+        except ValueError as error:
+            wrong = "it has a null byte" if language == "python" else str(error)
+        else:
             return None
-        version = f" {sys.version_info[0]}.{sys.version_info[1]}" if language == "python" else ""
-        name = {"python": "Python", "json": "JSON", "toml": "TOML"}[language]
-        return f"`{argument}` is no valid {name}{version}: {wrong}.", f"Correct `{argument}` there."
+        return f"`{argument}` is no valid {name}: {wrong}.", f"Correct `{argument}` there."
 
     return check
 
@@ -137,43 +149,3 @@ def _there(path: Path) -> bool | None:
         return path.exists()
     except OSError:
         return None
-
-
-def _python(text: str) -> str | None:
-    try:
-        ast.parse(text)
-    except SyntaxError as error:
-        # A warning about an escape, in a program that has warnings raised.
-        if error.msg.startswith("invalid escape"):
-            return None
-        return f"line {error.lineno}: {error.msg}"
-    except ValueError:
-        return "it has a null byte"
-    except (RecursionError, MemoryError):
-        return None  # nested too deeply to tell
-    return None
-
-
-def _json(text: str) -> str | None:
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        return f"line {error.lineno}: {error.msg}"
-    return None
-
-
-def _toml(text: str) -> str | None:
-    try:
-        _loads_toml(text)
-    except ValueError as error:
-        return str(error)
-    except RecursionError:
-        return None  # nested too deeply to tell
-    return None
-
-
-_PARSERS: Final[dict[Language, Callable[[str], str | None]]] = {
-    "python": _python,
-    "json": _json,
-    "toml": _toml,
-}

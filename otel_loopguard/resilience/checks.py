@@ -9,106 +9,82 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.errors import InternalErrors, attempt_each
+from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.values import NamedTuple, dataclass
+from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import ErrorClass
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
-_NAMES: Final = 32
-_NAMED: Final = 64
+# Arguments whose kind is looked at, and characters of their names: tools have fewer, and a model
+# may make up any.
+_ARGUMENTS: Final = 32
+_LONGEST_NAME: Final = 64
+# Orders of magnitude of texts, objects and lists, by their length at most.
 _SIZES: Final = ((0, "empty"), (10, "tiny"), (100, "short"), (1_000, "long"), (10_000, "very long"))
-_HUGE: Final = "huge"
 _SIZED: Final = ((str, "text"), (Mapping, "object"), ((list, tuple), "list"))
 
-
-class Argument(NamedTuple):
-    """Name, type and size of one argument."""
-
-    name: str  # empty where the arguments as a whole have none
-    type: str  # `text`, `number`, `yes or no`, `list`, `object`, `null` or `other`
-    size: str  # its order of magnitude, as a word; empty where there is none
-
-
-Shape = tuple[Argument, ...]
+Shape = tuple[tuple[str, str], ...]
+"""Name of each argument (empty for arguments without names), and its type and size in words."""
 
 
 def shape_of(args: object) -> Shape:
     """The kind of arguments; O(number of arguments), of which the first 32 by name count."""
     if not isinstance(args, Mapping):
-        return (Argument("", *_kind(args)),)
-    items = islice(cast("Mapping[object, object]", args).items(), _NAMES)
-    named = sorted((str(name)[:_NAMED], value) for name, value in items)
-    return tuple(Argument(name, *_kind(value)) for name, value in named)
+        return (("", _kind(args)),)
+    items = islice(cast("Mapping[object, object]", args).items(), _ARGUMENTS)
+    named = sorted((str(name)[:_LONGEST_NAME], value) for name, value in items)
+    return tuple((name, _kind(value)) for name, value in named)
 
 
 def described(shape: Shape) -> str:
     """A shape in words."""
-    if not shape:
-        return "none"
-    return ", ".join(f"{one.name}: {_worded(one)}" if one.name else _worded(one) for one in shape)
+    return ", ".join(f"{name}: {kind}" if name else kind for name, kind in shape) or "none"
 
 
 def change(shape: Shape, good: Shape | None) -> str:
     """What to change about a call so that it is like one that went well, in a sentence."""
     if good is None:
         return "No call of this tool has gone well yet: look at its description, or leave it."
-    have, had = {one.name: one for one in shape}, {one.name: one for one in good}
+    have, had = dict(shape), dict(good)
     advice = [f"leave out {_quoted(name)}" for name in have if name not in had]
-    advice += [f"give {_quoted(name)} ({_worded(one)})" for name, one in had.items()
-               if name not in have]  # fmt: skip
-    advice += [
-        f"make {_quoted(name)} {_worded(one)} instead of {_worded(have[name])}"
-        for name, one in had.items()
-        if name in have and have[name] != one
-    ]
+    for name, kind in had.items():
+        if name not in have:
+            advice.append(f"give {_quoted(name)} ({kind})")
+    for name, kind in had.items():
+        if have.get(name, kind) != kind:
+            advice.append(f"make {_quoted(name)} {kind} instead of {have[name]}")
     if not advice:
         return "Calls of this kind have gone well before: change what the arguments say."
     return f"As in the last call that went well: {'; '.join(advice[:4])}."
 
 
-def _kind(value: object) -> tuple[str, str]:
-    """Type and size of a value."""
+def _kind(value: object) -> str:
+    """Type and order of magnitude of a value, in words."""
     if value is None:
-        return "null", ""
+        return "null"
     if isinstance(value, bool):
-        return "yes or no", ""
+        return "yes or no"
     if isinstance(value, (int, float)):
-        return "number", _magnitude(value)
+        if value <= 0:
+            return "a zero number" if value == 0 else "a negative number"
+        # Compared, not measured: no logarithm of a number of a thousand digits.
+        size = "below 1" if value < 1 else "up to 1,000" if value <= 1_000 else "above 1,000"
+        return f"a number {size}"
     name = next((name for kind, name in _SIZED if isinstance(value, kind)), None)
     if name is None:
-        return "other", ""
+        return "other"
     count = len(cast("Sized", value))
-    return name, next((word for most, word in _SIZES if count <= most), _HUGE)
-
-
-def _magnitude(value: float) -> str:
-    """Sign and rough size of a number; one that is not finite is of no size."""
-    if value == 0:
-        return "zero"
-    if value < 0:
-        return "negative"
-    if value < 1:
-        return "below 1"
-    # Compared, not measured: no logarithm of a number of a thousand digits.
-    return "up to 1,000" if value <= 1_000 else "above 1,000"
-
-
-def _worded(one: Argument) -> str:
-    if one.type == "number" and one.size not in ("zero", "negative"):
-        return f"a number {one.size}"
-    if one.type == "number":
-        return f"a {one.size} number"
-    return f"{one.size} {one.type}".strip()
+    return f"{next((word for most, word in _SIZES if count <= most), 'huge')} {name}"
 
 
 def _quoted(name: str) -> str:
     return f"`{name}`" if name else "the arguments"
 
 
-_MOST: Final = 1024
+# Kinds of calls that are kept, the newest; more than any agent has tools.
+_KINDS: Final = 1024
 # One failure is chance, two may be a retry: from the third on the next like call is warned of.
 _FAILURES: Final = 3
 # For ten minutes after the last failure: by then the tool or its server may have been mended.
@@ -177,10 +153,10 @@ class Checks:
         self._exempt = settings.exempt
         self._faults = faults or InternalErrors()
         self._registered: tuple[tuple[str, str, Check], ...] = ()
-        self._failing: BoundedDict[tuple[str, Shape], _Failing] = BoundedDict(_MOST)
-        self._good: BoundedDict[str, Shape] = BoundedDict(_MOST)
-        # How many kinds of calls of a tool are in `_failing`.
-        self._troubled: BoundedDict[str, int] = BoundedDict(_MOST)
+        self._failing: BoundedDict[tuple[str, Shape], _Failing] = BoundedDict(_KINDS)
+        self.good: BoundedDict[str, Shape] = BoundedDict(_KINDS)
+        # By tool: what the last call that went well was like; how many kinds of calls fail.
+        self.troubled: BoundedDict[str, int] = BoundedDict(_KINDS)
         self.forked()
         reset_after_fork(self)
 
@@ -203,17 +179,17 @@ class Checks:
         learned = self.learned(tool, args)
         given = _NO_ARGUMENTS if args is None else args
         fitting = [(name, run) for name, which, run in self._registered if fnmatchcase(tool, which)]
-        found, _ = attempt_each(self._faults, fitting, given)
-        problems = [Problem(tool, name, *said) for name, said in found]
+        found = ((name, attempt(self._faults, name, run, given)) for name, run in fitting)
+        problems = [Problem(tool, name, *said) for name, said in found if said is not None]
         return tuple(problems if learned is None else [learned, *problems])
 
     def may_object(self, tool: str) -> bool:
         """Whether anything can speak against a call: a registered check, or what was learned."""
-        return bool(self._registered) or tool in self._troubled
+        return bool(self._registered) or tool in self.troubled
 
     def learned(self, tool: str, args: object) -> Problem | None:
         """What failed before like this, from memory alone: no registered check is run."""
-        if tool not in self._troubled:
+        if tool not in self.troubled:
             return None
         shape = shape_of(args)
         failing = self._failing.get((tool, shape))
@@ -223,11 +199,7 @@ class Checks:
             f"{tool!r} with arguments of this kind ({described(shape)}) failed {failing.count} "
             f"times in a row: {failing.signature.replace('_', ' ')}."
         )
-        return Problem(tool, "learned", reason, change(shape, self._good.get(tool)), warns=True)
-
-    def has_good(self, tool: str) -> bool:
-        """Whether one more call that goes well says nothing new of a tool."""
-        return tool in self._good and tool not in self._troubled
+        return Problem(tool, "learned", reason, change(shape, self.good.get(tool)), warns=True)
 
     def finished(
         self,
@@ -241,17 +213,17 @@ class Checks:
         if args is None or tool in self._exempt:
             return
         if error and signature in _BY_VALUE:
-            if tool in self._troubled:
+            if tool in self.troubled:
                 self._forget(tool, shape_of(args))
         elif error and error_class is not ErrorClass.TRANSIENT:
             self._failed(tool, shape_of(args), signature or "an error without a text")
-        elif not error and (tool in self._troubled or tool not in self._good):
+        elif not error and (tool in self.troubled or tool not in self.good):
             self._went_well(tool, shape_of(args))
 
     def _failed(self, tool: str, shape: Shape, signature: str) -> None:
         with self._lock:
             failing = self._failing.get((tool, shape))
-            self._troubled[tool] = self._troubled.get(tool, 0) + (failing is None)
+            self.troubled[tool] = self.troubled.get(tool, 0) + (failing is None)
             time = now()
             if failing is None or failing.signature != signature or time - failing.at > _KEPT_NS:
                 failing = _Failing(signature, 0, time)
@@ -262,12 +234,12 @@ class Checks:
     def _went_well(self, tool: str, shape: Shape) -> None:
         with self._lock:
             self._forget(tool, shape)
-            self._good[tool] = shape
+            self.good[tool] = shape
 
     def _forget(self, tool: str, shape: Shape) -> None:
         """Calls of this kind are taken: what failed before is over."""
         with self._lock:
             if self._failing.pop((tool, shape), None) is not None:
-                kinds = self._troubled.pop(tool, 1) - 1
+                kinds = self.troubled.pop(tool, 1) - 1
                 if kinds > 0:
-                    self._troubled[tool] = kinds
+                    self.troubled[tool] = kinds

@@ -28,6 +28,7 @@ _BYTES: Final = "* -filter -text -ident -working-tree-encoding\n"
 """No file is changed on its way into a checkpoint or out of it, whatever `.gitattributes` says."""
 _SHARED: Final = ("refs", "packed-refs", "reftable", "shallow", "info/exclude")
 _HEAD_BYTES: Final = 1024
+"""Bytes of `HEAD` that are copied: a name or a digest; an agent may have put anything there."""
 _WHO: Final = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")

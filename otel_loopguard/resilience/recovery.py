@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-_LOOK: Final = 2_000
+_SEARCHED: Final = 2_000
+"""Characters of an error that a pattern is looked for in: its message stands at the start."""
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class Strategy:
         if not fnmatchcase(tool, self.tool):
             return False
         if isinstance(self.error, re.Pattern):
-            return bool(self.error.search(f"{type(error).__name__}: {error}"[:_LOOK]))
+            return bool(self.error.search(f"{type(error).__name__}: {error}"[:_SEARCHED]))
         return isinstance(error, self.error)
 
 
@@ -133,7 +134,8 @@ async def _kept(call: Call, found: Awaitable[object]) -> bool:
     return True
 
 
-_MOST: Final = 1024
+_PLACES: Final = 1024
+"""Sessions and tools that tries are counted of, the newest: those that still fail."""
 
 
 @dataclass(slots=True)
@@ -155,9 +157,9 @@ class Recoveries:
     """
 
     def __init__(self, faults: InternalErrors | None = None) -> None:
-        self._faults = faults or InternalErrors()
+        self.faults = faults or InternalErrors()
         self._strategies: tuple[Strategy, ...] = ()
-        self._used: BoundedDict[tuple[str, str], dict[str, int]] = BoundedDict(_MOST)
+        self._used: BoundedDict[tuple[str, str], dict[str, int]] = BoundedDict(_PLACES)
         self.tallies: dict[str, Tally] = {}
         self.forked()
         reset_after_fork(self)
@@ -193,12 +195,6 @@ class Recoveries:
             self._strategies = (*others, Strategy(name, apply, tool, which, attempts))
             self.tallies.setdefault(name, Tally())
 
-    def recovering(
-        self, tool: str, args: dict[str, object] | None = None, limit_s: float | None = None
-    ) -> Recovering:
-        """Tries a call until it goes well or no strategy is left; see `resilience.recovering`."""
-        return Recovering(self, Call(tool, dict(args or {}), limit_s))
-
     def next_strategy(self, session: str, call: Call, error: Exception) -> Strategy | None:
         """The next strategy for a failure, with one of its tries used; None if none is left."""
         with self._lock:
@@ -221,20 +217,8 @@ class Recoveries:
                 self.tallies[strategy.name].recovered += 1
                 logger.info("tool %r recovered by %r", call.tool, strategy.name)
 
-    def applied(self, strategy: Strategy, call: Call) -> object:
-        """Applies a strategy: False if it broke or has nothing to try, or what is to be awaited."""
-        with swallow(self._faults, f"recovery.{strategy.name}"):
-            return strategy.apply(call)
-        return False
-
-    async def awaited(self, strategy: Strategy, waiting: Awaitable[object]) -> object:
-        """What a strategy that is a coroutine function gave; False if it broke."""
-        with swallow(self._faults, f"recovery.{strategy.name}"):
-            return await waiting
-        return False
-
     def count(self, strategy: Strategy, *, prepared: bool) -> None:
-        """Counts the outcome of a strategy."""
+        """Counts a strategy that prepared a try, or that broke or had nothing to try."""
         with self._lock:
             tally = self.tallies[strategy.name]
             tally.tried += prepared
@@ -248,36 +232,31 @@ class Recovering:
         self._recoveries = recoveries
         self._call = call
         self._session = _session()
-        self._strategy: Strategy | None = None
         self._next: Strategy | None = None
         self._begun = False
 
     def __iter__(self) -> Iterator[Recovering]:
         """Tries, until one goes well or raises."""
         while self._goes_on():
-            strategy = self._next
-            if strategy is not None:
-                result = self._recoveries.applied(strategy, self._call)
-                if inspect.isawaitable(result):
-                    if inspect.iscoroutine(result):
-                        result.close()
-                    msg = f"strategy {strategy.name!r} is to be awaited: use `async for`"
-                    raise TypeError(msg)
-                if not self._prepared(strategy, result):
-                    continue
-            yield self
+            result = self._applied()
+            if inspect.isawaitable(result):
+                if inspect.iscoroutine(result):
+                    result.close()
+                msg = f"strategy {self._name!r} is to be awaited: use `async for`"
+                raise TypeError(msg)
+            if self._prepared(result):
+                yield self
 
     async def __aiter__(self) -> AsyncIterator[Recovering]:
         """As iterating, with strategies that may be coroutine functions."""
         while self._goes_on():
-            strategy = self._next
-            if strategy is not None:
-                result = self._recoveries.applied(strategy, self._call)
-                if inspect.isawaitable(result):
-                    result = await self._recoveries.awaited(strategy, result)
-                if not self._prepared(strategy, result):
-                    continue
-            yield self
+            result = self._applied()
+            if inspect.isawaitable(result):
+                waiting, result = result, False
+                with swallow(self._recoveries.faults, f"recovery.{self._name}"):
+                    result = await waiting
+            if self._prepared(result):
+                yield self
 
     def __enter__(self) -> Call:
         self._begun = True
@@ -289,7 +268,7 @@ class Recovering:
         error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> bool:
-        tried, self._strategy, self._next = self._next, None, None
+        tried, self._next = self._next, None
         if error is None:
             self._recoveries.went_well(self._session, self._call, tried)
             self._call.error = None
@@ -309,13 +288,29 @@ class Recovering:
             raise self._call.error
         return False
 
-    def _prepared(self, strategy: Strategy, result: object) -> bool:
+    @property
+    def _name(self) -> str:
+        return "" if self._next is None else self._next.name
+
+    def _applied(self) -> object:
+        """What the next strategy returns: False if it broke, or what is to be awaited."""
+        if self._next is not None:
+            with swallow(self._recoveries.faults, f"recovery.{self._name}"):
+                return self._next.apply(self._call)
+            return False
+        return True
+
+    def _prepared(self, result: object) -> bool:
+        """Counts a strategy; True if the next try is to be made, else there may be another one."""
+        strategy, call = self._next, self._call
+        if strategy is None:
+            return True
         prepared = result is not False
         self._recoveries.count(strategy, prepared=prepared)
         if prepared:
-            logger.info("tool %r failed: trying %r", self._call.tool, strategy.name)
-        elif self._call.error is not None:
-            self._next = self._recoveries.next_strategy(self._session, self._call, self._call.error)
+            logger.info("tool %r failed: trying %r", call.tool, strategy.name)
+        elif call.error is not None:
+            self._next = self._recoveries.next_strategy(self._session, call, call.error)
         return prepared
 
 

@@ -75,12 +75,10 @@ class Retrying:
         return aiter(_tenacity().AsyncRetrying(**self._options()))
 
     def may_retry(self, error: BaseException) -> bool:
-        """Whether an error is one to try again after; what this package raises to stop is not."""
-        if not isinstance(error, Exception):
-            return False
-        if isinstance(error, LoopGuardError) and not isinstance(error, UnverifiedWriteError):
-            return False
-        return self._on(error)
+        """True for an error to try again after; what this package raises to stop is none."""
+        if isinstance(error, LoopGuardError):
+            return isinstance(error, UnverifiedWriteError)
+        return isinstance(error, Exception) and self._on(error)
 
     def _options(self) -> dict[str, Any]:
         """Arguments for tenacity."""
@@ -88,13 +86,11 @@ class Retrying:
         wait = tenacity.wait_none()
         if not deterministic():
             wait = tenacity.wait_exponential(multiplier=self.delay_s, max=self.max_delay_s)
-            wait += (
-                tenacity.wait_random(0, self.jitter_s) if self.jitter_s else tenacity.wait_none()
-            )
+            wait += tenacity.wait_random(0, self.jitter_s)
         return {
             "retry": tenacity.retry_if_exception(self.may_retry),
             "stop": tenacity.stop_after_attempt(self.limit + 1),
-            "wait": tenacity.wait_none() if deterministic() else wait,
+            "wait": wait,
             "before": _check_again,
             "before_sleep": self._log,
             "reraise": True,
@@ -184,7 +180,7 @@ def verified(
         UnverifiedWriteError: It is not there after the last try; what `write` and `stored` raise
             in the last try is raised as it is.
     """
-    for attempt in _verifying(rules):
+    for attempt in Retrying(**rules):
         with attempt:
             write()
             _require(stored(), write)
@@ -205,7 +201,7 @@ async def verified_async(
     Raises:
         UnverifiedWriteError: It is not there after the last try.
     """
-    async for attempt in _verifying(rules):
+    async for attempt in Retrying(**rules):
         with attempt:
             await write()
             _require(await stored(), write)
@@ -218,15 +214,6 @@ def _predicate(on: On | None) -> Callable[[Exception], bool]:
         kinds = cast("tuple[type[Exception], ...]", on)
         return lambda error: isinstance(error, kinds)
     return on
-
-
-def _verifying(rules: Rules) -> Retrying:
-    inner = retrying(**rules)
-
-    def on(error: Exception) -> bool:
-        return isinstance(error, UnverifiedWriteError) or inner.may_retry(error)
-
-    return retrying(**{**rules, "on": on})
 
 
 def _require(there: object, write: Callable[[], object]) -> None:

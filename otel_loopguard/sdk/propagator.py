@@ -30,7 +30,7 @@ from otel_loopguard._control.context import flag_at, named_session, naming
 from otel_loopguard._control.flag import POLICY
 from otel_loopguard._control.replication import BAGGAGE, ControlMessage, hear_all, wire_name
 from otel_loopguard._control.signing import Entries, Seal, opened, sealed
-from otel_loopguard._util.errors import InternalErrors, attempt, hook
+from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action
@@ -104,7 +104,6 @@ class LoopGuardPropagator(TextMapPropagator):
         """The header that it writes."""
         return {_HEADER}
 
-    @hook
     def inject(
         self,
         carrier: CarrierT,
@@ -118,13 +117,14 @@ class LoopGuardPropagator(TextMapPropagator):
             context: The context; the current one by default.
             setter: Writes.
         """
-        context = otel_context.get_current() if context is None else context
-        entries = self._entries(context)
-        if not entries:
-            return
-        for name, value in entries.items():
-            context = baggage.set_baggage(name, value, context)
-        self._w3c.inject(carrier, context, setter)
+        with swallow(self.faults, "inject"):
+            context = otel_context.get_current() if context is None else context
+            entries = self._entries(context)
+            if not entries:
+                return
+            for name, value in entries.items():
+                context = baggage.set_baggage(name, value, context)
+            self._w3c.inject(carrier, context, setter)
 
     def extract(
         self,

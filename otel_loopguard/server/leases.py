@@ -208,7 +208,7 @@ class SessionLeases:
         self._of_trace: BoundedDict[int, str] = BoundedDict(4 * most)
         self._watched_s = watched_s
         self._watched_at = -watched_s
-        self._watching = store.value_key("server", "open_calls")
+        self._watching = store.keys.value("server", "open_calls")
         self.answered: Answered | None = None
 
     def submit(self, session: str, entries: Sequence[Written]) -> None:
@@ -239,7 +239,7 @@ class SessionLeases:
         asked = [trace_id for trace_id in traces if known.get(trace_id) is None]
         calls = [
             (
-                self._store.session_keys(f"{trace_id:032x}", "session"),
+                self._store.keys.session(f"{trace_id:032x}", "session"),
                 [(traces[trace_id] or "").encode("utf-8", "surrogatepass"), self._ttl_ms],
             )
             for trace_id in asked
@@ -259,7 +259,7 @@ class SessionLeases:
             held = {session: self._of(session) for session in spans}
         calls = [
             (
-                self._store.session_keys(session, *_NAMES),
+                self._store.keys.session(session, *_NAMES),
                 [self._owner, one.number, self._ttl_ms, *map(_member, spans[session])],
             )
             for session, one in held.items()
@@ -345,7 +345,7 @@ class SessionLeases:
         """Returns those of some sessions that another worker has by now; raises `StoreError`."""
         with self._lock:
             held = {session: self._of(session).number for session in sessions}
-        calls = [(self._store.session_keys(session, "lease"), ()) for session in held]
+        calls = [(self._store.keys.session(session, "lease"), ()) for session in held]
         script = "return redis.call('HMGET', KEYS[1], 'owner', 'number')"
         mine = self._owner.encode()
         return [
@@ -396,7 +396,7 @@ class SessionLeases:
     def sent(self, decisions: Mapping[str, Iterable[str]]) -> None:
         """Notes that the next hop has these decisions, by session."""
         calls = [
-            (self._store.session_keys(session, "outbox"), list(names))
+            (self._store.keys.session(session, "outbox"), list(names))
             for session, names in decisions.items()
         ]
         self._run("sent", "return redis.call('HDEL', KEYS[1], unpack(ARGV))", calls)
@@ -418,7 +418,7 @@ class SessionLeases:
         if not calls:
             return []
         with self._timed(operation):
-            return self._store.run_scripts(script, calls)
+            return self._store.connection.run_all(script, calls)
 
     @contextmanager
     def _timed(self, operation: str) -> Generator[None]:
@@ -435,7 +435,7 @@ class SessionLeases:
     def _begin(self, sessions: Sequence[str]) -> list[str]:
         """Takes leases for sessions that have none yet; returns those that others have."""
         calls = [
-            (self._store.session_keys(session, *_NAMES), [self._owner, 0, self._ttl_ms])
+            (self._store.keys.session(session, *_NAMES), [self._owner, 0, self._ttl_ms])
             for session in sessions
         ]
         numbers = [answer[0] for answer in self._run("take", TAKE, calls)]
@@ -445,7 +445,7 @@ class SessionLeases:
         return [one for one, number in zip(sessions, numbers, strict=True) if number > 1]
 
     def _commit(self, session: str, one: _Held) -> tuple[list[str], list[object]]:
-        keys = [*self._store.session_keys(session, *_NAMES), *self._store.journal_keys(session)]
+        keys = [*self._store.keys.session(session, *_NAMES), *self._store.keys.journal(session)]
         values: list[object] = [
             self._owner, one.number, self._ttl_ms, _KEPT_MS, len(one.spans), len(one.decisions),
             _UNCHANGED if one.calls is None else one.calls,

@@ -12,7 +12,7 @@ from otel_loopguard.errors import LoopGuardSettingsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-from otel_loopguard.settings._file import FORMS, read_file
+from otel_loopguard.settings._file import read_file
 
 DEFAULT: Final = "default"
 """The tenant of everyone if no tokens are set."""
@@ -60,11 +60,8 @@ class Tenants:
         """
         try:
             read = read_file(path)
-        except KeyError:
-            msg = f"tokens: {path}: expected a file ending in {', '.join(FORMS)}"
-            raise LoopGuardSettingsError(msg) from None
-        except (OSError, ValueError) as error:
-            msg = f"tokens: {path}: cannot be read: {error}"
+        except ValueError as error:
+            msg = f"tokens: {path}: {error}"
             raise LoopGuardSettingsError(msg) from None
         found, metrics = read.get("tokens"), read.get("metrics", "")
         if not isinstance(metrics, str):

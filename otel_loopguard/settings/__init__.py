@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
 
 _SHORTEST_KEY: Final = 16
+"""Bytes of a key: 128 bits cannot be tried out, as Standard Webhooks and HMAC want too."""
 _ENCODED: Final = "whsec_"
 _TOO_SHORT: Final = (
     f"a key has at least {_SHORTEST_KEY} bytes, for a shorter one can be guessed: "
@@ -96,7 +97,8 @@ class ToolSettings(Group):
         False, "Its calls may run concurrently, as those of tools that only read do."
     )
     duration_ms: Seconds | None = value(
-        None, "Milliseconds that a call takes, as long as few are known; precedes the own table."
+        None,
+        "Milliseconds that a call takes, as long as few are known; precedes the built-in table.",
     )
     repeat_threshold: Count | None = value(None, "Its own `repeat_threshold`.")
     similar_threshold: Count | None = value(None, "Its own `similar_threshold`.")
@@ -169,8 +171,9 @@ _STANDARD: Final[Mapping[str, float]] = {
     "stall_overall_s": 840.0,
     "graph_iterations": 50,
 }
-"""The limits that `limits="standard"` sets."""
+"""The limits that `limits="standard"` sets: those of features C10, D3, D5, E1, E2 and G5."""
 _STANDARD_CHECKPOINT: Final = 25
+"""Tool calls (feature C10): a twentieth of the session's."""
 
 
 class Budget(NamedTuple):
@@ -485,7 +488,7 @@ class Settings(Group):
         path = given.pop("settings_file", None) or os.environ.get(names.FILE)
         found = names.merged(names.from_environment(type(self)), given)
         if path:
-            found = names.merged(_values_of(str(path)), found)
+            found = names.merged(_values_of(path), found)
         try:
             super().__init__(**found)
         except ValueError as error:  # pydantic's; naming its class would import it
@@ -561,13 +564,13 @@ class Settings(Group):
 
     @property
     def limits_money(self) -> bool:
-        """Whether there is any limit of money."""
+        """True if there is any limit of money."""
         own = (*self.agent_limits.values(), *self.task_limits.values())
         return self.budget_cost > 0 or any(one.cost is not None for one in own)
 
     @property
     def standard(self) -> bool:
-        """Whether the standard limits, and the advice that goes with them, were asked for."""
+        """True if the standard limits, and the advice that goes with them, were asked for."""
         return self.limits == "standard"
 
     @property
@@ -586,28 +589,14 @@ class Settings(Group):
         }
 
 
-def all_fields() -> Mapping[str, Any]:
-    """The field of every setting and tuning value as pydantic has it, by dotted name."""
-    return Settings.pydantic_fields()
-
-
-def _values_of(place: str) -> dict[str, Any]:
-    """Names and values of a settings file."""
+def _values_of(path: Path | str) -> dict[str, Any]:
+    """Returns the names and values of a settings file."""
     from pathlib import Path  # noqa: PLC0415  # if there is one
 
-    from otel_loopguard.settings._file import FORMS, read_file  # noqa: PLC0415
+    from otel_loopguard.settings._file import read_file  # noqa: PLC0415
 
-    path = Path(place)
-    if path.suffix.lower() not in FORMS:
-        why = f"expected a file ending in {', '.join(FORMS)}"
-    elif not path.is_file():
-        why = "it is no file" if path.exists() else "there is no such file"
-    else:
-        try:
-            return read_file(path)
-        except (ValueError, OSError) as error:
-            why = f"cannot be read: {error}"
-        except ImportError:
-            why = "YAML needs: pip install 'otel-loopguard[yaml]'"
-    msg = f"{names.FILE}={str(path)!r}: {why}"
-    raise LoopGuardSettingsError(msg)
+    try:
+        return read_file(Path(path))
+    except ValueError as error:
+        msg = f"{names.FILE}={str(path)!r}: {error}"
+        raise LoopGuardSettingsError(msg) from None

@@ -1,4 +1,4 @@
-"""A settings file as names and values: TOML, JSON or YAML, read within bounds.
+"""Reads a settings file (TOML, JSON or YAML) within bounds.
 
 A short text can stand for a value that fills the memory (YAML's aliases), or keep a parser busy for
 hours. No file that a person writes comes near these bounds.
@@ -15,28 +15,53 @@ from typing import Any, Final, cast
 
 _toml_module: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
-MOST_BYTES: Final = 1024 * 1024
-_TOO_DEEP: Final = "it is nested too deep"
-_TOO_LONG: Final = "it has a number that is too long"
+_BYTES: Final = 1024 * 1024
+"""So much TOML is read in half a second, so much YAML in three; a start waits for it."""
 _DEPTH: Final = 32
+"""Settings are four levels deep; Python's parsers end at about a thousand."""
 _VALUES: Final = 100_000
-_TOO_MANY: Final = f"it has more than {_VALUES:,} values"
+"""Values, those of an alias each time that it stands: a kilobyte of them can fill the memory."""
 _DIGITS: Final = 300
+"""Digits of a number, as many as a float has; the time for an integer grows with their square."""
 _DOTS: Final = 500
 """Dots in a line of TOML; the time for a dotted key grows with the square of its length."""
+_TOO_DEEP: Final = "it is nested too deep"
+_TOO_LONG: Final = "it has a number that is too long"
+_TOO_MANY: Final = f"it has more than {_VALUES:,} values"
 
 
 def read_file(path: Path) -> dict[str, object]:
-    """Names and values of a settings file; an empty file has none."""
-    with path.open("rb") as stream:
-        raw = stream.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        msg = f"it has more than {MOST_BYTES:,} bytes"
+    """Returns the names and values of a file; an empty file has none.
+
+    Raises:
+        ValueError: It cannot be read; the message says why, and quotes nothing of it.
+    """
+    read = _READERS.get(path.suffix.lower())
+    if read is None:
+        msg = f"expected a file ending in {', '.join(_READERS)}"
+        raise ValueError(msg)
+    # A pipe or a device may have no end.
+    if not path.is_file():
+        msg = "it is no file" if path.exists() else "there is no such file"
         raise ValueError(msg)
     try:
-        found = FORMS[path.suffix.lower()](raw.decode("utf-8-sig"))
+        return _parsed(path, read)
+    except ImportError:
+        msg = "YAML needs: pip install 'otel-loopguard[yaml]'"
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        msg = f"cannot be read: {_TOO_DEEP}"
+    except (ValueError, OSError) as error:
+        msg = f"cannot be read: {error}"
+    raise ValueError(msg)
+
+
+def _parsed(path: Path, read: Callable[[str], object]) -> dict[str, object]:
+    with path.open("rb") as stream:
+        raw = stream.read(_BYTES + 1)
+    if len(raw) > _BYTES:
+        msg = f"it has more than {_BYTES:,} bytes"
+        raise ValueError(msg)
+    found = read(raw.decode("utf-8-sig"))
     if found is None:
         return {}
     if not isinstance(found, dict):
@@ -84,7 +109,7 @@ def _yaml(text: str) -> object:
         raise ValueError(msg) from None
 
 
-FORMS: Final[Mapping[str, Callable[[str], object]]] = {
+_READERS: Final[Mapping[str, Callable[[str], object]]] = {
     ".toml": _toml,
     ".json": lambda text: json.loads(text) if text.strip() else None,
     ".yaml": _yaml,

@@ -1,4 +1,4 @@
-"""Names of settings: how they are spelled in each source, and what they were called before.
+"""Names of settings: how each source spells them, and what to use instead of retired ones.
 
 A name is dotted here: `mode`, or `tuning.text.tail_period`.
 """
@@ -29,7 +29,8 @@ _NOT_OURS: Final = (
     r"|(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_\d+_.*)?))"
 )
 """Variables of our own tests, and those that Kubernetes sets for a service of this name."""
-_LISTED = 5
+_LISTED: Final = 5
+"""Unknown variables that one warning names; a deployment of another service may have hundreds."""
 
 RETIRED: Final[Mapping[str, str]] = {
     "budget_cost_action": "budget_action",
@@ -48,6 +49,7 @@ RETIRED: Final[Mapping[str, str]] = {
     "execution_background": "tuning.execution.background_s = 0",
     "execution_background_s": "tuning.execution.background_s",
     "execution_default": "execution.prefer(user, default_choice=…)",
+    "execution_on_spans": "",
     "execution_parallel": "execution.prefer(user, parallel_execution_preferred=…)",
     "execution_prompt_s": "tuning.execution.prompt_s",
     "execution_resources": "tuning.resources.sample_s = 0",
@@ -63,18 +65,20 @@ RETIRED: Final[Mapping[str, str]] = {
     "profile_max_parallel": "tuning.plans.max_parallel",
     "profile_parallel_tools": "parallel in tools",
     "propagation_ttl_s": "tuning.replication.baggage_ttl_s",
-    "recovery_attempts": "recoveries().register(attempts=…)",
+    "recovery_attempts": "resilience.recoveries().register(…, attempts=…)",
+    "recovery_check_learned": "resilience.checks().register(…)",
     "retry_delay_s": "resilience.retrying(delay_s=…)",
     "retry_limit": "resilience.retrying(limit=…)",
     "retry_max_delay_s": "resilience.retrying(max_delay_s=…)",
     "store_journal_ttl_s": "tuning.journal.days",
+    "store_records_ttl_s": "",
     "store_timeout_s": "tuning.stores.timeout_s",
     "text_repeat_times": "tuning.text.repeat_times",
     "wait_longer": 'switched_off = "price_of_waiting"',
     "webhook_attempts": "tuning.delivery.attempts",
     "webhook_timeout_s": "tuning.delivery.timeout_s",
 }
-"""What to use in place of a setting of an earlier release."""
+"""What to use in place of a setting of an earlier release; empty: there is nothing to set."""
 
 
 def variable_of(name: str) -> str:
@@ -103,13 +107,17 @@ def from_environment(group: type[Group]) -> dict[str, Any]:
         return {}
     gone = [name for name in RETIRED if variable_of(name) in ours]
     if gone:
-        raise LoopGuardSettingsError("; ".join(f"{variable_of(n)}{_instead(n)}" for n in gone))
+        raise LoopGuardSettingsError("; ".join(map(_retired, gone)))
     found: dict[str, Any] = {}
-    for name, is_json in _named(group):
+    for name, field in leaves(group):
         variable = variable_of(name)
         if variable in ours:
-            text = ours[variable]
-            _put(found, name, _read(name, variable, text) if is_json else text)
+            *groups, last = name.split(".")
+            place = found
+            for each in groups:
+                place = place.setdefault(each, {})
+            is_json = isinstance(field.default, (Mapping, tuple))
+            place[last] = _json(name, variable, ours[variable]) if is_json else ours[variable]
     return found
 
 
@@ -122,28 +130,7 @@ def _variables() -> dict[str, str]:
     }
 
 
-def _named(group: type[Group]) -> list[tuple[str, bool]]:
-    """Each setting, and each group of them before its parts; whether its variable is JSON."""
-    found: dict[str, bool] = {}
-    for name, field in leaves(group):
-        *groups, _ = name.split(".")
-        for depth in range(len(groups)):
-            found[".".join(groups[: depth + 1])] = True
-        found[name] = isinstance(field.default, (Mapping, tuple))
-    return sorted(found.items(), key=lambda each: each[0].count("."))
-
-
-def _put(values: dict[str, Any], name: str, value: object) -> None:
-    *groups, last = name.split(".")
-    for group in groups:
-        inner: object = values.setdefault(group, {})
-        if not isinstance(inner, dict):
-            return  # pydantic says what is wrong with it
-        values = cast("dict[str, Any]", inner)
-    values[last] = value
-
-
-def _read(name: str, variable: str, text: str) -> object:
+def _json(name: str, variable: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:
@@ -158,9 +145,8 @@ def unknown(group: type[Group]) -> list[str]:
     found = {name.upper() for name in os.environ if name[: len(PREFIX)].upper() == PREFIX}
     if not found - _OTHERS:
         return []
-    names = [name for name, _ in _named(group)]
-    known = _OTHERS.union(map(variable_of, names))
     named = [name for name, _ in leaves(group)]
+    known = _OTHERS.union(map(variable_of, named))
     return [
         name + _meant(name.removeprefix(PREFIX).lower().replace("__", "."), named, variable_of)
         for name in sorted(found - known)
@@ -188,17 +174,18 @@ def explained(error: ValidationError, group: type[Group]) -> str:
         name = ".".join(map(str, found["loc"]))
         if found["type"] == "extra_forbidden":
             # Its name is what is wrong; its value may be a secret.
-            said = _instead(name) if name in RETIRED else _meant(name, secrets)
-            phrases.append(f"{name}: there is no such setting{said}")
+            no_such = f"{name}: there is no such setting{_meant(name, secrets)}"
+            phrases.append(_retired(name) if name in RETIRED else no_such)
             continue
         value = "" if secrets.get(_setting(name), not name) else f" = {_shown(found['input'])}"
         phrases.append(f"{name} ({variable_of(_setting(name))}){value}: {found['msg']}")
     return "; ".join(phrases)
 
 
-def _instead(name: str) -> str:
-    """What to use in place of a setting of an earlier release."""
-    return f": use {RETIRED[name]} instead"
+def _retired(name: str) -> str:
+    """An error about a setting of an earlier release."""
+    instead = f": use {RETIRED[name]} instead" if RETIRED[name] else ""
+    return f"{name} ({variable_of(name)}) is no setting any more{instead}"
 
 
 def _setting(name: str) -> str:

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 _OWN: Final = Path(__file__).with_name("prices.toml")
 _PER: Final = 1_000_000
+"""Tokens that a price is for, as providers list them."""
 _LONGEST: Final = 200
+"""Characters of a model's name; an ARN of Bedrock has about 120."""
 _NAMES: Final = 1_000
+"""Names of models that are remembered with their price; a process calls a few dozen."""
 _SHOWN: Final = 80
+"""Characters of a wrong value in an error."""
 _Fields: TypeAlias = dict[str, object]
 _FIELDS: Final = ("input", "output", "cache_read", "cache_write")
 
@@ -195,17 +199,12 @@ class _Reader:
 
     def table(self) -> PriceTable:
         # Only where prices are wanted: it loads the parsers.
-        from otel_loopguard.settings._file import FORMS, read_file  # noqa: PLC0415
+        from otel_loopguard.settings._file import read_file  # noqa: PLC0415
 
-        path = self._path
-        if path.suffix.lower() not in FORMS:
-            self._fail(f"expected a file ending in {', '.join(FORMS)}")
         try:
-            found = read_file(path)
-        except (ValueError, OSError) as error:
-            self._fail(f"cannot be read: {error}")
-        except ImportError:
-            self._fail("YAML needs: pip install 'otel-loopguard[yaml]'")
+            found = read_file(self._path)
+        except ValueError as error:
+            self._fail(error)
         models: dict[str, Price] = {}
         for name, fields in self._entries(found, "models"):
             models[name] = self._price(name, fields)

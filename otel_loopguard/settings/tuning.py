@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
 
 _LEVELS = frozenset(("hint", "steer", "ask", "deny", "pause"))
-_MB: Final = 1024 * 1024
+_MB: Final = 1024 * 1024  # bytes
 
 
 class CallsTuning(Group):

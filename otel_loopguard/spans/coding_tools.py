@@ -1,4 +1,4 @@
-"""The steps of coding agents, the same whoever tells of a call: telemetry, hook or transcript.
+"""Steps of coding agents, the same for a call out of telemetry, a hook or a transcript.
 
 Claude Code and gemini-cli say whether a call failed. Codex does not: its answer is a text with an
 exit code in its head, or JSON with one (0.30 and older), or a sentence (openai/codex codex-rs/core
@@ -16,14 +16,17 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.values import hidden, listing, mapping, parsed, text, texts, within
 
 MAIN: Final = "main"
-"""What the agent is called that works for the user, beside those that work for it."""
+"""Name of the agent that works for the user, beside those that work for it."""
 
 _EXIT: Final = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d{1,10})$", re.MULTILINE)
 _OUTPUT: Final = "\nOutput:\n"
 _SHELL: Final = re.compile(r"\n?<shellId: \w+ completed with exit code (-?\d{1,10})>\s*\Z")
 _GROUP: Final = re.compile(r"^Process Group PGID: \d+\n?", re.MULTILINE)
-_HEAD: Final = 500
-_TAIL: Final = 300
+_HEAD_CHARS: Final = 500
+"""Characters in which Codex, at the start, and Copilot, at the end, tell of the exit code: a few
+short lines. The same words further in are the command's own."""
+_TAIL_CHARS: Final = 300
+"""Characters at the end in which gemini-cli names exit code, signal and process group, likewise."""
 _GEMINI_SHELL: Final = re.compile(r"\A(?:<untrusted_context>\n)?(?:Command|Output|Stdout): ")
 _GEMINI_EXIT: Final = re.compile(r"^Exit Code: (?!0$)-?\d{1,10}$", re.MULTILINE)
 _FAILED: Final = re.compile(
@@ -121,7 +124,7 @@ def arguments(args: object) -> object:
 
 
 def shown(outcome: object) -> object:
-    """What of an answer the model is shown, where that can be told; else the answer itself."""
+    """The part of an answer that the model is shown, where that can be told; else all of it."""
     # A text stays as it is, also one that is JSON.
     answer = outcome if isinstance(outcome, str) else texts(outcome)
     found = mapping(answer)
@@ -144,10 +147,10 @@ def codex_output(output: object) -> tuple[object, int]:
     """The output of a command, without the numbers around it, and its exit code."""
     if not isinstance(output, str):
         return output, 0
-    head, found, rest = output[:_HEAD].partition(_OUTPUT)
+    head, found, rest = output[:_HEAD_CHARS].partition(_OUTPUT)
     code = _EXIT.search(head)
     if found and code is not None:
-        return rest + output[_HEAD:], int(code[1])
+        return rest + output[_HEAD_CHARS:], int(code[1])
     if output[:1] == "{":
         old = mapping(parsed(output))
         exit_code = within(old, "metadata", "exit_code")
@@ -160,7 +163,7 @@ def copilot_output(output: object) -> tuple[object, int]:
     """The output of a command, without the number of its shell behind it, and its exit code."""
     if not isinstance(output, str):
         return output, 0
-    ended = _SHELL.search(output, max(len(output) - _HEAD, 0))
+    ended = _SHELL.search(output, max(len(output) - _HEAD_CHARS, 0))
     return (output, 0) if ended is None else (output[: ended.start()], int(ended[1]))
 
 
@@ -172,7 +175,7 @@ def opencode_output(output: object) -> tuple[object, int]:
 
 
 def gemini_result(result: object) -> tuple[object, str | None]:
-    """What a tool of gemini-cli answered, and its error, out of the parts of its response."""
+    """The answer of a tool of gemini-cli, and its error, out of the parts of its response."""
     parts = listing(result) or (result or None,)
     answer = within(within(parts[0], "functionResponse"), "response")
     if answer is None:
@@ -185,11 +188,13 @@ def gemini_result(result: object) -> tuple[object, str | None]:
 
 
 def gemini_output(said: str) -> tuple[str, str | None]:
-    """What a tool of gemini-cli wrote, and its error.
+    """The text of a tool of gemini-cli, and its error.
 
     A command that failed is a success to gemini-cli; its exit code stands at the end.
     """
-    exited = _GEMINI_SHELL.match(said) and _GEMINI_EXIT.search(said, max(0, len(said) - _TAIL))
+    exited = _GEMINI_SHELL.match(said) and _GEMINI_EXIT.search(
+        said, max(0, len(said) - _TAIL_CHARS)
+    )
     said = _GROUP.sub("", said)
     return said, said if exited else None
 

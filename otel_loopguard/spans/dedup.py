@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from otel_loopguard._util.values import dataclass
+from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.values import mapping, parsed
 
@@ -16,18 +16,29 @@ if TYPE_CHECKING:
 
     from otel_loopguard.spans.views import SpanView
 
-_HELD: Final = 128
-_RECENT: Final = 256
-_SIDES: Final = 512
-_TRACES: Final = 4096
+_MOST_HELD: Final = 128
+"""Steps that wait at once: parallel calls of a run are fewer, and each end looks at all of them."""
+_MOST_RECENT: Final = 256
+"""Counted steps in which a twin is looked for, from the newest on: those of a second, as a rule."""
+_MOST_SIDES: Final = 512
+"""Counted steps whose describers are remembered: twice those in which a twin is looked for."""
+_MOST_TRACES: Final = 4_096
+"""Traces that are known to be of a run of several; then all are forgotten (1 MB)."""
 _LOOKED_AT: Final = 64
+"""Newest open spans that are looked at for one that started together with a call."""
 _DEPTH: Final = 32
-_COMPARED: Final = 20_000
+"""Spans above a call that may describe it: decorators and wrappers, not a whole recursion."""
+_COMPARED_CHARS: Final = 20_000
+"""Characters of arguments that are parsed to compare them (0.1 ms); longer ones agree."""
 _SECOND: Final = 1_000_000_000
-_NEVER: Final = 2**63 - 1
+"""How long a step waits for spans that may know more of it, and how long ago its twin may have
+ended, in nanoseconds. Instrumentations of one call end within milliseconds of each other, and a
+loop that is noticed a second late is noticed in time."""
+_NEVER: Final = 2**63 - 1  # the largest time that a span can have
 # Tuples, because an enum member hashes in Python and compares by identity first.
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
 _COUNTED_ONCE: Final = (Kind.TOOL, Kind.MODEL, Kind.NODE, Kind.AGENT, Kind.HANDOFF)
+_SEVERAL: Final = object()
 _PROTOCOL: Final = "mcp"
 _JOINTS: Final = "_-./:"
 _NAME_KEYS: Final = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
@@ -47,6 +58,14 @@ class _Held:
     step: Step
     waits: set[int]
     since: int
+
+
+class _Run(NamedTuple):
+    """A run of several traces; `first` stands for it, and each scope writes one of them."""
+
+    first: int
+    traces: set[int]
+    by_scope: dict[str, int]
 
 
 class SpanDeduplicator:
@@ -77,44 +96,41 @@ class SpanDeduplicator:
         self._joined = joined
         self._tolerance = int(tolerance_ms * 1_000_000)
         self._open = cast("dict[int | None, _Open]", opened)
-        self._recent: deque[Step] = deque(maxlen=_RECENT)
+        self._recent: deque[Step] = deque(maxlen=_MOST_RECENT)
         self.held: list[_Held] = []
         # The counted step of a call by the id of the open span right around it.
         self._inner: dict[int, Step] = {}
         # Scope and side (a protocol has two, which may be of one scope) of the spans that
         # described a counted step, by its span id: each describes a call once.
         self._sides: OrderedDict[int, set[tuple[str, bool]]] = OrderedDict()
-        # The first trace of the run that a trace belongs to, and a run's trace for each scope.
-        self._run_of: dict[int, int] = {}
-        self._trace_of: dict[tuple[int, str], int] = {}
-        self._scope: str | None = None
-        self._several_scopes = False
+        self._runs: dict[int, _Run] = {}
+        # The only scope so far: None before the first, `_SEVERAL` once there are two.
+        self._scope: object = None
 
     def closed(self, span: SpanView, step: Step | None, now: int | None = None) -> tuple[Step, ...]:
         """Steps to count now that a span ended."""
         span_id = span.span_id
         inner = self._inner.pop(span_id, None) if self._inner else None
-        if step is None:
-            return self._release(span_id) if self.held else ()
-        if step.kind not in _COUNTED_ONCE:
-            return (*self._release(span_id), step) if self.held else (step,)
+        if step is None or step.kind not in _COUNTED_ONCE:
+            free = self._release(span_id) if self.held else ()
+            return free if step is None else (*free, step)
+        parent = self._open.get(step.parent_id)
         if (
             inner is None
-            and step.scope == self._scope
-            and not self._several_scopes
             and not self.held
+            and step.scope == self._scope
+            # The span around it may describe it too, by its name.
+            and (
+                parent is None
+                or not (step.server or step.name is None or step.name in parent.view.name)
+            )
         ):
-            parent = self._open.get(step.parent_id)
-            if parent is None or not (
-                # The span around it may describe it too, by its name.
-                step.server or step.name is None or step.name in parent.view.name
-            ):
-                self._recent.append(step)
-                return (step,)
+            self._recent.append(step)
+            return (step,)
         return self._settle(span_id, step, inner, (span.end or 0) if now is None else now)
 
     def lost(self, span_id: int) -> None:
-        """An open span is forgotten: nobody will say that it ended."""
+        """Forgets an open span whose end will never be told."""
         self._inner.pop(span_id, None)
 
     def overdue(self, now: int) -> tuple[Step, ...]:
@@ -132,11 +148,9 @@ class SpanDeduplicator:
         return min((held.since + _SECOND + 1 for held in tuple(self.held)), default=_NEVER)
 
     def _settle(self, span_id: int, step: Step, inner: Step | None, now: int) -> tuple[Step, ...]:
-        """What to count for a step that other spans may have described, or may yet describe."""
-        if self._scope is None:
-            self._scope = step.scope
-        elif step.scope != self._scope:
-            self._several_scopes = True
+        """Steps to count now that a step ended that other spans may describe, too."""
+        if step.scope != self._scope:
+            self._scope = step.scope if self._scope is None else _SEVERAL
         if inner is None or not _same_name(inner, step) or _contradicts(inner, step):
             held = self._held_twin(step)
             if held is not None:
@@ -151,7 +165,7 @@ class SpanDeduplicator:
         if not waits:
             return (*before, self._count(step))
         self.held.append(_Held(step, waits, now))
-        if len(self.held) > _HELD:
+        if len(self.held) > _MOST_HELD:
             return (*before, self._count(self.held.pop(0).step))
         return before
 
@@ -218,7 +232,7 @@ class SpanDeduplicator:
         return best
 
     def _is_same(self, other: Step, step: Step) -> bool:  # noqa: PLR0911  # one rule each
-        """Whether two steps of equal kind and name are one."""
+        """True if two steps of equal kind and name are one."""
         if _contradicts(other, step):
             return False
         if other.trace_id == step.trace_id and (
@@ -247,7 +261,7 @@ class SpanDeduplicator:
         )
 
     def _is_same_in_run(self, other: Step, step: Step) -> bool:
-        """Whether two steps of one run that start apart are one.
+        """True if two steps of one run that start apart are one.
 
         A busy machine puts more than the tolerance between two instrumentations: where both know
         the same of a call, it is enough that they overlap.
@@ -267,37 +281,34 @@ class SpanDeduplicator:
     def _note_side(self, step: Step, counted: Step) -> None:
         sides = self._sides.setdefault(counted.span_id, {(counted.scope, counted.server)})
         sides.add((step.scope, step.server))
-        if len(self._sides) > _SIDES:
+        if len(self._sides) > _MOST_SIDES:
             self._sides.popitem(last=False)
 
     def _run(self, step: Step) -> int:
         """The trace that stands for the run of a step."""
-        return self._run_of.get(step.trace_id, step.trace_id)
+        run = self._runs.get(step.trace_id)
+        return step.trace_id if run is None else run.first
 
     def _may_join(self, other: Step, step: Step) -> bool:
-        """Whether two traces may be one run: no scope writes two of the traces of a run."""
+        """True if two traces may be one run: no scope writes two of the traces of a run."""
+        runs = (self._runs.get(other.trace_id), self._runs.get(step.trace_id))
         return all(
-            self._trace_of.get((run, one.scope), one.trace_id) == one.trace_id
-            for run in (self._run(other), self._run(step))
+            run is None or run.by_scope.get(one.scope, one.trace_id) == one.trace_id
+            for run in runs
             for one in (other, step)
         )
 
     def _join(self, other: Step, step: Step) -> None:
         """Puts two traces, in both of which one call was seen, into one run."""
-        if len(self._run_of) >= _TRACES:
-            self._run_of.clear()
-            self._trace_of.clear()
-        run, merged = self._run(other), self._run(step)
-        for trace, into in tuple(self._run_of.items()):
-            if into == merged:
-                self._run_of[trace] = run
-        for one in (other.trace_id, merged, step.trace_id):
-            self._run_of[one] = run
-        for (into, scope), trace in tuple(self._trace_of.items()):
-            if into == merged:
-                self._trace_of[run, scope] = trace
+        if len(self._runs) >= _MOST_TRACES:
+            self._runs.clear()
+        joined = _Run(self._run(other), set(), {})
         for one in (other, step):
-            self._trace_of[run, one.scope] = one.trace_id
+            run = self._runs.get(one.trace_id) or _Run(one.trace_id, {one.trace_id}, {})
+            joined.traces.update(run.traces)
+            joined.by_scope.update(run.by_scope)
+        joined.by_scope.update({other.scope: other.trace_id, step.scope: step.trace_id})
+        self._runs.update(dict.fromkeys(joined.traces, joined))
         if self._joined is not None:
             self._joined(other.trace_id, step.trace_id)
 
@@ -326,12 +337,18 @@ class SpanDeduplicator:
         return found
 
 
+_COPIED: Final = ("args", "outcome")
+_COPIED_OF_MODELS: Final = (
+    "text", "tokens_in", "tokens_out", "cost", "cache_read", "cache_write",
+)  # fmt: skip
+
+
 def absorb(step: Step, other: Step) -> None:
     """Fills in the step what only the other knows, and takes over its failure."""
-    if step.args is None:
-        step.args = other.args
-    if step.outcome is None:
-        step.outcome = other.outcome
+    fields = _COPIED if step.kind is not Kind.MODEL else _COPIED + _COPIED_OF_MODELS
+    for name in fields:
+        if getattr(step, name) is None:
+            setattr(step, name, getattr(other, name))
     step.error = step.error or other.error
     step.error_text = step.error_text or other.error_text
     step.error_type = other.error_type if other.refused else step.error_type or other.error_type
@@ -344,16 +361,10 @@ def absorb(step: Step, other: Step) -> None:
         step.name = step.name or other.name
     elif step.kind is Kind.MODEL:
         step.model = step.model or other.model
-        step.text = other.text if step.text is None else step.text
-        step.tokens_in = other.tokens_in if step.tokens_in is None else step.tokens_in
-        step.tokens_out = other.tokens_out if step.tokens_out is None else step.tokens_out
-        step.cost = other.cost if step.cost is None else step.cost
-        step.cache_read = other.cache_read if step.cache_read is None else step.cache_read
-        step.cache_write = other.cache_write if step.cache_write is None else step.cache_write
 
 
 def contradict(one: object, other: object) -> bool:
-    """Whether two forms of arguments cannot be those of one call.
+    """True if two forms of arguments cannot be those of one call.
 
     What is unknown contradicts nothing. JSON text equals its map; a plain text equals a map with
     that one value (OpenInference LangChain); maps agree if they agree in the keys that both have
@@ -362,7 +373,7 @@ def contradict(one: object, other: object) -> bool:
     if one is None or other is None or one is other:
         return False
     texts = [value for value in (one, other) if isinstance(value, str)]
-    if (len(texts) == 2 and one == other) or any(len(value) > _COMPARED for value in texts):
+    if (len(texts) == 2 and one == other) or any(len(value) > _COMPARED_CHARS for value in texts):
         return False
     try:
         return not _agree(parsed(one), parsed(other))
@@ -373,7 +384,7 @@ def contradict(one: object, other: object) -> bool:
 def _agree(one: object, other: object) -> bool:
     first, second = mapping(one), mapping(other)
     if first is not None and second is not None:
-        shared = [key for key in first if key in second]
+        shared = first.keys() & second.keys()
         if not shared:
             return not first or not second
         return all(_alike(first[key], second[key]) for key in shared)
@@ -392,7 +403,7 @@ def _alike(one: object, other: object) -> bool:
 
 
 def _contradicts(other: Step, step: Step) -> bool:
-    """Whether two steps are known to be of two calls."""
+    """True if two steps are known to be of two calls."""
     if other.call_id is not None and step.call_id is not None and other.call_id != step.call_id:
         return True
     # The state of a node is written by each instrumentation in its own way.
@@ -400,7 +411,7 @@ def _contradicts(other: Step, step: Step) -> bool:
 
 
 def _may_name(span: SpanView, step: Step) -> bool:
-    """Whether an open span may describe a tool call, by what is known of it so far."""
+    """True if an open span may describe a tool call, by what is known of it so far."""
     name, title = step.name, span.name
     if not name or title.startswith(_NOT_TOOLS):
         return False
@@ -414,7 +425,7 @@ def _may_name(span: SpanView, step: Step) -> bool:
 
 
 def _same_name(one: Step, other: Step) -> bool:
-    """Whether kind and name of two steps fit one unit of work."""
+    """True if kind and name of two steps fit one unit of work."""
     if one.kind is not other.kind:
         return False
     if one.name == other.name:
@@ -431,7 +442,7 @@ def _same_name(one: Step, other: Step) -> bool:
 
 
 def _prefixed(served: Step, called: Step) -> bool:
-    """Whether a protocol's tool is called under a name with the server's name before it."""
+    """True if a protocol's tool is called by its name with the server's name before it."""
     name, longer = served.name, called.name
     if not name or not longer or not longer.endswith(name):
         return False
@@ -440,7 +451,7 @@ def _prefixed(served: Step, called: Step) -> bool:
 
 
 def _same_tokens(one: Step, other: Step) -> bool:
-    """Whether two model calls are known to have used the same tokens."""
+    """True if two model calls are known to have used the same tokens."""
     tokens = one.tokens_in, one.tokens_out
     return one.tokens is not None and tokens == (other.tokens_in, other.tokens_out)
 
@@ -456,7 +467,7 @@ def _near(one: int | None, other: int | None, tolerance: int) -> bool:
 
 
 def _enclose(one: Step, other: Step, tolerance: int) -> bool:
-    """Whether the times of one lie within those of the other, either way."""
+    """True if the times of one lie within those of the other, either way."""
     first, second = one.end, other.end
     if first is None or second is None:
         return False
@@ -466,7 +477,7 @@ def _enclose(one: Step, other: Step, tolerance: int) -> bool:
 
 
 def _overlap(one: Step, other: Step, tolerance: int) -> bool:
-    """Whether there was a time at which both ran, give or take the tolerance."""
+    """True if there was a time at which both ran, give or take the tolerance."""
     if one.end is None or other.end is None:
         return False
     return one.start <= other.end + tolerance and other.start <= one.end + tolerance

@@ -6,16 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard import semconv
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.values import (
-    begin,
-    captured,
-    first_identifier,
-    listing,
-    mapping,
-    parsed,
-    text,
-    within,
-)
+from otel_loopguard.spans.steps import begin, captured, first_identifier
+from otel_loopguard.spans.values import listing, mapping, parsed, text, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +15,7 @@ if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
 
 NO_AGENT: Final = "OpenAI Agent"
-"""What opentelemetry-instrumentation-openai-agents-v2 writes on every span for any agent."""
+"""opentelemetry-instrumentation-openai-agents-v2 writes it on every span, whichever the agent."""
 
 _BEFORE = ("execute_tool ", "MCP send tools/call ", "tools/call ")
 _AFTER = (".tool", ".run")
@@ -54,15 +46,6 @@ def after(span_name: str, prefix: str) -> str:
     return span_name.removeprefix(prefix) or span_name
 
 
-def chain_kind(span: SpanView, node: object, agent: object) -> Kind:
-    """What a chain of LangChain is: a node bears the name of its node, a run is at the top."""
-    if node == span.name:
-        return Kind.NODE
-    if span.parent_id is not None:
-        return Kind.OTHER
-    return Kind.AGENT if agent == span.name else Kind.WORKFLOW
-
-
 RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
 """The kinds of steps that are a run of an agent, or of several."""
 
@@ -85,34 +68,33 @@ def run_by_name(span: SpanView) -> Step | None:
     """A run known by the span's name alone: ADK, Strands and others set attributes only later."""
     if not span.name.startswith(INVOKES):
         return None
-    name = span.name.removeprefix(INVOKES)
-    step = begin(span, Kind.AGENT, name or None, "genai")
-    step.agent = step.name
+    step = begin(span, Kind.AGENT, span.name.removeprefix(INVOKES) or None)
+    step.dialect, step.agent = "genai", step.name
     return step
 
 
 def tells_late(scope: str) -> bool:
-    """Whether a span of this scope may turn out to be a run only when it ends."""
+    """True if spans of this scope may say only at their end that they are runs."""
     return scope.startswith(_LATE)
 
 
 def is_message(scope: str) -> bool:
-    """Whether agents of this scope run once for each message that they get, as AutoGen's do."""
+    """True if agents of this scope run once for each message that they get, as AutoGen's do."""
     return scope.startswith("autogen")
 
 
 def holds_runs(span: SpanView) -> bool:
-    """Whether a topmost span may be a trace of the OpenAI Agents SDK, around several runs."""
+    """True if a topmost span may be a trace of the OpenAI Agents SDK, around several runs."""
     return span.scope.startswith(_SDK_TRACES)
 
 
 def is_nested(span: SpanView) -> bool:
-    """Whether a run says that it is part of another one, which may be in another trace."""
+    """True if a run says that it is part of another one, which may be in another trace."""
     return span.attributes.get("gen_ai.invocation.is_nested") is True
 
 
 def is_task(span: SpanView) -> bool:
-    """Whether a span right below a trace of the OpenAI Agents SDK is one `Runner.run`."""
+    """True if a span right below a trace of the OpenAI Agents SDK is one `Runner.run`."""
     attributes = span.attributes
     if attributes.get("openinference.span.kind") == "CHAIN":
         return True
@@ -127,10 +109,12 @@ PLAN_KEYS: Final = (semconv.PLAN, _OPENINFERENCE_CREW, "crewai.crew.tasks")
 TASK_KEYS: Final = (semconv.TASK, "crewai.task.id", "task_id")
 """Keys of the id of the task that a span is the work of."""
 
-_CHARS: Final = 200_000
-_TASKS: Final = 500
-_LEVELS: Final = 32
-"""Plans are compared and read level by level, down to where Python ends it."""
+_PLAN_CHARS: Final = 200_000
+"""Characters of the longest plan that is parsed (1 ms): 500 tasks of 400 characters."""
+_PLAN_TASKS: Final = 500
+"""Tasks of the largest plan: nobody plans more, and each is compared with the one before it."""
+_PLAN_DEPTH: Final = 32
+"""Levels of a plan, which is compared and read level by level, down to where Python ends it."""
 
 
 def plan_of(span: SpanView) -> tuple[object, ...] | None:
@@ -140,12 +124,12 @@ def plan_of(span: SpanView) -> tuple[object, ...] | None:
     """
     for key in PLAN_KEYS:
         written = captured(span, key) if key in span.attributes else None
-        if written is None or (isinstance(written, str) and len(written) > _CHARS):
+        if written is None or (isinstance(written, str) and len(written) > _PLAN_CHARS):
             continue
         plan = parsed(written)
         named = mapping(plan)
         found = listing(plan if named is None else named.get("tasks"))
-        if found and len(found) <= _TASKS and not _is_deeper(found, _LEVELS):
+        if found and len(found) <= _PLAN_TASKS and not _is_deeper(found, _PLAN_DEPTH):
             return _crew(found) if key == _OPENINFERENCE_CREW else tuple(found)
     return None
 
@@ -203,7 +187,7 @@ _TARGETS = ("agent_name", "coworker", "agent")
 
 
 def hands_off(name: str) -> bool:
-    """Whether a tool of this name hands the work to another agent.
+    """True if a tool of this name hands the work to another agent.
 
     The names are those of ADK (`transfer_to_agent`), AutoGen Swarm and LangGraph
     (`transfer_to_<agent>`), Strands (`handoff_to_agent`) and CrewAI (`delegate_work_to_coworker`).

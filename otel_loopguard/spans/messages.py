@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.text import truncate
 from otel_loopguard._util.values import NamedTuple
+from otel_loopguard.spans.steps import captured
+from otel_loopguard.spans.unwrap import agent_result
 from otel_loopguard.spans.values import (
-    agent_result,
     hidden,
     identifier,
     known,
     listing,
     mapping,
     parsed,
-    revealed,
     text,
     texts,
 )
@@ -34,10 +34,12 @@ from otel_loopguard.spans.values import (
 if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
 
-_PARTS = ("content", "text", "parts", "message")  # the last one is read first
-_CALLS = frozenset(("tool_call", "tool_call_response", "tool_use", "function_call"))
-_OTHERS = frozenset(("tool", "user", "system"))
-_LIMIT = 2_000
+_PARTS: Final = ("content", "text", "parts", "message")  # the last one is read first
+_NO_TEXT: Final = frozenset(("tool_call", "tool_call_response", "tool_use", "function_call"))
+_NO_ASSISTANTS: Final = frozenset(("tool", "user", "system"))
+_NODES: Final = 4_096
+"""Lists, maps and texts of messages that are walked through (2 ms), and that may wait meanwhile:
+live attributes may hold lists that contain themselves. The largest answer seen has some hundred."""
 
 
 def written(value: object) -> str | None:
@@ -53,16 +55,15 @@ def written(value: object) -> str | None:
     if isinstance(whole, str):
         return whole
     found: list[str] = []
-    # A stack and a limit, because live attributes may hold lists that contain themselves.
     stack: list[object] = [whole]
-    for _ in range(_LIMIT):
-        if not stack or len(stack) > _LIMIT:
+    for _ in range(_NODES):
+        if not stack or len(stack) > _NODES:
             break
         item = stack.pop()
         if isinstance(item, str):
             found.append(item)
         elif isinstance(item, (list, tuple)):
-            stack.extend(cast("list[object]", item)[:_LIMIT][::-1])
+            stack.extend(cast("list[object]", item)[:_NODES][::-1])
         elif (part := mapping(item)) is not None and _is_own(part):
             # No generator: it costs as much as all the rest of a short answer.
             stack += [part[key] for key in _PARTS if key in part]
@@ -70,11 +71,8 @@ def written(value: object) -> str | None:
 
 
 def _is_own(part: Mapping[str, object]) -> bool:
-    """Whether it is a message of the assistant, or text in one: no call, and nobody else's."""
-    role, kind = part.get("role"), part.get("type")
-    if isinstance(role, str) and role in _OTHERS:
-        return False
-    return not (isinstance(kind, str) and kind in _CALLS)
+    """True for a message of the assistant or text in one, false for calls and other roles."""
+    return not (_one_of(part.get("role"), _NO_ASSISTANTS) or _one_of(part.get("type"), _NO_TEXT))
 
 
 def asked(value: object) -> str | None:
@@ -91,13 +89,21 @@ def _one_of(value: object, names: frozenset[str]) -> bool:
     return isinstance(value, str) and value in names
 
 
-_NODES: Final = 4096
-_CALL_KEYS: Final = 64
-_NEWEST: Final = 256
-_WHOLE: Final = 262_144
-_COSTLY: Final = 32_768
-_BEGINNINGS: Final = 4
-_HEAD: Final = 400
+_MOST_CALLS: Final = 64
+"""Calls read of one answer: models ask for a handful, and each is looked for in later requests."""
+_MOST_MESSAGES: Final = 256
+"""Newest messages of a request that may be read: four times the calls of an answer, so that all
+that came since the last request is among them."""
+_PARSED_CHARS: Final = 262_144
+"""Characters at the end of a request that are parsed (1 ms): 64 results of 4,000 characters."""
+_LONG_CHARS: Final = 32_768
+"""Characters of a request of which a part may do. A shorter one that does not parse was cut. Of a
+longer one so much of its end is parsed where `_PARSED_CHARS` of it have too many values."""
+_MOST_BEGINNINGS: Final = 4
+"""Places in the end of a request that are tried as the beginning of a message. The same words may
+stand in a result, and each try parses up to the end."""
+_HEAD_CHARS: Final = 400
+"""Characters of the first message that tell conversations apart: a few sentences do."""
 _ROLE: Final = re.compile(r'\{\s?"role"')
 
 _CALL_TYPES: Final = frozenset(("tool_call", "tool_use", "tool-call", "function_call", "function"))
@@ -121,7 +127,9 @@ _OUTPUTS: Final = frozenset(("text", "json", "content", *_ERROR_OUTPUTS))
 _FAILED: Final = re.compile(
     r"\A\s{0,8}(?:error|exception|traceback|[\w.]{1,60}(?:Error|Exception))\b[:( ]", re.IGNORECASE
 )
-_LONGEST_ERROR: Final = 4000
+_ERROR_CHARS: Final = 4_000
+"""Characters of the longest result that is an error by its first word: a document that begins with
+"Error" is longer."""
 
 _ANSWERS: Final = (
     "gen_ai.output.messages", "ai.response.toolCalls", "langfuse.observation.output",
@@ -131,7 +139,9 @@ _REQUESTS: Final = (
     "gen_ai.input.messages", "ai.prompt.messages", "langfuse.observation.input", "gen_ai.prompt",
     "request_data",
 )  # fmt: skip
-_EVENTS: Final = "events"
+_NUMBERED_ANSWERS: Final = (("llm.output_messages.", ".message."), ("gen_ai.completion.", "."))
+_NUMBERED_REQUESTS: Final = (("llm.input_messages.", ".message."), ("gen_ai.prompt.", "."))
+"""Prefixes of messages whose fields are attributes of their own, and what follows their numbers."""
 _DETAILS: Final = "gen_ai.client.inference.operation.details"
 _SAID: Final = ("gen_ai.assistant.message", "gen_ai.tool.message", "gen_ai.user.message")
 _REASONS: Final = (
@@ -150,7 +160,7 @@ class RequestedCall(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What came of a call."""
+    """The result of a call."""
 
     call_id: str | None
     value: object  # a JSON value or text; None if it was not captured
@@ -166,7 +176,7 @@ class Message(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a model was sent."""
+    """The messages that a model was sent."""
 
     read: Callable[[int], Message]
     places: Sequence[int]  # the newest first, 256 at most
@@ -188,18 +198,15 @@ def calls_on(span: SpanView) -> list[RequestedCall]:
         value = attributes.get(key)
         # What stood there before it was hidden may ask for tools, too.
         if value is not None and (span.start_attributes is not None or _may_call(value)):
-            found = _calls_in(revealed(span, key, value))
+            found = _calls_in(captured(span, key))
             if found:
                 return found
-    if "llm.output_messages.0.message.role" in attributes:
-        return _listed_calls(attributes, "llm.output_messages.", ".message.")
-    if (
-        "gen_ai.completion.0.role" in attributes
-        or "gen_ai.completion.0.tool_calls.0.name" in attributes
-    ):
-        return _listed_calls(attributes, "gen_ai.completion.", ".")
+    for prefix, between in _NUMBERED_ANSWERS:
+        first = f"{prefix}0{between}"
+        if f"{first}role" in attributes or f"{first}tool_calls.0.name" in attributes:
+            return _numbered_calls(attributes, prefix, between)
     if "logfire.msg_template" in attributes:
-        events = listing(_json(attributes.get(_EVENTS)))
+        events = listing(_json(attributes.get("events")))
         return _calls_in(events[-1]) if events else []
     for name, carried in span.events or ():
         key = "gen_ai.output.messages" if name == _DETAILS else "message"
@@ -210,34 +217,25 @@ def calls_on(span: SpanView) -> list[RequestedCall]:
     return []
 
 
-_FETCHED: Final = "fetch_response"
-_UNFINISHED: Final = ("queued", "in_progress")
-
-
 def fetched(span: SpanView) -> bool:
-    """Whether a span fetches an answer that its model was asked for before, and it is there.
+    """True if the span fetches an answer that its model was asked for before, and it is there.
 
     Each look at an answer that is not there yet has such a span, too (`in_progress`).
     """
     get = span.attributes.get
-    waits = get("gen_ai.response.status") in _UNFINISHED
-    return get("gen_ai.operation.name") == _FETCHED and not waits
+    fetches = get("gen_ai.operation.name") == "fetch_response"
+    return fetches and get("gen_ai.response.status") not in ("queued", "in_progress")
 
 
 def asks_for_tools(span: SpanView) -> bool:
-    """Whether a model's span says that its answer asks for tools, whatever else it says."""
-    attributes = span.attributes
-    for key in _REASONS:
-        why = attributes.get(key)
-        if why is not None:
-            return any(
-                isinstance(one, str) and _ASKS.search(one[:200]) for one in listing(why) or (why,)
-            )
-    return False
+    """True if a model's span says that its answer asks for tools, whatever else it says."""
+    why = _first(span.attributes, _REASONS)
+    # A reason is a word; the pattern stays off what is not.
+    return any(isinstance(one, str) and _ASKS.search(one[:200]) for one in listing(why) or (why,))
 
 
 def request_on(span: SpanView) -> Request | None:
-    """What stands at the end of the request on a model's span; None if it was not captured.
+    """The newest messages of the request on a model's span; None if they were not captured.
 
     Of a long request the end is parsed (262,144 characters); a value that a limit has cut has lost
     just that, and is not captured.
@@ -246,15 +244,18 @@ def request_on(span: SpanView) -> Request | None:
     for key in _REQUESTS:
         value = attributes.get(key)
         if value is not None:
-            found = _request_of(revealed(span, key, value))
+            found = _request_of(captured(span, key))
             if found is not None:
                 return found
-    found = _listed_request(attributes, "llm.input_messages.", ".message.")
-    found = found or _listed_request(attributes, "gen_ai.prompt.", ".")
-    if found is None and "logfire.msg_template" in attributes:
-        events = listing(_json(attributes.get(_EVENTS)))
-        # The last one is the answer.
-        found = _request_of(events[:-1]) if events else None
+    for prefix, between in _NUMBERED_REQUESTS:
+        found = _numbered_request(attributes, prefix, between)
+        if found is not None:
+            return found
+    # The last of logfire's events is the answer.
+    said = (
+        listing(_json(attributes.get("events"))) if "logfire.msg_template" in attributes else None
+    )
+    found = _request_of(said[:-1]) if said else None
     return found or (_request_from_events(span) if span.events else None)
 
 
@@ -274,7 +275,7 @@ def _json(value: object) -> object:
 
 
 def _may_call(value: object) -> bool:
-    """Whether a value may hold calls: each has one of these words in it, as text."""
+    """False if no call can be in the value: each has one of these words in it, as text."""
     return not isinstance(value, str) or "tool" in value or "function" in value
 
 
@@ -284,30 +285,33 @@ def _calls_in(value: object) -> list[RequestedCall]:
         return []
     calls: list[RequestedCall] = []
     _collect(_json(value), calls, [])
-    return calls[:_CALL_KEYS]
+    return calls[:_MOST_CALLS]
 
 
 def _request_of(value: object) -> Request | None:
     messages, whole = _messages(value)
     if not messages:
         return None
-    last = len(messages) - 1
+    newest = range(len(messages))[::-1][:_MOST_MESSAGES]
+    head = hash(truncate(messages[0], _HEAD_CHARS)) if whole else None
+    return _request(messages.__getitem__, newest, head)
 
+
+def _request(at: Callable[[int], object], places: Sequence[int], head: int | None) -> Request:
     @cache
     def read(place: int) -> Message:
-        return _message(messages[place])
+        return _message(at(place))
 
-    head = hash(truncate(messages[0], _HEAD)) if whole else None
-    return Request(read, range(last, max(last - _NEWEST, -1), -1), head)
+    return Request(read, places, head)
 
 
 def _messages(value: object) -> tuple[list[object] | tuple[object, ...], bool]:
     """The messages of a request, or those at its end, and whether they are all."""
-    if isinstance(value, str) and len(value) > _COSTLY:
-        found = _json(value) if len(value) <= _WHOLE else value
+    if isinstance(value, str) and len(value) > _LONG_CHARS:
+        found = _json(value) if len(value) <= _PARSED_CHARS else value
         if found is value:
             # Too long, of too many values, or cut: what its end says may be known all the same.
-            return _tail(value, _WHOLE) or _tail(value, _COSTLY), False
+            return _tail(value, _PARSED_CHARS) or _tail(value, _LONG_CHARS), False
     else:
         found = _json(value)
     for key in ("messages", "input", "contents"):
@@ -321,7 +325,7 @@ def _messages(value: object) -> tuple[list[object] | tuple[object, ...], bool]:
 def _tail(value: str, size: int) -> list[object] | tuple[object, ...]:
     """The messages at the end of a long JSON list: from where on a message begins, it parses."""
     end = value[-size:]
-    for place, _ in zip(_ROLE.finditer(end), range(_BEGINNINGS), strict=False):
+    for place, _ in zip(_ROLE.finditer(end), range(_MOST_BEGINNINGS), strict=False):
         found = listing(parsed(f"[{end[place.start() :]}"))
         if found is not None:
             return found
@@ -361,7 +365,7 @@ def _collect(item: object, calls: list[RequestedCall], results: list[Answered]) 
             calls.append(asked)
         else:
             # Where calls are listed twice, they are read in one of the two places.
-            called = list(listing(part.get("tool_calls")) or ())[:_CALL_KEYS]
+            called = list(listing(part.get("tool_calls")) or ())[:_MOST_CALLS]
             stack.extend(reversed(called or [part[key] for key in _INSIDE if key in part]))
 
 
@@ -399,7 +403,11 @@ def _result(part: Mapping[str, object]) -> Answered | None:
         return None
     value, failed = _value(_first(part, _RESULTS))
     failed = failed or part.get("is_error") is True or part.get("status") == "error"
-    return Answered(_id(part, results=True), value, failed or _says_failed(value))
+    # Often no other sign of an error is left in a message.
+    failed = failed or (
+        isinstance(value, str) and len(value) <= _ERROR_CHARS and bool(_FAILED.match(value))
+    )
+    return Answered(_id(part, results=True), value, failed)
 
 
 def _holds_results(content: object) -> bool:
@@ -420,13 +428,6 @@ def _value(value: object) -> tuple[object, bool]:
     return outcome.error if outcome.failed else outcome.value, outcome.failed
 
 
-def _says_failed(value: object) -> bool:
-    """Whether a result is the text of an error: no other sign is left of it in a message."""
-    return (
-        isinstance(value, str) and len(value) <= _LONGEST_ERROR and _FAILED.match(value) is not None
-    )
-
-
 def _id(part: Mapping[str, object], *, results: bool = False) -> str | None:
     for key in _CALL_IDS:
         # The id of a message that holds a result is the message's own where it names the call too.
@@ -441,67 +442,53 @@ def _first(part: Mapping[str, object], keys: tuple[str, ...]) -> object:
     return next((part[key] for key in keys if key in part), None)
 
 
-def _listed_calls(
+def _numbered(attributes: Mapping[str, object], head: str) -> dict[str, object]:
+    """A message whose fields are attributes of their own, as a map."""
+    get = attributes.get
+    message: dict[str, object] = {"role": get(f"{head}role")}
+    if _one_of(message["role"], _ANSWERING):
+        message["content"] = get(f"{head}content")
+        message["tool_call_id"] = get(f"{head}tool_call_id")
+    calls: list[object] = []
+    for number in range(_MOST_CALLS):
+        one, inside = f"{head}tool_calls.{number}.", ""
+        if f"{one}name" not in attributes:
+            one, inside = f"{one}tool_call.", "function."
+        name = text(get(f"{one}{inside}name"))
+        if name is None:
+            break
+        # Without arguments OpenInference leaves the key out, and so it does where it hides them.
+        args = get(f"{one}{inside}arguments")
+        calls.append({"type": "tool_call", "name": name, "arguments": args, "id": get(f"{one}id")})
+    message["tool_calls"] = calls
+    return message
+
+
+def _numbered_calls(
     attributes: Mapping[str, object], prefix: str, between: str
 ) -> list[RequestedCall]:
-    """Calls in messages whose fields are attributes of their own."""
-    calls: list[RequestedCall] = []
-    for index in range(_CALL_KEYS):
+    messages: list[object] = []
+    for index in range(_MOST_CALLS):
         head = f"{prefix}{index}{between}"
-        found = list(_calls_at(attributes, head))
-        if not found and index and f"{head}role" not in attributes:
+        message = _numbered(attributes, head)
+        if index and not message["tool_calls"] and f"{head}role" not in attributes:
             break
-        calls.extend(found)
-    return calls[:_CALL_KEYS]
+        messages.append(message)
+    return _calls_in(messages)
 
 
-def _calls_at(attributes: Mapping[str, object], head: str) -> Iterator[RequestedCall]:
-    get = attributes.get
-    for number in range(_CALL_KEYS):
-        one = f"{head}tool_calls.{number}."
-        name, arguments, call_id = "name", "arguments", "id"
-        if f"{one}name" not in attributes:
-            name, arguments = "tool_call.function.name", "tool_call.function.arguments"
-            call_id = "tool_call.id"
-        called = text(get(f"{one}{name}"))
-        if called is None or hidden(called):
-            return
-        args = get(f"{one}{arguments}")
-        # Without arguments OpenInference leaves the key out, and so it does where it hides them.
-        yield RequestedCall(
-            identifier(get(f"{one}{call_id}")), called, "{}" if args == "" else known(args)
-        )
-
-
-def _listed_request(attributes: Mapping[str, object], prefix: str, between: str) -> Request | None:
+def _numbered_request(
+    attributes: Mapping[str, object], prefix: str, between: str
+) -> Request | None:
     size = len(prefix)
-    indices = {
-        int(number)
-        for number in (key[size:].partition(".")[0] for key in attributes if key.startswith(prefix))
-        if number.isdecimal() and len(number) < 7
-    }
-    if not indices:
+    numbers = (key[size:].partition(".")[0] for key in attributes if key.startswith(prefix))
+    # No request has a million messages; `int` raises for thousands of digits.
+    places = {int(number) for number in numbers if number.isdecimal() and len(number) < 7}
+    if not places:
         return None
-    newest = sorted(indices, reverse=True)[:_NEWEST]
-    first = min(indices)
-    head = None
+    first, head = min(places), None
     if first < 2:
         # Attributes over the limit are dropped from the oldest on: then it is no longer the first.
-        head = hash(str(attributes.get(f"{prefix}{first}{between}content"))[:_HEAD])
-
-    @cache
-    def read(place: int) -> Message:
-        return _listed(attributes, f"{prefix}{place}{between}")
-
-    return Request(read, newest, head)
-
-
-def _listed(attributes: Mapping[str, object], head: str) -> Message:
-    get = attributes.get
-    role = get(f"{head}role")
-    calls = tuple(_calls_at(attributes, head))
-    if not _one_of(role, _ANSWERING):
-        return Message(bool(calls) or _one_of(role, _ASKING), calls, ())
-    value, failed = _value(get(f"{head}content"))
-    call_id = identifier(get(f"{head}tool_call_id"))
-    return Message(False, calls, (Answered(call_id, value, failed or _says_failed(value)),))
+        head = hash(str(attributes.get(f"{prefix}{first}{between}content"))[:_HEAD_CHARS])
+    newest = sorted(places, reverse=True)[:_MOST_MESSAGES]
+    return _request(lambda place: _numbered(attributes, f"{prefix}{place}{between}"), newest, head)

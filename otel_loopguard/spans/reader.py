@@ -7,22 +7,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans import keys
 from otel_loopguard.spans.dedup import absorb
 from otel_loopguard.spans.dialects.genai import NAME as GENAI
 from otel_loopguard.spans.dialects.registry import collect_keys, declared, registered
-from otel_loopguard.spans.errors import failed
-from otel_loopguard.spans.keys import (
-    NO_AGENT,
-    PLAN_KEYS,
-    RUNS,
-    TASK_KEYS,
-    TRANSFER_KEYS,
-    as_handoff,
-    hands_off,
-    plan_of,
-    run_by_name,
-)
-from otel_loopguard.spans.values import begin, cached_of, cost_of, first_identifier
+from otel_loopguard.spans.steps import begin, failed, first_identifier, set_cost
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -34,8 +23,11 @@ if TYPE_CHECKING:
 class ScopeKind(Enum):
     """What is known of an instrumentation scope.
 
-    Of a mixed one a step was read, and its name does not say that it is one of agents: it is the
-    application's own, where other spans are as likely, and a span's start says what it is.
+    * `AGENT`: its name says that it is one of agents.
+    * `MIXED`: a step was read of it, but its name does not say so. It is the application's own,
+      where other spans are as likely, and a span's start says what it is.
+    * `NONE`: a library that is no agent's.
+    * `UNKNOWN`: nothing so far.
     """
 
     AGENT = "agent"
@@ -44,46 +36,39 @@ class ScopeKind(Enum):
     UNKNOWN = "unknown"
 
 
-_CONTRIB: Final = "opentelemetry.instrumentation."
-# fmt: off
-_OTHER_LIBRARIES: Final = frozenset(
-    (
-        "aio_pika", "aiohttp_client", "aiohttp_server", "aiokafka", "aiopg", "asgi", "asyncclick",
-        "asyncio", "asyncpg", "aws_lambda", "boto", "boto3sqs", "cassandra", "celery", "click",
-        "confluent_kafka", "dbapi", "django", "elasticsearch", "falcon", "fastapi", "flask",
-        "grpc", "httpx", "jinja2", "kafka", "logging", "mysql", "mysqlclient", "pika", "psycopg",
-        "psycopg2", "pymemcache", "pymongo", "pymssql", "pymysql", "pyramid", "redis",
-        "remoulade", "requests", "sqlalchemy", "sqlite3", "starlette", "system_metrics",
-        "threading", "tornado", "tortoiseorm", "urllib", "urllib3", "wsgi",
-    )
-)
-# fmt: on
 OWN_SCOPE: Final = "otel_loopguard"
 """Of spans that say what was decided, which are no steps of an agent."""
+_CONTRIB: Final = "opentelemetry.instrumentation."
+_CONTRIB_OTHERS: Final = frozenset(
+    "aio_pika aiohttp_client aiohttp_server aiokafka aiopg asgi asyncclick asyncio asyncpg"
+    " aws_lambda boto boto3sqs cassandra celery click confluent_kafka dbapi django elasticsearch"
+    " falcon fastapi flask grpc httpx jinja2 kafka logging mysql mysqlclient pika psycopg psycopg2"
+    " pymemcache pymongo pymssql pymysql pyramid redis remoulade requests sqlalchemy sqlite3"
+    " starlette system_metrics threading tornado tortoiseorm urllib urllib3 wsgi".split()
+)
+"""Libraries of `_CONTRIB` that are no agent's; the instrumentations of agents share its prefix."""
 _OTHERS: Final = (
     "@opentelemetry/instrumentation-",
     "go.opentelemetry.io/contrib/instrumentation/",
     "io.opentelemetry.",
     "azure.core",
 )
-
-
-_FOLLOWED: Final = (ScopeKind.AGENT, ScopeKind.MIXED)
-_SCOPES: Final = 4096
-_LAYOUTS: Final = 4096
 TOOL_SPAN: Final = "execute_tool "
-_TOOL, _MODEL = Kind.TOOL, Kind.MODEL
+_FOLLOWED: Final = (ScopeKind.AGENT, ScopeKind.MIXED)
+_TOOL, _MODEL = Kind.TOOL, Kind.MODEL  # a look at an enum's member costs a call
+_MOST_KNOWN: Final = 4_096
+"""Scopes, and combinations of keys, that are remembered (1 MB); a process has some dozens. Where
+names are made up without end, all are forgotten, and worked out anew."""
 
 
 class _Layout(NamedTuple):
-    """What to read from spans that have the same keys of those that matter."""
+    """The dialects and keys to read of spans with the same combination of keys."""
 
     dialects: tuple[Dialect, ...]
     session_keys: tuple[str, ...]
     agent_keys: tuple[str, ...]
     task_keys: tuple[str, ...]
     has_plan: bool
-    has_owner: bool
     has_target: bool
 
 
@@ -107,8 +92,9 @@ class Reader:
         self._session_keys = collect_keys("session_keys", self._dialects)
         self._agent_keys = collect_keys("agent_keys", self._dialects)
         self.marks = frozenset[str]().union(*(dialect.marks for dialect in self._dialects))
-        self._owner_keys = {*self._session_keys, *self._agent_keys, *TASK_KEYS, *PLAN_KEYS}
-        self._keys = self.marks | self._owner_keys | TRANSFER_KEYS
+        self._keys = self.marks.union(
+            self._session_keys, self._agent_keys, keys.TASK_KEYS, keys.PLAN_KEYS, keys.TRANSFER_KEYS
+        )
         scopes = [scope for dialect in self._dialects for scope in declared(dialect, "scopes")]
         self._agent_scopes = frozenset(scopes)
         self._agent_scope_prefixes = tuple(one[:-1] for one in scopes if one.endswith("*"))
@@ -120,21 +106,21 @@ class Reader:
         self.scopes: dict[str, ScopeKind] = {}
 
     def interest(self, scope: str) -> ScopeKind:
-        """Whether the scope is one of agents, also one of agents, surely none, or not known yet."""
+        """What is known of a scope, by its name or by the steps that were read of it."""
         return self.scopes.get(scope) or self._learn(scope, self._scope_kind(str(scope)))
 
     def _scope_kind(self, scope: str) -> ScopeKind:
-        """What is known of a scope by its name: instrumentations of agents come first."""
+        """What a scope's name says; instrumentations of agents come first."""
         if scope in self._agent_scopes or scope.startswith(self._agent_scope_prefixes):
             return ScopeKind.AGENT
         if scope.startswith(_CONTRIB):
             library = scope.removeprefix(_CONTRIB).partition(".")[0]
-            return ScopeKind.NONE if library in _OTHER_LIBRARIES else ScopeKind.UNKNOWN
+            return ScopeKind.NONE if library in _CONTRIB_OTHERS else ScopeKind.UNKNOWN
         known = scope == OWN_SCOPE or scope.startswith(_OTHERS)
         return ScopeKind.NONE if known else ScopeKind.UNKNOWN
 
     def _learn(self, scope: str, kind: ScopeKind) -> ScopeKind:
-        if len(self.scopes) >= _SCOPES:
+        if len(self.scopes) >= _MOST_KNOWN:
             self.scopes.clear()
         self.scopes[scope] = kind
         return kind
@@ -150,14 +136,14 @@ class Reader:
         if self.is_call(attributes):
             return None
         if self.marks.isdisjoint(attributes):
-            return run_by_name(span)
+            return keys.run_by_name(span)
         step = self.read(span)
         if step is None or step.kind is Kind.OTHER:
-            return run_by_name(span)
-        return step if step.kind in RUNS else None
+            return keys.run_by_name(span)
+        return step if step.kind in keys.RUNS else None
 
     def is_call(self, attributes: Mapping[str, object]) -> bool:
-        """Whether a word says of a span that it is a call of a tool or a model, and no run."""
+        """True if a word says that the span is a call of a tool or a model, and so no run."""
         for key in self._call_words.keys() & attributes.keys():
             word = attributes[key]
             if isinstance(word, str) and word in self._call_words[key]:
@@ -175,41 +161,41 @@ class Reader:
         """
         if span.scope == OWN_SCOPE:
             return None
-        span = _snapshot(span) if span.end is None else span
+        if span.end is None:
+            span = _snapshot(span)
         found = self._keys.intersection(span.attributes)
         layout = self._layouts.get(found) or self._layout(found)
         for dialect in layout.dialects:
             step = dialect.read(span)
             if step is not None:
+                step.dialect = dialect.name
                 break
         else:
             dialect, step = None, _tool_by_name(span)
             if step is None:
                 return None
-        if layout.has_owner:
-            _set_owner(step, span, layout)
-        if dialect is not None and len(layout.dialects) > 1:
+        _set_owner(step, span, layout)
+        if len(layout.dialects) > 1:
             _fill(step, span, dialect, layout.dialects)
-        if step.kind is _TOOL and (layout.has_target or hands_off(step.name or "")):
-            as_handoff(step, span)
+        if step.kind is _TOOL and (layout.has_target or keys.hands_off(step.name or "")):
+            keys.as_handoff(step, span)
         elif step.kind is _MODEL:
-            _set_cost(step, span.attributes)
+            set_cost(step, span.attributes)
         if self.scopes.get(step.scope) not in _FOLLOWED:
-            of_agents = self._scope_kind(step.scope) is ScopeKind.AGENT
-            self._learn(step.scope, ScopeKind.AGENT if of_agents else ScopeKind.MIXED)
+            kind = self._scope_kind(step.scope)
+            self._learn(step.scope, kind if kind is ScopeKind.AGENT else ScopeKind.MIXED)
         return step
 
     def _layout(self, found: frozenset[str]) -> _Layout:
-        if len(self._layouts) >= _LAYOUTS:
+        if len(self._layouts) >= _MOST_KNOWN:
             self._layouts.clear()
         layout = self._layouts[found] = _Layout(
             tuple(one for one in self._dialects if not one.marks.isdisjoint(found)),
             tuple(key for key in self._session_keys if key in found),
             tuple(key for key in self._agent_keys if key in found),
-            tuple(key for key in TASK_KEYS if key in found),
-            not found.isdisjoint(PLAN_KEYS),
-            not found.isdisjoint(self._owner_keys),
-            not found.isdisjoint(TRANSFER_KEYS),
+            tuple(key for key in keys.TASK_KEYS if key in found),
+            not found.isdisjoint(keys.PLAN_KEYS),
+            not found.isdisjoint(keys.TRANSFER_KEYS),
         )
         return layout
 
@@ -225,19 +211,11 @@ def _set_owner(step: Step, span: SpanView, layout: _Layout) -> None:
     if layout.session_keys and step.session is None:
         step.session = first_identifier(span, layout.session_keys, reveal=True)
     if layout.agent_keys and step.agent is None:
-        step.agent = first_identifier(span, layout.agent_keys, but=NO_AGENT)
+        step.agent = first_identifier(span, layout.agent_keys, but=keys.NO_AGENT)
     if layout.task_keys:
         step.task = first_identifier(span, layout.task_keys)
     if layout.has_plan:
-        step.tasks = plan_of(span)
-
-
-def _set_cost(step: Step, attributes: Mapping[str, object]) -> None:
-    """What a model call cost, and of which of its tokens a cache changes the price."""
-    if step.cost is None:
-        step.cost = cost_of(attributes)
-    if step.tokens_in is not None:
-        step.cache_read, step.cache_write = cached_of(attributes)
+        step.tasks = keys.plan_of(span)
 
 
 def _tool_by_name(span: SpanView) -> Step | None:
@@ -245,10 +223,16 @@ def _tool_by_name(span: SpanView) -> Step | None:
     if not span.name.startswith(TOOL_SPAN):
         return None
     name = span.name.removeprefix(TOOL_SPAN)
-    return failed(begin(span, Kind.TOOL, name, GENAI), span) if name else None
+    if not name:
+        return None
+    step = failed(begin(span, _TOOL, name), span)
+    step.dialect = GENAI
+    return step
 
 
-def _fill(step: Step, span: SpanView, claiming: Dialect, dialects: tuple[Dialect, ...]) -> None:
+def _fill(
+    step: Step, span: SpanView, claiming: Dialect | None, dialects: tuple[Dialect, ...]
+) -> None:
     """Fills what the claiming dialect left open from the others that are on the span."""
     if step.kind is _TOOL:
         if not step.lacks and step.call_id is not None and step.session is not None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
 from otel_loopguard._util.clock import moves, told
-from otel_loopguard._util.locks import busy, later
+from otel_loopguard._util.locks import busy
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -24,16 +23,14 @@ if TYPE_CHECKING:
 _UNSET, _ERROR, _INTERNAL = StatusCode.UNSET, StatusCode.ERROR, SpanKind.INTERNAL
 _NO_CONTEXT = SpanContext(0, 0, is_remote=False)
 _ON_SPAN = frozenset({semconv.CALL_FINGERPRINT, semconv.DECISION_ID})
-"""What the span says, and no event: views that sort and cut show action and message then."""
-_LOOKS = 20
-_LOOK_S = 0.001
+"""What only the span says: views that sort and cut an event's attributes show the rest of it."""
 REWRITTEN = "logfire.span_type"
 """On spans whose values logfire scrubs before other processors see the end; the live span still
 has all."""
 
 
 class _SdkSpanView:
-    """What never changes on a span of the SDK is read at once, the rest on demand."""
+    """Base of views: reads at once what never changes on a span, and the rest on demand."""
 
     __slots__ = ("_span", "parent_id", "scope", "span_id", "start", "trace_id")
 
@@ -41,16 +38,15 @@ class _SdkSpanView:
         # A context is a tuple of ids; its properties are calls.
         context = span.context or _NO_CONTEXT
         parent, start = span.parent, span.start_time
-        if type(start) is not int:
-            start = _as_int(start) or 0
         if scope is None:
-            scope = scope_of(span)
+            written_by = span.instrumentation_scope
+            scope = "" if written_by is None else written_by.name
         self._span = span
         self.trace_id = context[0]
         self.span_id = context[1]
         self.parent_id = None if parent is None else parent[1]
-        self.scope = scope if isinstance(scope, str) else str(scope)
-        self.start = told(start) if moves else start
+        self.scope = f"{scope}"  # any object may be a name; text stays the same object
+        self.start = start if type(start) is int and not moves else _time(start) or 0
 
     @property
     def kind(self) -> str:
@@ -72,12 +68,9 @@ class EndedSpanView(_SdkSpanView):
         scope: object = None,
     ) -> None:  # fmt: skip
         _SdkSpanView.__init__(self, span, scope)
-        # The SDK lets any object be a name or a time, and not every number has an order.
-        name, end, code = span.name, span.end_time, span.status.status_code
-        if type(end) is not int:
-            end = _as_int(end)
-        self.name = name if type(name) is str else str(name)
-        self.end = told(end) if moves and end is not None else end
+        end, code = span.end_time, span.status.status_code
+        self.name = f"{span.name}"
+        self.end = end if type(end) is int and not moves else _time(end)
         self.attributes = attributes_of(span) if attributes is None else attributes
         self.start_attributes: Mapping[str, object] | None = None
         self._events: Sequence[tuple[str, Mapping[str, object]]] | None = None
@@ -106,13 +99,12 @@ class ActiveSpanView(_SdkSpanView):
         return EndedSpanView(self._span)
 
     def wraps(self, span: ReadableSpan) -> bool:
-        """Whether it is a view of this very span; ids may be those of another one."""
+        """True for a view of this very span; another one may have its ids."""
         return self._span is span
 
     @property
     def name(self) -> str:
-        name = self._span.name
-        return name if type(name) is str else str(name)
+        return f"{self._span.name}"
 
     @property
     def events(self) -> Sequence[tuple[str, Mapping[str, object]]]:
@@ -120,8 +112,7 @@ class ActiveSpanView(_SdkSpanView):
 
     @property
     def end(self) -> int | None:
-        end = _as_int(self._span.end_time)
-        return told(end) if moves and end is not None else end
+        return _time(self._span.end_time)
 
     @property
     def attributes(self) -> Mapping[str, object]:
@@ -133,72 +124,62 @@ class ActiveSpanView(_SdkSpanView):
 
     @property
     def sampled(self) -> bool:
-        """Whether it is exported when it ends."""
+        """True if it is exported when it ends."""
         context = self._span.get_span_context()
         return context is not None and context.trace_flags.sampled
 
     @property
     def is_written(self) -> bool:
-        """Whether a decision is on it, or can still be put there."""
+        """True if a decision is on it, or can still be put there."""
         span = self._span
         return (isinstance(span, Span) and span.is_recording()) or (
             semconv.DECISION_ACTION in attributes_of(span)
         )
 
     def annotate(self, annotation: Annotation, *, event: bool = False) -> bool:
-        """Puts an annotation on the span, if it is still open. False if it is not."""
-        if _is_locked(self._span):
-            later(partial(self._annotate_if_free, annotation, event=event))
-            return True
-        with busy():
-            return self._annotate(annotation, event=event)
-
-    def _annotate_if_free(self, annotation: Annotation, *, event: bool) -> None:
-        if not _is_locked(self._span):
-            with busy():
-                self._annotate(annotation, event=event)
-
-    def _annotate(self, annotation: Annotation, *, event: bool) -> bool:
-        span = self._span
-        if not isinstance(span, Span) or not span.is_recording():
+        """Puts an annotation on the span; false if it has ended, or somebody holds it for long."""
+        span = self._open()
+        if span is None:
             return False
-        span.set_attributes(annotation.attributes)
+        with busy():
+            span.set_attributes(annotation.attributes)
+            if annotation.error is not None:
+                span.set_status(Status(StatusCode.ERROR, annotation.error))
         if event:
             self.add_event(annotation)
-        if annotation.error is not None:
-            span.set_status(Status(StatusCode.ERROR, annotation.error))
         return True
 
     def add_event(self, annotation: Annotation, name: str = semconv.EVENT_DECISION) -> None:
         """Adds an annotation as a span event only, if the span is still open."""
-        span = self._span
-        if isinstance(span, Span) and not _is_locked(self._span):
+        span = self._open()
+        if span is not None:
+            shown = annotation.attributes.items()
             with busy():
-                if span.is_recording():
-                    said = annotation.attributes.items()
-                    span.add_event(name, {key: it for key, it in said if key not in _ON_SPAN})
+                span.add_event(name, {key: it for key, it in shown if key not in _ON_SPAN})
+
+    def _open(self) -> Span | None:
+        """The span if it can be written on.
+
+        Its lock is not re-entrant, and it may be this thread that holds it: a finalizer or a signal
+        handler ended another span while an attribute was set on this one. Other threads let go of
+        it in microseconds.
+        """
+        span = self._span
+        if not isinstance(span, Span) or not span.is_recording():
+            return None
+        lock = getattr(span, "_lock", None)
+        for _ in range(20):  # 20 ms: four turns of a thread that was switched off holding it
+            if lock is None or not lock.locked():
+                return span
+            time.sleep(0.001)
+        return None
 
 
-def _is_locked(span: ReadableSpan) -> bool:
-    """Whether somebody holds the span's own lock, and does not let go soon.
-
-    It is not re-entrant, and it may be this thread that holds it: a finalizer or a signal handler
-    ended another span while an attribute was set on this one.
-    """
-    lock = getattr(span, "_lock", None)
-    if lock is None or not lock.locked():
-        return False
-    for _ in range(_LOOKS):
-        time.sleep(_LOOK_S)
-        if not lock.locked():
-            return False
-    return True
-
-
-def _as_int(time: object) -> int | None:
-    if isinstance(time, float) and math.isfinite(time):
-        return int(time)
-    return int(time) if isinstance(time, int) else None
+def _time(moment: object) -> int | None:
+    """A time of a span by the guard's clock; the SDK lets any object be a time."""
+    if isinstance(moment, float):
+        moment = int(moment) if math.isfinite(moment) else None
+    return told(int(moment)) if isinstance(moment, int) else None
 
 
 def _events_of(span: ReadableSpan) -> Sequence[tuple[str, Mapping[str, object]]]:
@@ -206,12 +187,6 @@ def _events_of(span: ReadableSpan) -> Sequence[tuple[str, Mapping[str, object]]]
     if not events:
         return ()
     return [(event.name, cast("Mapping[str, object]", event.attributes or {})) for event in events]
-
-
-def scope_of(span: ReadableSpan) -> object:
-    """Name of the instrumentation scope of a span, which may be anything; empty for none."""
-    scope = span.instrumentation_scope
-    return "" if scope is None else scope.name
 
 
 def attributes_of(span: ReadableSpan) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""What a dialect sees of a span, live or recorded."""
+"""A span as dialects see it, live or recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where what outlives a session is kept: memory, or Redis behind a thread that writes."""
+"""Where what outlives a process is kept: Redis, behind a thread that writes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.stores.memory import MemoryStore
-from otel_loopguard.stores.redis_url import shown
+from otel_loopguard.stores.redis_url import EXPECTED, shown
 from otel_loopguard.stores.store import PubSub, Store, Subscription
 from otel_loopguard.stores.write_behind import PublishedValue, State, Writer, WriterStatus
 
@@ -16,19 +15,21 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 __all__ = [
-    "MemoryStore", "PubSub", "PublishedValue", "State", "Store", "Subscription", "Writer",
+    "PubSub", "PublishedValue", "State", "Store", "Subscription", "Writer",
     "WriterStatus", "open_store", "open_writer",
 ]  # fmt: skip
 
 
 def open_store(settings: Settings) -> Store:
-    """The store that `store_url` names; in memory, if it is empty. Connects to nothing yet.
+    """The store that `store_url` names. Connects to nothing yet.
 
     Raises:
-        LoopGuardSettingsError: The address cannot be used, or the extra `redis` is missing.
+        LoopGuardSettingsError: The address is empty or cannot be used, or the extra `redis` is
+            missing.
     """
     if not settings.store_url:
-        return MemoryStore(journal_entries=settings.tuning.journal.steps)
+        msg = f"store_url (LOOPGUARD_STORE_URL) is empty: {EXPECTED}"
+        raise LoopGuardSettingsError(msg)
     try:
         from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
@@ -45,16 +46,16 @@ def open_store(settings: Settings) -> Store:
 def open_writer(settings: Settings, faults: InternalErrors) -> Writer:
     """The writer of a guard, with the store that its settings name.
 
-    Without `digest_key` it warns: each process has a key of its own then. The store cannot keep a
-    common one, for with it whoever reads the store could search its digests for arguments.
+    Without `digest_key` it warns: each process then has a key of its own. The store cannot keep a
+    common one: whoever reads the store could search its digests for arguments.
 
     Raises:
         LoopGuardSettingsError: As of `open_store`.
     """
-    if settings.store_url and not settings.digest_key:
+    if not settings.digest_key:
         logger.warning(
             "store_url is set, and digest_key is not: no other process, and none after a restart, "
             "can go on with what this one saw of a session; set the same digest_key "
             "(LOOPGUARD_DIGEST_KEY, at least 16 bytes) in all of them"
         )
-    return Writer(open_store(settings), settings, faults, direct=not settings.store_url)
+    return Writer(open_store(settings), settings, faults)

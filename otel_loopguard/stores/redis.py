@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _BUCKET: Final = 500
 """Ids in one set of ids: a set of up to 512 numbers takes 8 bytes for each."""
-_LONGEST: Final = 200
+# Ids of sessions and names of tools are shorter; a longer name costs its reader a digest.
+_LONGEST_NAME: Final = 200
 _UNSAFE: Final = re.compile(r"[^\w.:@/+=~-]|^$", flags=re.ASCII)
 
 
@@ -50,7 +51,7 @@ class Keys:
         return self.session(session, "journal", *ids)
 
     def session(self, session: str, *names: str) -> list[str]:
-        """What else is kept of a session."""
+        """Other keys of a session, on the same node."""
         begin = f"{self._prefix}:{{{quoted(session)}}}"
         return [f"{begin}:{name}" for name in names]
 
@@ -70,7 +71,7 @@ class Keys:
 def quoted(name: str) -> str:
     """A name, encoded for a key."""
     text = _UNSAFE.sub(_bytes_of, name)
-    if len(text) <= _LONGEST:
+    if len(text) <= _LONGEST_NAME:
         return text
     digest = hashlib.blake2b(_encoded(name), digest_size=16).hexdigest()
     return f"{text[:100]}~{digest}"
@@ -84,48 +85,51 @@ def _bytes_of(found: re.Match[str]) -> str:
 _MARK: Final = b"\x01"
 """First byte of every value of this version."""
 
-_POSITIONS: Final = 10_000
+# As many as sessions are known by default. Without its place a journal is read whole.
+_MOST_POSITIONS: Final = 10_000
 
 
 class RedisStore:
     """Keeps everything in a Redis of version 5 or newer. Connects when it is first used.
 
-    What is there and was not understood (a key of another type, a value of another version, a
-    stream of somebody else) is left as it is: reads take it as missing, writes raise `StoreError`
-    with the reason `refused`, and one warning names the key.
+    Foreign data (a key of another type, a value of another version, another program's stream) is
+    left as it is: reads take it as missing, writes raise `StoreError` with the reason `refused`,
+    and one warning names the key.
+
+    Attributes:
+        connection: Runs commands and scripts.
+        keys: Names the keys.
     """
 
     def __init__(self, settings: Settings) -> None:
         place = parse_redis_url(settings.store_url.get_secret_value())
-        self._redis = Connection(place, settings.tuning.stores.timeout_s)
-        self._keys = Keys(settings.store_prefix, settings.tuning.journal.steps)
+        self.connection = Connection(place, settings.tuning.stores.timeout_s)
+        self.keys = Keys(settings.store_prefix, settings.tuning.journal.steps)
         self._entries = settings.tuning.journal.steps
         self._journal_ms = _milliseconds(settings.tuning.journal.days * 86_400)
         self._records, self._records_ms = RECORDS, _milliseconds(RECORDS_S)
         self._most_pause_s = settings.tuning.stores.retry_s
         self._log_once = LogOnce()
-        self._positions: BoundedDict[str, tuple[str, bytes]] = BoundedDict(_POSITIONS)
+        self._positions: BoundedDict[str, tuple[str, bytes]] = BoundedDict(_MOST_POSITIONS)
         self._lock = new_lock()
         reset_after_fork(self)
 
     def forked(self) -> None:
         """In the child of a fork: connections and locks are the parent's."""
         self._lock = new_lock()
-        self._redis.forked()
-        self._log_once.forked()
 
     def add_records(self, tool: str, records: Sequence[bytes]) -> None:
         """Adds to the profile of a tool; see `Store.add_records`."""
         if not records:
             return
-        given: list[object] = [self._records, self._records_ms]
+        given: list[object] = [RECORDS, self._records_ms]
         for record in records:
             given += (f"{time_of(record) / 1e6:.3f}", record)
-        self._redis.run(scripts.ADD_RECORDS, [self._keys.profile(tool)], given)
+        self.connection.run(scripts.ADD_RECORDS, [self.keys.profile(tool)], given)
 
     def records(self, tool: str) -> list[bytes]:
         """The profile of a tool, oldest first; see `Store.records`."""
-        key = self._keys.profile(tool)
+        key = self.keys.profile(tool)
         since = f"{time.time() * 1e3 - self._records_ms:.3f}"
         return self._read_list("ZRANGEBYSCORE", key, since, "+inf")
 
@@ -133,8 +137,8 @@ class RedisStore:
         """Adds to the journal of a session; see `Store.append`."""
         if not entries:
             return
-        keys = self._keys.journal(session)
-        stored = self._redis.run(scripts.APPEND, keys, self.packed(entries))
+        keys = self.keys.journal(session)
+        stored = self.connection.run(scripts.APPEND, keys, self.packed(entries))
         if stored != len(entries):
             many = stored if isinstance(stored, int) else "who knows how many"
             msg = f"key {keys[0]!r}: {many} of {len(entries)} entries were stored"
@@ -149,27 +153,9 @@ class RedisStore:
             given += (xxhash.xxh64_intdigest(raw) - (1 << 63), raw, value)
         return given
 
-    def journal_keys(self, session: str) -> list[str]:
-        """The keys that `APPEND` takes."""
-        return self._keys.journal(session)
-
-    def session_keys(self, session: str, *names: str) -> list[str]:
-        """Keys on the node of a session's journal."""
-        return self._keys.session(session, *names)
-
-    def value_key(self, kind: str, key: str) -> str:
-        """The key that a value of this kind would have."""
-        return self._keys.value(kind, key)
-
-    def run_scripts(
-        self, script: str, calls: Sequence[tuple[Sequence[str], Sequence[object]]]
-    ) -> list[Any]:
-        """Runs a Lua script for each of some keys and arguments, on the way together."""
-        return self._redis.run_all(script, calls)
-
     def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
         """The journal of a session; see `Store.journal`."""
-        key = self._keys.journal(session)[0]
+        key = self.keys.journal(session)[0]
         with self._lock:
             known, position = self._positions.get(session, (None, b"-"))
         start = position if after is not None and known == after else b"-"
@@ -189,11 +175,11 @@ class RedisStore:
     def put(self, kind: str, key: str, value: bytes, ttl_s: float | None = None) -> None:
         """Stores a value; see `Store.put`."""
         ttl: int | str = "" if ttl_s is None else _milliseconds(ttl_s)
-        self._redis.run(scripts.PUT, [self._keys.value(kind, key)], [_MARK, value, ttl])
+        self.connection.run(scripts.PUT, [self.keys.value(kind, key)], [_MARK, value, ttl])
 
     def get(self, kind: str, key: str) -> bytes | None:
         """A value, or None; see `Store.get`."""
-        name = self._keys.value(kind, key)
+        name = self.keys.value(kind, key)
         value = self._read("GET", name)
         if isinstance(value, bytes) and value.startswith(_MARK):
             return value[len(_MARK) :]
@@ -205,17 +191,17 @@ class RedisStore:
 
     def delete(self, kind: str, key: str) -> None:
         """Removes a value and its claim; see `Store.delete`."""
-        keys = [self._keys.value(kind, key), self._keys.claim(kind, key)]
-        self._redis.run(scripts.DELETE, keys, [_MARK])
+        keys = [self.keys.value(kind, key), self.keys.claim(kind, key)]
+        self.connection.run(scripts.DELETE, keys, [_MARK])
 
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
         """See `Store.claim`."""
         given = [_encoded(owner), _milliseconds(ttl_s)]
-        return self._redis.run(scripts.CLAIM, [self._keys.claim(kind, key)], given) == 1
+        return self.connection.run(scripts.CLAIM, [self.keys.claim(kind, key)], given) == 1
 
     def publish(self, topic: str, message: bytes) -> None:
         """See `PubSub.publish`."""
-        self._redis.call("PUBLISH", self._keys.topic(topic), message)
+        self.connection.call("PUBLISH", self.keys.topic(topic), message)
 
     def subscribe(
         self,
@@ -224,21 +210,21 @@ class RedisStore:
         joined: Callable[[], None] | None = None,
     ) -> RedisSubscription:
         """Listens to a topic on a daemon thread; see `PubSub.subscribe`."""
-        name = self._keys.topic(topic)
-        return RedisSubscription(self._redis, name, take, joined, self._most_pause_s)
+        name = self.keys.topic(topic)
+        return RedisSubscription(self.connection, name, take, joined, self._most_pause_s)
 
     def ping(self) -> None:
         """Raises `StoreError` if Redis cannot be reached, rejects the login or is too old."""
-        self._redis.ping()
+        self.connection.ping()
 
     def close(self) -> None:
         """Closes the connections; the next call opens new ones."""
-        self._redis.close()
+        self.connection.close()
 
     def _read(self, command: str, key: str, *values: object) -> Any:
         """Runs a command; returns None if the key has another type."""
         try:
-            return self._redis.call(command, key, *values)
+            return self.connection.call(command, key, *values)
         except StoreError as error:
             if error.reason != "refused":
                 raise

@@ -6,10 +6,10 @@ import hashlib
 import random
 import re
 import time
-import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
@@ -20,16 +20,16 @@ from redis.exceptions import (
     InvalidResponse,
     NoPermissionError,
     NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
     RedisClusterException,
     RedisError,
 )
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from otel_loopguard._util.locks import Signal, new_lock, start_thread
+from otel_loopguard._util.errors import InternalErrors
+from otel_loopguard._util.locks import reset_after_fork
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import LoopGuardSettingsError, StoreError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ return (#ARGV - 2) / 2
 """
 """Keys: the profile. Arguments: records kept, milliseconds kept, then time in ms and record."""
 
-# Entries are numbered 1-0, 2-0, ...; a stream that numbers by the clock is somebody else's. The
+# Entries are numbered 1-0, 2-0, ...; a stream that numbers by the clock is another program's. The
 # sets of ids take turns: as many ids are known as there are entries kept, at least. XADD comes
 # first: after a DEL a full server would let the rest of the script pass, above its limit. Where
 # entries were removed from outside (XTRIM, XDEL) Redis still knows the last number that it gave,
@@ -145,7 +145,7 @@ _redis: Final[Any] = redis
 _cluster: Final[Any] = RedisCluster
 
 _OLDEST: Final = (5, 0)
-"""Streams, and scripts that may ask for the time before they write."""
+"""Has streams, and scripts that may ask for the time before they write."""
 
 _FULL: Final = re.compile(r"\bOOM\b|\bMISCONF\b|maxmemory")
 _READ_ONLY: Final = re.compile(r"\bREADONLY\b|\bNOREPLICAS\b|read only replica")
@@ -155,34 +155,34 @@ _FINAL: Final = frozenset({"WRONGTYPE", "LOOPGUARD"})
 """Codes of errors that come again however often one asks."""
 
 _REPEATED: Final = "with args beginning with"
-"""How servers reject an unknown command; the rest of the text may be half a password."""
+"""Servers reject an unknown command with this; the rest of the text may be half a password."""
 
 _SAID: Final = (RedisError, RedisClusterException, OSError)
-"""What redis-py says of a server."""
+"""Errors of redis-py whose text may be shown."""
 
 _Reason = Literal["down", "slow", "full", "read_only", "refused"]
 
 
-_ON_THE_WAY: Final = 100
+# Calls in one pipeline: a round trip for each hundred is cheap, and bounds what is held at once.
+_PIPELINED: Final = 100
 
 
 class Connection:
-    """Asks one Redis. Opened by the first call; may be used from any thread."""
+    """A connection to one Redis, opened by the first call. May be used from any thread."""
 
     def __init__(self, place: RedisUrl, timeout_s: float) -> None:
         self._place = place
         self._options, self._secrets = _options(place, timeout_s)
         self._client: Any = None
-        self._lock = new_lock()
+        reset_after_fork(self)
 
     def forked(self) -> None:
         """In the child of a fork: the connections are the parent's."""
-        self._lock = new_lock()
         self._client = None
 
     def run(self, script: str, keys: Sequence[str], values: Sequence[object]) -> Any:
         """Runs a Lua script."""
-        with self._translated(keys[0]):
+        with self.translated(keys[0]):
             client = self._open()
             try:
                 return client.evalsha(_sha(script), len(keys), *keys, *values)
@@ -192,69 +192,50 @@ class Connection:
     def run_all(
         self, script: str, calls: Sequence[tuple[Sequence[str], Sequence[object]]]
     ) -> list[Any]:
-        """Runs a Lua script for each of some keys and arguments, a hundred on the way at once."""
+        """Runs a Lua script for each of some keys and arguments, in pipelines of a hundred."""
         found: list[Any] = []
-        for begin in range(0, len(calls), _ON_THE_WAY):
-            some = calls[begin : begin + _ON_THE_WAY]
-            with self._translated(some[0][0][0]):
+        for begin in range(0, len(calls), _PIPELINED):
+            some = calls[begin : begin + _PIPELINED]
+            with self.translated(some[0][0][0]):
                 client = self._open()
                 if isinstance(client, RedisCluster):
                     found += (self.run(script, keys, values) for keys, values in some)
                     continue
-                try:
-                    found += _pipelined(client, script, some)
-                except NoScriptError:
-                    client.script_load(script)
-                    found += _pipelined(client, script, some)
+                pipeline = client.pipeline(transaction=False)
+                pipeline.script_load(script)
+                for keys, values in some:
+                    pipeline.evalsha(_sha(script), len(keys), *keys, *values)
+                found += pipeline.execute()[1:]
         return found
 
     def call(self, command: str, key: str, *values: object) -> Any:
         """Runs a command."""
-        with self._translated(key):
+        with self.translated(key):
             return self._open().execute_command(command, key, *values)
 
-    @contextmanager
-    def subscribed(self, topic: str) -> Generator[Any]:
-        """A redis-py `PubSub` of a topic, on a connection of its own."""
-        with self._translated(topic):
-            client = self._connect()
-            pubsub = client.pubsub()
-            try:
-                pubsub.subscribe(topic)
-                yield pubsub
-            finally:
-                with suppress(Exception):
-                    pubsub.close()
-                    client.close()
-
     def ping(self) -> None:
-        """Asks whether anybody is there; see `Store.ping`."""
-        with self._translated(""):
+        """Raises `StoreError` without an answer; see `Store.ping`."""
+        with self.translated(""):
             self._open().ping()
 
     def close(self) -> None:
         """Closes what is open. The next call opens it again."""
-        with self._lock:
-            client, self._client = self._client, None
+        client, self._client = self._client, None
         if client is not None:
-            with self._translated(""):
+            with self.translated(""):
                 client.close()
 
     def _open(self) -> Any:
-        if (client := self._client) is not None:
-            return client
-        # Not under the lock: `close` waits for no server.
-        client = self._connect()
-        self._check(client)
-        with self._lock:
-            if self._client is None:
-                self._client = client
-            found = self._client
-        if found is not client:
-            client.close()
-        return found
+        client = self._client
+        if client is None:
+            # No lock: of two threads that connect at once, one connection is dropped soon.
+            client = self.connect()
+            self._check(client)
+            self._client = client
+        return client
 
-    def _connect(self) -> Any:
+    def connect(self) -> Any:
+        """A client of redis-py of its own."""
         place, options = self._place, self._options
         if place.mode == "cluster":
             nodes = [ClusterNode(host, port) for host, port in place.hosts]
@@ -266,7 +247,7 @@ class Connection:
         return _redis.Redis.from_url(place.url, **options)
 
     def _check(self, client: Any) -> None:
-        """Whether the server is new enough; assumed if it does not report a version."""
+        """Raises `StoreError` for an old server; one that hides its version passes."""
         cluster = isinstance(client, RedisCluster)
         more: dict[str, Any] = {"target_nodes": _cluster.RANDOM} if cluster else {}
         try:
@@ -280,8 +261,8 @@ class Connection:
             raise StoreError(msg, "down")
 
     @contextmanager
-    def _translated(self, key: str) -> Generator[None]:
-        """Raises `StoreError` for whatever redis-py raises."""
+    def translated(self, key: str) -> Generator[None]:
+        """Raises `StoreError` for any error of redis-py."""
         try:
             yield
         except StoreError:
@@ -304,7 +285,7 @@ def _sha(script: str) -> str:
 
 
 def _without_secrets(error: Exception, secrets: frozenset[str]) -> str:
-    """The text of an error without secrets: servers without AUTH repeat what they got."""
+    """The text of an error, unless it may hold a secret: servers without AUTH repeat commands."""
     text = str(error)
     if secrets and (_REPEATED in text or any(secret in text for secret in secrets)):
         return "its text is not shown, for it holds a password"
@@ -342,7 +323,7 @@ def _options(place: RedisUrl, timeout_s: float) -> tuple[dict[str, Any], frozens
 
 
 def _secret(said: dict[str, Any]) -> frozenset[str]:
-    """The passwords among options, as they are and as an address has them."""
+    """The passwords among options, plain and as they are written in an address."""
     found = {str(value) for name, value in said.items() if "password" in name and value}
     spelled = {spelling for one in found for spelling in (quote(one, safe=""), repr(one)[1:-1])}
     return frozenset(found | spelled)
@@ -359,9 +340,9 @@ def _sentinel(place: RedisUrl, options: dict[str, Any]) -> Sentinel:
 
 def _reason(error: Exception) -> _Reason:
     text = str(error)
-    if isinstance(error, OutOfMemoryError) or _FULL.search(text):
+    if _FULL.search(text):
         return "full"
-    if isinstance(error, ReadOnlyError) or _READ_ONLY.search(text):
+    if _READ_ONLY.search(text):
         return "read_only"
     if isinstance(error, (redis.TimeoutError, TimeoutError)):
         return "slow"
@@ -373,8 +354,11 @@ def _reason(error: Exception) -> _Reason:
     return "refused" if code is None or code[1] in _FINAL or _LASTING.search(text) else "down"
 
 
-_NAP_S: Final = 1.0
+# How long the thread of a subscription waits for a message before it sees whether it is closed.
+_WAIT_S: Final = 1.0
+# A connection that a firewall dropped says nothing: it is noticed after twice as long.
 _SILENT_S: Final = 5.0
+# As of the writer.
 _FIRST_PAUSE_S: Final = 0.05
 _SPREAD: Final = random.SystemRandom()
 """Spreads processes over time; the state of `random` is the application's."""
@@ -383,73 +367,79 @@ _SPREAD: Final = random.SystemRandom()
 class RedisSubscription:
     """A subscription to one topic of a Redis; see `PubSub.subscribe`.
 
-    Its thread ends within two seconds of `close`, or when nobody holds this object any more. Where
-    nothing is received for five seconds it pings the server, and connects anew after as long
-    without an answer.
+    Its thread ends within two seconds of `close`, or of the last reference to this object. After
+    five silent seconds it pings the server, and after five more it connects anew.
     """
 
     def __init__(
         self, connection: Connection, topic: str, take: Callable[[bytes], None],
         joined: Callable[[], None] | None, most_pause_s: float,
     ) -> None:  # fmt: skip
-        self._closed = closed = Signal()
-        # The thread does not hold this object, so that it ends with it.
-        weakref.finalize(self, closed.set).atexit = False
-        start_thread("listening", _listen, connection, topic, take, joined, most_pause_s, closed)
+        self._connection = connection
+        self._topic = topic
+        self._take = take
+        self._joined = joined
+        self._most_pause_s = most_pause_s
+        self._client: Any = None
+        self._pubsub: Any = None
+        self._joined_at = inf
+        self._pinged = self._received = 0.0
+        self._failures = 0
+        self._closed = False
+        self._thread = BackgroundThread("listening", self._turn, InternalErrors(), idle_s=0)
+        self._thread.wake()
 
     def close(self) -> None:
         """Ends it, soon."""
-        self._closed.set()
+        self._closed = True
+        self._thread.wake()
 
-
-def _listen(  # noqa: PLR0913, PLR0917
-    connection: Connection, topic: str, take: Callable[[bytes], None],
-    joined: Callable[[], None] | None, most_pause_s: float, closed: Signal,
-) -> None:  # fmt: skip
-    """The thread of a subscription: receives messages until it is closed."""
-    failures = 0
-    while not closed.is_set():
-        joined_at: float | None = None
+    def _turn(self) -> float | None:
+        """Waits for one message; returns the seconds until the next turn."""
+        if self._closed:
+            self._leave()
+            return None
         try:
-            with connection.subscribed(topic) as pubsub:
-                for message in _messages(pubsub, closed):
-                    if message["type"] == "subscribe":
-                        joined_at = time.monotonic()
-                        if joined is not None:
-                            joined()
-                    elif message["type"] == "message" and isinstance(message["data"], bytes):
-                        take(message["data"])
-        except Exception as error:  # noqa: BLE001  # without this thread nobody is heard any more
-            if joined_at is not None and time.monotonic() - joined_at > most_pause_s:
-                failures = 0
-            failures += 1
-            if failures == 1:
+            with self._connection.translated(self._topic):
+                self._listen()
+        except StoreError as error:
+            self._leave()
+            if time.monotonic() - self._joined_at > self._most_pause_s:
+                self._failures = 0
+            self._joined_at = inf
+            self._failures += 1
+            if self._failures == 1:
                 logger.warning("other processes are not heard while the store fails: %s", error)
-        pause = min(_FIRST_PAUSE_S * 2 ** min(failures, 16), most_pause_s)
-        closed.wait(pause * _SPREAD.uniform(0.5, 1))
+            pause_s = min(_FIRST_PAUSE_S * 2 ** min(self._failures, 16), self._most_pause_s)
+            return pause_s * _SPREAD.uniform(0.5, 1)
+        return 0
 
-
-def _messages(pubsub: Any, closed: Signal) -> Iterator[Any]:
-    """What is received; pings a server that is silent."""
-    pinged = received = time.monotonic()
-    while not closed.is_set():
-        message = pubsub.get_message(timeout=_NAP_S)
+    def _listen(self) -> None:
+        if self._pubsub is None:
+            self._client = self._connection.connect()
+            self._pubsub = self._client.pubsub()
+            self._pubsub.subscribe(self._topic)
+            self._pinged = self._received = time.monotonic()
+        message = self._pubsub.get_message(timeout=_WAIT_S)
         now = time.monotonic()
         if message is not None:
-            pinged = received = now
-            yield message
-        elif now - received > 2 * _SILENT_S:
+            self._pinged = self._received = now
+            if message["type"] == "subscribe":
+                self._joined_at = now
+                if self._joined is not None:
+                    self._joined()
+            elif message["type"] == "message" and isinstance(message["data"], bytes):
+                self._take(message["data"])
+        elif now - self._received > 2 * _SILENT_S:
             msg = f"no answer for {2 * _SILENT_S:.0f} s"
             raise StoreError(msg, "down")
-        elif now - pinged > _SILENT_S:
-            pubsub.ping()
-            pinged = now
+        elif now - self._pinged > _SILENT_S:
+            self._pubsub.ping()
+            self._pinged = now
 
-
-def _pipelined(
-    client: Any, script: str, calls: Sequence[tuple[Sequence[str], Sequence[object]]]
-) -> list[Any]:
-    pipeline = client.pipeline(transaction=False)
-    for keys, values in calls:
-        pipeline.evalsha(_sha(script), len(keys), *keys, *values)
-    return pipeline.execute()
+    def _leave(self) -> None:
+        """Closes the connection of its own."""
+        for each in (self._pubsub, self._client):
+            with suppress(Exception):
+                each.close()
+        self._client = self._pubsub = None

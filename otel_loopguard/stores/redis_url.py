@@ -1,4 +1,4 @@
-"""What a `store_url` says of where a Redis is; needs no redis-py."""
+"""Parses a `store_url`; needs no redis-py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _URL: Final = re.compile(
 """Matches nothing if a password has a raw `@/?#`: its end is unknown then."""
 _SCHEME: Final = re.compile(r"[a-z]{1,6}(?:\+[a-z]{1,8})?(?=://)")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
-_EXPECTED: Final = (
+EXPECTED: Final = (
     "expected redis://HOST:PORT/DB, rediss://…, unix:///PATH, "
     "redis+sentinel://HOST:PORT,…/SERVICE or redis+cluster://HOST:PORT,…; in a user, a password or "
     "an option @ is written %40, / %2F, ? %3F and # %23"
@@ -34,14 +34,18 @@ class RedisUrl(NamedTuple):
     shown: str  # the address without user, password and options
 
     def __repr__(self) -> str:
-        return f"Place({self.shown!r})"
+        return f"RedisUrl({self.shown!r})"
 
 
 def parse_redis_url(url: str) -> RedisUrl:
-    """What a `store_url` says."""
+    """Parses a `store_url`.
+
+    Raises:
+        LoopGuardSettingsError: It cannot be read.
+    """
     found = _URL.fullmatch(url.strip())
     if found is None or (found["scheme"] == "unix" and found["hosts"]):
-        raise _wrong(url, _EXPECTED)
+        raise _wrong(url, EXPECTED)
     scheme, _, kind = found["scheme"].partition("+")
     mode: Mode = "sentinel" if kind == "sentinel" else "cluster" if kind else "single"
     if scheme == "unix":
@@ -66,7 +70,7 @@ def parse_redis_url(url: str) -> RedisUrl:
 
 
 def shown(url: str) -> str:
-    """An address without what may be secret in it: of one that cannot be read, only its scheme."""
+    """An address without its secrets; only the scheme if it cannot be parsed."""
     found = _URL.fullmatch(url.strip())
     if found is None or found["hosts"].startswith(":"):
         scheme = _SCHEME.match(url.strip())
@@ -78,7 +82,7 @@ def shown(url: str) -> str:
 def _host(url: str, text: str, port: int) -> tuple[str, int]:
     if text.startswith(":"):
         # A password in front of which, or behind which, something is missing.
-        raise _wrong(url, _EXPECTED)
+        raise _wrong(url, EXPECTED)
     found = _HOST.fullmatch(text)
     if found is None or int(found[2] or port) > 65535:
         raise _wrong(url, f"{text!r} is no HOST:PORT")

@@ -1,4 +1,4 @@
-"""What every store can do: one small protocol."""
+"""The protocol of a store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
-from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 
 RECORDS: Final = 100
@@ -17,7 +16,7 @@ RECORDS_S: Final = 7 * 86_400
 
 
 class Store(Protocol):
-    """Where what outlives a session is kept.
+    """Keeps what outlives a process.
 
     May block: called from the writer's thread, or where the application waits.
     Every method may be called from any thread and raises `StoreError` when it cannot do its work.
@@ -44,7 +43,7 @@ class Store(Protocol):
         ...
 
     def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
-        """The journal of a session as it was stored, from after that entry on if it is there."""
+        """The journal of a session; if it has the entry `after`, what follows that."""
         ...
 
     def put(self, kind: str, key: str, value: bytes, ttl_s: float | None = None) -> None:
@@ -60,10 +59,9 @@ class Store(Protocol):
         ...
 
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
-        """Claims a key for `ttl_s`; returns whether the owner has it now. Atomic.
+        """Claims a key for `ttl_s`; True if the owner has it now. Atomic.
 
-        It lies beside the value of that name. Who has it already gets it again, for as long as it
-        still runs.
+        It lies beside the value of that name. Claiming it again succeeds, and does not extend it.
         """
         ...
 
@@ -72,12 +70,12 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Releases connections. The store may still be used, and opens itself again."""
+        """Releases connections; the next call opens new ones."""
         ...
 
 
 class Subscription(Protocol):
-    """What is listened to, until it is closed."""
+    """A subscription to one topic."""
 
     def close(self) -> None:
         """Ends it, soon. Does not wait; may be called twice."""
@@ -86,7 +84,7 @@ class Subscription(Protocol):
 
 @runtime_checkable
 class PubSub(Protocol):
-    """A store that hands messages on to whoever listens at this moment; it keeps none of them."""
+    """A store that passes messages to its present subscribers, and keeps none."""
 
     def publish(self, topic: str, message: bytes) -> None:
         """Sends a message to all subscribers of a topic, in this process and in others.
@@ -108,33 +106,29 @@ class PubSub(Protocol):
 
 
 _JSON: Final = re.compile(rb"\A\s*\[\s*(\d{1,19})(?=[\s,\]])")
+# The year 2116: Lua and floats still count milliseconds there exactly.
 _LATEST: Final = 1 << 62
 
 
 def time_of(record: bytes) -> int:
-    """When a record was made, nanoseconds since the epoch; now, if it does not say."""
+    """The time of a record, nanoseconds since the epoch; now, if it has none."""
     found = _JSON.match(record)
     return time.time_ns() if found is None else min(int(found[1]), _LATEST)
 
 
+# More would fill the log of a store with a fault in every key.
 _MOST_LOGGED: Final = 256
 
 
 class LogOnce:
-    """Says once of each key what is wrong with it. Of more than 256 keys nothing more is said."""
+    """Logs one warning about each key; about more than 256 keys nothing more is logged."""
 
     def __init__(self) -> None:
+        # No lock: a warning that two threads log twice does no harm.
         self._logged: set[str] = set()
-        self._lock = new_lock()
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock."""
-        self._lock = new_lock()
 
     def log(self, key: str, what: str) -> None:
         """Logs a warning, the first time that it is about this key."""
-        with self._lock:
-            if key in self._logged or len(self._logged) >= _MOST_LOGGED:
-                return
+        if key not in self._logged and len(self._logged) < _MOST_LOGGED:
             self._logged.add(key)
-        logger.warning("store: %s", what)
+            logger.warning("store: %s", what)

@@ -1,4 +1,4 @@
-"""Writes behind: one thread talks to the store, and nobody waits for it."""
+"""Writes to a store in the background."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
-from otel_loopguard._util.errors import attempt, swallow
+from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundThread
@@ -25,49 +25,82 @@ if TYPE_CHECKING:
 
 State = Literal["healthy", "slow", "down", "full", "read_only"]
 
+# A store that comes and goes fills no log: each state is logged once a minute.
 _LOG_AGAIN_S: Final = 60
+# A process that stores nothing for so long has no thread for it; to start one costs little.
+_IDLE_S: Final = 10
+# A dropped connection is usually back at once; the pauses double from there.
+_FIRST_PAUSE_S: Final = 0.05
+# Between two looks of `flush`: what it waits for takes a millisecond at best.
+_NAP_S: Final = 0.01
+_SPREAD: Final = random.SystemRandom()
+"""Spreads processes over time; the state of `random` is the application's."""
+_BROKEN: Final = StoreError("the code of the store failed", "refused")
+_URGENT: Final = frozenset({"notice", "journal"})
+"""Families that are not gathered: a stop, and entries that their journal has gathered before."""
+
+_Found = TypeVar("_Found")
+Ask = tuple["Callable[[Store], object]", "Callable[[object], None]", "Callable[[], None] | None"]
+"""A question to the store, what takes the answer, and what is called if there is none."""
+Answered = Callable[[str, float, str], None]
+"""Takes each call of the store: operation, seconds, and the reason of its error, if any."""
 
 
 class WriterStatus(NamedTuple):
-    """How the writing goes, in numbers of writes."""
+    """The progress of a writer, in numbers of writes since the start or the fork."""
 
-    state: State
+    state: State  # of the store
     why: str  # the last trouble, in words; empty if there was none
     waiting: int
-    stored: int  # the store has acknowledged them
+    stored: int  # acknowledged by the store
     dropped: int  # given up: no room to wait, or shut down before they were stored
     refused: int  # can never be stored: too large, or another kind of thing is in their place
     retries: int
 
 
 class Health:
-    """The state of a store, from how its calls end. Written by one thread, read by any."""
+    """The state of a store, from the outcomes of its calls. Written by one thread, read by any."""
 
     def __init__(self, slow_s: float) -> None:
         self._slow_s = slow_s
         self._state: State = "healthy"
         self._logged: dict[State, float] = {}
-        self.started = 0.0  # when the call began that is under way; 0 without one
+        self._began = 0.0  # when the present call began; 0 without one
         self.why = ""
 
     @property
     def state(self) -> State:
-        """The state now; `slow` also while a call takes too long."""
-        started = self.started
-        if started and self._state == "healthy" and time.monotonic() - started > self._slow_s:
+        """The present state; `slow` also while a call takes too long."""
+        began = self._began
+        if began and self._state == "healthy" and time.monotonic() - began > self._slow_s:
             return "slow"
         return self._state
 
-    def ended(self, error: StoreError | None, took: float, *, wrote: bool) -> None:
-        """A call was answered, or failed."""
-        self.started = 0.0
+    def call(
+        self, store: Store, operation: Literal["read", "write"], do: Callable[[Store], object],
+        answered: Answered | None,
+    ) -> object:  # fmt: skip
+        """Calls the store; returns its answer, or its `StoreError`."""
+        self._began = began = time.monotonic()
+        error: StoreError | None = None
+        found: object = None
+        try:
+            found = do(store)
+        except StoreError as raised:
+            error = raised
+        finally:
+            self._began = 0.0
+        took = time.monotonic() - began
+        if answered is not None:
+            answered(operation, took, "" if error is None else error.reason)
         if error is not None and error.reason != "refused":
             self._change(error.reason, str(error))
         elif took > self._slow_s:
             self._change("slow", f"a call took {took:.2f} s")
-        elif (wrote and error is None) or self._state in ("slow", "down"):
-            # What refuses answers, and is well.
+        elif (operation == "write" and error is None) or self._state in ("slow", "down"):
+            # Reads succeed on a full or read-only store; one that refuses answers, and is well.
             self._change("healthy", "")
+        return error or found
 
     def _change(self, state: State, why: str) -> None:
         before, self._state = self._state, state
@@ -86,7 +119,7 @@ class PublishedValue(NamedTuple):
     value: bytes
     ttl_s: float | None  # how long it is kept; None for good
     topic: str  # where it is published, if the store has topics
-    stands: Callable[[bytes], bool]  # whether the value in the store takes precedence
+    stands: Callable[[bytes], bool]  # True if the value in the store takes precedence
 
     def do(self, store: Store, kind: str, key: str) -> None:
         """Puts the value and publishes it, unless the one in the store takes precedence."""
@@ -112,11 +145,11 @@ class Write(NamedTuple):
 
     @property
     def place(self) -> str:
-        """What it is about, for messages."""
+        """Family, name and key, for messages."""
         return " ".join(part for part in (self.family, self.name, self.key) if part)
 
     def made(self, faults: InternalErrors) -> Write:
-        """Itself, with what was not made yet."""
+        """This write, with its records made if they were not."""
         if not callable(self.items):
             return self
         items: tuple[bytes, ...] = ()
@@ -156,43 +189,20 @@ def joined(writes: Iterable[Write]) -> list[Write]:
     ]
 
 
-Ask = tuple["Callable[[Store], object]", "Callable[[object], None]", "Callable[[], None] | None"]
-"""A question to the store, what takes the answer, and what is called if there is none."""
-Answered = Callable[[str, float, str], None]
-
-_IDLE_S: Final = 10
-_FIRST_PAUSE_S: Final = 0.05
-_LOOK_S: Final = 0.05
-_NAP_S: Final = 0.01
-_SPREAD: Final = random.SystemRandom()
-"""Spreads processes over time; the state of `random` is the application's."""
-_BROKEN: Final = StoreError("the code of the store failed", "refused")
-
-_URGENT: Final = frozenset({"notice", "journal"})
-"""What is not gathered: a stop, and entries that their journal has gathered before."""
-
-_Found = TypeVar("_Found")
-
-
 class Writer:
     """Writes to a store on a daemon thread of its own.
 
     Nothing that adds to it waits, calls the network or raises. Records and values are gathered for
     `tuning.stores.delay_s`, joined by place, and written again and again, with pauses that grow up
     to `tuning.stores.retry_s`, until the store acknowledges them. Past `tuning.stores.queue` writes
-    that wait, more are dropped and counted. The thread is started by the first write, ends when it
-    is idle, and is started again in the child of a fork; what waits in the parent, the parent
-    writes. With `direct` the store never blocks (memory): everything is done at once, with no
-    thread.
+    that wait, more are dropped and counted. The thread starts with the first write, ends when idle,
+    and starts anew in the child of a fork; what waits in the parent, the parent writes.
     """
 
-    def __init__(
-        self, store: Store, settings: Settings, faults: InternalErrors, *, direct: bool = False
-    ) -> None:
+    def __init__(self, store: Store, settings: Settings, faults: InternalErrors) -> None:
         self.store = store
         self._tuning = settings.tuning.stores
         self._faults = faults
-        self._direct = direct
         # Called for every call of the store, on the thread that made it.
         self.answered: Answered | None = None
         # The thread keeps the writer while there is work: what was accepted is written.
@@ -201,30 +211,33 @@ class Writer:
         reset_after_fork(self)
 
     def forked(self) -> None:
-        """Starts anew in the child of a fork: what waits, the parent writes."""
+        """Starts anew in the child of a fork: the parent writes what waits."""
         # Held for the change of a table only.
         self._lock = new_lock()
         self._health = Health(self._tuning.slow_s)
         self._log_once = LogOnce()
+        self._stored = self._dropped = self._refused = self._retries = 0
+        self._clear()
+
+    def _clear(self) -> None:
         self._writes: deque[Write] = deque()
         self._asks: deque[Ask] = deque()
-        self._asking = self._urgent = self._hurry = self._paused = False
         self._batch: list[Write] = []
         self._pause_s = _FIRST_PAUSE_S
-        # By the monotonic clock; 0: not waited for.
-        self._gather_until = self._retry_at = self._ping_at = 0.0
+        # By the monotonic clock: when the gathered writes are taken (inf: there are none), when the
+        # batch is tried again, and when a store in trouble is asked how it is.
+        self._due, self._retry_at, self._ping_at = inf, 0.0, 0.0
         # Writes and bytes count as waiting until they are acknowledged or given up.
         self._waiting = self._bytes = 0
-        self._stored = self._dropped = self._refused = self._retries = 0
 
     @property
     def state(self) -> State:
-        """How the store is; see `WriterStatus.state`."""
+        """The state of the store."""
         return self._health.state
 
     @property
     def standing(self) -> WriterStatus:
-        """How the writing goes, counted since the start or the fork."""
+        """State and counts."""
         return WriterStatus(
             self._health.state, self._health.why, self._waiting, self._stored, self._dropped,
             self._refused, self._retries,
@@ -268,36 +281,34 @@ class Writer:
         then: Callable[[_Found], None],
         failed: Callable[[], None] | None = None,
     ) -> bool:
-        """Asks the store something, once, on the thread, before what waits to be written.
+        """Asks the store something, once, on the thread, before pending writes.
 
-        What was read is given to `then`; where it could not be, `failed` is called. False if too
-        many questions wait; then nothing is called.
+        `then` takes what was read; where reading fails, `failed` is called. False if too many
+        questions wait; then nothing is called.
         """
-        question = (read, cast("Callable[[object], None]", then), failed)
-        if self._direct:
-            self._answer(question)
-            return True
         with self._lock:
             if len(self._asks) >= self._tuning.queue:
                 return False
-            self._asks.append(question)
-        self._wake()
+            self._asks.append((read, cast("Callable[[object], None]", then), failed))
+        self._thread.wake()
         return True
 
     def flush(self, limit_s: float | None = None) -> bool:
-        """Waits until everything is stored or refused, at most `store_flush_s`; whether it is.
+        """Waits until everything is stored or refused, at most `limit_s`; True if it is.
 
         Not for a hook: this blocks.
         """
-        if self._thread.is_current or self._is_empty():
-            return self._is_empty()
         until = time.monotonic() + (self._tuning.flush_s if limit_s is None else limit_s)
-        self._hurry, self._retry_at = True, 0.0
-        self._thread.wake()
-        while not self._is_empty() and time.monotonic() < until:
+        self._retry_at = 0.0
+        while not (empty := self._is_empty()) and not self._thread.is_current:
+            # Again and again, for others may add writes meanwhile.
+            with self._lock:
+                self._due = 0.0 if self._writes else inf
+            self._thread.wake()
+            if time.monotonic() >= until:
+                break
             time.sleep(_NAP_S)
-        self._hurry = False
-        return self._is_empty()
+        return empty
 
     def close(self, limit_s: float | None = None) -> None:
         """Flushes, drops and counts what could not be stored in time, and closes the store.
@@ -307,13 +318,7 @@ class Writer:
         self.flush(limit_s)
         with self._lock:
             left, lost = self._waiting, [one for one in self._writes if callable(one.items)]
-            self._waiting = self._bytes = 0
-            self._batch = []
-            self._writes.clear()
-            self._asks.clear()
-            self._asking = self._urgent = False
-            self._gather_until = self._retry_at = self._ping_at = 0.0
-            self._pause_s = _FIRST_PAUSE_S
+            self._clear()
         self._thread.stop()
         left += sum(write.made(self._faults).writes - 1 for write in lost)
         self._dropped += left
@@ -324,7 +329,7 @@ class Writer:
             self.store.close()
 
     def _is_empty(self) -> bool:
-        return not self._waiting and not self._asks and not self._asking
+        return not self._waiting and not self._asks
 
     def _add(self, write: Write) -> bool:
         tuning = self._tuning
@@ -333,9 +338,6 @@ class Writer:
         if write.size > tuning.value_bytes * write.writes:
             self._refuse(write, f"{write.size} bytes are too many")
             return False
-        if self._direct:
-            write = write.made(self._faults)
-            return not write.writes or self._store(write, self._batch)
         with self._lock:
             if (
                 self._waiting + write.writes > tuning.queue
@@ -344,10 +346,15 @@ class Writer:
                 self._dropped += write.writes
                 return False
             self._writes.append(write)
-            self._urgent = self._urgent or write.family in _URGENT
             self._waiting += write.writes
             self._bytes += write.size
-        self._wake()
+            before, due = self._due, 0.0
+            if write.family not in _URGENT and self._waiting < tuning.batch:
+                due = time.monotonic() + tuning.delay_s
+            self._due = min(before, due)
+        # A thread that gathers or pauses is not woken by each write: that would cost each write.
+        if due < before or not self._thread.is_running:
+            self._thread.wake()
         return True
 
     def _refuse(self, write: Write, why: str) -> None:
@@ -356,56 +363,37 @@ class Writer:
             self._refused += write.writes
         self._log_once.log(write.place, f"{write.place}: not stored: {why}")
 
-    def _wake(self) -> None:
-        # While it gathers or pauses it looks by itself: to wake it would cost each write.
-        if not (self._paused and self._thread.is_running):
-            self._thread.wake()
-
     def _turn(self) -> float | None:
         """Answers a question, then writes a batch; returns the seconds until the next turn."""
-        self._paused = False
-        asked = self._answer_next()
-        if not (asked or self._batch or self._writes):
-            return self._idle_turn()
-        self._ping_at = 0.0
-        wait_s = 0.0 if asked and not self._batch else self._wait_s()
+        self._answer_next()
+        now = time.monotonic()
+        if not (self._batch or self._writes):
+            return 0 if self._asks else self._idle_turn(now)
+        wait_s = (self._retry_at if self._batch else self._due) - now
         if wait_s > 0:
-            self._paused = True
-            return wait_s
+            return 0 if self._asks else wait_s
         if not self._batch:
             self._take_batch()
         batch = self._batch
         while batch:
             if not self._store(batch[0], batch):
                 if batch is self._batch:
-                    pause = self._pause_s * _SPREAD.uniform(0.5, 1)
+                    self._retry_at = time.monotonic() + self._pause_s * _SPREAD.uniform(0.5, 1)
                     self._pause_s = min(2 * self._pause_s, self._tuning.retry_s)
-                    self._retry_at = time.monotonic() + pause
                 return 0
             self._pause_s = _FIRST_PAUSE_S
             del batch[:1]
         return 0
-
-    def _wait_s(self) -> float:
-        """Seconds until the next attempt, or until more writes had time to come."""
-        now = time.monotonic()
-        if self._batch:
-            return self._retry_at - now
-        if self._hurry or self._urgent or self._waiting >= self._tuning.batch:
-            return 0
-        self._gather_until = self._gather_until or now + self._tuning.delay_s
-        # It looks now and then whether a batch is full.
-        return min(_LOOK_S, self._gather_until - now)
 
     def _take_batch(self) -> None:
         """Makes the oldest writes the batch, one for each place."""
         with self._lock:
             taken: list[Write] = []
             count, most = 0, self._tuning.batch
-            self._urgent, self._gather_until = False, 0.0
             while self._writes and (not taken or count + self._writes[0].writes <= most):
                 taken.append(self._writes.popleft())
                 count += taken[-1].writes
+            self._due = 0.0 if self._writes else inf
             self._batch = taken
         # Its source may have a lock of its own.
         made = [write.made(self._faults) for write in taken]
@@ -415,20 +403,17 @@ class Writer:
                 self._waiting += sum(write.writes for write in made) - count
                 self._bytes += sum(write.size for write in made) - sum(one.size for one in taken)
 
-    def _idle_turn(self) -> float | None:
-        """Pings a store that is not healthy; writes wait until its state improves."""
+    def _idle_turn(self, now: float) -> float | None:
+        """Pings a store in trouble: its state is not to stay bad because nothing is written."""
         if self._health.state == "healthy":
             return None
-        now = time.monotonic()
         if now >= self._ping_at:
-            if self._ping_at:
-                self._answer((lambda store: store.ping(), lambda _: None, None))
-            self._ping_at = now + self._tuning.retry_s
-        return self._ping_at - now
+            self._answer((lambda store: store.ping(), lambda _: None, None))
+        return max(self._ping_at - time.monotonic(), 0)
 
     def _store(self, write: Write, batch: list[Write]) -> bool:
-        """Whether a write is done with: acknowledged, refused, or given up meanwhile."""
-        trouble = attempt(self._faults, "store", partial(self._call, "write"), write.do, _BROKEN)
+        """True if a write is done with: acknowledged, or refused."""
+        trouble = self._call("write", write.do)
         with self._lock:
             if batch is not self._batch:
                 return False
@@ -437,48 +422,37 @@ class Writer:
                 self._retries += 1
                 return False
             self._stored += write.writes * done
-            if not self._direct:
-                self._waiting -= write.writes
-                self._bytes -= write.size
+            self._waiting -= write.writes
+            self._bytes -= write.size
         if isinstance(trouble, StoreError):
             self._refuse(write, str(trouble))
         return True
 
-    def _answer_next(self) -> bool:
-        """Asks the store the oldest question; False if there is none."""
-        with self._lock:
-            if not self._asks:
-                return False
-            # It counts as waiting until it is answered.
-            self._asking = True
-            question = self._asks.popleft()
+    def _answer_next(self) -> None:
+        if not self._asks:
+            return
+        question = self._asks[0]
         try:
             self._answer(question)
         finally:
-            self._asking = False
-        return True
+            # It counts as waiting until it is answered; `close` may have cleared it.
+            with self._lock:
+                if self._asks and self._asks[0] is question:
+                    self._asks.popleft()
 
     def _answer(self, question: Ask) -> None:
         read, then, failed = question
-        found = attempt(self._faults, "store_read", partial(self._call, "read"), read, _BROKEN)
-        if isinstance(found, StoreError):
-            with swallow(self._faults, "store_answer"):
-                if failed is not None:
-                    failed()
-        else:
-            attempt(self._faults, "store_answer", then, found)
+        found = self._call("read", read)
+        with swallow(self._faults, "store_answer"):
+            if not isinstance(found, StoreError):
+                then(found)
+            elif failed is not None:
+                failed()
 
-    def _call(self, operation: str, do: Callable[[Store], object]) -> object:
-        """Calls the store; returns its answer, or its `StoreError`."""
-        self._health.started = began = time.monotonic()
-        trouble: StoreError | None = None
-        found: object = None
-        try:
-            found = do(self.store)
-        except StoreError as error:
-            trouble = error
-        took = time.monotonic() - began
-        if self.answered is not None:
-            self.answered(operation, took, trouble.reason if trouble is not None else "")
-        self._health.ended(trouble, took, wrote=operation == "write")
-        return trouble or found
+    def _call(self, operation: Literal["read", "write"], do: Callable[[Store], object]) -> object:
+        """Calls the store; returns its answer, or a `StoreError`."""
+        found: object = _BROKEN
+        with swallow(self._faults, "store" if operation == "write" else "store_read"):
+            found = self._health.call(self.store, operation, do, self.answered)
+        self._ping_at = time.monotonic() + self._tuning.retry_s
+        return found

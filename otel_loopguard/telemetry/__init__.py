@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from otel_loopguard.telemetry.emitter import Telemetry
-from otel_loopguard.telemetry.metrics import METRICS, Metric
-from otel_loopguard.telemetry.recorder import State
+from otel_loopguard.telemetry.metrics import METRICS, Metric, State
 
 __all__ = ["METRICS", "Metric", "State", "Telemetry"]

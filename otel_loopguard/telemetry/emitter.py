@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry._logs import get_logger
 from opentelemetry.trace import Link, Status, StatusCode, get_tracer
@@ -36,18 +36,19 @@ if TYPE_CHECKING:
 
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
+    from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.sessions import CycleNews
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.observation import DecisionRecord, Listener
     from otel_loopguard.settings import Settings
     from otel_loopguard.telemetry.conventions import ConventionEvents
-    from otel_loopguard.telemetry.events import Case, Event
-    from otel_loopguard.telemetry.metrics import Counts
-    from otel_loopguard.telemetry.recorder import Misses, State
-    from otel_loopguard.telemetry.verdicts.reporter import VerdictReporter
-    from otel_loopguard.telemetry.verdicts.verdict import Verdict
+    from otel_loopguard.telemetry.events import Event
+    from otel_loopguard.telemetry.metrics import State
+    from otel_loopguard.telemetry.recorder import Counts, Misses
+    from otel_loopguard.telemetry.reporter import VerdictReporter
 
 _NAME: Final = "otel_loopguard"
+# Decisions come in bursts; a process that made none for so long has no thread for them.
 _IDLE_S: Final = 2.0
 _NOBODY_ASKS: Final = "nothing here asks for it: add an adapter or `control.check()`"
 
@@ -55,14 +56,14 @@ _OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
 _NEWEST: Final = "gen_ai_latest_experimental"
 
 Fields = Callable[["Decision"], Mapping[str, events.Value]]
-"""What the log record of a decision says beside its text."""
+"""Fields of a decision's log record beside its text."""
 
 
-class BackgroundEmitter:
-    """Emits log events in their order on a thread of its own; nobody who adds one waits.
+class EventQueue:
+    """Emits log events in order on a thread of its own; `put` never blocks.
 
-    Past `tuning.delivery.queue` events that wait, more are dropped and counted. What waits when
-    the process ends has `tuning.delivery.flush_s` seconds.
+    Past `tuning.delivery.queue` pending events, more are dropped and counted. When the process
+    ends, pending events have `tuning.delivery.flush_s` seconds.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class BackgroundEmitter:
             atexit.register(_close, weakref.ref(self))
 
     def close(self) -> None:
-        """Waits until what was added is emitted, at most for `tuning.delivery.flush_s`."""
+        """Waits until pending events are emitted, at most for `tuning.delivery.flush_s`."""
         self._worker.flush(self._flush_s)
 
     def _deliver(self, event: Event) -> None:
@@ -137,7 +138,7 @@ class BackgroundEmitter:
             f"loopguard {event.attributes[semconv.DECISION_ACTION]}",
             context,
             attributes=attributes,
-            links=[Link(span_context(trace_id, span_id)) for trace_id, span_id in event.links],
+            links=[Link(span_context(SpanRef(*ids))) for ids in event.links],
             start_time=event.time,
         )
         if event.error is not None:
@@ -145,157 +146,19 @@ class BackgroundEmitter:
         span.end(event.time)
 
 
-def _close(reference: weakref.ref[BackgroundEmitter]) -> None:
-    emitter = reference()
-    if emitter is not None:
-        emitter.close()
-
-
-def _wants_proposed() -> bool:
-    """True if the environment asks for the newest GenAI conventions."""
-    return _NEWEST in os.environ.get(_OPT_IN, "").replace(" ", "").split(",")
-
-
-class EventEmitter:
-    """Logs what one guard decides, and has events emitted. Nothing here waits or raises.
-
-    Attributes:
-        answering: Whether somebody else reports what is put before people (`escalated`).
-        on_steps: What hears of every step, as a guard's subscribers have it.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        faults: InternalErrors,
-        emitter: BackgroundEmitter | None,
-        fields: Fields,
-        *,
-        live: bool,
-    ) -> None:
-        self._faults = faults
-        self._emitter = emitter
-        self._fields = fields
-        self._events = settings.telemetry_events
-        self._spans = settings.decision_spans if live else False
-        self._live = live
-        self.answering = False
-        self.on_steps: list[Listener] = []
-        self._conventions: ConventionEvents | None = None
-        if emitter is not None and self._events and _wants_proposed():
-            from otel_loopguard.telemetry.conventions import ConventionEvents  # noqa: PLC0415
-
-            self._conventions = ConventionEvents(emitter.put)
-            self.on_steps.append(("log", self._conventions.on_step))
-
-    def on_decision(self, made: DecisionRecord) -> None:
-        """Logs a decision, and has its event emitted."""
-        decision, opened = made.decision, made.opened
-        fields = self._fields(decision)
-        text = decision.message
-        if decision.action is Action.PAUSE and not decision.shadow:
-            text = (
-                f"{text}; it waits for an answer: `otel-loopguard resume {decision.session}` "
-                f"(or `abort`), or control.resume({decision.session!r})"
-            )
-        setting = lasting(decision) if decision.action is Action.DENY else ""
-        if setting:
-            text = f"{text}; to allow this for good, set {setting}"
-        noted = decision.action is Action.ALLOW
-        loud = decision.action.stops or (decision.about_limit and not noted)
-        level = logging.WARNING if loud else logging.INFO
-        said = self._said(decision)
-        logger.log(level, "%s: session %s: %s", said, decision.session, text, extra=fields)
-        if self._emitter is None:
-            return
-        place = span_ref(decision.trace_id, decision.span_id, opened)
-        span = self._has_span(decision, opened)
-        if span or self._events:
-            self._emitter.put(events.decided(decision, made.agent, fields, place, span=span))
-        if self._conventions is not None:
-            self._conventions.on_decision(made, place)
-        asks = decision.action in (Action.ASK, Action.PAUSE)
-        asks = asks or decision.intervention == "escalate_human"
-        if asks and not self.answering:
-            self._tell(events.asked(decision, made.agent, place))
-
-    def _tell(self, event: Event) -> None:
-        if self._emitter is not None and self._events:
-            self._emitter.put(event)
-
-    def _said(self, decision: Decision) -> str:
-        """The action as it takes effect: what nobody is stopped by was not done."""
-        action = decision.action
-        if decision.shadow and action is not Action.ALLOW:
-            return f"would {action} (shadow)"
-        if action.stops and self._live and not anybody_asks():
-            return f"{action} decided; {_NOBODY_ASKS}"
-        return str(action)
-
-    def escalated(self, case: Case) -> None:
-        """Reports what is put before people, when it is made and when it is over."""
-        with swallow(self._faults, "telemetry.escalated"):
-            self._tell(events.escalated(case))
-
-    def cycled(self, session: str, news: CycleNews, opened: ActiveSpan | None) -> None:
-        """Reports what happened to a cycle of agents."""
-        view = None if opened is None else opened.view
-        ids = (0, 0) if view is None else (view.trace_id, view.span_id)
-        self._tell(events.cycle(session, news, span_ref(*ids, opened)))
-
-    def manual_change(
-        self, fields: Mapping[str, str], text: str, span: ActiveSpanView | None
-    ) -> None:
-        """Reports a change of a flag that the policy did not make."""
-        place = SpanRef()
-        if span is not None:
-            place = SpanRef(span.trace_id, span.span_id, span.sampled)
-        self._tell(events.manual_change(fields, text, place))
-        if self._conventions is not None:
-            self._conventions.on_change(fields, text, place)
-
-    def evaluated(self, verdict: Verdict) -> None:
-        """Reports a verdict, as the GenAI conventions have it."""
-        self._tell(events.evaluated(verdict))
-
-    def _has_span(self, decision: Decision, opened: ActiveSpan | None) -> bool:
-        """Whether it gets a span of its own; usually where no other span has it.
-
-        None has it where nothing is open above, and no exporter of ours writes it.
-        """
-        if not self._spans or decision.action is Action.ALLOW or not decision.span_id:
-            return False
-        if self._spans == "always":
-            return True
-        if is_written(self._faults):
-            return False
-        if opened is None:
-            return True
-        return opened.ended and not any(
-            isinstance(each.view, ActiveSpanView) and each.view.is_written
-            for each in opened.above()
-        )
-
-
-class Escalations(Protocol):
-    """What is put before people."""
-
-    def listen(self, listener: Callable[[Case], None]) -> None:
-        """Has something called for every escalation, when it is made and when it is over."""
-        ...
-
-    def open_escalations(self) -> Sequence[object]:
-        """What waits for an answer."""
-        ...
+def _close(reference: weakref.ref[EventQueue]) -> None:
+    queue = reference()
+    if queue is not None:
+        queue.close()
 
 
 class Telemetry:
-    """The metrics and the log events of one guard. Thread-safe; never raises, never waits.
+    """The metrics, log events and verdicts of one guard. Thread-safe; never raises, never waits.
 
     Attributes:
-        numbers: What is counted.
-        voice: Reports decisions.
-        verdicts: Reports them as verdicts, where that is asked for.
+        numbers: Counts for metrics.
+        verdicts: Reports decisions as verdicts; None unless the settings ask for them.
+        on_steps: Subscribers of steps.
     """
 
     def __init__(  # noqa: PLR0913
@@ -310,49 +173,134 @@ class Telemetry:
         meters: MeterProvider | None = None,
         loggers: LoggerProvider | None = None,
     ) -> None:
+        self._faults = faults
+        self._fields = fields
+        self._events = settings.telemetry_events
+        self._spans = settings.decision_spans if live else False
+        self._live = live
+        self._follows = False  # True once escalations are reported by `escalated`
         counting = settings.telemetry_metrics and (live or meters is not None)
         self.numbers = MetricsRecorder(settings, faults, detectors, misses, meters, on=counting)
-        self._emitter = None
-        if settings.enabled and (live or loggers is not None):
-            self._emitter = BackgroundEmitter(settings, faults, self.numbers.counts, loggers)
-        self.voice = EventEmitter(settings, faults, self._emitter, fields, live=live)
+        self.on_steps: list[Listener] = []
         self.verdicts: VerdictReporter | None = None
-        if self._emitter is not None and settings.verdicts:
-            from otel_loopguard.telemetry.verdicts import reporter  # noqa: PLC0415  # who asks
+        self._queue: EventQueue | None = None
+        self._conventions: ConventionEvents | None = None
+        if not settings.enabled or not (live or loggers is not None):
+            return
+        self._queue = EventQueue(settings, faults, self.numbers.counts, loggers)
+        wanted = os.environ.get(_OPT_IN, "").replace(" ", "").split(",")
+        if self._events and _NEWEST in wanted:
+            from otel_loopguard.telemetry.conventions import ConventionEvents  # noqa: PLC0415
 
-            emit = self.voice.evaluated if "evaluations" in settings.verdicts else None
+            self._conventions = ConventionEvents(self._queue.put)
+            self.on_steps.append(("log", self._conventions.on_step))
+        if settings.verdicts:
+            from otel_loopguard.telemetry import reporter  # noqa: PLC0415  # where asked for
+
             count = self.numbers.counts.add
-            self.verdicts = reporter.VerdictReporter(settings, faults, emit, count, live=live)
-        self._live = live
-        self.forked()
+            self.verdicts = reporter.VerdictReporter(settings, faults, self._put, count, live=live)
+
+    def on_decision(self, made: DecisionRecord) -> None:
+        """Logs a decision, and has its event emitted."""
+        decision, opened = made.decision, made.opened
+        fields = self._fields(decision)
+        self._log(decision, fields)
+        if self._queue is None:
+            return
+        place = span_ref(decision.trace_id, decision.span_id, opened)
+        span = self._has_span(decision, opened)
+        if span or self._events:
+            self._queue.put(events.decided(decision, made.agent, fields, place, span=span))
+        if self._conventions is not None:
+            self._conventions.on_decision(made, place)
+        if made.meaning.escalated and not self._follows:
+            self._put(events.asked(decision, made.agent, place))
+
+    def _log(self, decision: Decision, fields: Mapping[str, events.Value]) -> None:
+        action, text = decision.action, decision.message
+        if action is Action.PAUSE and not decision.shadow:
+            text = (
+                f"{text}; it waits for an answer: `otel-loopguard resume {decision.session}` "
+                f"(or `abort`), or control.resume({decision.session!r})"
+            )
+        setting = lasting(decision) if action is Action.DENY else ""
+        if setting:
+            text = f"{text}; to allow this for good, set {setting}"
+        noted = action is Action.ALLOW
+        loud = action.stops or (decision.about_limit and not noted)
+        done = str(action)
+        if decision.shadow and not noted:
+            done = f"would {action} (shadow)"
+        elif action.stops and self._live and not anybody_asks():
+            done = f"{action} decided; {_NOBODY_ASKS}"
+        level = logging.WARNING if loud else logging.INFO
+        logger.log(level, "%s: session %s: %s", done, decision.session, text, extra=fields)
+
+    def _put(self, event: Event) -> None:
+        if self._queue is not None and self._events:
+            self._queue.put(event)
+
+    def _has_span(self, decision: Decision, opened: ActiveSpan | None) -> bool:
+        """True if a decision gets a span of its own: usually where no other span carries it.
+
+        No other span does where none is open above, and no exporter of ours writes it.
+        """
+        if not self._spans or decision.action is Action.ALLOW or not decision.span_id:
+            return False
+        if self._spans == "always":
+            return True
+        if is_written(self._faults):
+            return False
+        if opened is None:
+            return True
+        return opened.ended and not any(
+            isinstance(each.view, ActiveSpanView) and each.view.is_written
+            for each in opened.above()
+        )
+
+    def escalated(self, found: Escalation, by: str | None, answer: str | None) -> None:
+        """Reports an escalation when it opens, and when it is over: answered, or not, `by` whom."""
+        with swallow(self._faults, "telemetry.escalated"):
+            self._put(events.escalated(found, by, answer))
 
     def cycled(self, session: str, news: CycleNews, opened: ActiveSpan | None) -> None:
-        """Something happened to a cycle of agents."""
-        self.numbers.cycled(news.state)
-        self.voice.cycled(session, news, opened)
+        """Counts and reports a change of a cycle of agents."""
+        self.numbers.counts.add(semconv.METRIC_CYCLES, (news.state,))
+        view = None if opened is None else opened.view
+        ids = (0, 0) if view is None else (view.trace_id, view.span_id)
+        self._put(events.cycle(session, news, span_ref(*ids, opened)))
 
-    def follow(self, escalations: Escalations) -> None:
-        """Counts what is put before people while it waits, and reports it."""
-        self.voice.answering = True
-        self.numbers.waiting = lambda: len(escalations.open_escalations())
-        escalations.listen(self.voice.escalated)
+    def manual_change(
+        self, fields: Mapping[str, str], text: str, span: ActiveSpanView | None
+    ) -> None:
+        """Reports a change of a flag that the policy did not make."""
+        place = SpanRef()
+        if span is not None:
+            place = SpanRef(span.trace_id, span.span_id, span.sampled)
+        self._put(events.manual_change(fields, text, place))
+        if self._conventions is not None:
+            self._conventions.on_change(fields, text, place)
+
+    def follow(self, open_escalations: Callable[[], Sequence[object]]) -> None:
+        """Counts open escalations; `escalated` is called for each from now on."""
+        self._follows = True
+        self.numbers.wait(lambda: len(open_escalations()))
 
     def watch(self, state: State) -> None:
         """Sets what is read when metrics are collected; anew in the child of a fork."""
-        self.numbers.watch(state)
+        # No escalation is open until `follow`; a replay has none at all.
+        self.numbers.watch(state._replace(waiting=(lambda: 0) if self._live else None))
 
     def forked(self) -> None:
-        """Starts anew in the child of a fork: what was counted is the parent's."""
+        """Starts anew in the child of a fork: the parent reports what it counted."""
         self.numbers.counts.forked()
-        # Nothing is before people until `follow`.
-        self.numbers.waiting = (lambda: 0) if self._live else None
 
     def close(self) -> None:
-        """Emits what waits, and sends verdicts, each at most for `tuning.delivery.flush_s`.
+        """Emits pending events and sends verdicts, each at most for `tuning.delivery.flush_s`.
 
         It may be used further.
         """
-        if self._emitter is not None:
-            self._emitter.close()
+        if self._queue is not None:
+            self._queue.close()
         if self.verdicts is not None:
             self.verdicts.close()

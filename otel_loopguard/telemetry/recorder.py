@@ -1,319 +1,177 @@
 """Counts what a guard does, and reports it as metrics.
 
-All that is counted is counted in plain tables, and read when a reader collects: nothing of an SDK
-runs on the agent's thread, counters are there with 0 before anything happened, and a provider that
-is set later misses nothing.
+Counts are plain tables, read when a reader collects: nothing of an SDK runs on the agent's thread,
+counters exist with 0 before anything happens, and a provider that is set later misses nothing.
 """
 
 from __future__ import annotations
 
 import time
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.metrics import Observation, get_meter, get_meter_provider
 
 from otel_loopguard import semconv
 from otel_loopguard._util.backlog import settle_all
-from otel_loopguard._util.errors import attempt, hook, swallow
+from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.values import NamedTuple, dataclass
-from otel_loopguard.core import Action, Choice, Kind
+from otel_loopguard._util.values import NamedTuple
+from otel_loopguard.core import Kind
 from otel_loopguard.core.report import SAME
-from otel_loopguard.telemetry.events import SpanRef, context_of, saved
+from otel_loopguard.telemetry.events import AGENT, SpanRef, context_of
 from otel_loopguard.telemetry.metrics import (
-    AGENT,
+    EACH_AGENT,
     METRICS,
     OPERATION,
+    OTHER,
+    SHADOW,
     SYSTEM,
     UNKNOWN,
     CardinalityLimit,
-    Counts,
     Metric,
+    Totals,
 )
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider
+    from opentelemetry.metrics import Histogram, MeterProvider
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core.admission import ResourceUse
+    from otel_loopguard.core import Decision, Step
     from otel_loopguard.core.report import Happening
-    from otel_loopguard.resilience.registry import ResilienceRegistry
-    from otel_loopguard.sessions import SessionRegistry
     from otel_loopguard.sessions import observation as published
-    from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
-    from otel_loopguard.sessions.registry import DecisionIndex
     from otel_loopguard.settings import Settings
-    from otel_loopguard.stores import Writer
-    from otel_loopguard.telemetry.metrics import Key, Values
-    from otel_loopguard.telemetry.span_annotator import SpanAnnotator
+    from otel_loopguard.telemetry.metrics import Key, State, Values
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
-_MAX_WAITING: Final = 4096
-_MAX_TOKENS: Final = 1 << 40
+_LONGEST_NAME: Final = CardinalityLimit.LONGEST
+# The SDK gives up its own order past 2000 attribute sets of an instrument, and says `overflow`.
+_MOST_KEYS: Final = 1800
+# Values of histograms between two collections: at one a minute, 68 a second. About 1 MB.
+_MOST_VALUES: Final = 4096
+# Above any context; a span may say anything, and a float past 2**53 would spoil the sum.
+_MOST_TOKENS: Final = 1 << 40
+# A short run shows its cost too: the first spans are all timed.
+_FIRST_TIMED: Final = 64
+# Agents whose decisions are reported as 0 before the first, so that its rate is right; each costs
+# as many series as there are actions.
 _ZERO_AGENTS: Final = 20
-"""Agents whose decisions are reported as 0 before the first, so that its rate is right; each costs
-as many series as there are detectors."""
-_FIRST: Final = 64
-_NAME: Final = "otel_loopguard"
-_COMPONENT: Final = ("loopguard", "loopguard_span_exporter")
-_STORE_STATES: Final = {
-    "healthy": "available", "slow": "degraded", "full": "degraded", "read_only": "degraded",
-    "down": "unavailable",
-}  # fmt: skip
 _HAPPENINGS: Final[Mapping[Happening, str]] = {
     "retries": semconv.METRIC_RUN_RETRIES,
     "degraded": semconv.METRIC_RUN_DEGRADED_STEPS,
     "compactions": semconv.METRIC_RUN_COMPACTIONS,
     "missing_dependencies": semconv.METRIC_RUN_MISSING_DEPENDENCIES,
 }
-
-_OF_LOOPS: Final = (
-    semconv.METRIC_LOOPS_DETECTED, semconv.METRIC_LOOPS_PREVENTED,
-    semconv.METRIC_SAVED_TOKENS, semconv.METRIC_SAVED_TIME, semconv.METRIC_WAIT_TOKENS,
-)  # fmt: skip
+_OF_STEPS: Final = (semconv.METRIC_STEPS, semconv.METRIC_TOOL_CALLS)
+_StepKey = tuple[Kind, str, str, bool]
+"""Kind, agent, tool and failure of steps that are counted together."""
 
 Misses = Callable[[], "Iterable[float]"]
-"""By how much estimates of calls were off since somebody asked last, in percent of the calls."""
+"""Returns and forgets the errors of estimates, each in percent of the duration of its call."""
 
 
 class Sampling:
-    """Samples the first 64, then one of so many. Takes no lock: a lost count does no harm."""
+    """Samples the first 64, then one in `every`. Takes no lock: a lost count does no harm."""
 
     __slots__ = ("_every", "_first", "left")
 
     def __init__(self, every: int) -> None:
         self._every = every
-        self._first = _FIRST
+        self._first = _FIRST_TIMED
         self.left = 1
 
     def hit(self) -> bool:
-        """Whether to sample this one."""
+        """True if this one is sampled."""
         self.left -= 1
         if self.left > 0:
             return False
-        if self._first > 0:
-            self._first -= 1
-            self.left = 1
-        else:
-            self.left = self._every
+        self.left = 1 if self._first > 0 else self._every
+        self._first -= 1
         return True
 
 
-@lru_cache(1)
-def _zeros() -> Mapping[str, Values]:
-    """The attributes that metrics have from the start, each with 0."""
+class Counts:
+    """Counts of one guard, or of guards that are gone. Thread-safe.
 
-    def each(*values: str) -> Values:
-        return {(value,): 0 for value in values}
+    Past 1800 different attributes of a metric, new ones are counted as `other` throughout.
 
-    return {
-        semconv.METRIC_ESCALATIONS: {
-            (action.value, UNKNOWN): 0 for action in (Action.ASK, Action.PAUSE)
-        },
-        semconv.METRIC_CYCLES: each("found", "intervened", "escalated", "resolved"),
-        semconv.METRIC_EVENTS: each("", "queue_full", "failure"),
-        semconv.METRIC_EXECUTION_CHOICES: each(*(choice.value for choice in Choice)),
-        semconv.METRIC_EXPORTER_EXPORTED: each("", "queue_full", "failure", "raised"),
-        semconv.METRIC_EXPORTER_SPANS: each("", "failure", "raised"),
-        semconv.METRIC_STRATEGY_SWITCHES: each(UNKNOWN),
-        semconv.METRIC_SESSION_EVICTIONS: {(): 0},
-        **{metric: {(): 0} for metric in _HAPPENINGS.values()},
-    }
-
-
-def _zeros_of(metric: str, agents: Iterable[str], shadow: str) -> Values:
-    """What a metric of decisions has of each agent before its first, so that it counts."""
-    if metric == semconv.METRIC_DECISIONS:
-        return {(action.value, agent, shadow): 0 for agent in agents for action in Action}
-    return {(agent,): 0 for agent in agents} if metric in _OF_LOOPS else {}
-
-
-class Acceptance(Protocol):
-    """How often which execution choice was given, on what it rests, and how it was taken."""
-
-    @property
-    def choices(self) -> Mapping[Choice, int]:
-        """By choice."""
-        ...
-
-    @property
-    def answers(self) -> Mapping[tuple[str, str], int]:
-        """By choice, and whether it was accepted."""
-        ...
-
-    @property
-    def estimates(self) -> Counter[str]:
-        """By what the estimates rest on."""
-        ...
-
-
-@dataclass(frozen=True)
-class State:
-    """What of a guard is read when metrics are collected, on the thread of their reader.
-
-    Attributes:
-        active: Open spans.
-        sessions: Sessions.
-        index: What people said of decisions.
-        annotator: Decisions that wait for an exporter.
-        acceptance: What was answered before calls ran.
-        resources: Mean and peak use of the machine.
-        remedies: Breakers, if there are any.
-        writer: Writes to the store, if there is one.
-        capacity: Writes that may wait for the store.
+    Args:
+        agents: Names of agents on metrics of steps.
+        tools: Names of tools on them.
     """
 
-    active: ActiveSpans
-    sessions: SessionRegistry
-    index: DecisionIndex
-    annotator: SpanAnnotator
-    acceptance: Acceptance
-    resources: Callable[[], Mapping[str, ResourceUse]]
-    remedies: ResilienceRegistry | None
-    writer: Writer | None
-    capacity: int
+    def __init__(
+        self, agents: CardinalityLimit | None = None, tools: CardinalityLimit | None = None
+    ) -> None:
+        self._agents = agents or CardinalityLimit(0)
+        self._tools = tools or CardinalityLimit(0)
+        self.kept: Totals | None = None  # counted by parts of the guard themselves
+        self.forked()
 
-    def by_agent(self, agents: CardinalityLimit, *, stalled: bool) -> Values:
-        """Sessions with an open span, or with a stalled one, by agent; 0 for all other agents."""
-        found: dict[object, str | None] = {}
-        for opened in list(self.active):
-            if stalled and not _is_stalled(opened):
-                continue
-            session = opened.session or self.sessions.of_trace(opened.view.trace_id)
-            place = opened.view.trace_id if session is None else id(session)
-            named = found.get(place) or opened.agent
-            if not named:
-                # Of a span that names an agent itself, where no span above it does.
-                own = opened.view.attributes.get(AGENT)
-                named = own if isinstance(own, str) else None
-            found[place] = named
-        counts = Counter(agents.get(agent) for agent in found.values())
-        return {(agent,): counts[agent] for agent in {UNKNOWN, *agents.all, *counts}}
+    def forked(self) -> None:
+        """Starts anew in the child of a fork: the parent reports what it counted."""
+        # Re-entrant: a finalizer may end a span, and be counted, while it is held.
+        self._lock = new_lock()
+        self._counts: dict[str, dict[Key, float]] = {}
+        # As many different ones as there are names of agents and tools on metrics.
+        self._steps: dict[_StepKey, list[int]] = {}
+        # The same by the names as the newest steps have them: found without a look at the limits.
+        self._found: dict[_StepKey, list[int]] = {}
 
-    def breakers(self, tools: CardinalityLimit, agents: CardinalityLimit) -> Values:
-        """Breakers: 1 where one is open."""
-        found: dict[Key, float] = {}
-        for name, of, is_open in () if self.remedies is None else self.remedies.breakers.all:
-            key = (tools.get(name), "") if of == "tool" else ("", agents.get(name))
-            found[key] = found.get(key, 0) + is_open
+    def step(self, step: Step, agent: str | None) -> None:
+        """Counts a step of an agent."""
+        kind, name = step.kind, step.name or ""
+        said = (kind, (agent or "")[:_LONGEST_NAME], name[:_LONGEST_NAME], step.error)
+        with self._lock:
+            count = self._found.get(said) or self._find(said)
+            count[0] += 1
+
+    def _find(self, said: _StepKey) -> list[int]:
+        """The count of such steps. The lock is held."""
+        kind, agent, name, error = said
+        tool = self._tools.get(name) if kind is _TOOL else ""
+        count = self._steps.setdefault((kind, self._agents.get(agent), tool, error), [0])
+        if len(self._found) >= _MOST_KEYS:
+            self._found.clear()
+        self._found[said] = count
+        return count
+
+    def add(self, metric: str, key: Key, amount: float = 1) -> None:
+        """Counts."""
+        with self._lock:
+            counts = self._counts.setdefault(metric, {})
+            if key not in counts and len(counts) >= _MOST_KEYS:
+                key = tuple(OTHER if value else value for value in key)
+            counts[key] = counts.get(key, 0) + amount
+
+    def get(self, metric: str) -> dict[Key, float]:
+        """The present counts of a metric, by values of its attributes."""
+        with self._lock:
+            found = dict(self._counts.get(metric, {}))
+            steps = self._steps if metric in _OF_STEPS else {}
+            counted = [(key, count) for key, (count,) in steps.items()]
+        for (kind, agent, tool, error), count in counted:
+            key = (kind.value, agent)
+            if metric == semconv.METRIC_TOOL_CALLS:
+                if kind is not _TOOL:
+                    continue
+                key = (tool, "failure" if error else "success")
+            found[key] = found.get(key, 0) + count
         return found
 
-    def resource_use(self) -> Values:
-        """Mean and peak use of the machine, in percent."""
-        use = self.resources()
-        return {
-            (name, statistic): getattr(use[name], statistic)
-            for name in ("cpu", "memory", "io_wait")
-            if name in use
-            for statistic in ("mean", "peak")
-        }
-
-    def hit_rate(self) -> Values:
-        """Share of the estimates that rest on past calls, in percent; none before the first."""
-        estimates = self.acceptance.estimates
-        total = estimates.total()
-        return {(): 100 * estimates["profile"] / total} if total else {}
-
-    def store(self) -> Values:
-        """The state that the store is in."""
-        if self.writer is None:
-            return {}
-        now = _STORE_STATES[self.writer.state]
-        return {(state,): int(state == now) for state in dict.fromkeys(_STORE_STATES.values())}
-
-
-def _is_stalled(opened: ActiveSpan) -> bool:
-    """Whether it, or the run that it begins, is past a limit; near one is not past it."""
-    said = opened.said or ()
-    run = opened.run
-    if run is not None and run.opened is opened:
-        # What waited for long and goes on is not idle any more.
-        said = {*said, *(run.said - {"idle"} if run.busy else run.said)}
-    return any(not code.endswith("_near") for code in said)
-
-
-_LOOKS: Final[Mapping[str, Callable[[State, MetricsRecorder], Values]]] = {
-    semconv.METRIC_SESSION_ACTIVE: lambda now, own: now.by_agent(own.agents, stalled=False),
-    semconv.METRIC_SESSION_STALLED: lambda now, own: now.by_agent(own.agents, stalled=True),
-    semconv.METRIC_SESSION_PAUSED: lambda now, _: {
-        (): sum(session.flag.held for session in now.sessions.all)
-    },
-    semconv.METRIC_SESSION_KNOWN: lambda now, _: {(): len(now.sessions)},
-    semconv.METRIC_STEP_OPEN: lambda now, _: {(): len(now.active)},
-    semconv.METRIC_BREAKER_OPEN: lambda now, own: now.breakers(own.tools, own.agents),
-    semconv.METRIC_RESOURCE_UTILIZATION: lambda now, _: now.resource_use(),
-    semconv.METRIC_PROFILE_HIT_RATE: lambda now, _: now.hit_rate(),
-    semconv.METRIC_FEEDBACK: lambda now, _: {
-        ("confirmed",): now.index.feedback_counts[False],
-        ("false_alarm",): now.index.feedback_counts[True],
-    },
-    semconv.METRIC_STORE_STATUS: lambda now, _: now.store(),
-    semconv.METRIC_STORE_QUEUE_SIZE: lambda now, _: (
-        {} if now.writer is None else {(): now.writer.standing.waiting}
-    ),
-    semconv.METRIC_STORE_QUEUE_CAPACITY: lambda now, _: (
-        {} if now.writer is None else {(): now.capacity}
-    ),
-    semconv.METRIC_EXPORTER_QUEUE_SIZE: lambda now, _: (
-        {_COMPONENT: now.annotator.waiting} if now.annotator.written else {}
-    ),
-    semconv.METRIC_EXPORTER_QUEUE_CAPACITY: lambda now, _: (
-        {_COMPONENT: now.annotator.capacity} if now.annotator.written else {}
-    ),
-    semconv.METRIC_ESCALATION_WAITING: lambda _, own: (
-        {} if own.waiting is None else {(): own.waiting()}
-    ),
-}  # fmt: skip
-"""Metrics of what is the case now."""
-
-
-class Totals:
-    """Counts that were made for metrics, and those that are kept elsewhere. Holds no guard."""
-
-    def __init__(self, counts: Counts, faults: InternalErrors) -> None:
-        self._counts = counts
-        self._faults = faults
-        self._acceptance: Acceptance | None = None
-        self._annotator: SpanAnnotator | None = None
-        self._writer: Writer | None = None
-
-    def watch(self, state: State) -> None:
-        """Sets where the counts of a guard are kept."""
-        self._acceptance = state.acceptance
-        self._annotator = state.annotator
-        self._writer = state.writer
-
-    def __call__(self, metric: str) -> Values:  # noqa: PLR0911  # a table of where things are
-        """What was counted of a metric so far."""
-        if metric == semconv.METRIC_FAULTS:
-            found: dict[Key, float] = {}
-            for kind, count in tuple(self._faults.counts.items()):
-                place, _, error = kind.rpartition(":")
-                found[place or kind, error if place else ""] = count
-            return found
-        taken, writer = self._acceptance, self._writer
-        if taken is not None and metric == semconv.METRIC_EXECUTION_CHOICES:
-            return {(choice.value,): count for choice, count in taken.choices.items()}
-        if taken is not None and metric == semconv.METRIC_EXECUTION_ANSWERS:
-            return dict(taken.answers)
-        if taken is not None and metric == semconv.METRIC_ESTIMATES:
-            return {(source,): count for source, count in taken.estimates.items()}
-        if writer is not None and metric == semconv.METRIC_STORE_WRITES:
-            now = writer.standing
-            return {("",): now.stored, ("dropped",): now.dropped, ("refused",): now.refused}
-        if writer is not None and metric == semconv.METRIC_STORE_RETRIES:
-            return {(): writer.standing.retries}
-        counted = self._counts.get(metric)
-        if metric == semconv.METRIC_EXPORTER_EXPORTED and self._annotator is not None:
-            return {**counted, ("queue_full",): self._annotator.dropped}
-        return counted
+    def total(self, metric: Metric) -> Values:
+        """As `get`, with what parts of the guard count themselves."""
+        found = self.get(metric.name)
+        if metric.total is not None and self.kept is not None:
+            found |= metric.total(self.kept)
+        return found
 
 
 class Value(NamedTuple):
@@ -333,50 +191,55 @@ class Value(NamedTuple):
 
 
 class Instruments:
-    """The instruments of one meter provider, which add up what all its guards count.
+    """The instruments of one meter provider, which add up the counts of all its guards.
 
-    Guards are held weakly; what one has counted stays when it is gone, as counters go up only.
+    Guards are held weakly; the counts of one that is gone stay, as counters only go up.
     """
 
     def __init__(self, provider: MeterProvider | None, faults: InternalErrors) -> None:
-        self._recorders: weakref.WeakSet[MetricsRecorder] = weakref.WeakSet()
+        self._joined: list[tuple[weakref.ref[MetricsRecorder], Counts]] = []
         self._gone = Counts()
         self._lock = new_lock()
         self._faults = faults
-        self._left: deque[Totals] = deque()
-        self._values: deque[Value] = deque(maxlen=_MAX_WAITING)
+        self._values: deque[Value] = deque(maxlen=_MOST_VALUES)
         self._histograms: dict[str, Histogram] = {}
         with swallow(faults, "telemetry.meter"):
             self._make(provider)
         reset_after_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: the lock is made anew, and others' counts are the parent's."""
+        """In the child of a fork: the lock is made anew, and earlier counts are the parent's."""
         self._lock = new_lock()
+        self._joined = [one for one in self._joined if one[0]() is not None]
         self._gone.forked()
         self._values.clear()
 
-    def join(self, recorder: MetricsRecorder, totals: Totals) -> None:
+    def join(self, recorder: MetricsRecorder) -> None:
         """Adds a guard."""
         with self._lock:
-            self._recorders.add(recorder)
-        # Kept by the next reader: here, in a weak reference's callback, no lock may be taken.
-        weakref.finalize(recorder, self._left.append, totals).atexit = False
+            self._present()
+            self._joined.append((weakref.ref(recorder), recorder.counts))
 
     def keep(self, value: Value) -> None:
         """Keeps a value of a histogram until a reader collects; the newest 4096."""
         self._values.append(value)
 
-    def observe(self, metric: Metric) -> list[Observation]:
-        """What a reader gets of a metric now."""
+    def store_answered(self, operation: str, seconds: float, error: str) -> None:
+        """Records a call of the store, answered or failed; on the thread that made it."""
+        # Redis is the one store that is written behind.
+        attributes = {SYSTEM: "redis", OPERATION: operation}
+        if error:
+            attributes[semconv.ERROR_TYPE] = error
+        self.keep(Value(semconv.METRIC_STORE_OPERATION_DURATION, seconds, attributes))
+
+    def observe(self, metric: Metric, _: object) -> list[Observation]:
+        """The present observations of a metric."""
         while self._values:
             with suppress(IndexError):  # another reader was faster
-                attempt(self._faults, "telemetry.record", self._put, self._values.popleft())
+                attempt(self._faults, "telemetry.record", self._record, self._values.popleft())
         with self._lock:
-            recorders = list(self._recorders)
-            while self._left:
-                self._keep(self._left.popleft())
-        found = dict(self._gone.get(metric.name))
+            recorders = self._present()
+            found = self._gone.get(metric.name)
         for recorder in recorders:
             read = attempt(recorder.faults, "telemetry.observe", recorder.read, metric.name) or {}
             for key, value in read.items():
@@ -395,39 +258,44 @@ class Instruments:
             for key, value in found.items()
         ]
 
-    def _put(self, value: Value) -> None:
+    def _record(self, value: Value) -> None:
         histogram = self._histograms.get(value.metric)
         if histogram is not None:
             context = None if value.place is None else context_of(value.place)
             histogram.record(value.value, value.attributes, context)
 
     def _make(self, provider: MeterProvider | None) -> None:
-        meter = get_meter(_NAME, __version__, provider)
-        makers = {
+        meter = get_meter("otel_loopguard", __version__, provider)
+        makers: dict[str, Callable[..., Any]] = {
             "counter": meter.create_observable_counter,
             "updowncounter": meter.create_observable_up_down_counter,
             "gauge": meter.create_observable_gauge,
         }
-
-        def callback(metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
-            return lambda _: self.observe(metric)
-
-        for metric in METRICS:
+        for each in METRICS:
             with swallow(self._faults, "telemetry.instrument"):
-                if metric.type == "histogram":
-                    self._histograms[metric.name] = meter.create_histogram(
-                        metric.name, metric.unit, metric.about,
-                        explicit_bucket_boundaries_advisory=metric.bounds,
+                if each.type == "histogram":
+                    self._histograms[each.name] = meter.create_histogram(
+                        each.name, each.unit, each.about,
+                        explicit_bucket_boundaries_advisory=each.bounds,
                     )  # fmt: skip
                 else:
-                    make = makers[metric.type]
-                    make(metric.name, [callback(metric)], metric.unit, metric.about)
+                    observe = partial(self.observe, each)
+                    makers[each.type](each.name, [observe], each.unit, each.about)
 
-    def _keep(self, totals: Totals) -> None:
-        """A guard is gone: what it has counted stays."""
+    def _present(self) -> list[MetricsRecorder]:
+        """The recorders of living guards; adds up the counts of the others. The lock is held."""
+        joined = [(known(), counts) for known, counts in self._joined]
+        for recorder, counts in joined:
+            if recorder is None:
+                with swallow(self._faults, "telemetry.gone"):
+                    self._add_gone(counts)
+        self._joined = [(weakref.ref(one), counts) for one, counts in joined if one is not None]
+        return [recorder for recorder, _ in joined if recorder is not None]
+
+    def _add_gone(self, counts: Counts) -> None:
         for metric in METRICS:
             if metric.type == "counter":
-                for key, amount in totals(metric.name).items():
+                for key, amount in counts.total(metric).items():
                     self._gone.add(metric.name, key, amount)
 
 
@@ -435,10 +303,10 @@ class _Providers:
     """The instruments of each meter provider, as a meter knows an instrument once."""
 
     def __init__(self) -> None:
-        self._lock = new_lock()
         # Compared by identity: the meter provider of logfire has no hash.
         self._known: list[tuple[weakref.ref[MeterProvider], Instruments]] = []
         self._unset: Instruments | None = None
+        self.forked()
         reset_after_fork(self)
 
     def forked(self) -> None:
@@ -446,15 +314,14 @@ class _Providers:
         self._lock = new_lock()
 
     def get(self, provider: MeterProvider | None, faults: InternalErrors) -> Instruments:
-        """The instruments of a provider, made if need be; None: of the global one."""
+        """The instruments of a provider, made on first use; None: of the global one."""
         with self._lock:
             standing = get_meter_provider()
-            unset = provider is None or provider is standing
             wanted = standing if provider is None else provider
             self._known = [one for one in self._known if one[0]() is not None]
             found = next((made for known, made in self._known if known() is wanted), None)
-            if found is None and unset:
-                # What is set later takes over the instruments of the one that stood in for it.
+            if found is None and wanted is standing:
+                # A provider that is set later takes over the instruments of its stand-in.
                 found = self._unset = self._unset or Instruments(None, faults)
             elif found is None:
                 found = Instruments(wanted, faults)
@@ -469,11 +336,12 @@ class MetricsRecorder:
     """Counts what one guard sees and decides. Thread-safe; nothing of an SDK runs in here.
 
     Attributes:
-        on: Whether anybody may read it; else it is no subscriber.
-        counts: What was counted so far.
+        on: False without a meter provider; then it is not subscribed.
+        counts: The counts so far.
         agents: Names of agents on metrics.
         tools: Names of tools on metrics.
-        waiting: Counts what is before people; None where nothing is put before any.
+        timed: Which ended spans are timed.
+        state: What is read when metrics are collected; None before the guard is whole.
     """
 
     def __init__(  # noqa: PLR0913
@@ -491,44 +359,58 @@ class MetricsRecorder:
         self.agents = CardinalityLimit(tuning.agents)
         self.tools = CardinalityLimit(tuning.tools)
         self.counts = Counts(self.agents, self.tools)
-        self.waiting: Callable[[], int] | None = None
+        self.timed = Sampling(tuning.sample)
+        self.state: State | None = None
+        # Those of the settings, and as many that an application adds.
         self._detectors = CardinalityLimit(2 * len(detectors))
         for name in detectors:
             self._detectors.get(name)
         self._shadow = "true" if settings.mode == "shadow" else ""
-        self._totals = Totals(self.counts, faults)
-        self.timed = Sampling(tuning.sample)
         self._misses = misses
-        self._state: State | None = None
-        self._board: Instruments | None = None
+        self._instruments: Instruments | None = None
         if on:
             with swallow(faults, "telemetry.board"):
-                self._board = _providers.get(meters, faults)
-                self._board.join(self, self._totals)
-        self.on = self._board is not None
+                self._instruments = _providers.get(meters, faults)
+        self.on = self._instruments is not None
 
     def watch(self, state: State) -> None:
         """Sets what is read when metrics are collected; anew in the child of a fork."""
-        if self._board is None:
+        instruments = self._instruments
+        if instruments is None:
             return
-        self._totals.watch(state)
-        self._state = state
+        joins = self.state is None
+        self.state = state._replace(agents=self.agents, tools=self.tools)
+        self.counts.kept = Totals(self.faults, state.acceptance, state.annotator, state.writer)
         if state.writer is not None:
-            state.writer.answered = partial(_store_answered, self._board)
+            # Holds no guard: the writer is asked for its counts once more when the guard is gone.
+            state.writer.answered = instruments.store_answered
+        if joins:
+            instruments.join(self)
 
-    def read(self, metric: str) -> Values:
-        """What there is to report of a metric now, by values of its attributes."""
+    def wait(self, waiting: Callable[[], int]) -> None:
+        """Sets what returns the number of open escalations."""
+        if self.state is not None:
+            self.state = self.state._replace(waiting=waiting)
+
+    def read(self, name: str) -> Values:
+        """The present values of a metric, by values of its attributes."""
         settle_all()
-        if metric == semconv.METRIC_PROFILE_HIT_RATE:
-            # Nobody asks a histogram; these are recorded before the next metric is read.
+        metric = _BY_NAME[name]
+        if name == semconv.METRIC_PROFILE_HIT_RATE:
+            # Histograms have no callback: these are recorded before the next metric is read.
             for miss in self._misses():
                 self._keep(semconv.METRIC_ESTIMATE_ERROR, miss, {})
-        look = _LOOKS.get(metric)
-        if look is not None:
-            return {} if self._state is None else look(self._state, self)
+        if metric.read is not None:
+            return {} if self.state is None else metric.read(self.state)
+        return {**self._zeros(metric), **self.counts.total(metric)}
+
+    def _zeros(self, metric: Metric) -> Values:
+        if metric.zeros is None:
+            return {}
         agents = (UNKNOWN, *self.agents.all[:_ZERO_AGENTS])
-        zeros = _zeros_of(metric, agents, self._shadow)
-        return {**_zeros().get(metric, {}), **zeros, **self._totals(metric)}
+        named: dict[tuple[str, ...], tuple[str, ...]]
+        named = {EACH_AGENT: agents, SHADOW: (self._shadow,)}
+        return dict.fromkeys(product(*(named.get(each, each) for each in metric.zeros)), 0)
 
     def on_step(self, seen: published.Observation) -> None:
         """Counts a step that was judged; on the way of every step."""
@@ -537,16 +419,14 @@ class MetricsRecorder:
         self.counts.step(step, named)
         if kind is _MODEL:
             if tokens is not None:
-                # A span may say anything.
-                size, agent = min(max(tokens, 0), _MAX_TOKENS), self.agents.get(named)
+                size, agent = min(max(tokens, 0), _MOST_TOKENS), self.agents.get(named)
                 self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, size, {AGENT: agent})
             if seen.compacted:
                 self.happened("compactions")
         elif kind is _TOOL:
             self._called(seen, named)
         for found in seen.detections:
-            key = (self._detectors.get(found.detector), self.agents.get(named))
-            self.counts.add(semconv.METRIC_DETECTIONS, key)
+            self._detected(found.detector, named)
         for phase in seen.phases:
             if phase.seconds is not None:
                 of = {AGENT: self.agents.get(phase.name)}
@@ -562,6 +442,10 @@ class MetricsRecorder:
             if seen.turn.switched:
                 add(semconv.METRIC_STRATEGY_SWITCHES, (self.agents.get(agent),))
 
+    def _detected(self, detector: str, agent: str | None) -> None:
+        key = (self._detectors.get(detector), self.agents.get(agent))
+        self.counts.add(semconv.METRIC_DETECTIONS, key)
+
     def on_decision(self, made: published.DecisionRecord) -> None:
         """Counts a decision."""
         decision, meaning, add = made.decision, made.meaning, self.counts.add
@@ -573,28 +457,20 @@ class MetricsRecorder:
             add(semconv.METRIC_LOOPS_DETECTED, (agent,))
         if meaning.prevented:
             add(semconv.METRIC_LOOPS_PREVENTED, (agent,))
-            tokens, seconds = saved(decision, made.spent)
-            add(semconv.METRIC_SAVED_TOKENS, (agent,), round(tokens))
-            add(semconv.METRIC_SAVED_TIME, (agent,), round(seconds, 3))
+            share = _share_saved(decision, made.spent.calls)
+            add(semconv.METRIC_SAVED_TOKENS, (agent,), round(made.spent.tokens * share))
+            add(semconv.METRIC_SAVED_TIME, (agent,), round(made.spent.seconds * share, 3))
         if meaning.escalated:
             add(semconv.METRIC_ESCALATIONS, (action, agent))
 
-    @hook
     def stalled(self, detector: str, agent: str | None) -> None:
         """Counts something that runs too long."""
-        if self.on:
-            key = (self._detectors.get(detector), self.agents.get(agent))
-            self.counts.add(semconv.METRIC_DETECTIONS, key)
+        with swallow(self.faults, "stalled"):
+            self._detected(detector, agent)
 
-    def cycled(self, state: str) -> None:
-        """Counts a cycle of agents that was found, intervened in, put before people, or is over."""
-        if self.on:
-            self.counts.add(semconv.METRIC_CYCLES, (state,))
-
-    @hook
     def happened(self, what: Happening, times: int = 1) -> None:
         """Counts what the application does in a run."""
-        if self.on:
+        with swallow(self.faults, "happened"):
             self.counts.add(_HAPPENINGS[what], (), times)
 
     def evicted(self) -> None:
@@ -603,43 +479,44 @@ class MetricsRecorder:
 
     def store_answered(self, operation: str, seconds: float, error: str) -> None:
         """Records a call of the store that did not go by the guard's own writer."""
-        if self._board is not None:
-            _store_answered(self._board, operation, seconds, error)
+        if self._instruments is not None:
+            self._instruments.store_answered(operation, seconds, error)
 
-    @hook
     def exported(self, spans: int, decisions: int, error: str = "") -> None:
-        """Counts spans that an exporter handed on, or could not."""
-        if self.on:
+        """Counts spans that an exporter passed on, or could not."""
+        with swallow(self.faults, "exported"):
             self.counts.add(semconv.METRIC_EXPORTER_SPANS, (error,), spans)
             self.counts.add(semconv.METRIC_EXPORTER_EXPORTED, (error,), decisions)
 
     def began(self) -> int:
-        """When the work on a span that ended began; 0 for one that is not timed.
+        """When the work on an ended span began; 0 for one that is not timed.
 
-        Whoever finds `timed.left` above 1 may count it down instead.
+        Callers that find `timed.left` above 1 may count it down instead.
         """
         return time.perf_counter_ns() if self.timed.hit() and self.on else 0
 
-    @hook
     def ended(self, began: int, trace_id: int, span_id: int) -> None:
-        """Records how long the work on a span that ended took."""
-        took, place = (time.perf_counter_ns() - began) / 1e9, SpanRef(trace_id, span_id)
-        self._keep(semconv.METRIC_EVALUATION_DURATION, took, {}, place)
+        """Records how long the work on an ended span took."""
+        with swallow(self.faults, "ended"):
+            took, place = (time.perf_counter_ns() - began) / 1e9, SpanRef(trace_id, span_id)
+            self._keep(semconv.METRIC_EVALUATION_DURATION, took, {}, place)
 
     def _keep(
         self, metric: str, value: float, attributes: Mapping[str, str], place: SpanRef | None = None
     ) -> None:
-        if self._board is not None:
-            self._board.keep(Value(metric, value, attributes, place))
+        if self._instruments is not None:
+            self._instruments.keep(Value(metric, value, attributes, place))
 
 
-def _store_answered(board: Instruments, operation: str, seconds: float, error: str) -> None:
-    """A call of the store was answered, or failed; on the thread that made it.
+def _share_saved(decision: Decision, calls: int) -> float:
+    """The estimated saving of a stop, as a share of what its session spent.
 
-    It holds no guard: what a guard counted is asked of its writer once more when it is gone.
+    A loop that was seen `count` times with a `period` of so many calls is expected to go on for as
+    many calls as it had: of loops whose length has no scale, half go on for longer. Each call costs
+    what the calls of the session cost on average, model calls between them included.
     """
-    # Redis is the one store that is written behind.
-    attributes = {SYSTEM: "redis", OPERATION: operation}
-    if error:
-        attributes[semconv.ERROR_TYPE] = error
-    board.keep(Value(semconv.METRIC_STORE_OPERATION_DURATION, seconds, attributes))
+    looped = max(decision.count, 0) * max(decision.period, 1)
+    return min(looped, calls) / calls if calls > 0 else 0
+
+
+_BY_NAME: Final = {metric.name: metric for metric in METRICS}

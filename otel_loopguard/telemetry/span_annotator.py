@@ -1,4 +1,4 @@
-"""What decisions write on spans: open ones at once, ended ones on their way to an exporter."""
+"""Writes decisions on spans: open ones at once, ended ones on their way to an exporter."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from otel_loopguard.core import Action, Annotation, Kind
 from otel_loopguard.evidence import prepare
 from otel_loopguard.sessions.decisions import annotation
 from otel_loopguard.spans.sdk_views import ActiveSpanView
-from otel_loopguard.telemetry.metrics import AGENT
+from otel_loopguard.telemetry.events import AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     from otel_loopguard._control.flag import Control
     from otel_loopguard._util.errors import InternalErrors
@@ -25,16 +26,17 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.observation import DecisionRecord
     from otel_loopguard.spans.reader import Reader
-    from otel_loopguard.telemetry.verdicts.attributes import VerdictAttributes
 
-_KEPT: Final = 4096
+# Twice the queue of the SDK's batch processor, whose every span may have a decision; 1 kB each.
+_MOST_KEPT: Final = 4096
 
 writers: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()
-"""The exporters that write decisions on ended spans, and the faults of whose guard; None: all."""
+"""The exporters that write decisions on ended spans, each with the faults of its guard; None: of
+all guards."""
 
 
 def is_written(faults: InternalErrors) -> bool:
-    """Whether an exporter of this process writes the decisions of the guard of these faults."""
+    """True if an exporter of this process writes the decisions of the guard with these faults."""
     return any(of is None or of is faults for of in list(writers.values()))
 
 
@@ -42,8 +44,8 @@ class SpanAnnotator:
     """Writes the decisions of one guard on spans. Thread-safe.
 
     Attributes:
-        capacity: Decisions that wait for an exporter at most.
-        dropped: Those that gave way to newer ones.
+        capacity: Decisions that may wait for an exporter.
+        dropped: Decisions that gave way to newer ones.
     """
 
     def __init__(
@@ -52,19 +54,19 @@ class SpanAnnotator:
         self._reader = reader
         self._faults = faults
         self._events = events
-        self._verdicts: VerdictAttributes | None = None
+        self._verdicts: ModuleType | None = None
         if verdicts:
-            from otel_loopguard.telemetry.verdicts import attributes  # noqa: PLC0415  # who asks
+            from otel_loopguard.telemetry import verdicts as module  # noqa: PLC0415  # if asked for
 
-            self._verdicts = attributes.VerdictAttributes()
+            self._verdicts = module
         self._lock = new_lock()
         self._ended: OrderedDict[tuple[int, int], Annotation] = OrderedDict()
-        self.capacity = _KEPT
+        self.capacity = _MOST_KEPT
         self.dropped = 0
 
     @property
     def written(self) -> bool:
-        """Whether there is an exporter that they wait for."""
+        """True if there is an exporter that decisions wait for."""
         return is_written(self._faults)
 
     @property
@@ -73,14 +75,14 @@ class SpanAnnotator:
         return len(self._ended)
 
     def on_decision(self, made: DecisionRecord) -> None:
-        """Annotates what is open; keeps what an ended span gets until an exporter takes it."""
+        """Annotates an open span; keeps the annotation of an ended one for an exporter."""
         decision = made.decision
         view = None if made.opened is None else made.opened.view
         if made.running:
             if isinstance(view, ActiveSpanView):
                 self._running(view, made)
             return
-        # A mere note on a step without a span would wait for an exporter for ever.
+        # A note on a step without a span would wait for an exporter for ever.
         if made.opened is None and decision.action is Action.ALLOW:
             return
         if not decision.span_id or (isinstance(view, ActiveSpanView) and not view.sampled):
@@ -89,7 +91,7 @@ class SpanAnnotator:
         self._keep(decision.trace_id, decision.span_id, found)
 
     def _keep(self, trace_id: int, span_id: int, found: Annotation) -> None:
-        """Keeps what an ended span gets until an exporter takes it."""
+        """Keeps the annotation of an ended span until an exporter takes it."""
         with self._lock:
             place = (trace_id, span_id)
             before = self._ended.get(place)
@@ -101,7 +103,7 @@ class SpanAnnotator:
             self._ended[place] = found
             if len(self._ended) > self.capacity:
                 self._ended.popitem(last=False)
-                # Without such an exporter nobody waits for them.
+                # Without such an exporter nothing is lost.
                 self.dropped += self.written
 
     def _annotate(self, span: ActiveSpanView, found: Annotation, *, event: bool = False) -> None:
@@ -111,26 +113,26 @@ class SpanAnnotator:
             self._keep(span.trace_id, span.span_id, Annotation(found.attributes, found.error))
 
     def pop(self, trace_id: int, span_id: int) -> Annotation | None:
-        """What an ended span gets; given once."""
+        """The annotation of an ended span, once."""
         return self._ended.pop((trace_id, span_id), None) if self._ended else None
 
     def _judged(
         self, made: DecisionRecord, *, with_session: bool, status: bool = True
     ) -> Annotation:
-        """What the span gets that the decision is about."""
+        """The annotation of the span that a decision is about."""
         found = annotation(made.decision, with_session=with_session, status=status)
         attributes = dict(found.attributes)
         if made.agent:
             attributes[AGENT] = made.agent
         if self._verdicts is not None and made.decision.action is not Action.ALLOW:
-            attributes |= self._verdicts.on_judged(made)
+            attributes |= self._verdicts.span_annotations(made)
         return Annotation(attributes, found.error, found.links)
 
     def above(self, made: DecisionRecord) -> None:
         """Annotates the open agent span above, and the topmost open span.
 
-        An abort ends the agent, and turns its span to ERROR; a deny does not. What is only noted
-        takes no other decision's place.
+        An abort ends the agent, and turns its span to ERROR; a deny does not. A note takes no other
+        decision's place.
         """
         decision = made.decision
         above = () if made.opened is None else made.opened.above()
@@ -149,7 +151,8 @@ class SpanAnnotator:
             self._annotate(agent, own, event=self._events)
         top, step = steps[-1]
         if self._verdicts is not None and not noted:
-            self._annotate(top, Annotation(self._verdicts.on_topmost(made, top.attributes)))
+            said = self._verdicts.topmost_annotations(made, top.attributes)
+            self._annotate(top, Annotation(said))
         if top is not agent and not (noted and self._is_marked(top)):
             outer = annotation(decision, with_session=_lacks_session(step), status=False)
             self._annotate(top, outer)
@@ -161,7 +164,7 @@ class SpanAnnotator:
         )
 
     def _step_of(self, opened: ActiveSpan) -> Iterator[tuple[ActiveSpanView, Step | None]]:
-        """An open span of the SDK and its step; nothing if it cannot be read, which counts once."""
+        """An open span of the SDK and its step; nothing if unreadable, which is counted once."""
         view = opened.view
         if not isinstance(view, ActiveSpanView) or opened.unreadable:
             return
@@ -174,7 +177,7 @@ class SpanAnnotator:
             yield found
 
     def _running(self, span: ActiveSpanView, made: DecisionRecord) -> None:
-        """Annotates what is open, and has not failed by that; as `above`, a mere note yields."""
+        """Annotates a span that is still open, without a status; as in `above`, a note yields."""
         decision, without = made.decision, _lacks_session(self._reader.read(span))
         said = span.attributes
         added = self._judged(made, with_session=without, status=False)
@@ -212,7 +215,7 @@ class SpanAnnotator:
 
 
 def _set_by(control: Control) -> Annotation:
-    """What says of a span that its session was stopped before it started, and by whom."""
+    """The annotation of a span that starts in a stopped session: how, by whom, and why."""
     attributes: dict[str, str | bool | int | float] = {
         semconv.DECISION_ACTION: control.action.value,
         semconv.CONTROL_BY: control.by or "",

@@ -50,6 +50,7 @@ def _value(text: str) -> Any:
 
 
 _KEPT: Final = 10_000
+"""Newest decisions: a test that makes more looks at none of the first."""
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 _HELD_NS: Final = 1_100_000_000

@@ -102,11 +102,12 @@ def _relay_on(provider: Any) -> Relay:
         return found
 
 
-_FIRST: Final = 30
+# A failing test prints the tree: it is to fit a screen, its lines a terminal.
+_FIRST_SPANS: Final = 30
 _DEPTH: Final = 40
-_NAME: Final = 60
-_TEXT: Final = 90
-_SENTENCE: Final = 300
+_NAME_CHARS: Final = 60
+_TEXT_CHARS: Final = 90
+_SENTENCE_CHARS: Final = 300
 
 
 @dataclass(slots=True)
@@ -171,7 +172,7 @@ def _tree_order(views: Sequence[EndedSpanView]) -> list[_Place]:
 
 
 def _keep(places: Sequence[_Place], marks: Collection[int]) -> None:
-    for place in places[:_FIRST]:
+    for place in places[:_FIRST_SPANS]:
         place.kept = True
     for place in places:
         above = place if place.view.span_id in marks else None
@@ -188,11 +189,11 @@ def _with_gaps(places: Sequence[_Place]) -> Iterator[tuple[_Place, int]]:
 
 
 def _label(view: EndedSpanView, step: Step | None, *, arguments: bool) -> str:
-    parts = [truncate(view.name, _NAME)]
+    parts = [truncate(view.name, _NAME_CHARS)]
     if arguments and step is not None and step.args is not None:
-        parts.append(truncate(step.args, _TEXT))
+        parts.append(truncate(step.args, _TEXT_CHARS))
     if view.status == "error":
-        said = truncate(view.description, _TEXT) if arguments else ""
+        said = truncate(view.description, _TEXT_CHARS) if arguments else ""
         parts.append(f"✗ {said}".rstrip())
     if view.end is None:
         parts.append("(still open)")
@@ -202,10 +203,11 @@ def _label(view: EndedSpanView, step: Step | None, *, arguments: bool) -> str:
 def _sentence(decision: Decision) -> str:
     shadow = ", shadow" if decision.shadow else ""
     told = f"{decision.action} ({decision.severity}{shadow}) by {decision.detector}: "
-    return told + truncate(decision.message, _SENTENCE)
+    return told + truncate(decision.message, _SENTENCE_CHARS)
 
 
 _KEPT: Final = 10_000
+"""Newest spans of one test; a test that leaves spans open does not fill the memory."""
 
 
 class _Memory(SpanExporter):

@@ -10,8 +10,14 @@ import pytest
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.sdk.sampler import _may_be_agent
-from otel_loopguard.spans.dialects import Dialect, register, registered
-from otel_loopguard.spans.dialects.registry import DialectError, collect_keys, unregister
+from otel_loopguard.spans.dialects.registry import (
+    Dialect,
+    DialectError,
+    collect_keys,
+    register,
+    registered,
+    unregister,
+)
 from otel_loopguard.spans.reader import Reader, ScopeKind
 from otel_loopguard.spans.views import RecordedSpan, SpanView
 from tests.docs.markdown import ROOT, blocks

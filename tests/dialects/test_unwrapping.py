@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard.spans.values import (
+from otel_loopguard.spans.unwrap import (
     Outcome,
     agent_result,
     call_inputs,
@@ -12,10 +12,10 @@ from otel_loopguard.spans.values import (
     literal,
     protocol_result,
     run_inputs,
-    texts,
     tool_message,
     tool_output,
 )
+from otel_loopguard.spans.values import texts
 
 
 @pytest.mark.parametrize(

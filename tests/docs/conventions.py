@@ -32,12 +32,12 @@ def in_code() -> set[str]:
     rooms = (Path(str(room.__file__)).parent for room in (spans, telemetry))
     files = [Path(semconv.__file__), *(file for room in rooms for file in room.rglob("*.py"))]
     return {
-        node.value
+        word
         for file in files
         for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and _NAME.fullmatch(node.value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for word in node.value.split()
+        if _NAME.fullmatch(word)
     }
 
 

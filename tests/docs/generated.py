@@ -18,7 +18,7 @@ from otel_loopguard import semconv
 from otel_loopguard.cli.app import app
 from otel_loopguard.core.report import Report, RunMetrics
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
-from otel_loopguard.settings import all_fields
+from otel_loopguard.settings import Settings
 from otel_loopguard.telemetry import METRICS
 from tests.dialects import page as dialects
 from tests.docs import (
@@ -104,7 +104,7 @@ def settings() -> str:
     """The settings, a table for each family."""
     heads = ("setting", "value", "default", "meaning")
     found: dict[str, list[tuple[object, ...]]] = {family: [] for family in FAMILIES}
-    for name, field in all_fields().items():
+    for name, field in Settings.pydantic_fields().items():
         if not name.startswith("tuning."):
             families = (each for each, start in FAMILIES.items() if re.match(start, name))
             row = (f"`{name}`", _value(field), _default(field), _about(field))

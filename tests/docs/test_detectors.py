@@ -9,7 +9,6 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.detectors import DETECTORS, Registry
-from otel_loopguard.settings import all_fields
 from tests.docs.detectors import CLASSES, PARTS, parts, question
 from tests.docs.markdown import ROOT
 
@@ -20,7 +19,7 @@ def test_a_detector_says_all_of_itself(detector: Any) -> None:
     assert re.fullmatch(r"[^\n]+\?", question(detector))
     assert tuple(parts(detector)) == PARTS
     assert detector.rules
-    assert set(detector.tuned_by) <= set(all_fields())
+    assert set(detector.tuned_by) <= set(Settings.pydantic_fields())
 
 
 def test_every_rule_is_told() -> None:

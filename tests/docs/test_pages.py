@@ -10,7 +10,6 @@ import pytest
 
 from otel_loopguard import Settings, semconv
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.settings import all_fields
 from otel_loopguard.settings._names import variable_of
 from tests.docs.generated import SECTIONS
 from tests.docs.markdown import ROOT, anchors, links, name_of, pages, rewrite, sections
@@ -142,7 +141,7 @@ def test_every_room_is_named() -> None:
 
 def test_every_name_in_the_prose_is_a_setting() -> None:
     """What the pages call a variable of ours is one."""
-    known = {variable_of(name) for name in all_fields()} | {
+    known = {variable_of(name) for name in Settings.pydantic_fields()} | {
         "LOOPGUARD_SETTINGS_FILE",
         "LOOPGUARD_TUNING",  # before the group and the name of a tuning value
         "LOOPGUARD_EXPORTER",
@@ -163,7 +162,7 @@ def test_every_name_in_the_prose_is_a_setting() -> None:
 
 def test_every_tuning_value_in_the_prose_is_one() -> None:
     """What was taken away is named by the page of changes only."""
-    known = set(all_fields())
+    known = set(Settings.pydantic_fields())
     for page in PAGES:
         if page.name != "CHANGELOG.md":
             found = set(re.findall(r"`(tuning\.[a-z_]+\.\w+)", page.read_text(encoding="utf-8")))
@@ -190,6 +189,6 @@ def test_the_schema_of_the_settings_has_every_setting() -> None:
         for name, entry in schema["$defs"][place["$ref"].rpartition("/")[2]]["properties"].items()
     }
     entries = {**schema["properties"], **tuned}
-    assert set(entries) == {*all_fields(), "tuning"}
+    assert set(entries) == {*Settings.pydantic_fields(), "tuning"}
     assert [name for name, entry in entries.items() if not entry.get("description")] == []
     assert schema["additionalProperties"] is False

@@ -394,19 +394,17 @@ def test_listeners_hear_both_ends() -> None:
     """The seam for telemetry: opened, and over."""
     guard = watched()
     heard: list[object] = []
-    guard.escalation().escalations.listen(lambda case: heard.append(case.reply))
+    guard.escalation().escalations.listen(lambda found, *end: heard.append((found.session, *end)))
     stuck(guard, "a")
     control.answer(only().id, "continue", by="anna")
-    assert heard[0] is None
-    assert getattr(heard[1], "by", None) == "anna"
+    assert heard == [("a", None, None), ("a", "anna", "continue")]
 
 
 def test_room_for_ten_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What finds no room is counted; the session stays as it was decided."""
-    monkeypatch.setattr("otel_loopguard.escalation.registry._OPEN", 2)
+    """An escalation without room is not opened; the session stays as it was decided."""
+    monkeypatch.setattr("otel_loopguard.escalation.registry._MOST_OPEN", 2)
     guard = watched()
     for name in "abc":
         stuck(guard, name)
     assert [found.session for found in control.escalations()] == ["a", "b"]
-    assert guard.escalation().escalations.register.refused == 1
     assert guard.flag_of("c").control.action is Action.PAUSE

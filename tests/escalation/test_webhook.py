@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from standardwebhooks import Webhook as Verifier
@@ -20,7 +20,7 @@ from tests.escalation.hooks import Hook, served
 from tests.stores.servers import free_port
 
 if TYPE_CHECKING:
-    from otel_loopguard.escalation.channels import WebhookQueue
+    from otel_loopguard.escalation.webhook import Webhook
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four b").decode()
 
@@ -31,7 +31,7 @@ def hook() -> Iterator[Hook]:
         yield found
 
 
-def carrier(guard: LoopGuard) -> WebhookQueue:
+def carrier(guard: LoopGuard) -> Webhook:
     found = guard.escalation().escalations.channels.webhook
     assert found is not None
     return found
@@ -178,7 +178,7 @@ def test_the_queue_is_bounded(hook: Hook, caplog: pytest.LogCaptureFixture) -> N
     guard = watched(webhook_url=hook.url, tuning={"delivery": {"queue": 2}})
     for name in "abcdef":
         stuck(guard, name)
-    assert caplog.text.count("is not posted: too many wait") >= 3
+    assert caplog.text.count("was not delivered: too many wait") >= 3
     assert len(control.escalations()) == 6
     # What still waits would be tried again, and logged, in the middle of other tests.
     let_on.set()
@@ -206,7 +206,8 @@ def test_httpx_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the message says what to install."""
     import sys
 
-    monkeypatch.delitem(sys.modules, "otel_loopguard.escalation.webhook", raising=False)
+    for name in ("otel_loopguard._util.http", "otel_loopguard.escalation.webhook"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(LoopGuardSettingsError, match=r"otel-loopguard\[webhook\]"):
         LoopGuard(Settings(webhook_url="http://h"))
@@ -216,16 +217,16 @@ def test_posts_are_nobodys_spans(hook: Hook, monkeypatch: pytest.MonkeyPatch) ->
     """The thread that posts tells instrumentations to look away."""
     from opentelemetry import context
 
-    from otel_loopguard.escalation import webhook
+    from otel_loopguard._util import http
 
     seen: list[object] = []
-    real = webhook.Webhook.body
+    real = http.Endpoint.send
 
-    def body(escalation: object) -> bytes:
+    def send(self: http.Endpoint, *given: Any, **named: Any) -> tuple[int, bytes]:
         seen.append(context.get_value("suppress_instrumentation"))
-        return real(escalation)  # type: ignore[arg-type]
+        return real(self, *given, **named)
 
-    monkeypatch.setattr(webhook.Webhook, "body", staticmethod(body))
+    monkeypatch.setattr(http.Endpoint, "send", send)
     guard = watched(webhook_url=hook.url)
     stuck(guard, "a")
     until(lambda: hook.posts)

@@ -16,8 +16,9 @@ from otel_loopguard.core.task import Task
 from otel_loopguard.errors import StoreError
 from otel_loopguard.execution.latency import CallRecord, Knowledge, ResourceSample
 from otel_loopguard.execution.profiler import BatchEstimate, Profiler
-from otel_loopguard.stores import MemoryStore, Writer
+from otel_loopguard.stores import Writer
 from tests.execution.past import SECOND, START, call, encoded, record
+from tests.stores.memory import MemoryStore
 from tests.stores.servers import wait_for
 
 
@@ -239,11 +240,13 @@ def test_records_that_are_not_understood(
 
 
 def test_a_writer_that_comes_at_once_comes_again() -> None:
-    """A store in memory is written to within the call."""
+    """A call that follows a write is written too."""
     store = MemoryStore()
-    profiler = Profiler(Settings(), writer=Writer(store, Settings(), InternalErrors(), direct=True))
+    writer = Writer(store, Settings(), InternalErrors())
+    profiler = Profiler(Settings(), writer=writer)
     for number in range(3):
         profiler.finished(call(number, 60.0), "run")
+        assert writer.flush(60)
     assert len(store.records("t")) == 3
 
 

@@ -324,9 +324,7 @@ def library(name: str) -> Any:
 def depth_of(place: str) -> int | None:
     asked = queue_depth(place, InternalErrors())
     assert asked is not None
-    found = asked()
-    asked._client.close()  # type: ignore[attr-defined]
-    return found
+    return asked()
 
 
 def test_a_plain_list_on_redis(redis_url: str) -> None:

@@ -14,7 +14,8 @@ from otel_loopguard import Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Choice
 from otel_loopguard.execution.users import Users
-from otel_loopguard.stores import MemoryStore, Store, open_writer
+from otel_loopguard.stores import Store, Writer
+from tests.stores.memory import MemoryStore
 
 SYNC, BACKGROUND = Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND
 
@@ -120,9 +121,13 @@ def test_preferences_and_answers_outlive_the_process() -> None:
 def test_the_writer_of_a_guard_keeps_them() -> None:
     """The real writer, on a store in memory."""
     settings = Settings()
-    writer = open_writer(settings, InternalErrors())
+    writer = Writer(MemoryStore(), settings, InternalErrors())
     Users(settings, writer).prefer("ada", {"prompt_threshold_s": 3})
-    assert Users(settings, writer).preferences("ada").prompt_threshold_s == 3
+    assert writer.flush(60)
+    again = Users(settings, writer)
+    again.preferences("ada")
+    assert writer.flush(60)
+    assert again.preferences("ada").prompt_threshold_s == 3
 
 
 def test_nobody_waits_for_the_store() -> None:

@@ -17,17 +17,17 @@ from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util import bounded_json
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.spans.messages import written
-from otel_loopguard.spans.values import (
+from otel_loopguard.spans.unwrap import (
     agent_result,
     call_inputs,
     execution_result,
     literal,
     protocol_result,
     run_inputs,
-    texts,
     tool_message,
     tool_output,
 )
+from otel_loopguard.spans.values import texts
 from otel_loopguard.spans.views import RecordedSpan
 from tests.calls import EPOCH, SECOND, Run, call
 from tests.hostile.rig import TOOL, Rig

@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import otel_loopguard
 from otel_loopguard import LoopGuardSpanExporter, LoopGuardSpanProcessor, control
-from otel_loopguard.stores import MemoryStore
 from tests.calls import Run, call
 from tests.policy import hint_texts
+from tests.stores.memory import MemoryStore
 
 SECRET = "swordfish-4711"
 ANSWER = f"No results for {SECRET}."
@@ -101,7 +101,7 @@ def out(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> dict[str, str]:
     caplog.set_level(logging.DEBUG)
     store = Recorded()
     monkeypatch.setattr("otel_loopguard.stores.open_store", MagicMock(return_value=store))
-    monkeypatch.setattr("otel_loopguard.escalation.service.Listeners.open", MagicMock())
+    monkeypatch.setattr("otel_loopguard.escalation.service.EscalationService.on_step", MagicMock())
     spans, logs, reader = (
         InMemorySpanExporter(),
         InMemoryLogRecordExporter(),

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,12 @@ from otel_loopguard import (
     session,
     set_testing,
 )
+from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import ErrorClass, Kind, Step
 from otel_loopguard.errors import StoreError
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus
-from otel_loopguard.stores import MemoryStore
+from otel_loopguard.stores import Store, Writer
+from tests.stores.memory import MemoryStore
 from tests.stores.servers import Server, need_redis, wait_for
 
 TRANSIENT, WRONG, UNKNOWN = ErrorClass.TRANSIENT, ErrorClass.DETERMINISTIC, ErrorClass.UNKNOWN
@@ -54,6 +55,11 @@ class Clock:
 def clock() -> Clock:
     """A clock for all breakers of a test."""
     return Clock()
+
+
+def writer(store: Store) -> Writer:
+    """What reads and writes a store in the background."""
+    return Writer(store, Settings(), InternalErrors())
 
 
 def fail(breakers: Breakers, times: int = 1, kind: ErrorClass = TRANSIENT) -> None:
@@ -306,28 +312,26 @@ def test_one_that_is_declared_shared_holds_for_all_runs() -> None:
     """And, with a store and a key that covers what failed, for other processes."""
     store = MemoryStore()
     settings = Settings(breaker="shared", digest_key="k" * 32)
-    one, other = (Breakers(settings, store) for _ in range(2))
+    one, other = (Breakers(settings, writer(store)) for _ in range(2))
     for number in range(3):
         one.finished(f"run {number}", "bash", CURL, error=True, error_class=TRANSIENT)
     assert one.refusal("another", "bash", CURL)
     assert one.refusal(None, "bash", CURL)
-    one.sync()
-    other.refusal("one", "bash", CURL)
     wait_for(lambda: other.refusal("one", "bash", CURL) is not None)
-    one.close()
-    other.close()
 
 
 @pytest.mark.parametrize("settings", [{"breaker": "session"}, {"breaker": "shared"}])
 def test_what_is_not_covered_or_not_shared_stays_in_the_process(settings: dict[str, Any]) -> None:
     """Without a `digest_key` anybody could guess what is behind a digest in the store."""
-    store = MemoryStore()
-    breakers = Breakers(Settings(**settings), store)
+    store, kept = MemoryStore(), list[object]()
+    store.put = lambda *given, **_: kept.append(given)  # type: ignore[method-assign]
+    writing = writer(store)
+    breakers = Breakers(Settings(**settings), writing)
     for _ in range(3):
         breakers.finished("run", "bash", CURL, error=True, error_class=TRANSIENT)
     assert breakers.refusal("run", "bash", CURL)
-    breakers.close()
-    assert not breakers._sharing or not breakers._sharing._waiting
+    writing.flush()
+    assert kept == []
 
 
 def test_exempt_tools_are_never_refused() -> None:
@@ -379,22 +383,10 @@ class Broken(MemoryStore):
             raise StoreError(msg)
 
 
-@pytest.fixture
-def pair(clock: Clock) -> Iterator[tuple[Breakers, Breakers, Broken]]:
-    """Two processes' breakers with one store; they exchange when told to."""
-    store = Broken()
-    one, other = (Breakers(Settings(), store, clock=clock) for _ in range(2))
-    yield one, other, store
-    store.down = False
-    one.close()
-    other.close()
-
-
-def test_others_learn_that_it_is_open_and_closed(
-    pair: tuple[Breakers, Breakers, Broken], clock: Clock
-) -> None:
+def test_others_learn_that_it_is_open_and_closed(clock: Clock) -> None:
     """In the background: nobody waits for the store."""
-    one, other, _ = pair
+    store = MemoryStore()
+    one, other = (Breakers(Settings(), writer(store), clock) for _ in range(2))
     fail(one, 3)
     wait_for(lambda: not other.allow("search"))
     assert other.standing("search") == one.standing("search")
@@ -404,25 +396,19 @@ def test_others_learn_that_it_is_open_and_closed(
     wait_for(lambda: other.allow("search"))
 
 
-def test_a_store_that_is_down_stops_nobody(
-    pair: tuple[Breakers, Breakers, Broken], clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Breakers go on in memory, say so once, and tell the others when it is back."""
-    one, other, store = pair
+def test_a_store_that_is_down_stops_nobody(clock: Clock) -> None:
+    """Breakers go on in memory, and tell the others when it is back."""
+    store = Broken()
     store.down = True
+    one, other = (Breakers(Settings(), writer(store), clock) for _ in range(2))
     fail(one, 3)
-    one.sync()
-    one.sync()
     assert not one.allow("search")
     assert other.allow("search")
     clock.pass_by(300)
     assert one.allow("search")
     fail(one)
     store.down = False
-    one.sync()
-    wait_for(lambda: not other.allow("search"))
-    told = [record for record in caplog.records if "not shared" in record.message]
-    assert 1 <= len(told) <= 2  # one of each process at most
+    wait_for(lambda: (one.allow("search"), other.allow("search")) == (False, False))
 
 
 @pytest.mark.parametrize(
@@ -437,10 +423,13 @@ def test_what_is_not_understood_is_left_alone(
     """It is warned of with its key, once, and not overwritten."""
     store = MemoryStore()
     store.put("breaker", "tool:search", raw)
-    breakers = Breakers(Settings(), store, clock=clock)
+    writing = writer(store)
+    breakers = Breakers(Settings(), writing, clock)
     fail(breakers, 3)
-    breakers.sync()
-    breakers.close()
+    assert writing.flush()
+    succeed(breakers)
+    fail(breakers, 3)
+    assert writing.flush()
     assert not breakers.allow("search")
     assert store.get("breaker", "tool:search") == raw
     assert caplog.text.count("tool:search") == 1
@@ -451,22 +440,19 @@ def test_a_clock_that_is_wrong_shuts_nothing_for_days(clock: Clock) -> None:
     store = MemoryStore()
     year = clock.now + 365 * 86400 * 10**9
     store.put("breaker", "tool:search", orjson.dumps({"until": year, "at": year, "failures": 3}))
-    breakers = Breakers(Settings(), store, clock=clock)
-    breakers.standing("search")
-    breakers.sync()
+    breakers = Breakers(Settings(), writer(store), clock)
+    wait_for(lambda: breakers.standing("search").failures == 3)
     assert not breakers.allow("search")
     clock.pass_by(300)
     assert breakers.allow("search")
-    breakers.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_the_child_of_a_fork_goes_on() -> None:
     """Though a thread of the parent held the locks."""
-    breakers = Breakers(Settings(), MemoryStore())
+    breakers = Breakers(Settings(), writer(MemoryStore()))
     fail(breakers, 2)
-    assert breakers._sharing is not None
-    with breakers._lock, breakers._sharing._lock:
+    with breakers._lock:
         pid = os.fork()
         if pid == 0:
             thread = threading.Thread(target=lambda: fail(breakers), daemon=True)
@@ -475,14 +461,14 @@ def test_the_child_of_a_fork_goes_on() -> None:
             os._exit(0 if not thread.is_alive() and not breakers.allow("search") else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert breakers.allow("search")
-    breakers.close()
 
 
 def _worker(url: str, start: Any, allowed: Any, closing: Any) -> None:
     """A process: learns that the breaker is open, and asks for the trial with all the others."""
     from otel_loopguard.stores.redis import RedisStore
 
-    breakers = Breakers(Settings(), RedisStore(Settings(store_url=url)))
+    writing = writer(RedisStore(Settings(store_url=url)))
+    breakers = Breakers(Settings(), writing)
     wait_for(lambda: breakers.standing("search").state is not BreakerState.CLOSED)
     start.wait()
     wait_for(lambda: breakers.standing("search").state is BreakerState.HALF_OPEN)
@@ -492,8 +478,8 @@ def _worker(url: str, start: Any, allowed: Any, closing: Any) -> None:
     if tried:
         succeed(breakers)
     wait_for(lambda: breakers.allow("search"))
+    writing.close()
     closing.put(True)
-    breakers.close()
 
 
 def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> None:
@@ -507,14 +493,13 @@ def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> No
         spawn = multiprocessing.get_context("spawn")
         start, allowed, closing = spawn.Barrier(2), spawn.Queue(), spawn.Queue()
         settings = Settings(tuning={"resilience": {"breaker_open_s": 5}}, store_url=server.url)
-        opener = Breakers(settings, RedisStore(settings))
+        opener = Breakers(settings, writer(RedisStore(settings)))
         for _ in range(2):
             workers.append(
                 spawn.Process(target=_worker, args=(server.url, start, allowed, closing))
             )
             workers[-1].start()
         fail(opener, 3)
-        opener.close()
         assert sorted(allowed.get(timeout=60) for _ in range(2)) == [0, 1]
         assert [closing.get(timeout=60) for _ in range(2)] == [True] * 2
         for worker in workers:
@@ -533,7 +518,7 @@ def test_a_frozen_store_makes_no_span_wait(tmp_path: Path) -> None:
     server = Server(tmp_path / "redis").start()
     assert server.process is not None
     settings = Settings(store_url=server.url)
-    breakers = Breakers(settings, RedisStore(settings))
+    breakers = Breakers(settings, writer(RedisStore(settings)))
     try:
         server.process.send_signal(19)
         began = time.monotonic()

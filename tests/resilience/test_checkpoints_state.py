@@ -14,11 +14,11 @@ from otel_loopguard import Action, LoopGuard, Settings, control, resilience, ses
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Detection, Evidence, Kind, Step
 from otel_loopguard.replay import Recording, Run
-from otel_loopguard.stores import MemoryStore
 from tests.calls import call
 from tests.escalation.agents import asked, stuck, watched
 from tests.sessions.journals import JournalsInMemory, session_of, until
 from tests.sessions.journals import guard as journalled
+from tests.stores.memory import MemoryStore
 
 FORECAST = "light rain in the west, twenty degrees, and a little wind"
 NOTHING = "no results for this city"

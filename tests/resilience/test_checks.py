@@ -56,7 +56,7 @@ def test_it_has_no_content() -> None:
     fail(checks, {"query": "a secret", "deep": {"also": "a secret"}})
     (found,) = checks.of("search", {"query": "a secret", "deep": {"also": "a secret"}})
     assert "secret" not in str(found)
-    assert "secret" not in repr((checks._failing, checks._good))
+    assert "secret" not in repr((checks._failing, checks.good))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_the_tables_are_bounded() -> None:
     for number in range(2000):
         checks.finished(f"tool {number}", {f"a{number}": 1}, True, WRONG, "x")
         checks.finished(f"tool {number}", {"b": 1}, False)
-    tables = (checks._failing, checks._good, checks._troubled)
+    tables = (checks._failing, checks.good, checks.troubled)
     assert [len(table) for table in tables] == [1024] * 3
     assert len(shape_of({str(number): 1 for number in range(10_000)})) == 32
 

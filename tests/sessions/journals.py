@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import StoreError
-from otel_loopguard.stores import MemoryStore
 from tests.merged import merged
+from tests.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from otel_loopguard.sessions import Session

@@ -15,7 +15,7 @@ from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.sessions.journal_codec import VERSION, Codec, Unread
 from otel_loopguard.sessions.journal_worker import WriterJournalStore
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import open_writer
+from otel_loopguard.stores import Writer
 from tests.sessions.journals import (
     EPOCH,
     SECOND,
@@ -27,6 +27,7 @@ from tests.sessions.journals import (
     session_of,
     until,
 )
+from tests.stores.memory import MemoryStore
 
 
 def decided(found: list[Decision]) -> list[str]:
@@ -397,7 +398,7 @@ def test_a_session_that_gets_its_key_late_is_written_under_it() -> None:
 def test_the_writer_of_a_store_keeps_journals() -> None:
     """Its entries come back through it."""
     one = guard(JournalsInMemory())
-    writer = open_writer(Settings(), one.faults)
+    writer = Writer(MemoryStore(), Settings(), one.faults)
     journals = WriterJournalStore(writer)
     journals.submit("run", [("a", b"1"), ("b", b"2"), ("a", b"3")])
     assert writer.flush(60)

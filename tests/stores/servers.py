@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -99,3 +100,17 @@ class Server:
             self.process.send_signal(signal.SIGCONT)
             self.process.wait()
             self.process = None
+
+
+def listen(store: Any, topic: str) -> tuple[list[bytes], Any]:
+    """The messages that arrive from now on, and the subscription."""
+    heard: list[bytes] = []
+    joined = threading.Event()
+    subscription = store.subscribe(topic, heard.append, joined.set)
+    assert joined.wait(60)
+    return heard, subscription
+
+
+def listening() -> list[threading.Thread]:
+    """The threads of subscriptions."""
+    return [one for one in threading.enumerate() if one.name == "loopguard-listening"]

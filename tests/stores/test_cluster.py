@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -16,59 +15,13 @@ from otel_loopguard.errors import StoreError
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import RedisStore
+from tests.stores.conftest import cluster_url
 from tests.stores.servers import Server, free_port, need_redis, wait_for
-
-SLOTS = ((0, 5460), (5461, 10922), (10923, 16383))
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
-    """Three masters that have all slots between them."""
-    folder = tmp_path_factory.mktemp("cluster")
-    options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--appendonly", "yes")
-    nodes = [Server(folder / str(number), *options).start() for number in range(3)]
-    for node, (first, last) in zip(nodes, SLOTS, strict=True):
-        node.client.execute_command("CLUSTER", "ADDSLOTS", *range(first, last + 1))
-        node.client.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
-    wait_for(lambda: all(_ready(node.client) for node in nodes))
-    yield nodes
-    for node in nodes:
-        node.kill()
-
-
-def _ready(client: Any) -> bool:
-    said = client.cluster("INFO")
-    return said["cluster_state"] == "ok" and said["cluster_known_nodes"] == "3"
-
-
-def url_of(nodes: list[Server]) -> str:
-    return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
-
-
-def test_all_works_on_a_cluster(cluster: list[Server]) -> None:
-    """Whatever node a key lies on; what is written at once lies on one."""
-    store = RedisStore(Settings(store_url=url_of(cluster)))
-    for number in range(40):
-        name = f"n{number}"
-        store.append(name, [("a", b"1"), ("b", b"2")])
-        store.append(name, [("b", b"2"), ("c", b"3")])
-        store.add_records(name, [b"x", b"y"])
-        store.put("control", name, b"v")
-        assert store.journal(name, after="a") == [("b", b"2"), ("c", b"3")]
-        assert store.records(name) == [b"x", b"y"]
-        assert store.get("control", name) == b"v"
-        assert store.claim("breaker", name, "me", 5)
-        assert not store.claim("breaker", name, "you", 5)
-        store.delete("control", name)
-        assert store.get("control", name) is None
-    assert all(node.client.dbsize() > 20 for node in cluster)
-    store.ping()
-    store.close()
 
 
 def test_topics_work_on_a_cluster(cluster: list[Server]) -> None:
     """A message reaches all, whichever node they are connected to."""
-    stores = [RedisStore(Settings(store_url=url_of(cluster[number:]))) for number in range(3)]
+    stores = [RedisStore(Settings(store_url=cluster_url(cluster[number:]))) for number in range(3)]
     heard: list[list[bytes]] = [[], [], []]
     joined: list[int] = []
     listening = [
@@ -84,10 +37,22 @@ def test_topics_work_on_a_cluster(cluster: list[Server]) -> None:
         store.close()
 
 
+def test_keys_are_spread_over_the_nodes(cluster: list[Server]) -> None:
+    """Each session, tool and value lies where its name says."""
+    store = RedisStore(Settings(store_url=cluster_url(cluster)))
+    before = [node.client.dbsize() for node in cluster]
+    for number in range(100):
+        store.put("control", f"n{number}", b"v")
+    added = [node.client.dbsize() - was for node, was in zip(cluster, before, strict=True)]
+    assert sum(added) == 100
+    assert min(added) > 10
+    store.close()
+
+
 def test_a_node_that_is_killed_comes_back_with_all(cluster: list[Server]) -> None:
     """Meanwhile its writes wait; afterwards each entry is there once."""
     given = Settings(
-        store_url=url_of(cluster),
+        store_url=cluster_url(cluster),
         tuning={"stores": {"timeout_s": 0.5, "delay_s": 0.01, "retry_s": 0.2}},
     )
     writer = Writer(RedisStore(given), given, InternalErrors())

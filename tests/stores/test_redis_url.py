@@ -8,7 +8,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import MemoryStore, open_store
+from otel_loopguard.stores import open_store
 from otel_loopguard.stores.redis import RedisStore
 from otel_loopguard.stores.redis_url import parse_redis_url
 
@@ -73,9 +73,10 @@ def test_a_wrong_address_fails_at_start(url: str, told: str) -> None:
     assert "s3cret" not in str(error.value)
 
 
-def test_the_default_is_memory() -> None:
-    """Nobody needs a server."""
-    assert isinstance(open_store(Settings()), MemoryStore)
+def test_without_an_address_there_is_no_store() -> None:
+    """Rather than one that nobody else reads."""
+    with pytest.raises(LoopGuardSettingsError, match="is empty: expected redis://"):
+        open_store(Settings())
 
 
 @pytest.mark.parametrize("key", ["", "the same in every process"], ids=["without", "with"])

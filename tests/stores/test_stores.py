@@ -1,41 +1,23 @@
-"""What every store does, in memory as in Redis."""
+"""What every store does: in the memory of tests, in one Redis, and in a Cluster."""
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
 
-from otel_loopguard.settings import Settings
-from otel_loopguard.stores import MemoryStore, Store
-from otel_loopguard.stores.redis import RedisStore
-from tests.stores.servers import wait_for
+from tests.stores.servers import listen, listening, wait_for
 
-_names = itertools.count()
+if TYPE_CHECKING:
+    from otel_loopguard.stores import Store
+    from otel_loopguard.stores.redis import RedisStore
+    from tests.stores.memory import MemoryStore
+
 NOW = time.time_ns()
 SECOND = 1_000_000_000
-
-
-@pytest.fixture(params=["memory", "redis"])
-def any_store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """Each kind of store."""
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    server = request.getfixturevalue("kept")
-    found = RedisStore(Settings(store_url=server.url))
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def name() -> str:
-    """A name that no other test uses."""
-    return f"name-{next(_names)}"
 
 
 def record(at: int, what: str = "") -> bytes:
@@ -209,6 +191,34 @@ def test_a_claim_ends(any_store: Store, name: str) -> None:
     wait_for(lambda: any_store.claim("breaker", name, "two", 5))
 
 
+def test_all_who_listen_to_a_topic_hear(any_store: MemoryStore | RedisStore, name: str) -> None:
+    """In order, byte for byte, until they close; who listens to another topic does not."""
+    one, first = listen(any_store, name)
+    two, second = listen(any_store, name)
+    other, third = listen(any_store, f"{name} of others {{x}}")
+    said = [b"1", b"\x00\xff", b"x" * 5000]
+    for message in said:
+        any_store.publish(name, message)
+    wait_for(lambda: len(one) == len(two) == 3)
+    assert one == two == said
+    any_store.publish(f"{name} of others {{x}}", b"z")
+    wait_for(lambda: other == [b"z"])
+    for subscription in (first, second, third, third):
+        subscription.close()
+    wait_for(lambda: not listening())  # they look once a second
+    any_store.publish(name, b"late")
+    assert one == two == said
+
+
+def test_nobody_has_to_listen(any_store: MemoryStore | RedisStore, name: str) -> None:
+    """What nobody hears is lost."""
+    any_store.publish(name, b"1")
+    heard, subscription = listen(any_store, name)
+    any_store.publish(name, b"2")
+    wait_for(lambda: heard == [b"2"])
+    subscription.close()
+
+
 def test_nothing_is_stored_for_nothing(any_store: Store, name: str) -> None:
     """No records and no entries are no error."""
     any_store.add_records(name, [])
@@ -229,8 +239,8 @@ def test_a_closed_store_opens_itself_again(any_store: Store, name: str) -> None:
 def test_a_journal_that_was_trimmed_from_outside_goes_on(store: RedisStore, what: str) -> None:
     """What comes after is stored and read, once each, in order; what was removed stays away."""
     session = f"trimmed {what}"
-    stream, *sets = store._keys.journal(session)
-    client = store._redis._open()
+    stream, *sets = store.keys.journal(session)
+    client = store.connection._open()
     entries = [(f"e{number}", b"x") for number in range(6)]
     store.append(session, entries[:3])
     assert [name for name, _ in store.journal(session)] == ["e0", "e1", "e2"]

@@ -14,8 +14,9 @@ from opentelemetry import context
 from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.errors import StoreError
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import MemoryStore, Writer, open_writer
+from otel_loopguard.stores import Writer
 from tests.merged import merged
+from tests.stores.memory import MemoryStore
 from tests.stores.servers import wait_for
 
 
@@ -246,20 +247,6 @@ def test_the_code_of_a_store_may_be_broken() -> None:
     assert answered == [True]
     assert store.journal("s") == entries(1)
     assert writer.standing.refused == 1
-    writer.close()
-
-
-def test_in_memory_everything_is_done_at_once() -> None:
-    """No thread is started where nothing can block."""
-    writer = open_writer(settings(), InternalErrors())
-    before = set(threading.enumerate())
-    writer.append("s", entries(2))
-    got: list[int] = []
-    writer.ask(lambda store: len(store.journal("s")), got.append)
-    assert got == [2]
-    assert set(threading.enumerate()) <= before  # those of other tests may end
-    assert writer.flush(0)
-    assert writer.standing.stored == 2
     writer.close()
 
 

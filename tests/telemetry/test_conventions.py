@@ -163,4 +163,4 @@ def test_without_the_switch_there_is_none(value: str, monkeypatch: pytest.Monkey
         tool_call(scene.tracer, result=None, more=DENIED)
         control.resume(key, by="ada")
     assert proposed(scene) == []
-    assert not scene.guard.telemetry.voice.on_steps
+    assert not scene.guard.telemetry.on_steps

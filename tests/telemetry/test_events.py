@@ -255,7 +255,7 @@ def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own(
     _no_other_exporters(monkeypatch)
     scene = Scene(exporter=False)
     guard = scene.guard
-    guard.telemetry.voice._emitter._tracers = scene.provider  # type: ignore[union-attr]
+    guard.telemetry._queue._tracers = scene.provider  # type: ignore[union-attr]
     for _ in range(5):
         with control.session("run"):
             tool_call(scene.tracer)
@@ -280,7 +280,7 @@ def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own(
 def test_every_decision_may_have_a_span_of_its_own() -> None:
     """A row below the decided span, whatever else has the decision; notes have none."""
     scene = Scene(decision_spans="always")
-    scene.guard.telemetry.voice._emitter._tracers = scene.provider  # type: ignore[union-attr]
+    scene.guard.telemetry._queue._tracers = scene.provider  # type: ignore[union-attr]
     with agent(scene.tracer):
         scene.loop(5)
     scene.guard.telemetry.close()
@@ -324,7 +324,7 @@ def test_there_is_no_decision_span_where_a_decision_has_a_place(
     """Our exporter writes it, or an open span has it, or it is switched off."""
     _no_other_exporters(monkeypatch)
     scene = Scene(exporter=how == "exporter", decision_spans=how != "setting")
-    scene.guard.telemetry.voice._emitter._tracers = scene.provider  # type: ignore[union-attr]
+    scene.guard.telemetry._queue._tracers = scene.provider  # type: ignore[union-attr]
     with control.session("run"):
         if how == "agent":
             with agent(scene.tracer):

@@ -13,9 +13,8 @@ import pytest
 from langsmith import schemas
 
 from otel_loopguard import LoopGuardSettingsError, Settings, semconv
-from otel_loopguard.telemetry.verdicts.langsmith import run_of
-from otel_loopguard.telemetry.verdicts.mlflow import MLflow
-from otel_loopguard.telemetry.verdicts.verdict import Verdict
+from otel_loopguard.telemetry.backends import MLflow, run_of
+from otel_loopguard.telemetry.verdicts import Verdict
 from tests.agents import agent, tool_call
 from tests.telemetry.backends import Backend, serving
 from tests.telemetry.scene import Scene, wait_for

@@ -10,7 +10,7 @@ from openinference.semconv.trace import AnnotationAttributes, SpanAttributes
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.telemetry import events
+from otel_loopguard.telemetry import verdicts
 from tests.agents import agent, tool_call
 from tests.telemetry.scene import Scene
 
@@ -96,10 +96,10 @@ def test_annotations_and_evaluations_are_off_by_default() -> None:
 
 def test_the_names_are_those_of_the_genai_conventions() -> None:
     """They are copied, because the package that has them may change with any release."""
-    assert events.EVALUATION_NAME == gen_ai_attributes.GEN_AI_EVALUATION_NAME
-    assert events.EVALUATION_SCORE == gen_ai_attributes.GEN_AI_EVALUATION_SCORE_VALUE
-    assert events.EVALUATION_LABEL == gen_ai_attributes.GEN_AI_EVALUATION_SCORE_LABEL
-    assert events.EVALUATION_EXPLANATION == gen_ai_attributes.GEN_AI_EVALUATION_EXPLANATION
+    assert verdicts.EVALUATION_NAME == gen_ai_attributes.GEN_AI_EVALUATION_NAME
+    assert verdicts.EVALUATION_SCORE == gen_ai_attributes.GEN_AI_EVALUATION_SCORE_VALUE
+    assert verdicts.EVALUATION_LABEL == gen_ai_attributes.GEN_AI_EVALUATION_SCORE_LABEL
+    assert verdicts.EVALUATION_EXPLANATION == gen_ai_attributes.GEN_AI_EVALUATION_EXPLANATION
 
 
 def test_every_decision_is_an_evaluation_of_its_span() -> None:
@@ -133,9 +133,10 @@ def test_a_session_that_ends_without_a_decision_is_ok() -> None:
     assert "ok" not in labels_of(scene)
     scene.guard.shutdown()
     scene.guard.shutdown()
-    (ok,) = [one for one in scene.events(RESULT) if one.attributes[events.EVALUATION_LABEL] == "ok"]
+    label = verdicts.EVALUATION_LABEL
+    (ok,) = (event for event in scene.events(RESULT) if event.attributes[label] == "ok")
     assert ok.attributes["loopguard.session.id"] == "good"
-    assert ok.attributes[events.EVALUATION_SCORE] == 0.0
+    assert ok.attributes[verdicts.EVALUATION_SCORE] == 0.0
     place = run.get_span_context()
     assert (ok.trace_id, ok.span_id) == (place.trace_id, place.span_id)
 
@@ -150,4 +151,4 @@ def test_a_session_that_is_forgotten_by_age_has_ended() -> None:
 
 def labels_of(scene: Scene) -> list[str]:
     """The labels of the evaluations so far."""
-    return [event.attributes[events.EVALUATION_LABEL] for event in scene.events(RESULT)]
+    return [event.attributes[verdicts.EVALUATION_LABEL] for event in scene.events(RESULT)]

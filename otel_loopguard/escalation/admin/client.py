@@ -31,10 +31,10 @@ _SILENT: Final = "no_reply"
 
 
 class Transport(ABC):
-    """A way to the processes that can be asked."""
+    """Asks live processes."""
 
     nobody: str
-    """What to do where no process is reached."""
+    """What to say where no process is reached."""
 
     @abstractmethod
     def replies(self, request: Message) -> list[Message]:
@@ -124,7 +124,7 @@ class StoreTransport(Transport):
 
 
 def _asked(path: Path, request: Message) -> Message | None:
-    """The reply of the process at a socket; None if nobody is there any more."""
+    """The reply of the process at a socket; None if that is gone."""
     until, data = time.monotonic() + _LIMIT_S, bytearray()
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_LIMIT_S)
@@ -174,7 +174,7 @@ def _rows(reply: Message) -> list[Message]:
 
 
 def _is_row(row: Any) -> bool:
-    """Whether something has what a row of a session must have."""
+    """True for a row of a session."""
     if not isinstance(row, dict):
         return False
     return all(isinstance(row.get(name), str) for name in ("session", "process", "action"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]

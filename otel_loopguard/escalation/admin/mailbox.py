@@ -55,12 +55,12 @@ class Mailboxes:
         self._kept_ms = int(max(3 * settings.tuning.admin.heartbeat_s, 5.0) * 1000)
 
     def register(self, process: str) -> None:
-        """Says that a process lives."""
+        """Records the heartbeat of a process."""
         self._redis.call("ZADD", self._prefix, str(time.time_ns() // 10**6), process)
         self._redis.call("PEXPIRE", self._prefix, max(self._kept_ms, 60_000))
 
     def withdraw(self, process: str) -> None:
-        """Says that a process ends."""
+        """Removes a process that ends."""
         self._redis.call("ZREM", self._prefix, process)
         self._redis.call("DEL", self._requests(process))
 
@@ -72,7 +72,7 @@ class Mailboxes:
         return [name.decode("utf-8", "backslashreplace") for name in found]
 
     def ask(self, request: Message, limit_s: float) -> tuple[list[Message], int]:
-        """Asks all processes; returns the replies that came in time, and how many were asked."""
+        """Asks all processes; returns the replies in time, and the number of processes."""
         reply_to, processes = secrets.token_hex(8), self.processes()
         data = encoded({**request, "reply_to": reply_to})
         self._redis.run_all(_PUT, [([self._requests(one)], [data, _KEPT_S]) for one in processes])
@@ -95,7 +95,7 @@ class Mailboxes:
         return (reply_to, bytes(found[1])) if isinstance(reply_to, str) else None
 
     def reply(self, reply_to: str, reply: bytes) -> None:
-        """Puts a reply where who asked looks for it."""
+        """Puts a reply into the mailbox of its request."""
         self._redis.run(_PUT, [self._replies(reply_to)], [reply, _KEPT_S])
 
     def close(self) -> None:

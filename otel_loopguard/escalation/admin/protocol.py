@@ -1,4 +1,4 @@
-"""What people ask of the sessions of a process, and the replies: the same over every transport.
+"""Requests of people about the sessions of a process, and the replies: the same over any transport.
 
 A request is one JSON object with `op`, and what that takes:
 
@@ -63,7 +63,7 @@ Message = dict[str, Any]
 Reply = Callable[[Message], Message]
 """Handles a request for one guard."""
 Explain = Callable[[str], "Explanation | None"]
-"""Why a session of a guard was stopped, or not."""
+"""Explains why a session was stopped, or not."""
 
 
 def answer(data: bytes, guards: Iterable[Reply], faults: InternalErrors) -> bytes:
@@ -101,7 +101,7 @@ def decoded(data: bytes, most: int) -> Message | None:
 
 
 def refusal(code: str, why: str) -> Message:
-    """The reply to what cannot be done."""
+    """The reply to a request that is not carried out."""
     return {"ok": False, "error": code, "message": why}
 
 
@@ -110,7 +110,7 @@ def _unknown(session: str) -> Message:
 
 
 def is_unknown(reply: Message) -> bool:
-    """Whether a guard or process has nothing of what it was asked about."""
+    """True if a guard or process does not know what it was asked about."""
     return reply.get("error") in ("unknown_session", "unknown_escalation")
 
 
@@ -187,7 +187,7 @@ class AdminHandlers:
         return self._done(session)
 
     def _list(self) -> Message:
-        """The newest sessions in use, after those that are stopped and wait for somebody."""
+        """The stopped sessions, then the newest ones in use."""
         oldest = now() - self._idle
         with self._lock:
             known = self._sessions.all[::-1]

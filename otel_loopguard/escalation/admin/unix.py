@@ -33,7 +33,7 @@ _LONGEST: Final = 100
 
 
 class UntrustedPlaceError(OSError):
-    """A folder for sockets belongs to somebody else, or others may write into it."""
+    """A folder for sockets belongs to another user, or others may write into it."""
 
 
 def user() -> int:
@@ -56,7 +56,7 @@ def folder() -> Path:
 
 
 def trusted_folder(*, make: bool) -> Path | None:
-    """The folder, once it is sure that nobody else may write into it."""
+    """The folder, if no other user may write into it; None without one."""
     mine = user()
     place = folder()
     if make:
@@ -99,7 +99,7 @@ def sockets() -> list[Path]:
     return [] if place is None else sorted(place.glob(f"*{_SUFFIX}"))
 
 
-# How long it waits for a connection before it looks whether its guard is gone.
+# Between two looks whether its guard is gone, or the socket in its place is dead.
 _LOOK_S: Final = 0.5
 _REST_S: Final = 0.05
 # A request is there at once, and a reply is taken at once: both are of this machine.
@@ -157,7 +157,7 @@ class SocketServer:
             self._listen()
         listening = self._listening
         if listening is None or self._ended or self._admin() is None:
-            # Removed while it is still bound: nobody else can have its number meanwhile.
+            # Removed while it is still bound: its inode cannot be another socket's meanwhile.
             self.close()
             if listening is not None:
                 listening.close()
@@ -185,7 +185,7 @@ class SocketServer:
             logger.warning("control_socket = %r: cannot be served: %s", self._setting, error)
             return
         made = _Made(path, os.getpid(), (found.st_dev, found.st_ino))
-        # At the end of the program too, if nobody closes it.
+        # At the end of the program too.
         weakref.finalize(self, _remove, made)
         self._made, self.path = made, path
         if self._ended:
@@ -220,7 +220,7 @@ def _read_line(connection: socket.socket) -> bytes:
 
 
 def _is_own(connection: socket.socket) -> bool:
-    """Whether the peer is the user of this process, as far as the system reports it."""
+    """True if the peer is the user of this process, or the system does not tell."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -270,7 +270,7 @@ def _bound(path: Path) -> socket.socket:
 
 
 def _make_room(path: Path) -> None:
-    """Removes a socket of this user that nobody listens on."""
+    """Removes a dead socket of this user; raises `OSError` for anything else."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -14,18 +14,9 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.coding_tools import codex_output, copilot_output, gemini_result
 from otel_loopguard.spans.dialects import genai
-from otel_loopguard.spans.errors import fail, failed
 from otel_loopguard.spans.messages import written
-from otel_loopguard.spans.values import (
-    begin,
-    captured,
-    first_count,
-    identifier,
-    mapping,
-    parsed,
-    text,
-    within,
-)
+from otel_loopguard.spans.steps import begin, captured, fail, failed
+from otel_loopguard.spans.values import first_count, identifier, mapping, parsed, text, within
 
 if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
@@ -37,7 +28,7 @@ _REQUESTS: Final = frozenset(
 )
 _CODEX_MAIN: Final = "/root"
 _VAGUE: Final = "Shell command failed"
-"""What Claude Code says of each command that fails."""
+"""The error of each command that fails in Claude Code."""
 
 
 class ClaudeCode:
@@ -63,20 +54,20 @@ class ClaudeCode:
         if name in ("claude_code.tool", "claude_code.tool_result"):
             return self._tool(span)
         if name in _REQUESTS:
-            step = _model(span, self.name)
+            step = _model(span)
             cost = span.attributes.get("cost_usd")
             step.cost = float(cost) if isinstance(cost, (int, float)) else None
             return step
         if name == "claude_code.interaction":
-            step = begin(span, Kind.AGENT, "claude-code", self.name)
+            step = begin(span, Kind.AGENT, "claude-code")
             step.args = text(captured(span, "user_prompt"))
             return failed(step, span)
         if name == "claude_code.user_prompt":
-            return begin(span, Kind.OTHER, "user", self.name)
+            return begin(span, Kind.OTHER, "user")
         return None
 
     def _tool(self, span: SpanView) -> Step:
-        step = begin(span, Kind.TOOL, text(span.attributes.get("tool_name")), self.name)
+        step = begin(span, Kind.TOOL, text(span.attributes.get("tool_name")))
         if step.name == "mcp_tool":
             # Records name the server and its tool apart, spans together.
             parts = parsed(captured(span, "tool_parameters"))
@@ -104,7 +95,7 @@ class Codex:
     def read(self, span: SpanView) -> Step | None:
         """Step of a record."""
         if span.name == "codex.tool_result":
-            step = begin(span, Kind.TOOL, text(span.attributes.get("tool_name")), self.name)
+            step = begin(span, Kind.TOOL, text(span.attributes.get("tool_name")))
             step.call_id = identifier(span.attributes.get("call_id"))
             step.args = parsed(captured(span, "arguments"))
             agent = identifier(span.attributes.get("agent_name"))
@@ -112,9 +103,9 @@ class Codex:
             step.outcome, code = codex_output(captured(span, "output"))
             return fail(step, step.outcome) if code else _ended(step, span, step.outcome)
         if span.name == "codex.sse_event" and first_count(span.attributes, _IN) is not None:
-            return _model(span, self.name)
+            return _model(span)
         if span.name == "codex.user_prompt":
-            return begin(span, Kind.OTHER, "user", self.name)
+            return begin(span, Kind.OTHER, "user")
         return None
 
 
@@ -131,25 +122,25 @@ class GeminiCli:
         attributes = span.attributes
         operation = attributes.get("gen_ai.operation.name") or span.name
         if operation == "tool_call":
-            step = begin(span, Kind.TOOL, text(attributes.get("gen_ai.tool.name")), self.name)
+            step = begin(span, Kind.TOOL, text(attributes.get("gen_ai.tool.name")))
             step.call_id = identifier(attributes.get("gen_ai.tool.call_id"))
             # The request has an id and the result has times: with them no two calls are equal.
             step.args = within(parsed(captured(span, "gen_ai.input.messages")), "args")
             _gemini_result(step, parsed(captured(span, "gen_ai.output.messages")))
             return failed(step, span)
         if operation == "gemini_cli.tool_call":
-            step = begin(span, Kind.TOOL, text(attributes.get("function_name")), self.name)
+            step = begin(span, Kind.TOOL, text(attributes.get("function_name")))
             step.args = parsed(captured(span, "function_args"))
             if within(parsed(captured(span, "metadata")), "isError") is True:
                 fail(step, None)
             return _ended(step, span)
         if operation in ("llm_call", "gemini_cli.api_response"):
-            return failed(_model(span, self.name), span)
+            return failed(_model(span), span)
         if operation == "agent_call":
             name = text(attributes.get("gen_ai.agent.name")) or "gemini-cli"
-            return failed(begin(span, Kind.AGENT, name, self.name), span)
+            return failed(begin(span, Kind.AGENT, name), span)
         if operation == "gemini_cli.user_prompt":
-            return begin(span, Kind.OTHER, "user", self.name)
+            return begin(span, Kind.OTHER, "user")
         return None
 
 
@@ -164,17 +155,17 @@ class Copilot:
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span."""
-        step = genai.read(span, self.name)
+        step = genai.read(span)
         if step is None or step.kind is not Kind.TOOL:
             return step
         step.outcome, code = copilot_output(step.outcome)
         return fail(step, step.outcome) if code else step
 
 
-def _model(span: SpanView, dialect: str) -> Step:
+def _model(span: SpanView) -> Step:
     attributes = span.attributes
     model = text(attributes.get("model")) or text(attributes.get("gen_ai.request.model"))
-    step = begin(span, Kind.MODEL, model or span.name, dialect)
+    step = begin(span, Kind.MODEL, model or span.name)
     step.model = model
     step.tokens_in = first_count(attributes, _IN)
     step.tokens_out = first_count(attributes, _OUT)

@@ -10,13 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.errors import failed
 from otel_loopguard.spans.keys import NO_AGENT, RUNS, after, as_transfer, tool_in
 from otel_loopguard.spans.messages import asked, written
+from otel_loopguard.spans.steps import begin, captured, failed
 from otel_loopguard.spans.values import (
     SUSPECT,
-    begin,
-    captured,
     first_count,
     hidden,
     identifier,
@@ -24,7 +22,6 @@ from otel_loopguard.spans.values import (
     listing,
     mapping,
     parsed,
-    revealed,
     text,
     unquoted,
 )
@@ -33,13 +30,12 @@ if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
 
 NAME = "genai"
+# Up to Python 3.11 a look at an enum's member costs a call.
 _TOOL, _MODEL, _OTHER = Kind.TOOL, Kind.MODEL, Kind.OTHER
 
 KINDS = {
-    "execute_tool": Kind.TOOL,
-    "chat": Kind.MODEL,
-    "generate_content": Kind.MODEL,
-    "text_completion": Kind.MODEL,
+    "execute_tool": _TOOL,
+    **dict.fromkeys(("chat", "generate_content", "text_completion"), _MODEL),
     "invoke_agent": Kind.AGENT,
     "invoke_workflow": Kind.WORKFLOW,
     "handle_conversation_turn": Kind.WORKFLOW,
@@ -48,18 +44,14 @@ KINDS = {
     "agent_handoff": Kind.HANDOFF,
     # What a program does around its model, as often as it likes: nothing that a model chose, and
     # so no call to judge. Where a model asks for it there is an `execute_tool` span around it.
-    "fetch_response": Kind.OTHER,  # a wait; the calls of the answer are read (`messages.fetched`)
-    "plan": Kind.OTHER,  # its model calls are steps; of the span itself the plan is read
-    "create_agent": Kind.OTHER,
-    "embeddings": Kind.OTHER,
-    "retrieval": Kind.OTHER,
-    "search_memory": Kind.OTHER,
-    "create_memory": Kind.OTHER,
-    "update_memory": Kind.OTHER,
-    "upsert_memory": Kind.OTHER,
-    "delete_memory": Kind.OTHER,
-    "create_memory_store": Kind.OTHER,
-    "delete_memory_store": Kind.OTHER,
+    # `fetch_response` is a wait; the calls of the answer are read (`messages.fetched`). The model
+    # calls of `plan` are steps; of the span itself the plan is read.
+    **dict.fromkeys(
+        "fetch_response plan create_agent embeddings retrieval search_memory create_memory"
+        " update_memory upsert_memory delete_memory create_memory_store"
+        " delete_memory_store".split(),
+        _OTHER,
+    ),
 }
 """Kind of a step by `gen_ai.operation.name`; operations that are not listed are `OTHER`, too."""
 
@@ -68,47 +60,23 @@ _TOKENS_OUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 _DETAILS = "gen_ai.client.inference.operation.details"
 
 
-class GenAI:
-    """Reads spans that have `gen_ai.operation.name`."""
-
-    name = NAME
-    marks = frozenset(("gen_ai.operation.name", "gen_ai.tool.name"))
-    scopes = (
-        "opentelemetry.instrumentation.genai*", "pydantic-ai*", "pydantic_ai*", "semantic_kernel*",
-        "smolagents*",
-    )  # fmt: skip
-    key_order = 0
-    session_keys = ("gen_ai.conversation.id",)
-    agent_keys = ("gen_ai.agent.name",)
-    key_prefixes = ("agent", "gen_ai.", "tool")
-    call_words: ClassVar = {
-        "gen_ai.operation.name": frozenset(name for name, kind in KINDS.items() if kind not in RUNS)
-    }
-
-    def read(self, span: SpanView) -> Step | None:
-        """Step of the span, or None without an operation and without the name of a tool."""
-        if span.attributes.get("gen_ai.operation.name") == "execute_tool":
-            return tool(span, NAME)
-        return read(span, NAME)
-
-
-def read(span: SpanView, dialect: str) -> Step | None:
-    """Step of a span of the GenAI conventions, under the name of a dialect that builds on them."""
+def read(span: SpanView) -> Step | None:
+    """Step of a span of the GenAI conventions; None without an operation and a tool's name."""
     attributes = span.attributes
     operation = attributes.get("gen_ai.operation.name")
-    if not isinstance(operation, str):
-        return tool(span, dialect) if "gen_ai.tool.name" in attributes else None
     if operation == "execute_tool":
-        return tool(span, dialect)
+        return tool(span)
+    if not isinstance(operation, str):
+        return tool(span) if "gen_ai.tool.name" in attributes else None
     kind = KINDS.get(operation, _OTHER)
     if kind is _MODEL:
-        return model(span, dialect)
+        return model(span)
     if kind is Kind.HANDOFF:
-        return _handoff(span, dialect)
-    return failed(_enclosing(span, kind, dialect), span)
+        return failed(as_transfer(begin(span, kind, None), span), span)
+    return failed(_enclosing(span, kind), span)
 
 
-def tool(span: SpanView, dialect: str) -> Step:
+def tool(span: SpanView) -> Step:
     """A tool call. Arguments and result stay as they are; identity parses them."""
     get = span.attributes.get
     name = get("gen_ai.tool.name")
@@ -121,16 +89,14 @@ def tool(span: SpanView, dialect: str) -> Step:
     call_id = get("gen_ai.tool.call.id")
     if not isinstance(name, str) or not name:
         name = tool_in(span.name)
-    step = begin(span, _TOOL, name, dialect)
+    step = begin(span, _TOOL, name)
     step.call_id = call_id if isinstance(call_id, str) else identifier(call_id)
     step.args, step.outcome = args, result
-    troubled = span.status == "error" or get("error.type") is not None
     # Reading events is dear, and where all is well and captured there is nothing in them.
-    if args is None or result is None or troubled:
+    if args is None or result is None or span.status == "error" or get("error.type") is not None:
         if span.events:
             _from_events(step, span)
-        if troubled or span.events:
-            failed(step, span)
+        failed(step, span)
     return step
 
 
@@ -158,10 +124,10 @@ def _part(messages: object, key: str) -> object:
     return None
 
 
-def model(span: SpanView, dialect: str) -> Step:
+def model(span: SpanView) -> Step:
     """A model call: name of the model, tokens, what it wrote."""
     attributes = span.attributes
-    step = begin(span, _MODEL, None, dialect)
+    step = begin(span, _MODEL, None)
     for key in ("gen_ai.response.model", "gen_ai.request.model"):
         name = attributes.get(key)
         if isinstance(name, str) and name and name != "unknown":
@@ -185,10 +151,10 @@ def _text_from_events(span: SpanView) -> str | None:
     return None
 
 
-def _enclosing(span: SpanView, kind: Kind, dialect: str) -> Step:
+def _enclosing(span: SpanView, kind: Kind) -> Step:
     """An agent run, a workflow or a graph node. Its tokens repeat those of its model calls."""
     attributes = span.attributes
-    step = begin(span, kind, None, dialect)
+    step = begin(span, kind, None)
     if kind is Kind.AGENT:
         name = identifier(attributes.get("gen_ai.agent.name"))
         if name is None and span.name.endswith(".workflow"):
@@ -198,7 +164,7 @@ def _enclosing(span: SpanView, kind: Kind, dialect: str) -> Step:
         step.args = asked(captured(span, "gen_ai.input.messages"))
         step.outcome = written(captured(span, "gen_ai.output.messages")) or None
     elif kind is Kind.WORKFLOW:
-        name = text(revealed(span, "gen_ai.workflow.name", attributes.get("gen_ai.workflow.name")))
+        name = text(captured(span, "gen_ai.workflow.name"))
         name = name or identifier(attributes.get("gen_ai.agent.name"))
         step.name = name or after(span.name, f"{attributes['gen_ai.operation.name']} ")
     elif kind is Kind.NODE:
@@ -209,5 +175,20 @@ def _enclosing(span: SpanView, kind: Kind, dialect: str) -> Step:
     return step
 
 
-def _handoff(span: SpanView, dialect: str) -> Step:
-    return failed(as_transfer(begin(span, Kind.HANDOFF, None, dialect), span), span)
+class GenAI:
+    """Reads spans that have `gen_ai.operation.name`."""
+
+    name = NAME
+    marks = frozenset(("gen_ai.operation.name", "gen_ai.tool.name"))
+    scopes = (
+        "opentelemetry.instrumentation.genai*", "pydantic-ai*", "pydantic_ai*", "semantic_kernel*",
+        "smolagents*",
+    )  # fmt: skip
+    key_order = 0
+    session_keys = ("gen_ai.conversation.id",)
+    agent_keys = ("gen_ai.agent.name",)
+    key_prefixes = ("agent", "gen_ai.", "tool")
+    call_words: ClassVar = {
+        "gen_ai.operation.name": frozenset(name for name, kind in KINDS.items() if kind not in RUNS)
+    }
+    read = staticmethod(read)

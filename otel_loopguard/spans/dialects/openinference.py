@@ -10,33 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.errors import failed, set_outcome
+from otel_loopguard.spans import unwrap
 from otel_loopguard.spans.keys import after, library, tool_in
 from otel_loopguard.spans.messages import written
-from otel_loopguard.spans.values import (
-    Outcome,
-    agent_result,
-    begin,
-    call_inputs,
-    captured,
-    count,
-    entry,
-    hidden,
-    identifier,
-    parsed,
-    shaped_output,
-    text,
-    tool_message,
-    tool_output,
-    unquoted,
-)
+from otel_loopguard.spans.steps import begin, captured, failed, set_outcome
+from otel_loopguard.spans.values import count, entry, hidden, identifier, parsed, text, unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from otel_loopguard.spans.views import SpanView
-
-NAME = "openinference"
 
 _KINDS = {
     "TOOL": Kind.TOOL,
@@ -45,11 +28,11 @@ _KINDS = {
     "CHAIN": Kind.OTHER,
 }
 _CALL_IDS = ("tool_call.id", "tool.id", "tool.call_id")
-_RESULTS: dict[str, Callable[[object], Outcome]] = {
-    "langchain": tool_message,
-    "llama_index": tool_output,
-    "google_adk": agent_result,
-    "": shaped_output,
+_RESULTS: dict[str, Callable[[object], unwrap.Outcome]] = {
+    "langchain": unwrap.tool_message,
+    "llama_index": unwrap.tool_output,
+    "google_adk": unwrap.agent_result,
+    "": unwrap.shaped_output,
 }
 _CALLS = frozenset(("smolagents", "llama_index", ""))
 _LANGCHAIN = ('"langgraph_', '"lc_agent_name"', '"ls_integration"')
@@ -65,7 +48,7 @@ _CONTENT = "llm.output_messages.0.message.content"
 class OpenInference:
     """Reads spans that have `openinference.span.kind`."""
 
-    name = NAME
+    name = "openinference"
     marks = frozenset(("openinference.span.kind",))
     scopes = ("openinference.*", "@arizeai/openinference*")
     key_order = 0
@@ -90,7 +73,7 @@ class OpenInference:
         kind = span.attributes.get("openinference.span.kind")
         if not isinstance(kind, str):
             return None
-        step = begin(span, _KINDS.get(kind, Kind.OTHER), span.name, NAME)
+        step = begin(span, _KINDS.get(kind, Kind.OTHER), span.name)
         framework = _framework(span)
         if step.kind is Kind.TOOL:
             _tool(step, span, framework)
@@ -132,7 +115,7 @@ def _tool(step: Step, span: SpanView, framework: str) -> None:
         step.call_id = step.call_id or identifier(attributes.get(key))
     args = captured(span, "input.value")
     if framework in _CALLS or (isinstance(args, str) and "sanitize_inputs_outputs" in args):
-        args = call_inputs(args)
+        args = unwrap.call_inputs(args)
     step.args = args
     _result(step, captured(span, "output.value"), framework)
     failed(step, span)

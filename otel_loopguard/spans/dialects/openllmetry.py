@@ -11,33 +11,17 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans import unwrap
 from otel_loopguard.spans.dialects import genai
-from otel_loopguard.spans.errors import failed, set_outcome
 from otel_loopguard.spans.keys import library, tool_in
 from otel_loopguard.spans.messages import written
-from otel_loopguard.spans.values import (
-    Outcome,
-    begin,
-    call_inputs,
-    captured,
-    execution_result,
-    identifier,
-    protocol_result,
-    run_inputs,
-    shaped_inputs,
-    shaped_output,
-    text,
-    tool_message,
-    tool_output,
-    within,
-)
+from otel_loopguard.spans.steps import begin, captured, failed, set_outcome
+from otel_loopguard.spans.values import identifier, text, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_loopguard.spans.views import SpanView
-
-NAME = "openllmetry"
 
 _KINDS = {
     "tool": Kind.TOOL,
@@ -47,12 +31,12 @@ _KINDS = {
     "handoff": Kind.HANDOFF,
 }
 _PROPERTY = "traceloop.association.properties."
-_RESULTS: dict[str, Callable[[object], Outcome]] = {
-    "langchain": tool_message,
-    "llamaindex": tool_output,
-    "agno": execution_result,
-    "mcp": protocol_result,
-    "": shaped_output,
+_RESULTS: dict[str, Callable[[object], unwrap.Outcome]] = {
+    "langchain": unwrap.tool_message,
+    "llamaindex": unwrap.tool_output,
+    "agno": unwrap.execution_result,
+    "mcp": unwrap.protocol_result,
+    "": unwrap.shaped_output,
 }
 _ASYNC_HOOK = re.compile(r"\.a((?:before|after)_(?:agent|model))$")
 _NAME_IN_REPR = re.compile(r"\"tool_name\": ?\"([^\"]+)\"")
@@ -71,7 +55,7 @@ _INNER = (".wrap_tool_call", ".awrap_tool_call", ".wrap_model_call", ".awrap_mod
 class OpenLLMetry:
     """Reads spans that have `traceloop.span.kind` or a task of LangGraph."""
 
-    name = NAME
+    name = "openllmetry"
     marks = frozenset(("traceloop.span.kind", "gen_ai.task.name"))
     builds_on = genai.NAME
     scopes = (
@@ -97,7 +81,7 @@ class OpenLLMetry:
         if kind is Kind.TOOL or (kind is Kind.NODE and _is_function_tool(span)):
             return _tool(span)
         if kind is Kind.HANDOFF or (kind is Kind.WORKFLOW and operation == "invoke_agent"):
-            step = genai.read(span, NAME)
+            step = genai.read(span)
             if step is not None and step.kind is Kind.HANDOFF and step.agent is None:
                 # `planner → unknown.handoff`: neither target nor source need be written.
                 step.agent = text(span.name.partition(" → ")[0])
@@ -111,23 +95,23 @@ def _is_function_tool(span: SpanView) -> bool:
 
 
 def _tool(span: SpanView) -> Step:
-    step = begin(span, Kind.TOOL, None, NAME)
+    step = begin(span, Kind.TOOL, None)
     framework = library(span.scope, _PREFIX)
     attributes = span.attributes
     step.call_id = identifier(attributes.get("gen_ai.tool.call.id"))
     args = captured(span, "gen_ai.tool.call.arguments", "traceloop.entity.input")
     if framework in ("langchain", ""):
-        step.args, call_id = (run_inputs if framework else shaped_inputs)(args)
+        step.args, call_id = (unwrap.run_inputs if framework else unwrap.shaped_inputs)(args)
         step.call_id = step.call_id or call_id
     elif framework == "mcp":
         inner = within(args, "arguments")
         step.args = args if inner is None else inner
     else:
-        step.args = call_inputs(args)
+        step.args = unwrap.call_inputs(args)
     result = captured(span, "gen_ai.tool.call.result", "traceloop.entity.output")
     step.name = _tool_name(span, framework, result)
     if result is not None:
-        set_outcome(step, _RESULTS.get(framework, Outcome)(result))
+        set_outcome(step, _RESULTS.get(framework, unwrap.Outcome)(result))
     step.node = text(attributes.get(f"{_PROPERTY}langgraph_node"))
     return failed(step, span) if not step.error or span.status == "error" else step
 
@@ -156,7 +140,7 @@ def _enclosing(span: SpanView, kind: Kind) -> Step:
         name = text(attributes.get("gen_ai.agent.name")) or span.name.removesuffix(".agent")
     elif kind is Kind.WORKFLOW:
         name = name or text(attributes.get("traceloop.workflow.name"))
-    step = begin(span, kind, name or span.name, NAME)
+    step = begin(span, kind, name or span.name)
     if kind is Kind.NODE:
         _node(step, span)
     return failed(step, span)
@@ -173,7 +157,7 @@ def _node(step: Step, span: SpanView) -> None:
     if step.kind is Kind.NODE:
         got = captured(span, "traceloop.entity.input", "gen_ai.task.input")
         gave = captured(span, "traceloop.entity.output", "gen_ai.task.output")
-        step.args = None if got is None else run_inputs(got)[0]
+        step.args = None if got is None else unwrap.run_inputs(got)[0]
         step.outcome = within(gave, "outputs") or gave
 
 
@@ -189,6 +173,6 @@ class OpenLLMetryModel:
         attributes = span.attributes
         if attributes.get("llm.request.type") not in ("chat", "completion"):
             return None
-        step = genai.model(span, self.name)
+        step = genai.model(span)
         step.text = step.text or written(captured(span, "gen_ai.completion.0.content"))
         return step

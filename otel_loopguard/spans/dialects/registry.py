@@ -1,26 +1,16 @@
-"""What a dialect is, and the dialects in order of precedence."""
+"""The interface of dialects, and all of them in order of precedence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.spans.dialects.adk import Adk
-from otel_loopguard.spans.dialects.agent_framework import AgentFramework
-from otel_loopguard.spans.dialects.autogen import AutoGen
-from otel_loopguard.spans.dialects.coding_agents import ClaudeCode, Codex, Copilot, GeminiCli
+from otel_loopguard.spans.dialects import coding_agents, frameworks, openllmetry, platforms
 from otel_loopguard.spans.dialects.genai import GenAI
-from otel_loopguard.spans.dialects.langfuse import Langfuse
-from otel_loopguard.spans.dialects.langsmith import LangSmith
-from otel_loopguard.spans.dialects.logfire import Logfire
-from otel_loopguard.spans.dialects.mcp import Mcp
 from otel_loopguard.spans.dialects.openinference import OpenInference
-from otel_loopguard.spans.dialects.openllmetry import OpenLLMetry, OpenLLMetryModel
-from otel_loopguard.spans.dialects.spring_ai import SpringAI
-from otel_loopguard.spans.dialects.strands import Strands
 from otel_loopguard.spans.dialects.vercel import Vercel
 
 if TYPE_CHECKING:
@@ -49,7 +39,7 @@ class Dialect(Protocol):
 
     @property
     def name(self) -> str:
-        """Name, unique among all dialects; it becomes `Step.dialect`."""
+        """Name, unique among all dialects; the reader puts it on each step as `dialect`."""
         ...
 
     @property
@@ -69,23 +59,23 @@ class Dialect(Protocol):
 # Dialects that wrap values under the names of another come before that other.
 _dialects: list[Dialect] = [
     Vercel(),
-    SpringAI(),
-    ClaudeCode(),
-    Codex(),
-    GeminiCli(),
-    Copilot(),
-    Mcp(),
-    OpenLLMetry(),
-    LangSmith(),
-    Logfire(),
-    Adk(),
-    Strands(),
-    AutoGen(),
-    AgentFramework(),
+    frameworks.SpringAI(),
+    coding_agents.ClaudeCode(),
+    coding_agents.Codex(),
+    coding_agents.GeminiCli(),
+    coding_agents.Copilot(),
+    frameworks.Mcp(),
+    openllmetry.OpenLLMetry(),
+    platforms.LangSmith(),
+    platforms.Logfire(),
+    frameworks.Adk(),
+    frameworks.Strands(),
+    frameworks.AutoGen(),
+    frameworks.AgentFramework(),
     GenAI(),
     OpenInference(),
-    Langfuse(),
-    OpenLLMetryModel(),
+    platforms.Langfuse(),
+    openllmetry.OpenLLMetryModel(),
 ]
 _lock = new_lock()
 _OPTIONAL: Final = (
@@ -124,24 +114,25 @@ def register(dialect: Dialect, *, before: str | None = None) -> None:
             msg = f"dialect {dialect.name!r}: expected a new name, taken are {sorted(names)}"
             raise DialectError(msg)
         if before is not None and before not in names:
-            msg = (
-                f"dialect {dialect.name!r}: no dialect {before!r} to come before, there are {names}"
-            )
+            msg = f"dialect {dialect.name!r}: no dialect {before!r} to come before, only {names}"
             raise DialectError(msg)
         _dialects.insert(0 if before is None else names.index(before), dialect)
     key_prefixes.cache_clear()
 
 
 def unregister(name: str) -> None:
-    """Takes a dialect out again."""
+    """Takes a dialect out again.
+
+    Raises:
+        DialectError: No dialect of this name is registered.
+    """
     with _lock:
-        for index, dialect in enumerate(_dialects):
-            if dialect.name == name:
-                del _dialects[index]
-                key_prefixes.cache_clear()
-                return
-        msg = f"dialect {name!r}: there is none, there are {[one.name for one in _dialects]}"
-        raise DialectError(msg)
+        left = [dialect for dialect in _dialects if dialect.name != name]
+        if len(left) == len(_dialects):
+            msg = f"dialect {name!r}: there is none, there are {[one.name for one in left]}"
+            raise DialectError(msg)
+        _dialects[:] = left
+    key_prefixes.cache_clear()
 
 
 def declared(dialect: Dialect, name: str) -> tuple[str, ...]:
@@ -180,30 +171,28 @@ def key_prefixes() -> tuple[str, ...]:
 
 
 def _check(dialect: Dialect) -> None:
-    name = cast("object", getattr(dialect, "name", None))
-    marks = getattr(dialect, "marks", None)
-    if not isinstance(name, str) or not name:
-        msg = f"dialect {dialect!r}: expected a name, got {name!r}"
-        raise DialectError(msg)
-    problem = ""
-    if not isinstance(marks, (set, frozenset)) or not marks:
-        problem = f"marks, a non-empty set of attribute keys, got {marks!r}"
-    elif not _all_text(cast("object", marks)):
-        problem = f"attribute keys as marks, got {marks!r}"
-    elif not callable(getattr(dialect, "read", None)):
-        problem = "a method read(span)"
-    elif not isinstance(getattr(dialect, "key_order", 1), (int, float)):
-        problem = "a number as key_order"
-    elif not isinstance(words := getattr(dialect, "call_words", {}), Mapping) or not all(
-        _all_text(values) for values in cast("Mapping[object, object]", words).values()
+    """Refuses what a reader could not use."""
+    found = cast("Any", dialect)
+    name, marks = getattr(found, "name", None), getattr(found, "marks", None)
+    order, words = getattr(found, "key_order", 1), getattr(found, "call_words", {})
+    lists = {attribute: getattr(found, attribute, ()) for attribute in _OPTIONAL}
+    is_set, has_words = isinstance(marks, (set, frozenset)), isinstance(words, Mapping)
+    for expected, value, is_right in (
+        ("a name", name, isinstance(name, str) and name),
+        ("marks, a non-empty set of attribute keys", marks, is_set and marks),
+        ("attribute keys as marks", marks, _all_text(marks)),
+        ("a method read(span)", type(dialect), callable(getattr(found, "read", None))),
+        ("a number as key_order", order, isinstance(order, (int, float))),
+        (
+            "tuples of text by attribute key as call_words",
+            words,
+            has_words and all(map(_all_text, cast("Mapping[str, object]", words).values())),
+        ),
+        *((f"a tuple of text as {each}", lists[each], _all_text(lists[each])) for each in lists),
     ):
-        problem = "tuples of text by attribute key as call_words"
-    for attribute in _OPTIONAL:
-        if not problem and not _all_text(value := getattr(dialect, attribute, ())):
-            problem = f"a tuple of text as {attribute}, got {value!r}"
-    if problem:
-        msg = f"dialect {name!r}: expected {problem}"
-        raise DialectError(msg)
+        if not is_right:
+            msg = f"dialect {name!r}: expected {expected}, got {value!r}"
+            raise DialectError(msg)
 
 
 def _all_text(values: object) -> bool:

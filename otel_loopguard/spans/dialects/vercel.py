@@ -10,23 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.coding_tools import opencode_output
-from otel_loopguard.spans.errors import fail, failed
 from otel_loopguard.spans.messages import asked, written
-from otel_loopguard.spans.values import (
-    begin,
-    captured,
-    first_count,
-    identifier,
-    parsed,
-    text,
-    unquoted,
-    within,
-)
+from otel_loopguard.spans.steps import begin, captured, fail, failed
+from otel_loopguard.spans.values import first_count, identifier, parsed, text, unquoted, within
 
 if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
-
-NAME = "vercel"
 
 _CALLS = (".doGenerate", ".doStream")
 _IN = ("gen_ai.usage.input_tokens", "ai.usage.inputTokens", "ai.usage.promptTokens")
@@ -36,7 +25,7 @@ _OUT = ("gen_ai.usage.output_tokens", "ai.usage.outputTokens", "ai.usage.complet
 class Vercel:
     """Reads spans that have `ai.operationId`."""
 
-    name = NAME
+    name = "vercel"
     marks = frozenset(("ai.operationId",))
     scopes = ("ai", "opencode")
     key_order = 2
@@ -61,7 +50,7 @@ class Vercel:
         function = text(span.attributes.get("ai.telemetry.functionId"))
         # opencode has a loop of its own, and asks for one step at a time.
         whole = operation in ("ai.generateText", "ai.streamText") and span.scope != "opencode"
-        step = begin(span, Kind.AGENT if whole else Kind.OTHER, function or operation, NAME)
+        step = begin(span, Kind.AGENT if whole else Kind.OTHER, function or operation)
         if whole:
             step.args = _instruction(span)
             step.outcome = written(captured(span, "ai.response.text")) or None
@@ -79,7 +68,7 @@ def _instruction(span: SpanView) -> str | None:
 
 def _tool(span: SpanView) -> Step:
     attributes = span.attributes
-    step = begin(span, Kind.TOOL, text(attributes.get("ai.toolCall.name")), NAME)
+    step = begin(span, Kind.TOOL, text(attributes.get("ai.toolCall.name")))
     step.call_id = identifier(attributes.get("ai.toolCall.id"))
     step.args = captured(span, "ai.toolCall.args", "ai.toolCall.input")
     step.outcome = unquoted(captured(span, "ai.toolCall.result", "ai.toolCall.output"))
@@ -92,7 +81,7 @@ def _tool(span: SpanView) -> Step:
 def _model(span: SpanView) -> Step:
     attributes = span.attributes
     model = text(attributes.get("ai.response.model")) or text(attributes.get("ai.model.id"))
-    step = begin(span, Kind.MODEL, model or span.name, NAME)
+    step = begin(span, Kind.MODEL, model or span.name)
     step.model = model
     step.tokens_in = first_count(attributes, _IN)
     step.tokens_out = first_count(attributes, _OUT)

@@ -47,7 +47,7 @@ def path_of(guard: LoopGuard) -> Path:
 
 
 def server_of(guard: LoopGuard) -> places.SocketServer:
-    (server,) = guard.escalation().listeners.open_ones
+    (server,) = guard.escalation().listeners
     assert isinstance(server, places.SocketServer)
     return server
 

@@ -1,0 +1,215 @@
+"""Agent frameworks and protocols that write GenAI names, each with keys and habits of its own.
+
+* Google ADK: results as `{"result": X}` or `{"error": X}`. Arguments and results are off by
+  default; the legacy schema has them in `gcp.vertex.agent.*`, and with content off
+  (`ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`) `{}` for every call. A legacy `call_llm` span says
+  again what the `generate_content` span below it says. ADK for Go puts a span of its own around
+  calls that ran side by side (`tests/dialects/go_capture`).
+* AutoGen 0.7: neither arguments nor results. A run has dozens of traces, as each message that is
+  published is a root. The uuid of the team ties them together: it is in the ids of agents
+  (`looper_<uuid>/<uuid>`) and in the names of topics.
+* Model Context Protocol, as the Python SDK 2.x writes it: neither side has arguments or results,
+  client spans of `tools/call` have no GenAI keys, and their status is OK for a result that is an
+  error. https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/
+* Microsoft Agent Framework: workflows and their executors; its agents write GenAI names alone.
+* Spring AI 2.0.1, as Micrometer's bridge writes its observations (`tests/dialects/java_capture`).
+  Arguments and results are opt-in (`spring.ai.tools.observations.include-content`). The scope is
+  the application's own. A tool that throws ends well: its message is the result.
+* Strands Agents: values in events; results are blocks (`[{"text": …}]`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.dialects import genai
+from otel_loopguard.spans.steps import begin, captured, fail, failed
+from otel_loopguard.spans.unwrap import agent_result
+from otel_loopguard.spans.values import identifier, parsed, text, texts, unquoted
+
+if TYPE_CHECKING:
+    from otel_loopguard.spans.views import SpanView
+
+_CONTENT_OFF: Final = "{}"
+_MERGED: Final = "(merged tools)"
+_NOT_SPECIFIED: Final = "<not specified>"
+_TEAM: Final = re.compile(r"_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?=[/.]|$)")
+_TEAM_KEYS: Final = (
+    "gen_ai.agent.id", "recipient_agent_type", "sender_agent_type", "messaging.destination",
+)  # fmt: skip
+_CYCLE: Final = "execute_event_loop_cycle"
+
+
+class Adk:
+    """Reads spans that have a `gcp.vertex.agent.*` key."""
+
+    name = "adk"
+    marks = frozenset(
+        f"gcp.vertex.agent.{key}"
+        for key in ("event_id", "invocation_id", "session_id", "tool_call_args")
+    )
+    builds_on = genai.NAME
+    scopes = ("gcp.vertex.agent*", "google.adk*")
+    session_keys = ("gcp.vertex.agent.session_id",)
+    key_prefixes = ("gcp.vertex.agent.",)
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without an operation."""
+        if span.name == "call_llm":
+            return failed(begin(span, Kind.OTHER, span.name), span)
+        if span.name.startswith("invoke_agent "):
+            # OpenInference overwrites the operation of the agent with that of its last model call.
+            agent = text(span.attributes.get("gen_ai.agent.name"))
+            step = begin(span, Kind.AGENT, agent or span.name.removeprefix("invoke_agent "))
+            step.agent = agent
+            return failed(step, span)
+        step = genai.read(span)
+        if step is not None and step.kind is Kind.TOOL:
+            self._tool(step, span)
+        return step
+
+    def _tool(self, step: Step, span: SpanView) -> None:
+        if step.name == _MERGED:
+            step.kind, step.args, step.outcome = Kind.OTHER, None, None
+            return
+        if step.call_id == _NOT_SPECIFIED:
+            step.call_id = None
+        args = captured(span, "gcp.vertex.agent.tool_call_args")
+        result = captured(span, "gcp.vertex.agent.tool_response")
+        if args == result == _CONTENT_OFF:
+            args = result = None
+        if step.args is None:
+            step.args = args
+        if step.outcome is not None:
+            result = step.outcome
+        elif result is None or result == _NOT_SPECIFIED:
+            result = captured(span, "output.value")
+        if result is None:
+            return
+        outcome = agent_result(result)
+        step.outcome = outcome.value
+        if outcome.failed:
+            # Status and `error.type` say only TOOL_ERROR.
+            step.error = True
+            step.error_text = outcome.error or step.error_text
+
+
+class AgentFramework:
+    """Reads `workflow.run` and `executor.process` spans of the scope `agent_framework`."""
+
+    name = "agent-framework"
+    marks = frozenset(("executor.id", "workflow.id"))
+    scopes = ("agent_framework*", "agent-framework*")
+    fallback_session_keys = ("workflow.id",)
+    key_prefixes = ()
+
+    def read(self, span: SpanView) -> Step | None:
+        """A graph node for an executor, a workflow for its run, else None."""
+        if not span.scope.startswith("agent_framework"):
+            return None
+        executor = text(span.attributes.get("executor.id"))
+        if executor is not None:
+            step = begin(span, Kind.NODE, executor)
+            step.node = executor
+        else:
+            kind = Kind.WORKFLOW if span.name.startswith("workflow.run") else Kind.OTHER
+            step = begin(span, kind, text(span.attributes.get("workflow.name")) or span.name)
+        return failed(step, span)
+
+
+class AutoGen:
+    """Reads spans of `autogen-core` and of AutoGen's runtimes."""
+
+    name = "autogen"
+    marks = frozenset(("gen_ai.system", *_TEAM_KEYS[1:]))
+    builds_on = genai.NAME
+    scopes = ("autogen*",)
+    key_prefixes = ("recipient_agent", "sender_agent")
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span; a message of the runtime is of no interest but for its session."""
+        if span.attributes.get("gen_ai.system") == "autogen":
+            step = genai.read(span)
+        elif span.scope.startswith("autogen "):
+            step = failed(begin(span, Kind.OTHER, span.name), span)
+        else:
+            return None
+        if step is not None:
+            ids = (text(span.attributes.get(key)) for key in _TEAM_KEYS)
+            # Names of topics and agents are short, and the pattern stays off what is not.
+            teams = (_TEAM.search(each[:512]) for each in ids if each is not None)
+            step.session = next((team[1] for team in teams if team), None)
+        return step
+
+
+class Mcp:
+    """Reads spans that have `mcp.method.name`."""
+
+    name = "mcp"
+    marks = frozenset(("mcp.method.name",))
+    builds_on = genai.NAME
+    scopes = ("mcp", "mcp-python-sdk*", "fastmcp*")
+    key_prefixes = ("mcp.",)
+
+    def read(self, span: SpanView) -> Step | None:
+        """A tool call for `tools/call`, another exchange for other methods, else None."""
+        method = span.attributes.get("mcp.method.name")
+        if not isinstance(method, str):
+            return None
+        serving = span.kind == "SERVER"
+        if method == "tools/call":
+            step = genai.tool(span)
+        else:
+            kind = Kind.MCP_SERVER if serving else Kind.MCP_CLIENT
+            step = failed(begin(span, kind, method), span)
+        step.server = serving
+        return step
+
+
+class SpringAI:
+    """Reads tool calls and clients; its model calls are in the GenAI convention."""
+
+    name = "spring_ai"
+    marks = frozenset(("spring.ai.kind", "spring.ai.tool.definition.name"))
+    scopes = ("org.springframework.ai*",)
+    session_keys = ("spring.ai.chat.client.conversation.id",)
+    key_prefixes = ("spring.ai.",)
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None for other observations."""
+        attributes = span.attributes
+        tool = text(attributes.get("spring.ai.tool.definition.name"))
+        if tool is not None:
+            step = begin(span, Kind.TOOL, tool)
+            step.call_id = identifier(attributes.get("spring.ai.tool.call.id"))
+            step.args = parsed(captured(span, "spring.ai.tool.call.arguments"))
+            step.outcome = unquoted(captured(span, "spring.ai.tool.call.result"))
+            return failed(step, span)
+        if attributes.get("spring.ai.kind") == "chat_client":
+            return failed(begin(span, Kind.AGENT, "chat_client"), span)
+        return None
+
+
+class Strands:
+    """Reads spans that have `gen_ai.event.start_time`."""
+
+    name = "strands"
+    marks = frozenset(("gen_ai.event.start_time",))
+    builds_on = genai.NAME
+    scopes = ("strands.*",)
+    key_prefixes = ()
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without an operation."""
+        step = genai.read(span)
+        if step is None:
+            return None
+        if step.kind is Kind.TOOL:
+            step.outcome = texts(step.outcome)
+            if span.attributes.get("gen_ai.tool.status") == "error":
+                fail(step, step.outcome)
+        elif span.attributes.get("gen_ai.operation.name") == _CYCLE:
+            step.kind, step.name, step.node = Kind.NODE, _CYCLE, _CYCLE
+        return step

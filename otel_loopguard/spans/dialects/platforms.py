@@ -1,0 +1,205 @@
+"""What the SDKs of Langfuse, LangSmith and logfire write for frameworks that they instrument.
+
+* Langfuse: `langfuse.observation.type`, `.input`, `.output`; metadata as JSON, with quotes. The
+  tool's name is the name of the span. https://langfuse.com/integrations/native/opentelemetry
+* LangSmith: `langsmith.span.kind`, `gen_ai.prompt`, `gen_ai.completion`. The spans are made by a
+  background thread after the fact, with their times put back. `LANGSMITH_HIDE_INPUTS` and
+  `_OUTPUTS` leave `{}`, which a tool without arguments has too, and is taken for one whose
+  arguments are not known. https://docs.langchain.com/langsmith/trace-with-opentelemetry
+* logfire: plain keys (`name`, `input`) in the scope of its OpenAI Agents instrumentation.
+  Everything is there when the span starts, but as JSON `null`. pydantic-ai under logfire writes
+  GenAI names. https://logfire.pydantic.dev/docs/integrations/llms/openai/
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.dialects import genai
+from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.steps import begin, captured, fail, failed, set_outcome
+from otel_loopguard.spans.unwrap import tool_message
+from otel_loopguard.spans.values import count, identifier, listing, parsed, text, unquoted, within
+
+if TYPE_CHECKING:
+    from otel_loopguard.spans.views import SpanView
+
+_METADATA: Final = "langfuse.observation.metadata."
+_OBSERVATIONS: Final = {"tool": Kind.TOOL, "generation": Kind.MODEL, "agent": Kind.AGENT}
+_HIDDEN: Final = "{}"
+
+
+def _chain(span: SpanView, node: object, agent: object) -> Kind:
+    """The kind of a LangChain chain: a node has the name of its node, a run is at the top."""
+    if node == span.name:
+        return Kind.NODE
+    if span.parent_id is not None:
+        return Kind.OTHER
+    return Kind.AGENT if agent == span.name else Kind.WORKFLOW
+
+
+class Langfuse:
+    """Reads spans that have `langfuse.observation.type`."""
+
+    name = "langfuse"
+    marks = frozenset(("langfuse.observation.type",))
+    scopes = ("langfuse*",)
+    key_order = 0
+    session_keys = (
+        "langfuse.session.id",
+        "langfuse.trace.metadata.session_id",
+        "langfuse.trace.metadata.thread_id",
+    )
+    agent_keys = ("langfuse.observation.metadata.lc_agent_name",)
+    key_prefixes = ("langfuse.",)
+    call_words: ClassVar = {
+        "langfuse.observation.type": frozenset(("tool", "generation", "embedding", "retriever")),
+    }
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without a type."""
+        attributes = span.attributes
+        named = attributes.get("langfuse.observation.type")
+        if not isinstance(named, str):
+            return None
+        step = begin(span, _OBSERVATIONS.get(named, Kind.OTHER), span.name)
+        step.node = identifier(attributes.get(f"{_METADATA}langgraph_node"))
+        if step.kind is Kind.TOOL:
+            step.call_id = identifier(attributes.get(f"{_METADATA}tool_call_id"))
+            step.args = captured(span, "langfuse.observation.input")
+            result = captured(span, "langfuse.observation.output")
+            if result is not None:
+                set_outcome(step, tool_message(result))
+        elif step.kind is Kind.MODEL:
+            self._model(step, span)
+        elif named == "chain":
+            agent = identifier(attributes.get(f"{_METADATA}lc_agent_name"))
+            step.kind = _chain(span, step.node, agent)
+        failed(step, span)
+        if attributes.get("langfuse.observation.level") == "ERROR":
+            fail(step, attributes.get("langfuse.observation.status_message"))
+        return step
+
+    def _model(self, step: Step, span: SpanView) -> None:
+        step.model = text(span.attributes.get("langfuse.observation.model.name"))
+        step.name = step.model or span.name
+        usage = span.attributes.get("langfuse.observation.usage_details")
+        step.tokens_in = count(within(usage, "input"))
+        step.tokens_out = count(within(usage, "output"))
+        step.text = written(captured(span, "langfuse.observation.output"))
+
+
+class LangSmith:
+    """Reads spans that have `langsmith.span.kind`."""
+
+    name = "langsmith"
+    marks = frozenset(("langsmith.span.kind",))
+    builds_on = genai.NAME
+    scopes = ("langsmith*",)
+    # `langsmith.trace.session_name` is a project.
+    session_keys = ("langsmith.metadata.session_id", "langsmith.metadata.thread_id")
+    agent_keys = ("langsmith.metadata.lc_agent_name",)
+    key_prefixes = ("langgraph", "langsmith.")
+    call_words: ClassVar = {"langsmith.span.kind": frozenset(("tool", "llm", "retriever"))}
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without a kind."""
+        attributes = span.attributes
+        kind = attributes.get("langsmith.span.kind")
+        if not isinstance(kind, str):
+            return None
+        node = text(attributes.get("langsmith.metadata.langgraph_node"))
+        if kind == "tool":
+            step = self._tool(span)
+        elif kind == "llm":
+            step = self._model(span)
+        else:
+            agent = attributes.get("langsmith.metadata.lc_agent_name")
+            step = failed(begin(span, _chain(span, node, agent), span.name), span)
+        step.node = node
+        return step
+
+    def _tool(self, span: SpanView) -> Step:
+        name = text(span.attributes.get("gen_ai.tool.name")) or span.name
+        step = failed(begin(span, Kind.TOOL, name), span)
+        step.call_id = identifier(span.attributes.get("gen_ai.tool.call.id"))
+        args, result = captured(span, "gen_ai.prompt"), captured(span, "gen_ai.completion")
+        step.args = None if args == _HIDDEN else args
+        # A tool that raised has no result either.
+        if result is not None and result != _HIDDEN:
+            set_outcome(step, tool_message(result))
+        return step
+
+    def _model(self, span: SpanView) -> Step:
+        step = genai.model(span)
+        step.model = step.model or text(span.attributes.get("langsmith.metadata.ls_model_name"))
+        step.name = step.model or span.name
+        said = captured(span, "gen_ai.completion")
+        generations = listing(within(said, "generations"))
+        if generations is not None:
+            # The text of each generation; the message beside it says the same again.
+            inner = [one for group in generations for one in (listing(group) or (group,))]
+            said = [within(one, "text") for one in inner]
+        step.text = written(said)
+        return step
+
+
+class Logfire:
+    """Reads spans of the scope `logfire.openai_agents`; its keys are too plain to stand alone."""
+
+    name = "logfire"
+    marks = frozenset(("gen_ai.system", "agent_trace_id"))
+    builds_on = genai.NAME
+    scopes = ("logfire.openai*",)
+    key_prefixes = ("from_agent", "logfire.", "model_", "to_agent")
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None of another scope."""
+        if not span.scope.startswith("logfire.openai_agents"):
+            return None
+        attributes = span.attributes
+        template = text(attributes.get("logfire.msg_template")) or span.name
+        if attributes.get("gen_ai.operation.name") == "chat":
+            step = self._model(span)
+        elif template.startswith("Function: "):
+            step = begin(span, Kind.TOOL, text(attributes.get("name")))
+            step.args = _filled(captured(span, "input"))
+            step.outcome = _filled(unquoted(captured(span, "output")))
+        elif template.startswith("Handoff: "):
+            step = begin(span, Kind.HANDOFF, identifier(attributes.get("to_agent")))
+            step.agent = identifier(attributes.get("from_agent"))
+        else:
+            step = self._enclosing(span, template)
+        failed(step, span)
+        error = _filled(attributes.get("error"))
+        if error is not None:
+            reason = within(error, "message")
+            fail(step, reason if isinstance(reason, str) else error)
+        return step
+
+    def _enclosing(self, span: SpanView, template: str) -> Step:
+        attributes = span.attributes
+        name = text(attributes.get("name")) or span.name
+        step = begin(span, Kind.OTHER, name)
+        if template.startswith("Agent run"):
+            step.kind, step.agent = Kind.AGENT, identifier(name)
+        elif template.startswith("Turn "):
+            step.kind, step.name = Kind.NODE, "turn"
+            step.agent = identifier(attributes.get("agent_name"))
+        elif "agent_trace_id" in attributes:
+            step.kind = Kind.WORKFLOW
+            step.session = identifier(attributes.get("group_id"))
+        return step
+
+    def _model(self, span: SpanView) -> Step:
+        step = genai.model(span)
+        events = listing(parsed(captured(span, "events")))
+        if step.text is None and events is not None:
+            answers = [event for event in events if within(event, "role") == "assistant"]
+            step.text = written(answers[-1:])
+        return step
+
+
+def _filled(value: object) -> object:
+    return None if value == "null" else value

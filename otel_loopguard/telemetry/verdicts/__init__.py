@@ -1,1 +1,0 @@
-"""Decisions as verdicts on spans and sessions, in the form that backends have for them."""
