@@ -13,9 +13,9 @@ from otel_loopguard import Action, LoopGuard, Settings
 from otel_loopguard.core import Decision, Progress, Severity
 from otel_loopguard.core.report import Topic
 from otel_loopguard.sessions.stats import SessionStats
-from tests.bad_input.test_memory import span_of
 from tests.calls import call
 from tests.documented.acting import Run
+from tests.hostile.test_memory import span_of
 
 
 def test_a_full_record_stays_small() -> None:

@@ -88,8 +88,10 @@ class _Recorder:
 
     def _one(self, row: Row) -> Step:
         if "model" in row:
-            said = {"text": row["model"].get("text"), "model": "m"}
-            return self._step(Kind.MODEL, "m", row["model"]["seconds"], self._agent(row), **said)
+            model, failed = row["model"], row["model"].get("error")
+            said = {"text": model.get("text"), "error": failed is not None, "error_text": failed}
+            agent = self._agent(row)
+            return self._step(Kind.MODEL, "m", model["seconds"], agent, model="m", **said)
         if "handoff" in row:
             said = {"args": row["args"]}
             return self._step(Kind.HANDOFF, row["handoff"], row["seconds"], row["agent"], **said)

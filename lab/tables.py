@@ -11,7 +11,7 @@ import json
 import random
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -75,6 +75,9 @@ _WANT = re.compile(r"(nothing|no stop|abort|hint|stop)(?:@(\d+))?")
 _EXPECTED = re.compile(
     rf"(?:^|\s):\s+(?P<want>{_WANT.pattern}(?:,\s*{_WANT.pattern})*)(?:\s+#.*)?$"
 )
+_MODEL = re.compile(r"model(?:(?P<how>:| !!) ?(?P<said>.*))?")
+_HANDOFF = re.compile(r"([^()]+?) >> ([^:]+)(?P<how>:)? ?(?P<said>.*)")
+_HEAD = re.compile(r"(?:(?P<line>\S.*?)  )?(?P<key>with:|=) (?P<text>.*)")
 _ARGUMENT = re.compile(r"(?:^|, )([A-Za-z_]\w*)=")
 
 
@@ -97,6 +100,8 @@ class Table:
         wanted: Of a run of it: a scenario without steps.
         values: What stands for `<name>`.
         source: File and line that it begins at.
+        told: What is decided, as `= call_error: hint@2, deny@3` says; None where that is open.
+        settings: Settings of the guard, `with: {"error_threshold": 2}`.
     """
 
     name: str
@@ -104,10 +109,13 @@ class Table:
     wanted: Scenario
     values: tuple[tuple[str, str], ...] = ()
     source: str = ""
+    told: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def draw(self, seed: int = 0) -> Scenario:
-        """One run of it."""
+    def draw(self, seed: int = 0, *, bare: bool = False) -> Scenario:
+        """One run of it; a bare one has no turns of the model but those that are written."""
         tape = _Tape(random.Random(f"{self.name} {seed}"), dict(self.values), self.source)
+        tape.bare = bare
         tape.silent = seed > 0 and seed % 2 == 0
         trade = tape.dice.choice(OTHER_WORK)
         for _ in range(tape.dice.randrange(3, 9) if seed else 0):
@@ -143,19 +151,33 @@ def load(path: Path) -> list[Table]:
 def _tables(name: str, lines: list[tuple[int, str]], source: str) -> Iterator[Table]:
     """A table, or one for each row of its values."""
     heads, values = _values([line[1:] for _, line in lines if line[0] == "|"])
-    rest = _nested([one for one in lines if one[1][0] != "|"])
+    notes: dict[str, str] = {}
+    kept: list[tuple[int, str]] = []
+    for number, line in lines:
+        if found := _HEAD.fullmatch(line):
+            if found["line"]:
+                kept.append((number, found["line"]))
+            notes[found["key"]] = found["text"]
+        elif line[0] != "|":
+            kept.append((number, line))
+    rest = _nested(kept)
     for number, cells in enumerate(values):
         if len(cells) != len(heads):
             _wrong(source, " | ".join(cells), f"expected {len(heads)} cells")
         given = tuple(zip(heads, cells, strict=True))
-        wanted, kept = _wanted(rest, dict(given), source)
+        said = {key: _filled(text, dict(given)) for key, text in notes.items()}
+        told = said.get("=")
+        wanted, done = (
+            _wanted(rest, dict(given), source) if told is None else (Scenario("", ()), rest)
+        )
+        settings = json.loads(said.get("with:", "{}"))
+        which = ""
         if len(values) > 1:
             # The first cell says which it is, unless two begin alike.
             firsts = [row[0] for row in values]
             which = cells[0] if firsts.count(cells[0]) == 1 else f"{cells[0]} {number + 1}"
-            yield Table(f"{name}: {which[:60]}", kept, wanted, given, source)
-        else:
-            yield Table(name, kept, wanted, given, source)
+            which = f": {which[:60]}"
+        yield Table(name + which, done, wanted, given, source, told, settings)
 
 
 def _values(lines: list[str]) -> tuple[list[str], list[list[str]]]:
@@ -248,6 +270,7 @@ class _Tape:
     steps: list[Row] = field(default_factory=lambda: [{"begin": "assistant"}])
     count: int = 0
     silent: bool = False
+    bare: bool = False
     between: str | None = None
     counters: tuple[int, ...] = ()
     together: list[Row] | None = None
@@ -264,37 +287,25 @@ class _Tape:
         elif text == "~":
             if self.between is not None and self.dice.random() < 0.35:
                 self.call(self.between)
-        elif found := re.match(r"(?P<what>user|model|wait):\s?(?P<text>.*)", text):
+        elif found := re.match(r"(?P<what>user|wait):\s?(?P<text>.*)", text):
             getattr(self, f"_{found['what']}")(self._fill(found["text"]))
         elif found := re.fullmatch(r"([a-z_]+) = (.*)", text):
             self.values[found[1]] = self._fill(found[2])
-        elif found := re.fullmatch(r"(.+?) >> (.+?):(?: (.*?))?(  x\d+)?", text):
-            self._repeat(found[4], lambda: self._handoff(found[1], found[2], found[3] or ""))
-        elif found := re.fullmatch(r"node (\S+)(?: -> (.*?))?(  x\d+)?", text):
-            self._repeat(found[3], lambda: self._node(found[1], found[2]))
         else:
             self.call(text, line.number)
 
-    def _repeat(self, extra: str | None, do: Callable[[], None]) -> None:
-        """Does something as often as `xN` says, counting; once without."""
+    def _repeat(self, times: str | None, do: Callable[[], None]) -> None:
+        """Does something as often as is said, counting; once without."""
         outer = self.counters
-        for number in range(int(extra.strip()[1:]) if extra else 1):
-            if extra:
+        for number in range(int(times or 1)):
+            if times:
                 self.counters = (number, *outer)
             do()
         self.counters = outer
 
-    def _handoff(self, giver: str, taker: str, said: str) -> None:
-        giver, taker, said = self._fill(giver), self._fill(taker), self._fill(said)
-        self._add({"handoff": taker, "agent": giver, "args": said, "seconds": HANDOFF_S})
-
-    def _node(self, name: str, state: str | None) -> None:
-        result = None if state is None else self._fill(state)
-        self._add({"node": self._fill(name), "result": result, "seconds": NODE_S})
-
     def _block(self, line: Line) -> None:
         text = self._fill(line.text)
-        if found := re.fullmatch(r"(x\d+):", text):
+        if found := re.fullmatch(r"x(\d+):", text):
             self._repeat(found[1], lambda: self.lines(line.below))
         elif found := re.fullmatch(r"agent (.+?):(?: (.*))?", text):
             task = {"user": found[2]} if found[2] else {}
@@ -320,51 +331,57 @@ class _Tape:
             name, _, value = found[1].partition(" ")
             extras[name if value else "x"] = value or name[1:]
             text = text[: found.start()]
-        found = _CALL.fullmatch(text)
-        if found is None:
+        self._repeat(extras.get("x"), lambda: self._once(text, number, extras))
+
+    def _once(self, text: str, number: int, extras: Row) -> None:
+        if found := _MODEL.fullmatch(text):
+            row: Row = {"model": self._said(found, extras)}
+        elif found := _HANDOFF.fullmatch(text):
+            giver, taker, said = self._fill(found[1]), self._fill(found[2]), found["said"]
+            row = {"handoff": taker, "agent": None if giver == "?" else giver}
+            row |= {"args": self._fill(said, lines=True) if found["how"] else None}
+            row["seconds"] = HANDOFF_S
+        elif found := re.fullmatch(r"node (.+?)(?: -> (.*))?", text):
+            result = None if found[2] is None else self._fill(found[2])
+            row = {"node": self._fill(found[1]), "result": result, "seconds": NODE_S}
+        elif found := _CALL.fullmatch(text):
+            said = None if found["how"] is None else self._fill(found["said"] or "", lines=True)
+            how = "error" if found["how"] == "!!" else "result"
+            row = {"tool": self._fill(found["tool"]), "args": _arguments(self._fill(found["args"]))}
+            row |= {how: said, "seconds": CALL_S}
+        else:
             _wrong(f"{self.source} (line {number})", text, "expected tool(name=value) -> answer")
-        tool, args, how, answer = found["tool"], found["args"], found["how"], found["said"] or ""
-
-        def once() -> None:
-            said = None if how is None else self._fill(answer, lines=True)
-            name = "error" if how == "!!" else "result"
-            self._tool(self._fill(tool), _arguments(self._fill(args)), name, said, extras)
-
-        self._repeat(f"x{extras['x']}" if "x" in extras else None, once)
-
-    def _tool(self, tool: str, args: Any, how: str, said: str | None, extras: Row) -> None:
         if "after" in extras:
             self._wait(extras["after"])
-        if not self.spoken:
-            self._think()
-        self.count += 1
-        row = {"tool": tool, "args": args, how: said, "id": f"c{self.count}"}
+        if "model" not in row:
+            if not self.spoken:
+                self._think()
+            self.count += 1
+            row |= {"id": f"c{self.count}"} if "tool" in row else {}
+            row["seconds"] = self._seconds(extras.get("took"), row["seconds"])
         for extra, name in (("by", "agent"), ("in", "session")):
             if extra in extras:
                 row[name] = self._fill(extras[extra])
-        row["seconds"] = self._seconds(extras.get("took"), CALL_S)
-        if self.together is None:
-            self.steps.append(row)
-        else:
-            self.together.append(row)
+        (self.steps if self.together is None else self.together).append(row)
 
     def _think(self) -> None:
+        if self.bare:
+            return
         if self.silent:
             self._wait(str(IDLE_S))
             return
         thought = self._fill(self.dice.choice(THOUGHTS)) if self.between is not None else ""
         self.steps.append({"model": {"seconds": MODEL_S, "text": thought}})
 
-    def _add(self, row: Row) -> None:
-        self._think()
-        self.count += 1
-        self.steps.append(row)
-
     def _user(self, text: str) -> None:
         self.steps += [{"end": "assistant"}, {"wait": 30}, {"begin": "assistant", "user": text}]
 
-    def _model(self, text: str) -> None:
-        self.steps.append({"model": {"seconds": MODEL_S, "text": _unescaped(text)}})
+    def _said(self, found: re.Match[str], extras: Row) -> Row:
+        took = {"seconds": self._seconds(extras.get("took"), MODEL_S)}
+        if found["how"] is None:
+            return took
+        how = "text" if found["how"] == ":" else "error"
+        return {**took, how: self._fill(found["said"], lines=True)}
 
     def _wait(self, text: str) -> None:
         self.steps.append({"wait": self._seconds(text, 0)})

@@ -40,13 +40,6 @@ def said(run: Run) -> list[str]:
     return [one.action.value for one in run.decisions]
 
 
-def test_nobody_is_told_of_limits_that_nobody_set() -> None:
-    """A long healthy run: length is no sign by itself, and no budget holds by default."""
-    run = Run()
-    run.calls(*(news(number) for number in range(600)))
-    assert run.decisions == []
-
-
 @pytest.mark.parametrize(
     "limits",
     [
@@ -150,20 +143,6 @@ def test_every_budget(settings: dict[str, float], steps: list[Step], expected: l
     assert [reason for reason, _ in reasons(run)] == expected
 
 
-def test_nought_is_no_limit() -> None:
-    """A budget of 0 says nothing."""
-    run = Run(Settings(budget_steps=0, tuning={"budget": {"checkpoint_every": 0}}))
-    run.calls(*(news(number) for number in range(79)))
-    assert said(run) == []
-
-
-def test_tokens_and_cost_that_were_not_captured_are_not_counted() -> None:
-    """Missing is not empty, and it is no number either."""
-    run = Run(Settings(budget_tokens=1, budget_cost=0.01, budget_steps=0))
-    run.calls(*(Step(Kind.MODEL, "m") for _ in range(30)))
-    assert said(run) == []
-
-
 def test_totals_on_agent_spans_are_not_counted_twice() -> None:
     """An agent's span repeats what its model calls used."""
     run = Run(Settings(budget_tokens=1000, budget_cost=1))
@@ -178,30 +157,6 @@ def test_the_setting_says_what_follows(action: str) -> None:
     run = Run(Settings(budget_action=action, budget_actions=10))
     run.calls(*(news(number) for number in range(10)))
     assert said(run) == ["allow" if action == "allow" else "hint", action]
-
-
-def test_max_action_goes_before_budget_action() -> None:
-    """Who wants to be told only is told only."""
-    run = Run(Settings(budget_action="abort", max_action="hint", budget_actions=5))
-    run.calls(*(news(number) for number in range(5)))
-    assert said(run) == ["hint", "hint"]
-
-
-def test_a_user_starts_a_new_task() -> None:
-    """What is limited per task begins anew, what is limited per session does not."""
-    run = Run(
-        Settings(budget_task_actions=10, budget_actions=18, tuning={"budget": {"warning": 1}})
-    )
-    for turn in range(3):
-        run.calls(*(news(turn * 9 + number) for number in range(9)), USER)
-    assert [reason for reason, _ in reasons(run)] == ["actions_limit"]
-
-
-def test_each_task_has_its_limit() -> None:
-    """A second task that goes too far is told of, too."""
-    run = Run(Settings(budget_task_actions=4, tuning={"budget": {"warning": 1}}, budget_steps=0))
-    run.calls(*(news(number) for number in range(5)), USER, *(news(9 + n) for n in range(5)))
-    assert [reason for reason, _ in reasons(run)] == ["task_actions_limit"] * 2
 
 
 def test_the_root_of_a_run_ends_a_task() -> None:
@@ -222,30 +177,12 @@ def test_agents_side_by_side_are_one_phase() -> None:
     assert reasons(run) == []
 
 
-def test_a_success_ends_a_row_of_errors() -> None:
-    """In a row means in a row."""
-    run = Run(Settings(budget_errors=3, tuning={"budget": {"warning": 1}}))
-    bad = [news(n, error=f"{'abcdefgh'[n]} is odd") for n in range(8)]
-    run.calls(bad[0], bad[1], news(90), bad[2], bad[3], news(91), bad[4], bad[5])
-    assert reasons(run) == []
-
-
 def test_a_checkpoint_is_advised_every_twenty_five_calls() -> None:
     """Whatever else is in between, once it is asked for."""
     run = Run(Settings(tuning={"budget": {"checkpoint_every": 25}}))
     for number in range(60):
         run.calls(news(number), model(1))
     assert [step for _, step in reasons(run, "checkpoint_advice")] == [48, 98]
-
-
-def test_a_budget_is_no_loop() -> None:
-    """It takes no hint from a loop, and confirms none."""
-    run = Run(Settings(budget_action="hint", budget_actions=3, tuning={"budget": {"warning": 1}}))
-    run.calls(
-        *(call("search", {"q": 1}, "the same long answer, word by word, again") for _ in "abc")
-    )
-    assert sorted(one.detector for one in run.decisions) == ["exact_repeat", "spending_limit"]
-    assert set(said(run)) == {"hint"}
 
 
 @pytest.mark.parametrize(
@@ -299,13 +236,6 @@ def test_thresholds_tighten_where_it_is_wanted(
 ) -> None:
     """By default they do not; the decision has the threshold that was in force (D12)."""
     assert equal_calls(**settings) == [first]
-
-
-def test_the_detectors_can_be_switched_off() -> None:
-    """By family, as all others."""
-    run = Run(Settings(switched_off="budget"))
-    run.calls(*(news(number) for number in range(80)))
-    assert said(run) == []
 
 
 def test_times_that_cannot_be_are_borne() -> None:

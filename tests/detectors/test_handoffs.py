@@ -10,9 +10,9 @@ from otel_loopguard import Settings
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Decision, Detection, Kind, Step
 from otel_loopguard.detectors.handoffs import RingCycle, TopicCycle
-from tests.bad_input.sizes import sizes
 from tests.calls import Run, call
 from tests.detectors.exchanges import NOTHING, hand, news, ran, spoke
+from tests.hostile.rig import sizes
 
 ASK = "Please {} through the flavor graveyard page and identify the oldest flavor listed there"
 WORDS = ["scroll", "continue looking", "keep scrolling", "go on searching", "scroll further down"]
@@ -25,27 +25,6 @@ def surfer(text: object) -> Step:
 
 def repeats(run: Run) -> list[Decision]:
     return [decision for decision in run.decisions if decision.detector == "handoff_repeat"]
-
-
-def test_a_reworded_instruction_is_noticed_when_nothing_new_comes_of_it() -> None:
-    """The third time the same is asked gives a hint, the fourth time the run is held."""
-    run = Run(Settings(control_socket="auto"))
-    for number, words in enumerate(WORDS):
-        run.calls(surfer(ASK.format(words)), call("scrolled", {"by": number}, NOTHING))
-    found = repeats(run)
-    assert [decision.action.value for decision in found] == ["hint", "pause"]
-    assert [decision.step for decision in found] == [4, 6]
-    assert found[0].message == (
-        "'WebSurfer' was given nearly the same instruction 3 times, and 25 % of what came back "
-        "was new"
-    )
-
-
-def test_the_same_at_once_again_is_noticed() -> None:
-    """Two equal instructions with nothing between them are one repeat, and give a hint only."""
-    run = Run()
-    run.calls(surfer(ASK.format("scroll")), surfer(ASK.format("scroll down")))
-    assert [(one.action.value, one.count) for one in repeats(run)] == [("hint", 1.0)]
 
 
 HEALTHY: dict[str, list[Step]] = {
@@ -186,25 +165,6 @@ def test_odd_instructions_never_throw(args: object) -> None:
     assert not run.guard.faults.counts
 
 
-def test_what_goes_to_and_fro_is_left_to_the_pair() -> None:
-    """An agent that hands on what it got just before is part of a cycle, and no second notice."""
-    run = Run()
-    for number in range(4):
-        agent, source = ("planner", "critic") if number % 2 else ("critic", "planner")
-        run.calls(hand(ASK.format("scroll"), agent, source))
-    assert "exchange_pair" in [decision.detector for decision in run.decisions]
-    assert repeats(run) == []
-
-
-def test_it_can_be_switched_off() -> None:
-    """By its name, or with its family."""
-    for name in ("handoff_repeat", "exchange"):
-        run = Run(Settings(switched_off=name))
-        for words in WORDS:
-            run.calls(surfer(ASK.format(words)))
-        assert repeats(run) == []
-
-
 THERE = "The summary of the quarterly report misses its sources, please add them"
 BACK = "The sources are not in the report, please write the summary again without them"
 
@@ -328,15 +288,6 @@ def test_the_giver_is_who_had_it_where_no_span_says_so() -> None:
     assert pairs(run)
 
 
-def test_what_the_giver_wrote_stands_for_an_instruction_that_is_missing() -> None:
-    """The context of a hand-off says what it is about."""
-    run = Run(Settings(**ONLY))
-    for number in range(8):
-        agent, source = ("planner", "critic") if number % 2 else ("critic", "planner")
-        run.calls(spoke(BACK if number % 2 else THERE, source), hand(None, agent, source))
-    assert pairs(run)
-
-
 HEALTHY_PAIR: dict[str, list[Step]] = {
     "a chat that brings news": [
         step
@@ -386,23 +337,6 @@ def test_healthy_pairs_are_left_alone(steps: list[Step]) -> None:
     run = Run()
     run.calls(*steps)
     assert [one.message for one in run.decisions if one.detector.startswith("exchange")] == []
-
-
-def test_little_new_is_what_the_setting_says() -> None:
-    """With a lower share of news half-new answers are work."""
-    steps = [
-        step
-        for number, handed in enumerate(rally(10))
-        for step in (
-            call("read", {"page": number}, f"{NOTHING}, finding more {number}, fact also {number}"),
-            handed,
-        )
-    ]  # fmt: skip
-    strict, usual = Run(Settings(tuning={"exchange": {"news": 0.2}}, **ONLY)), Run(Settings(**ONLY))
-    strict.calls(*steps)
-    usual.calls(*steps)
-    assert pairs(strict) == []
-    assert pairs(usual)
 
 
 @pytest.mark.parametrize("broken", [RingCycle, TopicCycle], ids=lambda one: one.name)
@@ -525,6 +459,8 @@ def test_healthy_rings_are_left_alone(steps: list[Step]) -> None:
 ISSUE = "{}: the refund for the broken lamp was refused, and nobody knows who has to approve it"
 HOW = ("look at this", "have a look", "take this over", "see whether you can help", "your turn")
 WAY = ("sales", "support", "billing", "sales", "billing", "support", "sales", "support", "billing")
+
+
 ONLY_TOPIC = {"switched_off": "exchange_pair,exchange_ring"}
 
 

@@ -95,16 +95,6 @@ def test_the_same_end_is_one_loop() -> None:
     assert set(run.actions) <= {"allow", "hint", "steer"}
 
 
-def test_the_numbers_are_settings() -> None:
-    """`tuning.text.repeat_times` and `tuning.text.tail_times`."""
-    run = Run(Settings(tuning={"text": {"repeat_times": 2}}))
-    run.calls(say(ANSWER), say(ANSWER))
-    assert run.actions == ["hint"]
-    run = Run(Settings(tuning={"text": {"tail_times": 50}}))
-    run.calls(say(ENDS["a sentence"]))
-    assert [decision.reason for decision in run.decisions] == ["chanting"]
-
-
 VERSE = "Let me check the value of the second column once more. "
 CHANTS = {
     "a sentence, and then an end": VERSE * 8 + "Well, that is enough of it.",
@@ -202,32 +192,6 @@ def test_a_batch_with_a_template_is_healthy() -> None:
     assert run.actions == []
 
 
-def test_a_progress_report_is_healthy() -> None:
-    """Nothing but the number moves, and that is what matters."""
-    run = Run()
-    for part in range(10, 90, 10):
-        run.calls(
-            call("status", {"job": part}, f"{part} %"),
-            say(
-                f"The export of all the customers' records is running; {part} % of it are done now."
-            ),
-        )
-    assert "refinement_spiral" not in [decision.detector for decision in run.decisions]
-
-
-def test_data_is_no_draft() -> None:
-    """Records of a batch are alike (F11)."""
-    run = Run()
-    for number in range(8):
-        run.calls(
-            say(
-                f'{{"question": "is it in order", "answer": "yes", "of": "all {number} of them"}}'
-                * 2
-            )
-        )
-    assert run.actions == []
-
-
 def test_refinement_the_numbers_are_settings() -> None:
     """`tuning.text.refine_times` and `tuning.text.alike`."""
     run = Run(Settings(tuning={"text": {"refine_times": 2}}))
@@ -321,15 +285,6 @@ def test_texts_that_promise_nothing_again_are_left_alone(texts: list[str]) -> No
     assert run.actions == []
 
 
-def test_a_handoff_is_an_action() -> None:
-    """The work went to another agent."""
-    run = Run()
-    for city in ("Oslo", "Rome", "Bonn", "Kiev", "Bern", "Riga"):
-        task = f"Find the tallest building of {city} and its year, then stop {city * 3}"
-        run.calls(tell("I will ask for it."), Step(Kind.HANDOFF, "finder", args=task))
-    assert run.actions == []
-
-
 def test_a_failed_model_call_does_nothing() -> None:
     """A rate limit in between is not an action."""
     run = Run()
@@ -364,21 +319,6 @@ def test_samples_taken_beside_each_other_are_one() -> None:
     assert run.actions == []
 
 
-def test_it_hints_once_and_no_more() -> None:
-    """However long it talks."""
-    run = Run()
-    run.calls(*(tell(f"I will now begin working on the task ({n}).") for n in range(200)))
-    assert [action for action in run.actions if action != "allow"] == ["hint"]
-
-
-def test_it_can_be_switched_off() -> None:
-    """By its name, or with its family."""
-    for off in ("talk_without_action", "text"):
-        run = Run(Settings(switched_off=frozenset({off})))
-        run.calls(*map(tell, TALK["the same, numbered"]))
-        assert run.actions == []
-
-
 def test_the_message_holds_no_content() -> None:
     """What was measured, and nothing of what was written."""
     run = Run()
@@ -404,40 +344,6 @@ APOLOGIES = [
     "My mistake: the index begins at one.",
     "Sorry about that, here is the right query.",
 ]
-EXCLAMATIONS = [
-    "Sorry, the column has another name.",
-    "I see (it is the wrong table). Sorry! This is the right one.",
-    "Apologies, the index begins at one.",
-    "The build fails.\nSorry. I put the import back.",
-]
-
-
-@pytest.mark.parametrize(
-    ("texts", "detector", "reason", "step"),
-    [
-        (DOUBTS, "hedging", "doubt_in_a_row", 4),
-        (APOLOGIES, "apologising", "apologies_in_a_row", 2),
-        (EXCLAMATIONS, "apologising", "apologies_in_a_row", 2),
-    ],
-    ids=["doubt", "apologies", "exclamations"],
-)
-def test_phrases_in_a_row_are_noticed(
-    texts: list[str], detector: str, reason: str, step: int
-) -> None:
-    """Five doubts, or three apologies, one after the other."""
-    run = Run()
-    run.calls(*map(say, texts))
-    assert run.actions == ["hint"]
-    found = run.decisions[0]
-    assert (found.detector, found.reason, found.step) == (detector, reason, step)
-
-
-def test_tries_in_between_do_not_hide_them() -> None:
-    """Each try went wrong in another way."""
-    run = Run()
-    for number, text in enumerate(APOLOGIES):
-        run.calls(say(text), call(f"tool{number}", {"n": number}, f"answer {number}"))
-    assert "apologising" in [found.detector for found in run.decisions]
 
 
 @pytest.mark.parametrize("texts", [DOUBTS, APOLOGIES], ids=["doubt", "apologies"])
@@ -463,24 +369,6 @@ def test_phrases_agents_are_different_speakers(texts: list[str]) -> None:
     """Each agent says it once."""
     run = Run()
     run.calls(*(say(text, f"agent {number}") for number, text in enumerate(texts)))
-    assert run.actions == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "The package is installed and reinstalled; the stalled job was removed.",
-        "The apologist of the unclearable mayhem supposedly sorrows.",
-        "The sensors measure; unsure readings are dropped by the reassurance filter.",
-        "The user is sorry that the shop is closed, says the ticket.",
-        "The customer is asked whether apologies, vouchers or sorry notes help.",
-    ],
-    ids=["installed", "apologist", "unsure", "somebody else", "in a sentence"],
-)
-def test_words_that_only_look_like_it_do_not_count(text: str) -> None:
-    """Phrases stand on word boundaries (F12)."""
-    run = Run()
-    run.calls(*(say(f"{text} {'abcdefghij'[n] * 60}") for n in range(8)))
     assert run.actions == []
 
 
@@ -612,15 +500,6 @@ def missing(tool: str) -> Step:
     return call(tool, {"q": "x"}, error=f"{tool}: the {tool * 2} of x is not there")
 
 
-def test_tools_tried_in_vain_are_noticed() -> None:
-    """Five tools fail, each in its own way."""
-    run = Run()
-    run.calls(*(missing(tool) for tool in TOOLS))
-    found = next(found for found in run.decisions if found.detector == "tool_shopping")
-    assert (found.reason, found.step) == ("tools_tried_in_vain", 4)
-    assert "5 different tools" in found.message
-
-
 def test_tools_that_find_nothing_count() -> None:
     """Nothing found is in vain, too."""
     run = Run()
@@ -638,42 +517,6 @@ def test_one_tool_that_helps_ends_the_row() -> None:
     assert "tool_shopping" not in seen(run)
 
 
-def test_few_tools_are_no_shopping() -> None:
-    """Whatever else is wrong with it."""
-    run = Run()
-    run.calls(*(missing(tool) for tool in TOOLS[:4]))
-    assert "tool_shopping" not in seen(run)
-
-
-def test_a_tool_called_often_was_not_merely_tried() -> None:
-    """Five tools, three times each: other detectors speak of that."""
-    run = Run()
-    for tool in TOOLS[:5]:
-        run.calls(*[missing(tool)] * 3)
-    assert "tool_shopping" not in seen(run)
-
-
-def test_outcomes_that_were_not_captured_may_be_news() -> None:
-    """Missing is not empty."""
-    run = Run()
-    run.calls(*(call(tool, {"q": "x"}) for tool in TOOLS))
-    assert "tool_shopping" not in seen(run)
-
-
-def test_an_outage_is_not_the_agents_doing() -> None:
-    """Transient errors do not count."""
-    run = Run()
-    run.calls(*(call(tool, {"q": "x"}, error=f"503 from {tool}: try later") for tool in TOOLS))
-    assert "tool_shopping" not in seen(run)
-
-
-def test_writes_are_no_shopping() -> None:
-    """All that a write says is "ok"."""
-    run = Run()
-    run.calls(*(call(f"create_{tool}", {"n": 1}, "ok") for tool in TOOLS))
-    assert "tool_shopping" not in seen(run)
-
-
 def test_a_user_starts_anew() -> None:
     """Another task, other tools."""
     run = Run()
@@ -682,21 +525,8 @@ def test_a_user_starts_anew() -> None:
     assert "tool_shopping" not in seen(run)
 
 
-def test_shopping_the_numbers_are_settings() -> None:
-    """`tuning.text.shop_tools`."""
-    run = Run(Settings(tuning={"text": {"shop_tools": 3}}))
-    run.calls(*(missing(tool) for tool in TOOLS[:3]))
-    assert "tool_shopping" in seen(run)
-
-
 TOLD = {
     "all": [
-        # At every end "Done." is said.
-        case("a short text is no repetition", "", *[say("Done.")] * 20),
-        # It was asked again.
-        case("the same answer to a user is healthy", "",
-             *[step for _ in range(8) for step in (say(ANSWER), Step(Kind.OTHER, "user",
-             text="what does the table hold?"))]),
         # Eight agents, one answer.
         case("several speakers may say the same", "",
              *(say(ANSWER, f"agent {number}") for number in range(8))),
@@ -713,31 +543,13 @@ TOLD = {
         # Then it is wanted.
         case("a user asks for the next draft", "", *[step for draft in drafts() * 3
              for step in (draft, Step(Kind.OTHER, "user", text="make it shorter"))]),
-        # Writer and critic quote the same text, and each says it twice.
-        case("two speakers do not refine each other", "", *[say(DRAFT.format(*change), "critic" if
-             number % 2 else "writer") for number, change in enumerate(CHANGES)]),
-        # It does what it says.
-        case("the same announcement before each call is no talk", "",
-             *[step for city in ("Oslo", "Rome", "Bonn", "Kiev", "Bern", "Riga")
-             for step in (tell("Let me check the weather."), call("weather", {"city": city},
-             f"sun {city}"))]),
-        # Where only models are instrumented, that is all there is to see of a call.
-        case("a model call without a text may have called a tool", "",
-             *[step for _ in range(8) for step in (tell("Let me check the weather."), tell(None))]),
         # One thing after the other is announced, and none of the tools is called.
         case("different announcements count where tools are seen", "only_announced: 10 hint",
              call("list_tools", {}, "weather, hotels, flights"), *map(tell,
              HEALTHY["different announcements, tools out of sight"])),
-        # Each text answers somebody.
-        case("a user in between makes it a chat", "",
-             *[step for text in TALK["the same, numbered"] for step in (tell(text),
-             Step(Kind.OTHER, "user", text="go on"))]),
         # Each of six agents says once that it begins.
         case("agents are different speakers", "",
              *(tell("I will now begin working on the task.", f"agent {n}") for n in range(6))),
-        # `tuning.text.hedge_turns` and `tuning.text.apology_turns`.
-        case("phrases the numbers are settings", "doubt_in_a_row: 1 hint", *map(say, DOUBTS[:2]),
-             *map(say, APOLOGIES[:3]), tuning={"text": {"hedge_turns": 2, "apology_turns": 4}}),
         # Each task more was asked for.
         case("a user may want more", "", *[step for count in range(3, 10)
              for step in (boxes(count), Step(Kind.OTHER, "user", text="and one thing more"))]),

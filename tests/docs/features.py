@@ -47,10 +47,13 @@ def _place(test: str) -> str:
 
 @cache
 def _definitions() -> dict[str, list[Path]]:
-    """The files that define each test."""
+    """The files that define each test: Python's functions, and the tables of `*.txt` by name."""
     found: dict[str, list[Path]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")
         for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", text, re.MULTILINE):
+            found.setdefault(name, []).append(path)
+    for path in sorted((ROOT / "tests").rglob("*.txt")):
+        for name in re.findall(r"^\[(.+)\]$", path.read_text(encoding="utf-8"), re.MULTILINE):
             found.setdefault(name, []).append(path)
     return found

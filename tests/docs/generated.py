@@ -20,7 +20,6 @@ from otel_loopguard.core.report import Report, RunMetrics
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.settings import Settings
 from otel_loopguard.telemetry import METRICS
-from tests.adversarial.attacks import ATTACKS
 from tests.dialects import page as dialects
 from tests.docs import (
     adapters,
@@ -31,6 +30,7 @@ from tests.docs import (
     fleet,
     performance,
 )
+from tests.docs.markdown import ROOT
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import replayed, tree
 
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from otel_loopguard.telemetry.metrics import Metric
 
 Write = Callable[[], str]
+DECEPTIONS = re.findall(
+    r"^## (.+)\n((?:(?!## ).*\n)+)",
+    (ROOT / "tests/detectors/deceptions.txt").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
 GOOD = "../shared/traces/miniswe.jsonl.gz"
 TIMED = "../shared/traces/trail.jsonl.gz"
 
@@ -212,10 +217,13 @@ def report() -> str:
     return table(("field", "meaning"), iter(rows))
 
 
-def attacks(kind: str) -> str:
-    """What comes of one kind of run that was made to deceive."""
-    heads = ("what is done", "outcome", "why")
-    return table(heads, ((one.name, one.outcome, one.why) for one in ATTACKS[kind]))
+def attacks(runs: str) -> str:
+    """What comes of one kind of runs that were made to deceive, of their tables."""
+    found = re.findall(r"^\[(.+)\]\n# (.+)\n(?:.+\n)*?= (.+)$", runs, re.MULTILINE)
+    rows = ((name, "none" if told == "nothing" else
+             "stopped" if re.search("deny|pause|abort", told) else "hint", why)
+            for name, why, told in found)  # fmt: skip
+    return table(("what is done", "outcome", "why"), rows)
 
 
 SECTIONS: dict[tuple[str, str], Write] = {
@@ -239,8 +247,8 @@ SECTIONS: dict[tuple[str, str], Write] = {
     **{("docs/detectors.md", one): partial(detectors.section, one) for one in detectors.FAMILIES},
     ("docs/limits.md", "learned"): learned,
     **{
-        ("docs/project/adversarial.md", re.sub(r"\W+", "-", kind.lower())): partial(attacks, kind)
-        for kind in ATTACKS
+        ("docs/project/adversarial.md", re.sub(r"\W+", "-", kind.lower())): partial(attacks, runs)
+        for kind, runs in DECEPTIONS
     },
     ("docs/project/evaluation.md", "targets"): evaluation.targets,
     ("docs/project/evaluation.md", "detectors"): evaluation.detectors,

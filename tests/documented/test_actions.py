@@ -6,12 +6,11 @@ import pytest
 
 from otel_loopguard import LoopGuardAbort, control, session
 from otel_loopguard.core import Action, Kind, Step
-from tests.bad_input.rig import Rig
 from tests.calls import call
 from tests.documented.acting import Run
 from tests.documented.traced import Traced
+from tests.hostile.rig import Rig
 
-STOPS = {action.value for action in Action if action.stops}
 NOTHING = "No results found."
 
 
@@ -21,13 +20,6 @@ def same(number: int = 0) -> Step:
 
 
 # Users say: A hard stop destroys the context
-
-
-def test_the_first_thing_said_is_a_hint() -> None:
-    """No loop is stopped at first sight, however plain it is."""
-    run = Run()
-    run.calls(*(same() for _ in range(3)))
-    assert run.actions == ["hint"]
 
 
 def test_a_session_that_was_stopped_can_go_on() -> None:
@@ -54,26 +46,10 @@ def test_a_guard_that_only_hints() -> None:
 # Users say: Hints alone are ignored
 
 
-def test_who_ignores_the_hint_is_stopped_soon() -> None:
-    """Not warned 21 times: within six calls of the third repeat the loop is over."""
-    run = Run()
-    run.calls(*(same() for _ in range(9)))
-    assert run.actions[0] == "hint"
-    assert run.actions[-1] == "abort"
-    assert run.actions.count("hint") == 1
-    assert len(run.actions) == len(set(run.actions))
-
-
 # Users say: A block without a stop is a loop of its own
 
 
-def test_a_denied_call_that_comes_again_ends_in_an_abort() -> None:
-    """Blocked and retried for hours: here it is aborted."""
-    run = Run()
-    while "deny" not in run.actions:
-        run.calls(same())
-    run.calls(*(call("search", {"q": "x0"}, error="denied by the guard") for _ in range(3)))
-    assert run.actions[-1] == "abort"
+# Users say: The second strike ignores what happened in between
 
 
 def test_refusals_that_leave_no_span_end_in_an_abort() -> None:
@@ -85,9 +61,6 @@ def test_refusals_that_leave_no_span_end_in_an_abort() -> None:
     assert run.actions[-1] == "abort"
 
 
-# Users say: The second strike ignores what happened in between
-
-
 def test_another_loop_gets_its_own_hint() -> None:
     """Who obeys the hint about loop A and falls into loop B is not punished for A."""
     run = Run()
@@ -96,25 +69,6 @@ def test_another_loop_gets_its_own_hint() -> None:
     run.calls(*(same(2) for _ in range(3)))
     assert run.actions == ["hint", "hint"]
     assert run.decisions[0].loop != run.decisions[1].loop
-
-
-def test_verifying_after_the_hint_is_no_strike() -> None:
-    """After the hint there is an edit, and the same test is run: its answer may be the same."""
-    run = Run()
-    test = call("bash", {"command": "pytest"}, "1 failed")
-    run.calls(test, test, test)
-    for number in range(3):
-        run.calls(call("edit", {"path": "a.py", "new": f"v{number}"}, "ok"), test)
-    assert run.actions == ["hint"]
-
-
-def test_an_answer_that_changes_after_the_hint_starts_anew() -> None:
-    """The looped call brought something new at last: what comes then is counted from one."""
-    run = Run()
-    run.calls(*(call("tail", {"of": "log"}, "line 1 of the log") for _ in range(3)))
-    run.calls(*(call("tail", {"of": "log"}, f"line {n} of the log") for n in range(2, 9)))
-    run.calls(*(call("tail", {"of": "log"}, "line 9 of the log") for _ in range(3)))
-    assert not STOPS.intersection(run.actions)
 
 
 def test_a_hint_that_was_obeyed_is_taken_back() -> None:
@@ -211,14 +165,3 @@ def test_traces_of_one_conversation_that_no_user_asked_for_are_one_session() -> 
         step.trace_id, step.session = 1000 + number, "chat"
         run.calls(step)
     assert run.actions[:2] == ["hint", "deny"]
-
-
-@pytest.mark.parametrize("period", [2, 5, 16])
-def test_a_cycle_with_rests_is_noticed_later(period: int) -> None:
-    """A rest of three seconds without a model call may be a wait: six turns, not three."""
-    run = Run()
-    for number in range(period * 7):
-        name = f"name {number % period}"
-        run.calls(call("read", {"of": name}, f"text of {name}, in full", at=number * 3.5))
-    assert run.actions
-    assert run.decisions[0].step <= period * 6 + 1

@@ -10,8 +10,8 @@ from typing import Any
 
 from opentelemetry.trace import Span, StatusCode, set_span_in_context
 
-from tests.bad_input.rig import Rig
 from tests.calls import EPOCH, SECOND
+from tests.hostile.rig import Rig
 
 
 @dataclass

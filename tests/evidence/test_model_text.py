@@ -10,7 +10,7 @@ from otel_loopguard import Settings
 from otel_loopguard.core import Kind, ModelText, Progress, Step
 from otel_loopguard.evidence.model_text import ModelTextExtractor, Novelty
 from otel_loopguard.evidence.plans import PlanExtractor
-from tests.calls import Run, call
+from tests.calls import Run
 
 MB = 1_000_000
 TEXTS: dict[str, Callable[[int], str]] = {
@@ -161,14 +161,6 @@ def test_a_task_that_is_done_is_the_same_task() -> None:
     assert after is not None
     assert before.items == after.items
     assert (before.done, after.done) == (0, 1)
-
-
-def test_a_reworded_thought_does_not_hide_a_repeated_call() -> None:
-    """The text decides nothing about calls (N11)."""
-    run = Run()
-    for number in range(4):
-        run.calls(say(f"Attempt {number}: {'abcd'[number] * 90}"), call("ls", {}, "a\nb\nc " * 9))
-    assert run.decisions[0].detector == "exact_repeat"
 
 
 def shares(*outcomes: str) -> list[float]:

@@ -14,7 +14,7 @@ from otel_loopguard import Settings
 from otel_loopguard.core import Effect, ErrorClass, Evidence, Kind, Step
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.evidence.weight import Pace, RepeatBaseline, Since, weigh
-from tests.calls import EPOCH, SECOND, Run, call
+from tests.calls import EPOCH, SECOND, call
 from tests.detectors.alone import evidence
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -343,9 +343,6 @@ def test_memory_is_bounded() -> None:
     assert add(pace, "1").fresh
 
 
-ANSWER = "nothing to be seen in this part of the log"
-
-
 def eased(*repeats: bool) -> list[float]:
     """What a tool's thresholds are multiplied by, after repeats that paid off or not."""
     habits = RepeatBaseline()
@@ -374,16 +371,3 @@ def test_a_tool_has_a_habit_of_its_own_by_its_repeats() -> None:
         habits.ease(f"tool {number // 8}", again=True, paid=True)
     assert habits.ease("search", again=True, paid=False) == 1.0
     assert len(habits._tools) == 64
-
-
-def test_it_takes_more_repeats_of_such_a_tool() -> None:
-    """What is watched through it moves: its unchanged answers count later as a loop."""
-    moving = [call("tail", {"file": "a.log"}, f"line {n} of the log") for n in range(8)]
-    still = [call("tail", {"file": "b.log"}, ANSWER) for _ in range(8)]
-    run = Run()
-    run.calls(*moving, *still)
-    eased_step = next(one.step for one in run.decisions if one.detector == "exact_repeat")
-    plain = Run()
-    plain.calls(*still)
-    assert plain.decisions[0].step == 2
-    assert eased_step - len(moving) > 2

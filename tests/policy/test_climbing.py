@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard import Action, Settings
-from otel_loopguard.core import Detection, Kind, Severity, Step
+from otel_loopguard.core import Detection, Severity
 from otel_loopguard.policy import RUNGS, Policy
 from tests.calls import Run, call
 from tests.policy.test_ladder import climb, found
@@ -24,15 +24,6 @@ def test_off_by_default() -> None:
     """A hint of weak evidence is one hint, for ever."""
     policy = Policy(Settings())
     assert [one for one in climb(policy, found(1, most=HINT), 0, 20) if one] == [HINT]
-
-
-def test_a_call_that_can_be_refused_climbs_to_a_deny_and_no_further() -> None:
-    """One rung for each so many rounds after the hint."""
-    run = Run(PATIENT)
-    tell(run, 40)
-    assert run.actions == ["hint", "steer", "ask", "deny"]
-    steps = [one.step for one in run.decisions]
-    assert [step - steps[0] for step in steps] == [0, 3, 6, 9]
 
 
 def test_who_insists_after_that_deny_is_stopped_like_anybody() -> None:
@@ -54,14 +45,6 @@ def test_what_cannot_be_refused_climbs_to_an_ask() -> None:
     assert [place for place, one in enumerate(said) if one] == [0, 3, 6]
 
 
-def test_who_waits_does_not_ignore_the_hint() -> None:
-    """Looks at what is pending or may change by itself climb nowhere."""
-    run = Run(Settings(hint_climbs_after=1, poll_tools={"get_job"}))
-    steps = [call("get_job", {"id": 1}, {"status": "running"}, at=number) for number in range(40)]
-    run.calls(*steps)
-    assert set(run.actions) <= {"hint"}
-
-
 def test_something_new_takes_a_round_back() -> None:
     """Whoever gets on between is not ignoring it."""
     policy = Policy(PATIENT)
@@ -71,19 +54,6 @@ def test_something_new_takes_a_round_back() -> None:
         said += climb(policy, weak, number, 1)
         policy.descend()
     assert [one for one in said if one] == [HINT]
-
-
-def test_no_further_than_allowed() -> None:
-    run = Run(Settings(hint_climbs_after=1, max_action="steer"))
-    tell(run, 30)
-    assert run.actions == ["hint", "steer"]
-
-
-def test_a_user_who_speaks_in_between_begins_a_new_count() -> None:
-    run = Run(Settings(hint_climbs_after=4))
-    tell(run, 13)
-    run.calls(Step(Kind.OTHER, "user"))
-    assert tell(run, 4, start=50) == ["hint"]
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: str(rung.action))

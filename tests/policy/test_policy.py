@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard import Action, LoopGuardSettingsError, Settings
-from otel_loopguard.core import Detection, FollowUp, Kind, Severity, Source, Step
+from otel_loopguard.core import Detection, FollowUp, Severity, Source, Step
 from otel_loopguard.policy import Policy
 from tests.calls import Run, call
 
@@ -30,24 +30,6 @@ def fresh(number: int, tool: str = "read") -> Step:
     return call(tool, {"n": number}, f"Page {number} tells of {hash(('seed', number)):x} things.")
 
 
-def test_after_an_abort_nothing_more_is_said() -> None:
-    """Not of this loop, not of another one, and not by a budget."""
-    run = Run(Settings(budget_steps=20, budget_action="hint"))
-    assert run.calls(*stuck(8)) == ["hint", "deny", "abort"]
-    said = len(run.decisions)
-    run.calls(*stuck(20, "other"))
-    assert len(run.decisions) == said
-
-
-@pytest.mark.parametrize("mode", ["guard", "shadow"])
-def test_a_user_lets_the_session_go_on(mode: Any) -> None:
-    """After a user's turn the loops are new loops, in both modes alike."""
-    run = Run(Settings(mode=mode))
-    run.calls(*stuck(8))
-    run.calls(Step(Kind.OTHER, "user"), *stuck(8))
-    assert run.actions == ["hint", "deny", "abort"] * 2
-
-
 def test_shadow_decides_the_same_and_raises_no_flag() -> None:
     """What is decided is noted as such, and the runtime hears nothing."""
     run, shadow = Run(), Run(Settings(mode="shadow"))
@@ -56,22 +38,6 @@ def test_shadow_decides_the_same_and_raises_no_flag() -> None:
     flag = shadow.guard.flag_of("run")
     assert flag is not None
     assert flag.control.action is Action.ALLOW
-
-
-@pytest.mark.parametrize(
-    ("off", "detectors"),
-    [
-        ("", {"exact_repeat"}),
-        ("exact_repeat", set()),
-        ("repetition", set()),
-        ("errors, text", {"exact_repeat"}),
-    ],
-)
-def test_families_and_detectors_are_switched_off_by_name(off: Any, detectors: set[str]) -> None:
-    """A detector that is off says nothing; the others go on."""
-    run = Run(Settings(switched_off=off))
-    run.calls(*stuck(5))
-    assert {found.detector for found in run.decisions} == detectors
 
 
 def test_a_family_that_there_is_not_is_refused() -> None:
@@ -115,59 +81,6 @@ def test_too_many_different_warnings_stop_a_session() -> None:
         "warnings", "too_many_warnings", Severity.FATAL,
     )  # fmt: skip
     assert last.message.startswith("3 different warnings were given; the limit is 2. The last one:")
-
-
-def test_warnings_of_one_loop_are_one_warning() -> None:
-    """Hint, steer and ask for one loop count once."""
-    run = Run(
-        Settings(
-            warning_limit=1,
-            steer_after=1,
-            ask_after=2,
-            max_action="ask",
-            tuning={"policy": {"forget_after": 1000}},
-        )
-    )
-    assert run.calls(*stuck(12)) == ["hint", "steer", "ask"]
-
-
-def test_a_users_turn_counts_warnings_anew() -> None:
-    """Two tasks with a warning each are no session with two."""
-    run = Run(Settings(warning_limit=1))
-    run.calls(*stuck(3, "alpha"), Step(Kind.OTHER, "user"), *stuck(3, "beta"))
-    assert run.actions == ["hint", "hint"]
-
-
-def test_by_default_warnings_have_no_limit() -> None:
-    """Ten different loops, each obeyed, are ten hints: length is no sign by itself."""
-    run = Run()
-    for number in range(10):
-        run.calls(*stuck(3, f"tool{number}"))
-    assert len(run.actions) >= 10
-    assert set(run.actions) == {"hint"}
-
-
-def test_something_new_takes_a_deny_down_a_rung() -> None:
-    """After a success that brought news the loop has to be shown again before it is denied."""
-    run = Run()
-    assert run.calls(*stuck(4)) == ["hint", "deny"]
-    assert run.calls(fresh(1), *stuck(1)) == ["hint", "deny"]
-    assert run.calls(*stuck(1)) == ["hint", "deny", "deny"]
-
-
-@pytest.mark.parametrize(
-    "between",
-    [
-        call("read", {"n": 1}, error="KeyError: 'n'"),
-        call("read", {"n": 1}, "Nothing was found, sorry about that."),
-        call("read", {"n": 1}),
-    ],
-    ids=["a failure", "nothing new", "an outcome that was not captured"],
-)
-def test_what_is_no_success_takes_nothing_down(between: Step) -> None:
-    """The loop goes on where it was."""
-    run = Run(Settings(abort_after=2))
-    assert run.calls(*stuck(4), between, *stuck(2)) == ["hint", "deny", "abort"]
 
 
 def test_a_deny_has_an_end_whatever_is_done_beside_it() -> None:

@@ -14,8 +14,8 @@ import otel_loopguard
 from otel_loopguard import Action, LoopGuard, LoopGuardSpanProcessor, Settings, control, set_testing
 from otel_loopguard._control.flag import any_stops
 from tests.agents import agent, provider_with, tool_call
-from tests.bad_input.rig import TOOL, ended
 from tests.calls import call
+from tests.hostile.rig import TOOL, ended
 
 
 def shown(count: int, **settings: Any) -> LoopGuardSpanProcessor:

@@ -113,6 +113,7 @@ def test_two_guards_share_a_session_while_both_run(address: str) -> None:
         guard.shutdown()
 
 
+@pytest.mark.rare  # half a minute; the tests above see the same in the default suite
 def test_the_example_runs(address: str) -> None:
     """The researcher that was started again is stopped, and the planner with it."""
     environment = {**os.environ, "LOOPGUARD_STORE_URL": address, "PYTHONPATH": str(ROOT)}

@@ -1,0 +1,64 @@
+"""Attacks on the guard, as an adversary and as an operator would make them.
+
+Each program here once broke something: memory, time, a lock, a secret, or the process. The dear
+ones are marked `rare` and run by `make test-all`, or alone by `pytest --rare tests/hostile`. What
+they showed, with figures, is in `docs/security.md`; loops that are dressed up to pass are in
+`deceptions.txt`. Evil files are written by programs, none is kept.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from otel_loopguard._util.errors import raise_faults
+
+MEMORY = 1536 * 1024 * 1024
+"""Bytes of address space of an attacked process: the machine has to survive a failure."""
+SECONDS = 120
+"""Seconds of processor time of an attacked process."""
+
+Attacked = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def attacked() -> Attacked:
+    """Runs the command line in a process that cannot take the machine with it."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        program = "from otel_loopguard.cli import main; main()"
+        return subprocess.run(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="backslashreplace",
+            preexec_fn=limited,  # nothing else runs in this process
+            stdin=subprocess.DEVNULL,
+        )
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _no_deadlock() -> Iterator[None]:
+    """A test that hangs shows all stacks and ends the run."""
+    faulthandler.dump_traceback_later(600, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def no_raise(_faults_are_raised: None) -> None:
+    """Faults are swallowed, as they are outside of tests."""
+    raise_faults(False)

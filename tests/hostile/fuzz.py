@@ -1,0 +1,484 @@
+"""Hostile spans of every dialect, from a fixed seed, through the real SDK into a real guard.
+
+`python -m tests.hostile.fuzz --spans N` feeds N spans and prints what the hooks took of the
+thread's CPU, the slowest of them, and the faults that the guard counted. The texts are made before
+and shared by reference, so that the program itself costs little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, TracerProvider
+from opentelemetry.trace import StatusCode, set_span_in_context
+
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
+from otel_loopguard.spans.dialects.registry import collect_keys, registered
+from otel_loopguard.spans.keys import PLAN_KEYS, TASK_KEYS
+from tests.hostile.rig import ended, nested, texts
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+SEED: Final = 20_261_122
+MOST: Final = 500
+"""Sessions that the guard keeps."""
+
+_SLOWEST: Final = 12
+
+_CALLS: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
+    "genai": (
+        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "{tool}"},
+        ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.tool.call.id"),
+    ),
+    "strands": (
+        {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "{tool}",
+            "gen_ai.event.start_time": "2026-11-22T10:00:00Z",
+        },
+        ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.tool.status"),
+    ),
+    "adk": (
+        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "{tool}"},
+        ("gcp.vertex.agent.tool_call_args", "gcp.vertex.agent.tool_response"),
+    ),
+    "mcp": (
+        {"mcp.method.name": "tools/call", "gen_ai.tool.name": "{tool}"},
+        ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result"),
+    ),
+    "pydantic-ai": (
+        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "{tool}"},
+        ("tool_arguments", "tool_response"),
+    ),
+    "openinference": (
+        {"openinference.span.kind": "TOOL", "tool.name": "{tool}"},
+        ("input.value", "output.value", "tool_call.id", "metadata"),
+    ),
+    "openllmetry": (
+        {"traceloop.span.kind": "tool", "traceloop.entity.name": "{tool}"},
+        ("traceloop.entity.input", "traceloop.entity.output", "gen_ai.tool.call.arguments"),
+    ),
+    "langfuse": (
+        {"langfuse.observation.type": "tool"},
+        ("langfuse.observation.input", "langfuse.observation.output"),
+    ),
+    "langsmith": (
+        {"langsmith.span.kind": "tool", "gen_ai.tool.name": "{tool}"},
+        ("gen_ai.prompt", "gen_ai.completion"),
+    ),
+    "vercel": (
+        {"ai.operationId": "ai.toolCall", "ai.toolCall.name": "{tool}"},
+        ("ai.toolCall.args", "ai.toolCall.result"),
+    ),
+    "logfire": (
+        {"gen_ai.system": "openai", "logfire.msg_template": "Function: {name}", "name": "{tool}"},
+        ("input", "output", "error"),
+    ),
+}
+"""Marks of a tool's span in each dialect, and where its contents stand."""
+
+_OTHERS: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
+    "chat": (
+        {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"},
+        (
+            "gen_ai.input.messages",
+            "gen_ai.output.messages",
+            "gen_ai.usage.input_tokens",
+            "gen_ai.usage.output_tokens",
+            "gen_ai.response.finish_reasons",
+        ),
+    ),
+    "llm": (
+        {"openinference.span.kind": "LLM", "llm.output_messages.0.message.role": "assistant"},
+        (
+            "llm.output_messages.0.message.content",
+            "llm.token_count.prompt",
+            "llm.input_messages.0.message.content",
+            "llm.input_messages.1.message.content",
+            "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments",
+        ),
+    ),
+    "completion": (
+        {"llm.request.type": "chat", "gen_ai.completion.0.role": "assistant"},
+        ("gen_ai.completion.0.content", "gen_ai.prompt.0.content", "llm.usage.total_tokens"),
+    ),
+    "stream": (
+        {"ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "m"},
+        (
+            "ai.response.text",
+            "ai.response.toolCalls",
+            "ai.prompt.messages",
+            "ai.usage.promptTokens",
+        ),
+    ),
+    "generation": (
+        {"langfuse.observation.type": "generation"},
+        (
+            "langfuse.observation.input",
+            "langfuse.observation.output",
+            "langfuse.observation.usage_details",
+        ),
+    ),
+    "run": (
+        {"langsmith.span.kind": "llm"},
+        ("gen_ai.prompt", "gen_ai.completion", "gen_ai.usage.input_tokens"),
+    ),
+    "turn": (
+        {"gen_ai.system": "openai", "gen_ai.operation.name": "chat"},
+        ("events", "request_data", "response_data"),
+    ),
+    "agent": (
+        {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "{tool}"},
+        ("gen_ai.input.messages", "gen_ai.output.messages", *PLAN_KEYS),
+    ),
+    "node": (
+        {"gen_ai.operation.name": "execute_task", "gen_ai.task.name": "{tool}"},
+        ("gen_ai.task.input", "gen_ai.task.output", *TASK_KEYS),
+    ),
+    "chain": (
+        {"openinference.span.kind": "CHAIN", "metadata": '{"langgraph_node": "x"}'},
+        ("input.value", "output.value", "metadata"),
+    ),
+    "hand-off": (
+        {"gen_ai.operation.name": "handoff"},
+        ("gen_ai.handoff.from_agent", "gen_ai.handoff.to_agent"),
+    ),
+}
+_SCOPES: Final = (
+    "my.agent", "pydantic-ai", "agent_framework", "autogen x", "logfire.openai_agents", "\ud800",
+    *("openinference.instrumentation." + name for name in
+      ("langchain", "llama_index", "google_adk", "smolagents", "crewai")),
+    *("opentelemetry.instrumentation." + name for name in
+      ("langchain", "agno", "llamaindex", "mcp.x")),
+)  # fmt: skip
+_TOOLS: Final = (
+    "search", "bash", "python", "run_sql", "read_file", "write_file", "transfer_to_agent", "",
+    "update_plan", "wait", "get_status", "x" * 3_000, "\ud800", "a\nb",
+)  # fmt: skip
+_NUMBERS: Final[tuple[Any, ...]] = (
+    0, -1, 5, 2**53, 2**63, 2**64, 10**400, -(10**400), 1.5, -1.5, 1e300, float("inf"),
+    float("-inf"), float("nan"), True, False, "3287", "-4", "1e400", "9" * 30, "9" * 5_000, "٣",
+    "²", "NaN", "", None,
+)  # fmt: skip
+_SESSION_KEYS: Final = collect_keys("session_keys")
+_COUNTED: Final = ("token", "usage", "Tokens")
+_KEYS: Final = sorted(
+    {mark for dialect in registered() for mark in dialect.marks}.union(
+        _SESSION_KEYS, collect_keys("agent_keys"), PLAN_KEYS, TASK_KEYS,
+        ("error.type", "logfire.span_type"),
+        (key for _, keys in (*_CALLS.values(), *_OTHERS.values()) for key in keys),
+    )
+)  # fmt: skip
+_WRAPPINGS: Final[tuple[Callable[[str], str], ...]] = (
+    lambda text: text,
+    lambda text: json.dumps({"query": text}),
+    lambda text: json.dumps({"command": text}),
+    lambda text: json.dumps([{"role": "tool", "tool_call_id": "c1", "content": text}]),
+    lambda text: json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": text}]}]),
+    lambda text: json.dumps({"type": "tool", "data": {"content": text, "tool_call_id": "c1"}}),
+    lambda text: json.dumps({"output": {"kwargs": {"content": text, "tool_call_id": "c"}}}),
+    lambda text: json.dumps({"input_str": text, "inputs": None, "metadata": {}}),
+    lambda text: json.dumps({"args": [text], "kwargs": {}}),
+    lambda text: json.dumps({"id": 1, "name": "x", "response": {"result": text}}),
+    lambda text: f"status='failure' result={text} error={text} updated_session_state=",
+)
+
+
+@lru_cache(maxsize=64)
+def _hostile(size: int) -> tuple[str, ...]:
+    """Texts of about a size that parsers and patterns stumble over, plain and wrapped."""
+    some = size // 3
+    values = [
+        *texts(size).values(),
+        "[1.0," + ",".join(["[]"] * some) + "]",
+        "[1.5," + ",".join(["{}"] * some) + "]",
+        "[" + ",".join(["1.0"] * (size // 4)) + "]",
+        "[" + ",".join(['"ab"'] * (size // 5)) + "]",
+        "{" + ",".join(f'"k{number}":{number}' for number in range(size // 12)) + "}",
+        "[" * size + "]" * size,
+        '{"a":' * (size // 6) + "1" + "}" * (size // 6),
+        '[{"role": "user", "content": "' + "x, " * some + '"}]',
+        "[" + ",".join(['{"role":"tool","content":[]}'] * (size // 28)) + "]",
+        "[" + ",".join(['{"role":"assistant","tool_calls":[]}'] * (size // 36)) + "]",
+        '{"role"' * (size // 7),
+        "[" + ",".join(['{"role":[]}'] * (size // 11)) + "",
+        '{"tool_calls":' * (size // 14),
+        "(" * 200 + "1" + ")" * 200,
+        "{" + "'a': [1.0], " * (size // 12) + "}",
+        '"' + '\\"' * (size // 2) + '"',
+        "[Scrubbed due to " * (size // 17),
+        "sleep 1" + " " * size,
+        "- [ ] do this\n" * (size // 14),
+        "I am sorry. " * (size // 12),
+    ]
+    drawn = random.Random(size)
+    return tuple(values + [drawn.choice(_WRAPPINGS)(text) for text in values])
+
+
+@dataclass
+class Figures:
+    """What was seen.
+
+    Attributes:
+        took: Nanoseconds of the thread's CPU that the hooks of each span took together, without
+            the garbage collector.
+        collected: The longest that the garbage collector took in a hook, nanoseconds.
+        slowest: The slowest spans: nanoseconds, and what they were.
+        faults: Faults that the guard counted, by kind.
+        escaped: Exceptions that left a hook.
+    """
+
+    took: list[int] = field(default_factory=list[int])
+    collected: int = 0
+    slowest: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    faults: dict[str, int] = field(default_factory=dict[str, int])
+    escaped: list[str] = field(default_factory=list[str])
+
+    def add(self, took: int, what: str) -> None:
+        """Notes one span."""
+        self.took.append(took)
+        if len(self.slowest) < _SLOWEST or took > self.slowest[-1][0]:
+            self.slowest = sorted([*self.slowest, (took, what)], reverse=True)[:_SLOWEST]
+
+    def share(self, part: float) -> float:
+        """Milliseconds that a part of the spans stayed within."""
+        ordered = sorted(self.took)
+        return ordered[min(int(part * len(ordered)), len(ordered) - 1)] / 1e6
+
+
+class Timed(LoopGuardSpanProcessor):
+    """A processor that notes what its hooks take, by span; of it what the garbage collector does.
+
+    A full collection looks at every object of the process, whoever's they are, and comes about in
+    whichever hook it likes.
+    """
+
+    spent: int = 0
+    collected: int = 0
+    escaped: list[str]
+    longest_collection: int = 0
+    _since: int = 0
+
+    def on_start(self, span: Span, parent_context: Any = None) -> None:
+        """Times the start."""
+        self._timed(lambda: super(Timed, self).on_start(span, parent_context))
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Times the end."""
+        self._timed(lambda: super(Timed, self).on_end(span))
+
+    def collecting(self, phase: str, _info: object) -> None:
+        """Notes what the collector takes; for `gc.callbacks`."""
+        if phase == "start":
+            self._since = time.thread_time_ns()
+        else:
+            self.collected += time.thread_time_ns() - self._since
+
+    def _timed(self, hook: Callable[[], None]) -> None:
+        before, collected = time.thread_time_ns(), self.collected
+        try:
+            hook()
+        except BaseException as fault:  # noqa: BLE001
+            self.escaped.append(repr(fault)[:300])
+        collected = self.collected - collected
+        self.longest_collection = max(self.longest_collection, collected)
+        self.spent += time.thread_time_ns() - before - collected
+
+
+class Fuzz:
+    """Feeds spans to a guard.
+
+    Args:
+        seed: What everything is drawn from.
+    """
+
+    def __init__(self, seed: int = SEED) -> None:
+        self._draw = random.Random(seed)
+        self._numbers = InMemoryMetricReader()
+        self._meters = MeterProvider([self._numbers], shutdown_on_exit=False)
+        self.guard = LoopGuard(
+            Settings(max_sessions=MOST, tuning={"stalls": {"open_steps": 1_000}}),
+            meter_provider=self._meters,
+        )
+        self.processor = Timed(self.guard)
+        self.processor.escaped = []
+        limits = SpanLimits(max_span_attributes=512)
+        provider = TracerProvider(span_limits=limits, shutdown_on_exit=False)
+        provider.add_span_processor(self.processor)
+        self._tracers: list[Tracer] = [provider.get_tracer(scope) for scope in _SCOPES]
+        self._open: list[tuple[Span, int]] = []
+        self._usual = [
+            wrap(text) for wrap in _WRAPPINGS for text in ("a", "no results", "ok", "5 files", "")
+        ]
+        self.figures = Figures(escaped=self.processor.escaped)
+
+    def run(self, spans: int) -> Figures:
+        """Feeds a number of spans, and gives the figures."""
+        gc.callbacks.append(self.processor.collecting)
+        try:
+            self._feed(spans)
+        finally:
+            gc.callbacks.remove(self.processor.collecting)
+        self.processor.shutdown()
+        assert self._numbers.get_metrics_data() is not None
+        self.figures.collected = self.processor.longest_collection
+        self.figures.faults = dict(self.guard.faults.counts)
+        return self.figures
+
+    def _feed(self, spans: int) -> None:
+        while len(self.figures.took) < spans:
+            if self._draw.random() < 0.03:
+                self._raw()
+            elif len(self._open) > 200 or (self._open and self._draw.random() < 0.5):
+                self._end()
+            else:
+                self._start()
+        while self._open:
+            self._end()
+
+    def _start(self) -> None:
+        draw, parent = self._draw, None
+        if self._open and draw.random() < 0.8:
+            parent = draw.choice(self._open[-8:])[0]
+        attributes, name = self._attributes()
+        early = draw.random() < 0.5
+        self.processor.spent = 0
+        span = draw.choice(self._tracers).start_span(
+            name,
+            context=None if parent is None else set_span_in_context(parent),
+            attributes=attributes
+            if early
+            else {key: attributes[key] for key in list(attributes)[:2]},
+        )
+        if not early:
+            span.set_attributes(attributes)
+        assert isinstance(span, Span)
+        self._open.append((span, self.processor.spent))
+
+    def _end(self) -> None:
+        """Ends a span: the newest as a rule, an older one at times."""
+        draw = self._draw
+        at = -1 if draw.random() < 0.8 else draw.randrange(len(self._open))
+        span, spent = self._open.pop(at)
+        if draw.random() < 0.1:
+            span.record_exception(
+                ValueError(self._text()[:200_000].encode("ascii", "replace").decode())
+            )
+        if draw.random() < 0.1:
+            span.set_status(StatusCode.ERROR, self._text()[:200_000])
+        if draw.random() < 0.05:
+            span.add_event("gen_ai.choice", {"message": self._text()})
+        self.processor.spent = spent
+        span.end()
+        self.figures.add(self.processor.spent, _described(span))
+
+    def _raw(self) -> None:
+        """A span that nothing has cleaned: other types, other times, no start."""
+        draw = self._draw
+        attributes, name = self._attributes()
+        for _ in range(draw.randrange(4)):
+            attributes[draw.choice(_KEYS)] = draw.choice(
+                (
+                    None,
+                    b"\xff",
+                    [1, "a", None],
+                    {"a": float("nan")},
+                    object(),
+                    nested(50),
+                    *_NUMBERS,
+                )
+            )
+        span = ended(
+            attributes, name, draw.choice(_SCOPES), draw.getrandbits(64), draw.getrandbits(20) + 1,
+            draw.choice((None, draw.getrandbits(64))), draw.randrange(10**6),
+            start=draw.choice((None, 0, -5, 2**70)), end=draw.choice((None, 0, 2**70)),
+        )  # fmt: skip
+        self.processor.spent = 0
+        self.processor.on_end(span)
+        self.figures.add(self.processor.spent, _described(span))
+
+    def _attributes(self) -> tuple[dict[str, Any], str]:
+        draw = self._draw
+        kinds = _CALLS if draw.random() < 0.6 else _OTHERS
+        marks, keys = kinds[draw.choice(list(kinds))]
+        tool = draw.choice(_TOOLS)
+        found = {
+            key: value.replace("{tool}", tool) if isinstance(value, str) else value
+            for key, value in marks.items()
+        }
+        for key in keys:
+            counted = any(word in key for word in _COUNTED)
+            found[key] = draw.choice(_NUMBERS) if counted else self._value()
+        if draw.random() < 0.2:
+            found[draw.choice(_SESSION_KEYS)] = f"s{draw.randrange(900)}"
+        for _ in range(draw.choice((0, 0, 0, 1, 2, 5))):
+            found[draw.choice(_KEYS)] = self._value()
+        return found, draw.choice(("execute_tool ", "chat ", "")) + tool
+
+    def _value(self) -> Any:
+        drawn = self._draw.random()
+        if drawn < 0.04:
+            return self._draw.choice(_NUMBERS)
+        if drawn < 0.06:
+            return [self._text()[:1_000] for _ in range(self._draw.randrange(5))]
+        return self._text()
+
+    def _text(self) -> str:
+        """A text: short as a rule, seldom of up to a megabyte, very seldom of ten."""
+        draw = self._draw
+        drawn = draw.random()
+        if drawn < 0.85:
+            return draw.choice(self._usual)
+        if drawn < 0.97:
+            return draw.choice(_hostile(draw.choice((10, 100, 1_000))))
+        if drawn < 0.995:
+            return draw.choice(_hostile(draw.choice((4_000, 20_000))))
+        if drawn < 0.9995:
+            return draw.choice(_hostile(draw.choice((100_000, 300_000))))
+        return draw.choice(_hostile(draw.choice((1_000_000, 3_000_000))))
+
+
+def _described(span: ReadableSpan) -> str:
+    """What a span was, in one line."""
+    long = {
+        key: f"{len(value)} {value[:30]!r}"
+        for key, value in (span.attributes or {}).items()
+        if isinstance(value, str) and len(value) > 3_000
+    }
+    scope = span.instrumentation_scope
+    said = f"{span.name[:40]!r} of {scope.name if scope else ''!r}: {long}"
+    return said.encode("ascii", "backslashreplace").decode()
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--spans", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=SEED)
+    given = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    figures = Fuzz(given.seed).run(given.spans)
+    shares = ", ".join(f"p{part * 100:g} {figures.share(part):.2f}" for part in (0.5, 0.99, 0.999))
+    print(f"{len(figures.took)} spans, CPU of their hooks in ms: {shares}", end=", ")
+    print(f"worst {max(figures.took) / 1e6:.2f}", end="; ")
+    print(f"longest garbage collection in a hook {figures.collected / 1e6:.2f}")
+    for took, what in figures.slowest:
+        print(f"{took / 1e6:10.2f}  {what}")
+    print("faults:", figures.faults)
+    print("escaped:", figures.escaped[:5])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""A provider with a guard between two plain observers, and bad values to put on its spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sized
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
+
+from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, Settings
+from tests.calls import EPOCH, SECOND
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+    from otel_loopguard.core import Decision, Step
+
+
+LOOP = 10
+"""Equal calls that end with an abort, by the clock: seven without a pause, and three to spare where
+the machine pauses."""
+MARK = "gen_ai.operation.name"
+TOOL = {MARK: "execute_tool", "gen_ai.tool.name": "search"}
+
+
+@dataclass
+class Rig:
+    """A guard on a real provider: what it was shown, what it decided, what was exported."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    wrapped: bool = False
+
+    def __post_init__(self) -> None:
+        self._steps: list[Step] = []
+        self._decisions: list[Decision] = []
+        self.guard = LoopGuard(
+            Settings(**self.settings),
+            on_step=lambda _session, _index, step: self._steps.append(step),
+            on_decision=lambda _session, decision: self._decisions.append(decision),
+        )
+        self.processor = LoopGuardSpanProcessor(self.guard)
+        self.memory = InMemorySpanExporter()
+        exporter = LoopGuardSpanExporter(self.memory, self.guard) if self.wrapped else self.memory
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(self.processor)
+        self.provider.add_span_processor(SimpleSpanProcessor(exporter))
+        self.tracer: Tracer = self.provider.get_tracer("my.agent")
+
+    @property
+    def steps(self) -> list[Step]:
+        """Steps that were counted, of all spans that ended by now."""
+        self.guard.settle()
+        return self._steps
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """What was decided."""
+        self.guard.settle()
+        return self._decisions
+
+    @property
+    def exported(self) -> tuple[ReadableSpan, ...]:
+        """Spans that reached the exporter."""
+        return self.memory.get_finished_spans()
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """Faults that were swallowed, by kind."""
+        self.guard.settle()
+        return dict(self.guard.faults.counts)
+
+
+def ended(  # noqa: PLR0917
+    attributes: Any = None,
+    name: Any = "execute_tool search",
+    scope: Any = "my.agent",
+    span_id: int = 1,
+    trace_id: int = 1,
+    parent_id: int | None = None,
+    at: float = 0,
+    start: Any = None,
+    end: Any = None,
+    events: Any = (),
+    status: Status | None = None,
+) -> ReadableSpan:
+    """An ended span, made by the SDK's public constructor: nothing cleans its values.
+
+    Without `start` and `end` it took half a second, `at` seconds after the epoch of the tests.
+    """
+    began = EPOCH + round(at * SECOND)
+    return ReadableSpan(
+        name=name,
+        context=_context(trace_id, span_id),
+        parent=None if parent_id is None else _context(trace_id, parent_id),
+        resource=Resource({}),
+        attributes=attributes,
+        events=[Event(kind, values, 1) for kind, values in events],
+        status=status or Status(StatusCode.UNSET),
+        start_time=began if start is None else start,
+        end_time=began + SECOND // 2 if end is None else end,
+        instrumentation_scope=None if scope is None else InstrumentationScope(scope),
+    )
+
+
+def _context(trace_id: int, span_id: int) -> SpanContext:
+    return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(1))
+
+
+class Throwing(Mapping[str, object]):
+    """A map whose every access throws."""
+
+    def __getitem__(self, key: str) -> object:
+        msg = f"no {key}"
+        raise RuntimeError(msg)
+
+    def __iter__(self) -> Iterator[str]:
+        msg = "not today"
+        raise RuntimeError(msg)
+
+    def __len__(self) -> int:
+        return 3
+
+
+def nested(depth: int) -> object:
+    """Lists and maps inside each other."""
+    value: object = "end"
+    for level in range(depth):
+        value = [value] if level % 2 else {"inner": value}
+    return value
+
+
+def cyclic() -> list[object]:
+    """A list that contains itself."""
+    value: list[object] = ["x"]
+    value.append({"again": value})
+    return value
+
+
+MEGABYTES = 10_000_000
+VALUES: dict[str, object] = {
+    "10 MB of text": "x" * MEGABYTES,
+    "10 MB of quotes": '"' * MEGABYTES,
+    "10 MB of brackets": "[" * MEGABYTES,
+    "10 MB of braces": '{"a":' * (MEGABYTES // 5),
+    "10 MB of JSON": "[" + ",".join(["12345678"] * (MEGABYTES // 9)) + "]",
+    "10 MB of bytes": b"\xff" * MEGABYTES,
+    "lone surrogates": "\ud800\udfff" * 1000,
+    "JSON with a lone surrogate": '{"q": "\ud800"}',
+    "JSON with an escaped surrogate": '{"q": "\\ud800"}',
+    "NaN": float("nan"),
+    "infinity": float("inf"),
+    "JSON with NaN": '{"q": NaN}',
+    "NaN in a map": {"q": float("nan"), "r": [float("-inf")]},
+    "nested 200": nested(200),
+    "JSON nested 5000": "[" * 5000 + "]" * 5000,
+    "JSON nested 500": '{"a":' * 500 + "1" + "}" * 500,
+    "invalid JSON": '{"q": ',
+    "empty": "",
+    "null": "null",
+    "NUL": "\0",
+    "bytes": b"\xff\xfe\0",
+    "bytes in a map": {"q": b"\xff"},
+    "a number past 64 bits": 2**70,
+    "a number past 64 bits in a map": {"q": 2**70, "r": -(2**70)},
+    "a number of 1000 digits": 10**1000,
+    "a number of 5000 digits in a map": {"q": 10**5000},
+    "JSON with a number of 5000 digits": '{"q": ' + "9" * 5000 + "}",
+    "no text as a key": {5: "five", None: "none", (1, 2): "pair"},
+    "an object": object(),
+    "an object in a map": {"q": object()},
+    "100,000 keys": {f"key{number}": f"id-{number}" for number in range(100_000)},
+    "100,000 items": list(range(100_000)),
+    "a list of mixed things": [1, "a", None, b"b", 1.5, {"c": [True]}],
+    "false": False,
+    "nothing in a list": [],
+    "nothing in a map": {},
+}
+"""Values that the SDK lets through to processors, one way or the other."""
+
+KEYS = (
+    "gen_ai.tool.name", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result",
+    "gen_ai.tool.call.id", "gen_ai.conversation.id", "gen_ai.agent.name", "error.type",
+    "gen_ai.output.messages", "gen_ai.usage.input_tokens", "session.id", "input.value",
+    "output.value", "traceloop.entity.input", "langfuse.observation.input",
+)  # fmt: skip
+"""Keys that dialects, belonging and failures read."""
+
+
+def texts(n: int) -> dict[str, str]:
+    """Texts of about `n` characters, by name; literals only as long as they are read."""
+    return {
+        "newlines": "\n" * n,
+        "spaces": " " * n,
+        "digits": "1" * n,
+        "15": "15" * (n // 2),
+        "hex": "a1" * (n // 2),
+        "0x": "0x" * (n // 2),
+        "/tmp/": "/tmp/" * (n // 5),
+        "clock": "1:" * (n // 2),
+        "took": "took " * (n // 5),
+        "took=": "took=" * (n // 5),
+        "pid": "pid " * (n // 4),
+        "error": "error " * (n // 6),
+        "tool": "tool " * (n // 5),
+        "missing": "missing " * (n // 8),
+        "open(": "open(" * (n // 5),
+        "sed -a": "sed " + "-a " * (n // 3),
+        "sed -i": "sed -i" * (n // 6),
+        "; newline": ";\n" * (n // 2),
+        "; spaces": ";" + " " * n,
+        "<<-": "<<-" * (n // 3),
+        "git": "git " * (n // 4),
+        "npm": "npm aaaa " * (n // 9),
+        "sleep": "sleep 1" + " " * n + "x",
+        "half a UUID": "00000000-0000-" * (n // 14),
+        "1.1.": "1." * (n // 2),
+        "dates": "2024-01-01T" * (n // 11),
+        "one word": "A" * n,
+        "one error": "A" * n + "Error: x",
+        "tracebacks": "Traceback (most recent call last)" * (n // 33),
+        "brackets": "[" * n,
+        "braces": "{" * n,
+        "quotes": '"' * n,
+        "minus": "-" * min(n, 99_000) + "1",
+        "a list": "[" + "1," * min(n // 2, 49_000) + "]",
+        "a sum": "+".join(["1"] * min(n // 2, 45_000)),
+        "agno": "status='failure' result=" + " error=" * (n // 7) + " updated_session_state=",
+        "camel": "aB" * (n // 2),
+        "surrogates": "\ud800" * (n // 3),
+        "escapes": "'" + "\\d" * min(n // 2, 49_000) + "'",
+    }
+
+
+def sizes(thing: object, depth: int = 6) -> int:
+    """Entries of all tables below an object of the package."""
+    seen: set[int] = set()
+
+    def count(value: object, left: int) -> int:
+        if id(value) in seen or left < 0 or isinstance(value, (str, bytes, type, int, float)):
+            return 0
+        seen.add(id(value))
+        total = 0
+        if isinstance(value, Sized) and hasattr(value, "__iter__"):
+            total += len(value)
+        if isinstance(value, dict):
+            inner = [*value.values()]
+        elif isinstance(value, (list, tuple)):
+            inner = list(value)
+        elif type(value).__module__.startswith("otel_loopguard"):
+            names = [*getattr(value, "__dict__", {})]
+            for kind in type(value).__mro__:
+                names += list(getattr(kind, "__slots__", ()))
+            inner = [getattr(value, name, None) for name in names if isinstance(name, str)]
+        else:
+            inner = []
+        return total + sum(count(one, left - 1) for one in inner)
+
+    return count(thing, depth)

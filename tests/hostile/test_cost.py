@@ -1,0 +1,337 @@
+"""No input makes a step cost much more than its size, and nothing is parsed under the lock."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard._util import bounded_json
+from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.unwrap import (
+    agent_result,
+    call_inputs,
+    execution_result,
+    literal,
+    protocol_result,
+    run_inputs,
+    tool_message,
+    tool_output,
+)
+from otel_loopguard.spans.values import texts
+from otel_loopguard.spans.views import RecordedSpan
+from tests.calls import EPOCH, SECOND, Run, call
+from tests.hostile.rig import TOOL, Rig
+from tests.hostile.rig import texts as texts_of
+
+LIMIT_S = 4.0
+"""Generous, and of the thread's own time: what is found here takes minutes or hours."""
+TEXTS = texts_of(1_000_000)
+
+
+def quickest(work: Callable[[], object]) -> float:
+    """Seconds that this thread computed, of the quicker of two runs."""
+    took = []
+    for _ in range(2):
+        start = time.thread_time()
+        work()
+        took.append(time.thread_time() - start)
+    return min(took)
+
+
+def judge(tool: str, text: str) -> None:
+    """A text as arguments, command, result and error at once: every pattern of identity."""
+    guard = LoopGuard(Settings(), clock="replay")
+    for error in (False, True):
+        fields = {"error": error, "error_text": text if error else None}
+        guard.observe(Step(Kind.TOOL, tool, args=text, outcome=text, **fields), "s")
+        guard.observe(Step(Kind.TOOL, tool, args={"command": text}, outcome=text), "s")
+
+
+SMALL = texts_of(20_000)
+
+
+@pytest.mark.parametrize("text", SMALL.values(), ids=SMALL.keys())
+def test_any_text_is_judged(text: str) -> None:
+    """Of 20,000 characters: what takes exponential time would never end."""
+    for tool in ("bash", "python", "run_sql", "search"):
+        judge(tool, text)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+@pytest.mark.parametrize("tool", ["bash", "python", "run_sql", "search"])
+def test_a_text_of_a_megabyte_as_everything(tool: str, text: str) -> None:
+    """As arguments, command, result and error at once, every pattern of identity included."""
+    assert quickest(lambda: judge(tool, text)) < LIMIT_S
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_a_text_of_a_megabyte_in_every_wrapping(text: str) -> None:
+    """Each way to take a wrapping off."""
+    for unwrap in (
+        agent_result, call_inputs, execution_result, literal, protocol_result, run_inputs, texts,
+        tool_message, tool_output, written, lambda value: literal(value[:99_990]),
+    ):  # fmt: skip
+        assert quickest(lambda unwrap=unwrap: unwrap(text)) < LIMIT_S
+
+
+@pytest.mark.rare
+def test_arguments_with_100_000_keys() -> None:
+    """Names and values that look like ids are not compared one against all."""
+    guard = LoopGuard(Settings(), clock="replay")
+    args = {f"key{number}": f"id-{number}" for number in range(100_000)}
+    step = Step(Kind.TOOL, "t", args=args, outcome="x")
+    assert quickest(lambda: guard.observe(step, "s")) < LIMIT_S
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("value", ["plain", "calls", "loops", "open spans", "sessions"])
+def test_the_10_000th_costs_what_the_first_did(value: str) -> None:
+    """A step costs the same after 10,000 calls, loops, sessions or open spans."""
+    rig = Rig({"max_sessions": 500})
+
+    def some(first: int) -> None:
+        for number in range(first, first + 300):
+            start = EPOCH + number * SECOND
+            args = {"n": number // 4 if value == "loops" else number if value == "calls" else 0}
+            step = Step(Kind.TOOL, "t", args=args, outcome="old", start=start, end=start + 1)
+            if value == "open spans":
+                rig.tracer.start_span("execute_tool x", attributes=TOOL)
+            rig.guard.observe(step, f"s{number}" if value == "sessions" else "s")
+
+    def timed(first: int) -> float:
+        # What this thread computed: a busy machine takes time that no step costs.
+        start = time.thread_time()
+        some(first)
+        return time.thread_time() - start
+
+    some(0)
+    early = min(timed(300), timed(600), timed(900))
+    for first in range(1200, 10_000, 300):
+        some(first)
+    late = min(timed(10_200), timed(10_500), timed(10_800))
+    assert late < early * 2.5 + 0.01
+
+
+ROUND = """
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard.core import Kind, Step
+value = []
+value.extend([value, value])
+LoopGuard(Settings(), clock="replay").observe(Step(Kind.TOOL, "t", args={"v": value}), "s")
+"""
+
+
+def test_a_list_that_contains_itself_twice_ends() -> None:
+    """What goes round is cut, not followed into every branch."""
+    subprocess.run([sys.executable, "-c", ROUND], check=True, timeout=120)
+
+
+def test_messages_that_contain_themselves_end() -> None:
+    """A list with itself in it 10,000 times is given up, in memory too."""
+    value: list[object] = []
+    value.extend([value] * 10_000)
+    written(value)
+
+
+PAGE = json.dumps({"rows": [{"id": number, "name": "x" * 20} for number in range(200)]})
+MESSAGES = json.dumps(
+    [
+        {"role": "assistant", "parts": [
+            {"type": "tool_call", "id": "c1", "name": "search", "arguments": {"q": "a"}}]},
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": PAGE}]},
+    ]
+)  # fmt: skip
+SPANS: dict[str, dict[str, Any]] = {
+    "a tool": TOOL | {"gen_ai.tool.call.arguments": PAGE, "gen_ai.tool.call.result": PAGE},
+    "a model": {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": MESSAGES,
+        "gen_ai.output.messages": MESSAGES,
+    },
+    "an agent": {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.input.messages": MESSAGES,
+        "gen_ai.output.messages": MESSAGES,
+    },
+    "a node": {
+        "gen_ai.operation.name": "execute_task",
+        "gen_ai.task.name": "plan",
+        "gen_ai.task.input": PAGE,
+        "gen_ai.task.output": PAGE,
+    },
+    "OpenInference": {
+        "openinference.span.kind": "TOOL", "tool.name": "t", "input.value": PAGE,
+        "output.value": json.dumps(
+            {"type": "tool", "data": {"content": PAGE, "tool_call_id": "c"}}
+        ),
+    },
+    "OpenInference's model": {
+        "openinference.span.kind": "LLM",
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "search",
+        "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": PAGE,
+        "llm.input_messages.0.message.role": "tool",
+        "llm.input_messages.0.message.content": PAGE,
+    },
+    "OpenLLMetry": {
+        "traceloop.span.kind": "tool", "traceloop.entity.name": "t",
+        "traceloop.entity.input": PAGE, "traceloop.entity.output": PAGE,
+    },
+    "a plan": {
+        "gen_ai.operation.name": "invoke_agent",
+        "crew_tasks": json.dumps([{"id": "a", "description": "x", "context": PAGE}]),
+        "task_id": "a",
+    },
+}  # fmt: skip
+
+
+class Parser:
+    """orjson, with a note of what it was given, and of whether somebody held the lock."""
+
+    def __init__(self, guard: LoopGuard) -> None:
+        self._guard = guard
+        self.given: list[int] = []
+        self.held: list[str] = []
+
+    def loads(self, text: str) -> object:
+        """Parses a text."""
+        self.given.append(len(text))
+        if self._guard._lock._is_owned():  # type: ignore[attr-defined]
+            self.held.append(text[:60])
+        return orjson.loads(text)
+
+
+def span_of(number: int, attributes: dict[str, Any]) -> RecordedSpan:
+    """A span of half a second."""
+    start = EPOCH + number * SECOND
+    return RecordedSpan(
+        "x", "my.agent", "INTERNAL", 1, number + 1, None, start, start + SECOND // 2, attributes
+    )
+
+
+@pytest.fixture
+def guard() -> LoopGuard:
+    """A guard in a replay."""
+    return LoopGuard(Settings(), clock="replay")
+
+
+@pytest.fixture
+def parser(guard: LoopGuard, monkeypatch: pytest.MonkeyPatch) -> Parser:
+    """What parses in the place of orjson."""
+    found = Parser(guard)
+    monkeypatch.setattr(bounded_json, "orjson", SimpleNamespace(loads=found.loads))
+    # The text that another test had parsed last is not parsed again.
+    monkeypatch.setattr(bounded_json, "_parsed", ("", None))
+    return found
+
+
+@pytest.mark.parametrize("kind", SPANS)
+def test_nothing_is_parsed_while_the_lock_is_held(
+    guard: LoopGuard, parser: Parser, kind: str
+) -> None:
+    """Arguments, outcomes, messages, states and plans; at the start of a span and at its end."""
+    for number in range(6):
+        span = span_of(number, SPANS[kind])
+        guard.on_start(span)
+        guard.on_end(span)
+    assert parser.given
+    assert parser.held == []
+
+
+@pytest.mark.parametrize("key", ["gen_ai.tool.call.arguments", "gen_ai.tool.call.result"])
+def test_a_text_of_many_values_is_not_parsed(guard: LoopGuard, parser: Parser, key: str) -> None:
+    """`[1.0,[],[],…]`: of ten megabytes it took 6.8 s in 0.3.0, for which all others waited."""
+    text = "[1.0," + "[]," * 3_000_000 + "1]"
+    for number in range(3):
+        guard.on_end(span_of(number, TOOL | {key: text}))
+    assert max(parser.given, default=0) < 10_000
+
+
+def test_the_same_huge_text_again_is_the_same() -> None:
+    """It is compared as text, and a call that gets it again and again is stopped."""
+    decided = decisions(lambda _: "[1.0," + "[]," * 400_000 + "1]")
+    assert Action.DENY in decided
+
+
+def test_a_huge_text_that_differs_in_its_middle_is_another() -> None:
+    """Beyond `value_chars` too: a healthy run whose results begin and end alike goes on."""
+    filler = "[]," * 400_000
+    assert decisions(lambda number: f"[1.0,{filler}{number},{filler}1]") == []
+
+
+def decisions(result: Any) -> list[Action]:
+    """What is decided about twelve calls with the same arguments."""
+    found: list[Action] = []
+    guard = LoopGuard(
+        Settings(), clock="replay", on_decision=lambda _, decision: found.append(decision.action)
+    )
+    for number in range(12):
+        said = {"gen_ai.tool.call.arguments": '{"q": "a"}'}
+        said["gen_ai.tool.call.result"] = result(number)
+        guard.on_end(span_of(number, TOOL | said))
+    return found
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [10**400, -(10**400), 2**64, 1e300, float("inf"), float("nan"), True, "1e400", "9" * 40],
+)
+def test_a_count_that_no_model_can_have_is_none(guard: LoopGuard, tokens: Any) -> None:
+    """It is no fault, and no budget is used up by it."""
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": tokens}
+    guard.on_end(span_of(0, attributes))
+    assert guard.faults.counts == {}
+    step = guard.reader.read(span_of(1, attributes))
+    assert step is not None
+    assert step.tokens_in is None
+
+
+SIZE = 10_000_000
+HUGE = {
+    "one letter": "x" * SIZE,
+    "words": "lorem ipsum dolor " * (SIZE // 18),
+    "lines": "a line of a log, like any other\n" * (SIZE // 32),
+    "numbers": "1234567890 " * (SIZE // 11),
+    "ids": "550e8400-e29b-41d4-a716-446655440000 " * (SIZE // 37),
+    "errors": "Error: it failed\n" * (SIZE // 17),
+}
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("text", HUGE.values(), ids=HUGE.keys())
+def test_a_loop_of_huge_answers_is_found(text: str) -> None:
+    """Three equal answers of 10 MB are three equal answers."""
+    run = Run()
+    run.calls(*(call("dump", {"of": "db"}, text) for _ in range(3)))
+    assert run.actions == ["hint"]
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("place", [0, SIZE // 2, SIZE - 1], ids=["head", "middle", "tail"])
+def test_one_letter_in_ten_megabytes(place: int) -> None:
+    """What differs anywhere is different: of a long text the ends, and a key of the rest."""
+    run = Run()
+    for number in range(8):
+        text = "x" * place + "abcdefgh"[number] + "x" * (SIZE - place - 1)
+        run.calls(call("dump", {"of": "db"}, text))
+    assert run.actions == []
+
+
+@pytest.mark.rare
+def test_growing_answers_are_no_loop() -> None:
+    """A log that grows is another one each time, however long it is."""
+    run = Run()
+    run.calls(*(call("cat", {"of": "log"}, "x" * (SIZE + number)) for number in range(8)))
+    assert run.actions == []

@@ -1,0 +1,320 @@
+"""What fails, ours or others', stops at the hook, and takes nothing from the rest."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv
+from otel_loopguard._util.errors import raise_faults
+from otel_loopguard.core import Action, Detection, Kind, Step
+from otel_loopguard.evidence import EXTRACTORS
+from otel_loopguard.guard import guard as guards
+from otel_loopguard.spans.dialects.registry import register, unregister
+from otel_loopguard.spans.views import RecordedSpan
+from tests.agents import Ended, agent, provider_with, tool_call
+from tests.control.messages import begin, call, flag, new_name
+from tests.hostile.rig import LOOP, Rig
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Evidence, Step
+    from otel_loopguard.spans.views import SpanView
+
+
+pytestmark = pytest.mark.usefixtures("no_raise")
+
+
+class BrokenDetector:
+    """Throws at every call."""
+
+    name = "broken"
+
+    def __init__(self, settings: Settings) -> None:
+        """Needs nothing of the settings."""
+        del settings
+
+    def observe(self, evidence: Evidence) -> None:
+        msg = f"no idea about {evidence.number}"
+        raise ZeroDivisionError(msg)
+
+    def user_turn(self) -> None:
+        """Nothing to forget."""
+
+
+class Unmakeable(BrokenDetector):
+    """Throws already when it is made."""
+
+    name = "Unmakeable"
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        raise ZeroDivisionError(settings.mode)
+
+
+class BrokenDialect:
+    """Claims every tool span, and throws."""
+
+    name = "broken"
+    marks = frozenset(("gen_ai.tool.name",))
+
+    def read(self, span: SpanView) -> Step | None:
+        raise LookupError(span.name)
+
+
+@pytest.fixture
+def broken_dialect() -> Iterator[None]:
+    register(BrokenDialect())
+    yield
+    unregister("broken")
+
+
+class BrokenHandler(logging.Handler):
+    """A log handler that throws into whoever logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise OSError(record.getMessage())
+
+
+def runs_on(rig: Rig, calls: int = LOOP) -> None:
+    """An agent calls, and no exception reaches it."""
+    with agent(rig.tracer):
+        for _ in range(calls):
+            tool_call(rig.tracer)
+    assert len(rig.exported) == calls + 1
+
+
+def with_broken_detector(kind: str = "BrokenDetector") -> Rig:
+    return Rig({"detectors": (f"{__name__}:{kind}",)})
+
+
+def test_a_detector_that_throws_does_not_reach_the_agent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is switched off for its session: counted and logged once, and reported as broken."""
+    rig = with_broken_detector()
+    runs_on(rig)
+    assert rig.faults == {"broken:ZeroDivisionError": 1}
+    assert len([one for one in caplog.records if "was skipped" in one.getMessage()]) == 1
+    (session,) = rig.guard._sessions._by_key.values()
+    assert session.state.detectors.broken == ("broken",)
+
+
+def test_a_detector_that_throws_in_one_session_is_tried_in_the_next() -> None:
+    """What one session's content brought about says nothing about another one's."""
+    rig = with_broken_detector()
+    for _ in range(3):
+        with agent(rig.tracer):
+            tool_call(rig.tracer)
+            tool_call(rig.tracer)
+    assert rig.faults == {"broken:ZeroDivisionError": 3}
+
+
+def test_other_detectors_go_on_where_one_throws() -> None:
+    """One broken detector must not switch the others off."""
+    rig = with_broken_detector()
+    runs_on(rig)
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
+
+
+def test_a_detector_that_cannot_be_made_is_left_out() -> None:
+    """Counted for the session; the others go on."""
+    rig = with_broken_detector("Unmakeable")
+    runs_on(rig)
+    assert rig.faults == {"Unmakeable:ZeroDivisionError": 1}
+    assert rig.decisions
+
+
+def test_a_step_that_cannot_be_judged_is_still_told() -> None:
+    """The listener hears of every canonical step."""
+    rig = with_broken_detector()
+    runs_on(rig)
+    assert len([step for step in rig.steps if step.name == "search"]) == LOOP
+
+
+def test_a_dialect_that_throws_does_not_reach_the_agent(broken_dialect: None) -> None:
+    """Counted; the spans go on."""
+    rig = Rig()
+    runs_on(rig)
+    assert set(rig.faults) == {"read:LookupError"}
+
+
+def test_a_span_whose_dialect_throws_is_not_kept_open(broken_dialect: None) -> None:
+    """What ended is let go of, read or not."""
+    rig = Rig()
+    runs_on(rig)
+    rig.guard.settle()
+    assert not rig.guard._dedup._open
+
+
+def test_a_listener_that_throws_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Decisions are made and marked all the same."""
+
+    def broken(*_given: Any) -> None:
+        raise KeyError
+
+    rig = Rig()
+    rig.guard.subscribers.steps.append(("on_step", broken))
+    rig.guard.subscribers.decisions.append(("on_decision", broken))
+    with agent(rig.tracer):
+        for _ in range(LOOP):
+            tool_call(rig.tracer)
+        assert control.current().action == "abort"
+    assert rig.faults == {"on_step:KeyError": LOOP + 1, "on_decision:KeyError": 3}
+    assert len([one for one in caplog.records if "was skipped" in one.getMessage()]) == 2
+
+
+@pytest.fixture
+def broken_log() -> Iterator[None]:
+    handler = BrokenHandler()
+    logger = logging.getLogger("otel_loopguard")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+def test_a_log_handler_that_throws_does_not_reach_the_agent(broken_log: None) -> None:
+    """Not while a decision is logged, and not while that fault is."""
+    rig = Rig()
+    runs_on(rig)
+    assert any(kind.startswith("log:") for kind in rig.faults)
+
+
+def test_a_log_handler_that_throws_takes_no_decision_with_it(broken_log: None) -> None:
+    """The listener hears of all three decisions."""
+    rig = Rig()
+    runs_on(rig)
+    assert len(rig.decisions) == 3
+
+
+def test_kinds_of_faults_are_bounded() -> None:
+    """A thousand kinds of faults are counted under 256 names and `other`."""
+    rig = Rig()
+    for number in range(1000):
+        rig.guard.faults.note("x", type(f"Fault{number}", (Exception,), {})())
+    assert len(rig.guard.faults.counts) == 257
+    assert sum(rig.guard.faults.counts.values()) == 1000
+
+
+def test_what_is_no_exception_passes() -> None:
+    """A KeyboardInterrupt in a listener is not ours to swallow."""
+
+    def interrupted(*_given: Any) -> None:
+        raise KeyboardInterrupt
+
+    rig = Rig()
+    rig.guard.subscribers.steps.append(("on_step", interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        rig.guard.on_end(
+            RecordedSpan(
+                name="execute_tool x", attributes={"gen_ai.operation.name": "execute_tool"}, end=1
+            )
+        )
+
+
+class Broken:
+    """An extractor and a detector that fail at every step."""
+
+    def __init__(self, *_given: object) -> None:
+        pass
+
+    def extract(self, step: Step) -> None:
+        raise RecursionError(step.name)
+
+    def observe(self, evidence: object) -> Detection | None:
+        raise RecursionError(str(type(evidence)))
+
+
+def _extractor(monkeypatch: pytest.MonkeyPatch) -> LoopGuard:
+    broken = {**EXTRACTORS, Kind.TOOL: (Broken, *EXTRACTORS[Kind.TOOL])}
+    monkeypatch.setattr("otel_loopguard.sessions.session.EXTRACTORS", broken)
+    return LoopGuard(Settings())
+
+
+def _detector(monkeypatch: pytest.MonkeyPatch) -> LoopGuard:
+    monkeypatch.setattr("otel_loopguard.detectors.repetition.Cycle.observe", Broken.observe)
+    return LoopGuard(Settings())
+
+
+@pytest.mark.parametrize("broken", [_extractor, _detector])
+def test_the_others_still_notice(
+    broken: Callable[[pytest.MonkeyPatch], LoopGuard],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The fault is counted, and logged once."""
+    raise_faults(False)
+    guard, run = broken(monkeypatch), new_name()
+    with caplog.at_level(logging.WARNING, "otel_loopguard"):
+        for _ in range(12):
+            guard.observe(call(), run)
+    assert flag(guard, run).control.action.stops
+    ((kind, count),) = guard.faults.counts.items()
+    assert kind.endswith(":RecursionError")
+    assert count
+    assert sum(kind in line for line in caplog.messages) == 1
+
+
+@pytest.mark.parametrize("key", [semconv.PLAN, "crew_tasks", "crewai.crew.tasks"])
+@pytest.mark.parametrize("levels", [40, 1000])
+def test_a_deep_plan_blinds_nobody(key: str, levels: int) -> None:
+    """Comparing it with the one before would go down level by level."""
+    plan = '[{"id": "a", "args": ' + "[" * levels + "]" * levels + "}]"
+    guard = LoopGuard(Settings())
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    with agent(tracer, gen_ai__conversation__id=(run := new_name())):
+        for _ in range(12):
+            tool_call(tracer, more={key: plan})
+    assert flag(guard, run).control.action.stops
+    assert guard.faults.counts == {}
+
+
+PARTS = ["_sessions", "_replication", "_escalation", "telemetry"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_shutdown_goes_on_past_a_part_that_fails(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And raises nothing into the application, whose own exporters come after it."""
+    raise_faults(False)
+    guard, ended, after = LoopGuard(Settings()), list[str](), Ended()
+    guard.escalation()
+
+    def close(name: str) -> None:
+        ended.append(name)
+        if name == part:
+            raise MemoryError
+
+    for name in PARTS:
+        known = getattr(guard, name)
+        monkeypatch.setattr(type(known), "close", lambda _, *given, name=name: close(name))
+    monkeypatch.setattr(after, "shutdown", lambda: ended.append("after"))
+    provider_with(LoopGuardSpanProcessor(guard), after).shutdown()
+    assert ended == [*PARTS, "after"]
+    assert sum(guard.faults.counts.values()) == 1
+
+
+def test_a_guard_that_is_being_made_hears_of_no_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another guard's session, say: it has no table to look it up in."""
+    other, run = LoopGuard(Settings()), new_name()
+    begin(run, other)
+    real = guards.ResilienceRegistry
+
+    def meanwhile(*given: object) -> object:
+        there = threading.Thread(target=flag(other, run).set, args=(Action.PAUSE,))
+        there.start()
+        there.join()
+        return real(*given)  # type: ignore[arg-type]
+
+    raise_faults(False)
+    monkeypatch.setattr(guards, "ResilienceRegistry", meanwhile)
+    guard = LoopGuard(Settings())
+    assert flag(other, run).control.action is Action.PAUSE
+    assert guard.faults.counts == {}

@@ -1,0 +1,179 @@
+"""Files made to hurt end with one clear report each and an exit code, in little memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.hostile.conftest import Attacked
+
+pytestmark = pytest.mark.rare
+
+MILLION = 1_000_000
+REPORTS = 11
+"""Ten reports, and how many more there were."""
+
+COMMANDS = ("replay", "steps", "report", "eval", "learn", "plan")
+"""Those that read recordings."""
+
+Pieces = list[tuple[bytes, int]]
+"""Bytes, and how often they stand one after another."""
+
+BOMBS: dict[str, Pieces] = {
+    "lists that never end": [(b"[", 240 * MILLION)],
+    "objects that never end": [(b'{"a":', 48 * MILLION)],
+    "a deep attribute": [
+        (b'{"name":"n","context":{"trace_id":"0x1","span_id":"0x1"},"attributes":{"a":', 1),
+        (b"[", 3 * MILLION), (b"]", 3 * MILLION), (b"}}\n", 1),
+    ],
+    "a step for two bytes": [(b'{"steps":[0', 1), (b",0", 20 * MILLION), (b"]}\n", 1)],
+    "a map for three bytes": [(b'{"data":[{}', 1), (b",{}", 13 * MILLION), (b"]}\n", 1)],
+    "spans that are none": [(b'{"resourceSpans":[0', 1), (b",0", 20 * MILLION), (b"]}\n", 1)],
+    "blank lines": [(b"\n", 300 * MILLION)],
+    "one blank line": [(b" ", 300 * MILLION)],
+    "lines of one digit": [(b"1\n", 100 * MILLION)],
+    "empty requests": [(b"{}\n", 60 * MILLION)],
+    "a document that never ends": [(b"[\n", 1), (b"1,\n", 60 * MILLION)],
+    "documents that never end": [(b"{\n", 60 * MILLION)],
+    "a text that never ends": [(b'{"id":"', 1), (b"a", 300 * MILLION)],
+    "quotes": [(b'"', 300 * MILLION)],
+    "escaped quotes": [(b'["', 1), (b'\\"', 150 * MILLION)],
+    "backslashes": [(b'["', 1), (b"\\", 300 * MILLION)],
+    "zeros after a beginning": [(b"{\n", 1), (b"\0", 300 * MILLION)],
+}  # fmt: skip
+
+
+def written(path: Path, pieces: Pieces, opened: Callable[..., object]) -> Path:
+    """Writes a file piece by piece."""
+    with opened(path, "wb") as out:  # type: ignore[attr-defined]
+        for piece, count in pieces:
+            block = max(1, MILLION // len(piece))
+            for _ in range(count // block):
+                out.write(piece * block)
+            out.write(piece * (count % block))
+    return path
+
+
+def reports(stderr: str) -> Iterator[str]:
+    """What was said; the end of a traceback is no report."""
+    assert "Traceback" not in stderr, stderr[-2000:]
+    yield from stderr.splitlines()
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_compressed_file_stays_small(tmp_path: Path, attacked: Attacked, name: str) -> None:
+    """A few hundred kilobytes of gzip end with file, line and reason, and exit code 1."""
+    path = written(tmp_path / "bomb.gz", BOMBS[name], gzip.open)
+    assert path.stat().st_size < 500_000
+    done = attacked("replay", path)
+    found = list(reports(done.stderr))
+    assert done.returncode == 1
+    assert 1 <= len(found) <= REPORTS
+    assert found[0].startswith(f"{path}:")
+    assert found[0].split(":")[1].isdigit()
+    assert len(max(found, key=len)) < 300
+
+
+@pytest.mark.parametrize("command", ["steps", "report", "eval", "learn"])
+@pytest.mark.parametrize("name", ["a step for two bytes", "a deep attribute", "blank lines"])
+def test_every_reader_is_bounded(
+    tmp_path: Path, attacked: Attacked, command: str, name: str
+) -> None:
+    """What reads recordings reads them within the same bounds."""
+    path = written(tmp_path / "bomb.gz", BOMBS[name], gzip.open)
+    done = attacked(command, path)
+    assert done.returncode == 1
+    assert 1 <= len(list(reports(done.stderr))) <= REPORTS
+
+
+def test_calibrate_is_bounded(tmp_path: Path, attacked: Attacked) -> None:
+    """It reads its files more than once, and says what is wrong with them once."""
+    path = written(tmp_path / "bomb.gz", BOMBS["a step for two bytes"], gzip.open)
+    done = attacked("calibrate", "--false-stops", "0.1", path)
+    assert done.returncode == 2
+    assert len(list(reports(done.stderr))) <= REPORTS + 1
+
+
+@pytest.mark.parametrize("name", ["lists that never end", "a document that never ends"])
+def test_a_plain_file_is_bounded(tmp_path: Path, attacked: Attacked, name: str) -> None:
+    """A file that is large without being compressed is reported, too."""
+    done = attacked("replay", written(tmp_path / "plain", BOMBS[name], open))
+    assert done.returncode == 1
+    assert 1 <= len(list(reports(done.stderr))) <= REPORTS
+
+
+def test_what_stands_after_a_bomb_in_a_line_is_read(tmp_path: Path, attacked: Attacked) -> None:
+    """A line too large costs that line, and no other."""
+    run = json.dumps({"id": "r", "steps": [{"kind": "tool", "tool": "t", "output": "o"}]})
+    path = tmp_path / "runs.jsonl"
+    path.write_text(f"{run}\n" + '{"steps":[0' + ",0" * 5 * MILLION + f"]}}\n{run}\n")
+    done = attacked("replay", path, "--format", "json")
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == f"{path}:2: the line has more than 4,000,000 values\n"
+
+
+def test_empty_members_of_gzip_take_linear_time(tmp_path: Path, attacked: Attacked) -> None:
+    """20 MB of empty members are an empty file."""
+    path = tmp_path / "members.gz"
+    path.write_bytes(gzip.compress(b"") * MILLION)
+    done = attacked("replay", path)
+    assert done.returncode == 1
+    assert "the file is empty" in done.stderr
+
+
+def test_an_honest_file_is_read_whole(tmp_path: Path, attacked: Attacked) -> None:
+    """26 MB of spans of an agent, many times as long as compressed, are read to the last."""
+    path = tmp_path / "honest.jsonl.gz"
+    with gzip.open(path, "wt") as out:
+        for number in range(12_000):
+            time = f"2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}"
+            ids = {"trace_id": f"0x{number // 30 + 1:032x}", "span_id": f"0x{number + 1:016x}"}
+            span = {
+                "name": "execute_tool search",
+                "context": ids,
+                "start_time": f"{time}.000000Z",
+                "end_time": f"{time}.500000Z",
+                "attributes": {
+                    "gen_ai.operation.name": "execute_tool",
+                    "gen_ai.tool.name": "search",
+                    "gen_ai.tool.call.arguments": json.dumps({"q": os.urandom(30).hex()}),
+                    "gen_ai.tool.call.result": "found " * 300,
+                },
+            }
+            out.write(json.dumps(span) + "\n")
+    done = attacked("replay", path, "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sum(json.loads(line)["steps"] for line in done.stdout.splitlines()) == 12_000
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("place", ["/dev/zero", "/dev/urandom"])
+def test_a_device_is_refused(attacked: Attacked, command: str, place: str) -> None:
+    """It ends with exit code 2 and one line that names it."""
+    done = attacked(command, place)
+    assert done.returncode == 2
+    [line] = reports(done.stderr)
+    assert line.startswith(f"otel-loopguard: {place}: cannot be read: it is a device")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_without_transcripts_is_refused(
+    tmp_path: Path, attacked: Attacked, command: str
+) -> None:
+    """What else is in it is not followed: links, devices, and pipes that nobody writes to."""
+    (tmp_path / "everything").symlink_to("/")
+    (tmp_path / "itself").symlink_to(tmp_path)
+    (tmp_path / "zero.jsonl").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    done = attacked(command, tmp_path)
+    assert done.returncode == 2
+    [line] = reports(done.stderr)
+    assert line.startswith(f"otel-loopguard: {tmp_path}: ")
+    assert "folder" in line

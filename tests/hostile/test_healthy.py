@@ -1,0 +1,212 @@
+"""Runs that get somewhere, and look like loops or hang: none may be denied or aborted."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+import otel_loopguard
+from otel_loopguard import control
+from otel_loopguard.core import Action, Step
+from tests.agents import agent, tool_call
+from tests.calls import EPOCH, SECOND, Run, call
+from tests.hostile.rig import LOOP, MARK, TOOL, Rig
+
+NOTHING = "No results found."
+STOPS = {action.value for action in Action if action.stops}
+
+
+def test_workers_that_each_read_the_same_file() -> None:
+    """Eight sub-agents in one trace, each with its own task, each starts with the same file."""
+    rig = Rig()
+    with agent(rig.tracer):
+        for number in range(8):
+            with rig.tracer.start_as_current_span(
+                f"invoke_agent worker{number}",
+                attributes={
+                    "gen_ai.operation.name": "invoke_agent",
+                    "gen_ai.agent.name": f"worker{number}",
+                },
+            ):
+                tool_call(rig.tracer, "read_file", '{"path": "README"}', "what to do here")
+                tool_call(rig.tracer, "search", f'{{"q": "{number}"}}', f"fact {number}")
+            time.sleep(0.002)
+    assert not STOPS.intersection(decision.action.value for decision in rig.decisions)
+
+
+def turn(rig: Rig, session: str = "chat", calls: int = 1, result: str = "balance: 100") -> None:
+    """One question of a user in a conversation: a trace of its own, its id on every span."""
+    own = {**TOOL, "gen_ai.conversation.id": session, "gen_ai.tool.call.arguments": "{}"}
+    with agent(rig.tracer, gen_ai__conversation__id=session):
+        for _ in range(calls):
+            with rig.tracer.start_as_current_span("execute_tool search", attributes=own) as span:
+                time.sleep(0.001)
+                span.set_attribute("gen_ai.tool.call.result", result)
+
+
+def test_a_user_who_asks_the_same_again() -> None:
+    """Ten questions of a user in one conversation, each a trace with one equal call."""
+    rig = Rig()
+    for _ in range(10):
+        turn(rig)
+    assert not STOPS.intersection(decision.action.value for decision in rig.decisions)
+
+
+def test_a_conversation_goes_on_after_an_abort() -> None:
+    """A run was aborted; the user's next question in the conversation is a new run."""
+    rig = Rig()
+    turn(rig, calls=LOOP, result=NOTHING)
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
+    with agent(rig.tracer, gen_ai__conversation__id="chat"):
+        turn(rig)
+        control.check()
+
+
+def test_a_resumed_session_is_still_watched() -> None:
+    """Who resumes an aborted session gets the next loop stopped, too."""
+    rig = Rig()
+    turn(rig, calls=LOOP, result=NOTHING)
+    assert control.resume("chat")
+    turn(rig, calls=20, result=NOTHING)
+    flag = rig.guard.flag_of("chat")
+    assert flag is not None
+    assert flag.stops
+
+
+def test_a_pause_by_hand_stays() -> None:
+    """A hint or a deny does not open a gate that a person closed."""
+    rig = Rig({"max_action": "deny"})
+    turn(rig)
+    assert control.pause("chat")
+    turn(rig, calls=LOOP, result=NOTHING)
+    flag = rig.guard.flag_of("chat")
+    assert flag is not None
+    assert flag.held
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny"]
+    assert control.resume("chat")
+
+
+def test_an_id_on_the_open_agent_span_names_its_session() -> None:
+    """The conversation that the agent span names at its start can be paused while it runs."""
+    rig = Rig()
+    with agent(rig.tracer, gen_ai__conversation__id="early"):
+        tool_call(rig.tracer)
+        assert control.current().session == "early"
+
+
+def test_the_stronger_of_two_guards_speaks() -> None:
+    """A guard in shadow mode, made first, does not hide what another one decides."""
+    shadow, rig = Rig({"mode": "shadow"}), Rig()
+    rig.provider.add_span_processor(shadow.processor)
+    with agent(rig.tracer):
+        for _ in range(LOOP):
+            tool_call(rig.tracer)
+        assert control.current().action == "abort"
+
+
+def test_a_clock_that_is_set_back_blinds_no_session() -> None:
+    """After the clock went back by an hour, loops are found as before."""
+    run = Run()
+    run.calls(call("odd", {}, "x", at=7200))
+    run.calls(*(call(outcome="nothing at all", args={}, at=at) for at in range(2, 12)))
+    assert run.actions
+
+
+def test_a_stall_belongs_to_the_session_of_its_call() -> None:
+    """Two conversations in one trace: the hint goes to the one whose call hangs."""
+    rig = Rig({"step_timeout_s": 0.2})
+    with agent(rig.tracer):
+        turn(rig, "one")
+        own = {**TOOL, "gen_ai.conversation.id": "two"}
+        with rig.tracer.start_as_current_span("execute_tool slow", attributes=own):
+            deadline = time.monotonic() + 60
+            while not rig.decisions and time.monotonic() < deadline:
+                time.sleep(0.05)
+    assert {decision.session for decision in rig.decisions} == {"two"}
+
+
+def test_a_session_that_was_evicted_does_not_replace_its_successor() -> None:
+    """One key is one session: what an old trace still holds is not put in its place."""
+    rig = Rig({"max_sessions": 2})
+    sessions = rig.guard._sessions
+    old = sessions.bind(1, "chat", 1)
+    for other in "abc":
+        sessions.named(other, 2)
+    new = sessions.bind(2, "chat", 3)
+    assert new is not old
+    sessions.of_step(Step(kind=call().kind, trace_id=1), 4)
+    assert sessions.find("chat") is new
+
+
+def test_a_session_in_use_is_not_evicted() -> None:
+    """Calls below a span whose context named the session keep it alive."""
+    rig = Rig({"max_sessions": 3})
+    with otel_loopguard.session("long"):
+        root = rig.tracer.start_span("invoke_agent a", attributes=TOOL)
+    below = trace.set_span_in_context(root, Context())
+    for number in range(LOOP):
+        span = rig.tracer.start_span("execute_tool search", below, attributes=TOOL)
+        span.set_attribute("gen_ai.tool.call.arguments", "{}")
+        span.set_attribute("gen_ai.tool.call.result", NOTHING)
+        time.sleep(0.001)
+        span.end()
+        rig.guard.observe(call("x", {"n": number}, "y"), f"other {number}")
+    flag = rig.guard.flag_of("long")
+    assert flag is not None
+    assert flag.control.action == "abort"
+
+
+def test_a_span_of_a_recording_does_not_hang() -> None:
+    """Spans reported years later count as open since their report, whatever they say."""
+    rig = Rig({"step_timeout_s": 1})
+    with agent(rig.tracer, gen_ai__conversation__id="s"):
+        span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=EPOCH)
+        rig.guard.tick(time.time_ns())
+        span.end(EPOCH + SECOND)
+        assert control.current().action == "allow"
+    assert rig.decisions == []
+
+
+def test_a_call_that_began_before_its_span_hangs_since_then() -> None:
+    """A span may be made when the call already runs: its start counts."""
+    rig = Rig({"step_timeout_s": 1})
+    began = time.time_ns() - 5 * SECOND
+    with agent(rig.tracer, gen_ai__conversation__id="s"):
+        span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=began)
+        rig.guard.tick(time.time_ns() + 2 * SECOND)
+        span.end()
+    assert [one.reason for one in rig.decisions] == ["step_timeout"]
+
+
+@pytest.mark.parametrize("ago", [2, 5, 500])
+def test_a_call_that_is_reported_afterwards_does_not_hang(ago: int) -> None:
+    """Its span starts in the past, and ends as soon as all is written on it."""
+    rig = Rig({"step_timeout_s": 1, "stall_run_s": 1})
+    began = time.time_ns() - ago * SECOND
+    run = {MARK: "invoke_agent", "gen_ai.conversation.id": "s"}
+    root = rig.tracer.start_span("invoke_agent a", attributes=run, start_time=began)
+    below = trace.set_span_in_context(root)
+    span = rig.tracer.start_span("execute_tool x", below, attributes=TOOL, start_time=began)
+    rig.guard.tick(time.time_ns())
+    span.end()
+    root.end()
+    assert [step.name for step in rig.steps][:1] == ["search"]
+    assert rig.decisions == []
+
+
+def test_a_stall_that_ended_raises_nothing() -> None:
+    """A call that ended while the timer looked at it leaves no hint behind."""
+    rig = Rig({"step_timeout_s": 1})
+    with agent(rig.tracer, gen_ai__conversation__id="s"):
+        span = rig.tracer.start_span("execute_tool slow", attributes=TOOL)
+        rig.guard.settle()
+        opened = rig.guard._opened(span.get_span_context().span_id)
+        assert opened is not None
+        found = rig.guard._watchdog.look(opened, opened.since + 100 * SECOND)
+        span.end()
+        assert len(found) == 1
+        rig.guard._stall(found[0])
+        assert control.current().action == "allow"

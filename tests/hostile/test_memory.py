@@ -1,0 +1,265 @@
+"""Nothing grows with the length of a run or the number of runs, and what is forgotten is freed."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import otel_loopguard
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    execution,
+    resilience,
+)
+from otel_loopguard._control.flag import Flag
+from otel_loopguard.core import Kind, Milestones, Progress, Step
+from otel_loopguard.sessions import Session
+from otel_loopguard.sessions.active import ActiveSpan
+from otel_loopguard.sessions.stats import SessionStats
+from otel_loopguard.spans.views import RecordedSpan
+from tests.agents import agent, provider_with, tool_call
+from tests.calls import EPOCH, SECOND
+from tests.hostile.rig import TOOL, ended, sizes
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+
+MOST = 500
+ROOM = 300
+"""Flags that escalations still hold open, boards of sessions that come, and the like."""
+ABOVE = 3
+"""Spans that an open span keeps once they ended: its parent, its run, and the topmost run."""
+_left: list[object] = []
+
+
+def trace(tracer: Tracer, number: int) -> None:
+    """A call that is a trace of its own."""
+    tool_call(tracer, args=f'{{"q": {number}}}')
+
+
+def conversation(tracer: Tracer, number: int) -> None:
+    """A run of an agent that names its conversation."""
+    with agent(tracer, gen_ai__conversation__id=f"c{number}"):
+        tool_call(tracer, args=f'{{"q": {number}}}')
+
+
+def named(tracer: Tracer, number: int) -> None:
+    """A session that the application names, with a plan, results and what it is asked."""
+    with otel_loopguard.session(f"n{number}", [{"id": "1"}]), agent(tracer):
+        tool_call(tracer, args=f'{{"q": {number}}}')
+        resilience.partial(f"part {number}")
+        execution.admit("search", {"q": number}, session=f"n{number}")
+
+
+def loop(tracer: Tracer, number: int) -> None:
+    """A loop that is stopped, and put before people."""
+    with otel_loopguard.session(f"l{number}"), agent(tracer):
+        for _ in range(6):
+            tool_call(tracer)
+    control.escalate("it is stuck", session=f"l{number}")
+
+
+def aborted(tracer: Tracer, number: int) -> None:
+    """A session that a person stops."""
+    with otel_loopguard.session(f"a{number}"):
+        tool_call(tracer, args=f'{{"q": {number}}}')
+    assert control.abort(f"a{number}", by="ada")
+
+
+def unended(tracer: Tracer, number: int) -> None:
+    """A run whose spans nobody ends."""
+    with agent(tracer):
+        _left[:] = [*_left[-9:], tracer.start_span("execute_tool search", attributes=TOOL)]
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": f"u{number}"}
+    _left.append(tracer.start_span("invoke_agent a", attributes=attributes))
+
+
+# Half of those that are named fill the tables of the 4,096 newest admissions.
+FEEDS = [
+    (trace, 20_000), (conversation, 3_000), (named, 9_000), (loop, 1_200), (aborted, 2_000),
+    (unended, 2_000),
+]  # fmt: skip
+
+
+def alive(*kinds: type) -> Counter[type]:
+    """How many objects of some types there are in the process."""
+    gc.collect()
+    return Counter(type(one) for one in gc.get_objects() if type(one) in kinds)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize(("feed", "count"), FEEDS, ids=[feed.__name__ for feed, _ in FEEDS])
+def test_of_any_number_of_sessions_five_hundred_are_left(
+    feed: Callable[[Tracer, int], None], count: int
+) -> None:
+    """Of sessions, flags, records and open spans there are as many as may be, in all tables."""
+    kinds = (Session, Flag, SessionStats, Progress, Milestones, ActiveSpan)
+    before = alive(*kinds)
+    guard = LoopGuard(
+        Settings(
+            max_sessions=MOST, escalation_fallback="wait", tuning={"stalls": {"open_steps": MOST}}
+        )
+    )
+    processor = LoopGuardSpanProcessor(guard)
+    tracer = provider_with(processor).get_tracer("my.agent")
+    first: list[weakref.ref[Any]] = []
+    early = 0
+    for number in range(count):
+        feed(tracer, number)
+        if number == 100:
+            first = [weakref.ref(session) for session in guard._sessions.all]
+        if number == count // 2:
+            early = sizes(guard)
+    assert first
+    grown = alive(*kinds) - before
+    # What is open before people keeps its flag, 10,000 at most.
+    waiting = len(control.escalations())
+    allowed = {Flag: 2 * waiting, Milestones: 2 * waiting + ROOM, ActiveSpan: ABOVE * MOST}
+    over = {kind: count for kind, count in grown.items() if count > MOST + 3 + allowed.get(kind, 0)}
+    assert over == {}
+    assert sizes(guard) <= early * 1.1 + 4200
+    if feed is not aborted:  # there the first ones are the last
+        assert [one for one in first if one() is not None and not _is_known(guard, one())] == []
+    processor.shutdown()
+    _left.clear()
+
+
+@pytest.mark.rare
+def test_age_leaves_nothing_behind() -> None:
+    """When nobody came for the time that sessions are kept, their objects are gone, of all."""
+    kinds = (Session, Flag, SessionStats, Progress, ActiveSpan)
+    before = alive(*kinds)
+    processor = LoopGuardSpanProcessor(session_ttl_s=2)
+    tracer = provider_with(processor).get_tracer("my.agent")
+    for number in range(3_000):
+        conversation(tracer, number)
+    deadline = time.monotonic() + 120
+    while (left := alive(*kinds) - before) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert left == Counter()
+    processor.shutdown()
+
+
+def _is_known(guard: LoopGuard, session: Session | None) -> bool:
+    return session is not None and guard._sessions.find(session.key) is session
+
+
+def step(number: int, tool: str = "search", **fields: Any) -> Step:
+    """A call that is like no other, half a second long."""
+    start = EPOCH + number * SECOND
+    given: dict[str, Any] = {
+        "args": {"n": number}, "outcome": f"answer {number}", "start": start,
+        "end": start + SECOND // 2, **fields,
+    }  # fmt: skip
+    return Step(Kind.TOOL, tool, **given)
+
+
+MANY: dict[str, Callable[[int], tuple[Step, str]]] = {
+    "50,000 different steps": lambda number: (step(number), "s"),
+    "50,000 different tools": lambda number: (step(number, f"tool{number}"), "s"),
+    "50,000 different errors": lambda number: (
+        step(number, error=True, outcome=None, error_text=f"failed for {chr(97 + number % 26) * 3}"
+             f"{number:x}".translate(str.maketrans("0123456789", "ghijklmnop"))), "s",
+    ),
+    "50,000 different error tools": lambda number: (
+        step(number, f"tool{number}", error=True, error_text="not found"), "s",
+    ),
+    "50,000 different writes": lambda number: (step(number, "write_file"), "s"),
+    "50,000 nonces": lambda number: (
+        step(number, args={"id": f"x{number}y", "q": "a"}, outcome="same old answer"), "s",
+    ),
+    "10,000 different loops": lambda number: (
+        step(number, args={"n": number // 5}, outcome="the same old answer"), "s",
+    ),
+    "50,000 sessions": lambda number: (step(number), f"s{number}"),
+}  # fmt: skip
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("make", MANY.values(), ids=MANY.keys())
+def test_tables_do_not_grow_with_steps(make: Callable[[int], tuple[Step, str]]) -> None:
+    """After 50,000 steps the tables have as many entries as after 15,000."""
+    # Without the advice on checkpoints: nobody takes these notes here, so that they wait.
+    settings = Settings(max_sessions=200, tuning={"budget": {"checkpoint_every": 0}})
+    guard = LoopGuard(settings, clock="replay")
+    early = 0
+    for number in range(50_000):
+        guard.observe(*make(number))
+        if number == 15_000:
+            early = sizes(guard)
+    assert sizes(guard) <= early * 1.05 + 4200
+
+
+def span_of(number: int, **fields: Any) -> RecordedSpan:
+    """A tool span in a trace of its own."""
+    start = EPOCH + number * SECOND
+    given: dict[str, Any] = {
+        "name": "execute_tool search", "scope": "my.agent", "trace_id": number + 1,
+        "span_id": number + 1, "start": start, "end": start + SECOND // 2,
+        "attributes": {**TOOL, "gen_ai.tool.call.result": "x"}, **fields,
+    }  # fmt: skip
+    return RecordedSpan(**given)
+
+
+SPANS: dict[str, Callable[[int], RecordedSpan]] = {
+    "traces": span_of,
+    "conversations": lambda number: span_of(
+        number, attributes={**TOOL, "gen_ai.conversation.id": f"c{number}"}
+    ),
+    "span names": lambda number: span_of(number, name=f"run {number}", trace_id=1),
+    "scopes": lambda number: span_of(number, scope=f"scope {number}", trace_id=1),
+    "parents that nobody saw": lambda number: span_of(number, parent_id=10**9 + number, trace_id=1),
+    "two scopes by turns": lambda number: span_of(
+        number, scope=f"openinference.instrumentation.{number % 2}", trace_id=1
+    ),
+    "keys": lambda number: span_of(
+        number, attributes={**TOOL, f"key {number}": 1, "session.id": f"{number % 9}"}
+    ),
+}
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("make", SPANS.values(), ids=SPANS.keys())
+def test_tables_do_not_grow_with_spans(make: Callable[[int], RecordedSpan]) -> None:
+    """After 40,000 spans the tables have as many entries as after 15,000."""
+    # Without the advice on checkpoints: nobody takes these notes here, so that they wait.
+    settings = Settings(max_sessions=200, tuning={"budget": {"checkpoint_every": 0}})
+    guard = LoopGuard(settings, clock="replay")
+    early = 0
+    for number in range(40_000):
+        span = make(number)
+        guard.on_start(span)
+        guard.on_end(span)
+        if number == 15_000:
+            early = sizes(guard)
+    assert sizes(guard) <= early * 1.05 + 4200
+
+
+def test_many_traces_through_the_processor() -> None:
+    """Sessions and traces stay within `max_sessions` and its multiple."""
+    processor = LoopGuardSpanProcessor(max_sessions=100)
+    for number in range(5_000):
+        processor.on_end(ended(TOOL, span_id=number + 1, trace_id=number + 1))
+    assert len(processor.guard._sessions) == 100
+    assert len(processor.guard._sessions._by_trace) <= 400
+    assert processor.faults.counts == {}
+
+
+def test_scopes_of_no_interest_are_bounded() -> None:
+    """20,000 random names of scopes are not all kept."""
+    processor = LoopGuardSpanProcessor()
+    before = sizes(processor)  # with what all guards of the process share
+    for number in range(20_000):
+        name = f"@opentelemetry/instrumentation-{number}"
+        processor.on_start(ended({}, scope=name))  # type: ignore[arg-type]
+    assert sizes(processor) - before < 10_000

@@ -1,0 +1,277 @@
+"""Spans that end twice, never, before they start, or share their ids; clocks that jump."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import RandomIdGenerator, ReadableSpan, TracerProvider
+
+from otel_loopguard import LoopGuardSpanProcessor, control
+from otel_loopguard.core import Kind, Step
+from tests.agents import Ended, agent, tool_call
+from tests.calls import SECOND
+from tests.hostile.rig import LOOP, TOOL, Rig, ended
+
+DONE = {**TOOL, "gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "nothing found"}
+
+
+def test_a_span_that_ends_twice_counts_once() -> None:
+    """The SDK passes the first end on; the second changes nothing."""
+    rig = Rig()
+    for _ in range(3):
+        span = rig.tracer.start_span("execute_tool search", attributes=DONE)
+        span.end()
+        span.end()
+    assert len(rig.steps) == len(rig.exported) == 3
+
+
+def test_a_processor_that_was_added_twice_counts_each_call_once() -> None:
+    """It took itself for another one, and judged nothing."""
+    rig = Rig()
+    rig.provider.add_span_processor(rig.processor)
+    with agent(rig.tracer):
+        for _ in range(LOOP):
+            with rig.tracer.start_as_current_span("execute_tool search", attributes=DONE):
+                pass
+    assert [step.name for step in rig.steps] == ["search"] * LOOP + ["a"]
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_processors_of_one_guard_on_some_providers_count_each_call_once(first: int) -> None:
+    """The second one does not stay out where it is the only one."""
+    rig = Rig()
+    other = LoopGuardSpanProcessor(rig.guard)
+    alone = TracerProvider(shutdown_on_exit=False)
+    alone.add_span_processor(other)
+    rig.provider.add_span_processor(other)
+    tracers = [rig.tracer, alone.get_tracer("my.agent")]
+    for number in range(6):
+        place = (first + number) % 2
+        with tracers[place].start_as_current_span("execute_tool search", attributes=DONE):
+            pass
+        assert len(rig.steps) == number + 1
+
+
+def test_an_end_without_a_start_counts() -> None:
+    """A processor that was added late sees ends only."""
+    rig = Rig()
+    for number in range(3):
+        rig.processor.on_end(ended(DONE, span_id=number, at=number))
+    assert [decision.action.value for decision in rig.decisions] == ["hint"]
+
+
+def test_a_child_may_end_after_its_parents() -> None:
+    """Every span counts, in whatever order they end."""
+    rig = Rig()
+    spans = []
+    context = None
+    for _ in range(50):
+        spans.append(rig.tracer.start_span("execute_tool search", context, attributes=DONE))
+        context = trace.set_span_in_context(spans[-1])
+        time.sleep(0.0005)
+    for span in spans:
+        span.end()
+    assert len(rig.exported) == 50
+    assert rig.steps
+    assert rig.faults == {}
+
+
+class OneId(RandomIdGenerator):
+    """Assigns every span the same id."""
+
+    def generate_span_id(self) -> int:
+        return 7
+
+
+def test_equal_ids_lose_no_call() -> None:
+    """Spans that share one id are still counted call by call."""
+    rig = Rig()
+    provider = TracerProvider(id_generator=OneId(), shutdown_on_exit=False)
+    provider.add_span_processor(rig.processor)
+    tracer = provider.get_tracer("my.agent")
+    with agent(tracer):
+        for number in range(30):
+            tool_call(tracer, args=f'{{"n": {number}}}', result=f"answer {number}")
+    assert len([step for step in rig.steps if step.name == "search"]) == 30
+    assert rig.faults == {}
+
+
+NOW = time.time_ns()
+JUMPS = {
+    "end before start": (NOW, NOW - 10**12),
+    "start 0": (0, NOW),
+    "both 0": (0, 0),
+    "far future": (NOW + 10**18, NOW + 10**18),
+    "before the epoch": (-(10**18), -5),
+    "past 64 bits": (2**70, 2**71),
+    "fractions": (NOW + 0.5, NOW + 0.75),
+}
+
+
+@pytest.mark.parametrize(("start", "end"), JUMPS.values(), ids=JUMPS.keys())
+def test_a_clock_that_jumps_loses_no_call(start: int, end: int) -> None:
+    """Times that cannot be are read past; the calls and their answers still count."""
+    rig = Rig()
+    for number in range(4):
+        span = rig.tracer.start_span("execute_tool search", attributes=DONE, start_time=start)
+        span.end(end)
+        rig.guard.tick(time.time_ns())
+        assert rig.exported[-1].end_time == end
+        assert len(rig.steps) == number + 1
+    assert rig.faults == {}
+
+
+BROKEN = {
+    "an end before its start": (None, 1),
+    "a start in the future": (NOW + 10**18, None),
+    "before the epoch": (-5, None),
+    "an end before the epoch": (-5, -5),
+}
+
+
+@pytest.mark.parametrize(("start", "end"), BROKEN.values(), ids=BROKEN.keys())
+def test_times_that_cannot_be_hide_no_loop(start: int | None, end: int | None) -> None:
+    """Calls seemed to be years apart, which is how an agent waits."""
+    rig = Rig()
+    for _ in range(LOOP):
+        own = {**DONE, "gen_ai.conversation.id": "s"}
+        span = rig.tracer.start_span("execute_tool search", attributes=own, start_time=start)
+        span.end(end)
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
+
+
+def test_a_span_from_the_future_does_not_hide_the_others() -> None:
+    """One never-ended span with a wrong clock must not switch the finding of stalls off."""
+    rig = Rig({"step_timeout_s": 0.2})
+    rig.tracer.start_span("execute_tool odd", attributes=TOOL, start_time=NOW + 10**18)
+    rig.tracer.start_span("execute_tool slow", attributes=TOOL)
+    deadline = time.monotonic() + 60
+    while not rig.decisions and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert rig.decisions
+
+
+def test_spans_that_never_end_are_bounded() -> None:
+    """12,000 open spans leave no more than twice the bound behind, and later calls are judged."""
+    rig = Rig({"tuning": {"stalls": {"open_steps": 1000}}})
+    for _ in range(12_000):
+        rig.tracer.start_span("execute_tool search", attributes=TOOL)
+    assert len(rig.guard.active) <= 2 * 1000
+    assert len(rig.guard._dedup._open) <= 10_000
+    for _ in range(3):
+        tool_call(rig.tracer)
+        time.sleep(0.002)
+    assert len(rig.steps) == 3
+    assert rig.faults == {}
+
+
+def test_a_chain_of_turns_that_start_the_next_one_is_not_kept() -> None:
+    """An agent whose every turn starts the next and then ends does not keep all turns alive."""
+    rig = Rig()
+    last = rig.tracer.start_span("turn", attributes=TOOL)
+    for _ in range(500):
+        turn = rig.tracer.start_span("turn", trace.set_span_in_context(last), attributes=TOOL)
+        last.end()
+        last = turn
+    place, length = rig.guard.active.by_id.get(last.get_span_context().span_id), 0
+    while place is not None:
+        place, length = place.parent, length + 1
+    assert length < 10
+
+
+def test_processors_before_and_after_see_the_same_span() -> None:
+    """What the guard does not decide about, it does not touch."""
+    before, after = Ended(), Ended()
+    provider = TracerProvider(shutdown_on_exit=False)
+    for processor in (before, LoopGuardSpanProcessor(), after):
+        provider.add_span_processor(processor)
+    tool_call(provider.get_tracer("my.agent"), args="\ud800", result=b"\xff")
+    first, last = before.spans[0], after.spans[0]
+    assert isinstance(first, ReadableSpan)
+    assert first is last
+    assert not any("loopguard" in key for key in first.attributes or {})
+
+
+def test_a_control_asked_in_odd_contexts_answers_allow() -> None:
+    """No span, an invalid span, a span nobody knows: nothing is raised."""
+    control.check()
+    with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(2**127, 5, is_remote=True))):
+        control.check()
+        assert control.current().action == "allow"
+    assert not control.pause("nobody")
+    assert not control.resume("")
+
+
+RUN = {"gen_ai.operation.name": "invoke_agent"}
+
+
+class Unreadable:
+    """A name, which the SDK takes for one, that cannot be read."""
+
+    def __str__(self) -> str:
+        msg = "no name"
+        raise RuntimeError(msg)
+
+
+def late(rig: Rig) -> None:
+    """Ticks the guard as though two hours had passed, and five times more."""
+    for more in range(6):
+        rig.guard.tick(time.time_ns() + 7200 * SECOND + more * SECOND)
+
+
+@pytest.mark.usefixtures("no_raise")
+def test_an_unreadable_open_span_is_one_fault() -> None:
+    """The calls that were opened before and after it are found to hang, in the same tick."""
+    rig = Rig()
+    spans = [rig.tracer.start_span("execute_tool search", attributes=TOOL) for _ in range(2)]
+    bad = rig.tracer.start_span("a run", attributes=RUN)
+    rig.guard.settle()  # it can be read when it starts
+    bad.update_name(Unreadable())  # type: ignore[arg-type]
+    spans += [rig.tracer.start_span("execute_tool search", attributes=TOOL) for _ in range(2)]
+    rig.guard.tick(time.time_ns() + 7200 * SECOND)
+    ids = {span.get_span_context().span_id for span in spans}
+    assert {found.span_id for found in rig.decisions} == ids
+    late(rig)
+    assert rig.faults == {"stall:RuntimeError": 1}
+
+
+@pytest.mark.usefixtures("no_raise")
+def test_a_run_that_cannot_be_read_any_more_does_not_hide_its_calls() -> None:
+    """A call below it is still found to hang."""
+    rig = Rig()
+    with rig.tracer.start_as_current_span("a run", attributes=RUN) as run:
+        rig.guard.settle()
+        run.update_name(Unreadable())  # type: ignore[arg-type]
+        call = rig.tracer.start_span("execute_tool search", attributes=TOOL)
+        late(rig)
+        run.update_name("a run")
+    assert call.get_span_context().span_id in {found.span_id for found in rig.decisions}
+    assert list(rig.faults.values()) == [1]
+
+
+@pytest.mark.parametrize("start", [float("nan"), float("inf"), float("-inf"), "soon", [], 1.5])
+def test_a_start_that_is_no_time_is_unknown(start: object) -> None:
+    """Ticks end, and find what else hangs; the span ends as any other."""
+    rig = Rig()
+    bad = rig.tracer.start_span("execute_tool search", attributes=TOOL, start_time=start)  # type: ignore[arg-type]
+    good = rig.tracer.start_span("execute_tool search", attributes=TOOL)
+    late(rig)
+    found = {decision.span_id for decision in rig.decisions}
+    assert found == {one.get_span_context().span_id for one in (bad, good)}
+    bad.end()
+    good.end()
+    assert rig.faults == {}
+    assert len(rig.steps) == 2
+
+
+@pytest.mark.usefixtures("no_raise")
+def test_a_held_step_that_cannot_be_counted_keeps_no_other_back() -> None:
+    """Of the steps that waited for a twin the others are counted."""
+    rig = Rig()
+    bad, good = Step(Kind.TOOL, "bad", trace_id=[]), Step(Kind.TOOL, "good", trace_id=7)  # type: ignore[arg-type]
+    rig.guard._count((bad, good))
+    assert [step.name for step in rig.steps] == ["good"]
+    assert rig.faults == {"held:TypeError": 1}

@@ -1,0 +1,250 @@
+"""A process ends when its program does, and its forked children judge, whatever threads hold."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import pytest
+
+import otel_loopguard
+from otel_loopguard import LoopGuard
+from otel_loopguard._util import locks
+from otel_loopguard.guard.timer import WatchdogThread
+
+PACKAGE = Path(otel_loopguard.__file__).parent
+LIMIT_S = 120
+
+
+def run(program: str) -> str:
+    """Runs a program to its end."""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+TIMER = """
+import threading, time
+from otel_loopguard import LoopGuard
+from otel_loopguard.guard.timer import WatchdogThread
+
+guard = LoopGuard()
+timer = WatchdogThread(guard)
+timer.wake()
+work = timer._work
+lock = getattr(getattr(work, "_cond", None), "_lock", None)  # as threading.Event has it
+
+def hold():
+    # What a daemon thread does that is stopped for good while it waits for its event.
+    if lock is not None:
+        lock.acquire()
+    held.append(True)
+    time.sleep(3600)
+
+held = []
+threading.Thread(target=hold, daemon=True).start()
+while not held:
+    time.sleep(0.01)
+import sys
+sys.modules["kept"] = guard  # it goes last, when the interpreter is being finalized
+del guard, timer, work
+print("over")
+"""
+
+
+def test_a_guard_that_goes_last_ends_with_its_process() -> None:
+    """The thread of its timer is gone with all that it held, and nobody waits for it."""
+    assert run(TIMER) == "over\n"
+
+
+SCRIBE = TIMER.replace(
+    """guard = LoopGuard()
+timer = Timer(guard)
+timer.wake()
+work = timer._work
+""",
+    """from otel_loopguard.core import Kind, Step
+
+class Nowhere:
+    def submit(self, session, entries):
+        pass
+
+    def journal(self, session, after=None):
+        return []
+
+guard = LoopGuard(journal_store=Nowhere())
+guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "s")
+timer = guard._sessions._journal_worker
+work = timer._wake
+""",
+)
+
+
+def test_a_guard_with_a_journal_that_goes_last_ends_with_its_process() -> None:
+    """As with the timer's."""
+    assert run(SCRIBE) == "over\n"
+
+
+def test_the_timers_thread_ends_without_being_told() -> None:
+    """It looks whether its guard is there, and is not called when the guard goes."""
+    guard = LoopGuard()
+    timer = WatchdogThread(guard)
+    before = set(threading.enumerate())
+    timer.wake()
+    new = (one for one in threading.enumerate() if one not in before)
+    (thread,) = (one for one in new if one.name == "loopguard-timer")
+    gone = weakref.ref(guard)
+    del guard
+    while gone() is not None:
+        gc.collect()
+        time.sleep(0.01)
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+
+
+def test_a_signal_wakes_its_thread() -> None:
+    """From another thread, from a finalizer, and before it waits; once for each time."""
+    signal = locks.Signal()
+    assert not signal.wait(0)
+    signal.set()
+    signal.set()
+    assert signal.wait(0)
+    signal.clear()
+    assert not signal.wait(0)
+    threading.Timer(0.05, signal.set).start()
+    assert signal.wait(LIMIT_S)
+
+
+def made_outside_of_locks() -> list[str]:
+    """Where the package makes locks, conditions or events by itself."""
+    found: list[str] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.name == "locks.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                name = ast.unparse(node.func)
+                bare = name == "threading.Condition" and not node.args
+                if bare or name in {"threading.Lock", "threading.RLock", "threading.Event"}:
+                    found.append(f"{path.relative_to(PACKAGE)}: {name}")
+    return found
+
+
+def test_every_lock_is_made_in_one_place() -> None:
+    """Otherwise `held` would not know it. The others are for threads of ours, never for a hook."""
+    assert made_outside_of_locks() == [
+        "hooks/process.py: threading.Lock",
+        "hooks/process.py: threading.Lock",
+        "integrations/langchain.py: threading.Lock",
+        "server/telemetry.py: threading.Lock",
+        "sessions/journal_worker.py: threading.Event",
+        "sessions/observation.py: threading.RLock",
+    ]
+
+
+def test_locks_that_nobody_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards come and go; a lock that is still somebody's stays known."""
+    # Guards of other tests in this process have locks too, however many.
+    monkeypatch.setattr(locks, "_known", [])
+    monkeypatch.setattr(locks._state, "most_known", 64)
+    kept = [locks.new_lock() for _ in range(10)]
+    for _ in range(10_000):
+        locks.new_lock()
+    assert len(locks._known) < 100
+    with kept[0]:
+        assert locks.held()
+    assert not locks.held()
+
+
+PROGRAM = """
+import os, random, sys, threading, time, warnings
+warnings.simplefilter("ignore")  # newer Pythons warn of a fork beside threads
+from opentelemetry import trace
+import otel_loopguard
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control
+from otel_loopguard._util import locks
+from tests.agents import agent, provider_with, tool_call
+
+guard = LoopGuard()
+processor = LoopGuardSpanProcessor(guard)
+tracer = provider_with(processor).get_tracer("my.agent")
+locked = [vars(one)[name] for one in (guard, guard.faults, guard.profiler) for name in ("_lock",)]
+working = True
+
+def work(number):
+    dice = random.Random(number)
+    while working:
+        key = f"parent-{number}-{dice.randrange(5)}"
+        with agent(tracer, gen_ai__conversation__id=key):
+            tool_call(tracer, "t", f'{{"n": {dice.random()}}}', dice.random())
+        control.pause(key)
+        control.resume(key)
+
+def hold():
+    # Whoever forks meets each of these locks held by a thread that is not in the child.
+    while working:
+        for lock in (*locked, control.flag._changing):
+            with lock:
+                time.sleep(0.002)
+
+threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(8)]
+threads.append(threading.Thread(target=hold, daemon=True))
+for thread in threads:
+    thread.start()
+
+def child(number):
+    key, actions = f"child-{number}", []
+    with agent(tracer, gen_ai__conversation__id=key):
+        for _ in range(8):
+            tool_call(tracer, "search", '{"q": "x"}', "nothing was found here")
+            actions.append(guard.flag_of(key).control.action.value)
+    healthy = f"healthy-{number}"
+    with trace.use_span(trace.INVALID_SPAN), agent(tracer, gen_ai__conversation__id=healthy):
+        for page in range(6):
+            tool_call(tracer, "read", f'{{"page": {page}}}', "abcdefgh"[page] * 30)
+    fine = guard.flag_of(healthy).control.action.value
+    processor.shutdown()
+    return actions[-1] == "abort" and fine == "allow" and not guard.faults.counts
+
+children = []
+for number in range(int(sys.argv[1])):
+    time.sleep(0.02)
+    process = os.fork()
+    if process == 0:
+        right = False
+        try:
+            right = child(number)
+        finally:
+            if number % 2:
+                os._exit(0 if right else 1)
+        sys.exit(0 if right else 1)  # ends as programs do: finalizers and exit handlers run
+    children.append(process)
+codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in children]
+working = False
+print(codes)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.parametrize("children", [10, pytest.param(100, marks=pytest.mark.rare)])
+def test_children_of_a_busy_parent_judge_and_end(children: int) -> None:
+    """Each child stops its stuck session, leaves its healthy one alone, and exits."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(children)],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == str([0] * children)

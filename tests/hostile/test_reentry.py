@@ -1,0 +1,439 @@
+"""What runs inside of the guard's own code: finalizers, signal handlers, an interrupt anywhere."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry import trace
+
+import otel_loopguard
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard._control.flag import Flag, any_stops
+from otel_loopguard._util import locks
+from otel_loopguard._util.errors import raise_faults
+from otel_loopguard._util.locks import held
+from otel_loopguard._util.logger import logger
+from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.sessions import Session
+from tests.agents import agent, tool_call
+from tests.detectors.judges import wait_until
+from tests.hostile.rig import TOOL, Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from opentelemetry.trace import Span
+
+    from otel_loopguard.core import Decision
+
+
+class Watched(logging.Handler):
+    """Knows of every record whether a lock of the guard's was held when it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+        self.under_lock: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        (self.under_lock if locks.held() else self.told).append(record.getMessage())
+
+
+@pytest.fixture
+def handler() -> Iterator[Watched]:
+    watched, package = Watched(), logging.getLogger("otel_loopguard")
+    package.addHandler(watched)
+    package.setLevel(logging.INFO)
+    yield watched
+    package.removeHandler(watched)
+    package.setLevel(logging.NOTSET)
+
+
+class Finalized:
+    """Ends a span when the garbage collector takes it, and only then."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.cycle = self
+
+    def __del__(self) -> None:
+        self.span.end()
+
+
+def within(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Has something done once, in the midst of a step that is judged: the guard's lock is held."""
+    observe, left = Session.observe, [act]
+
+    def observed(self: Session, step: Step) -> object:
+        if left:
+            assert locks.held()
+            left.pop()()
+        return observe(self, step)
+
+    monkeypatch.setattr(Session, "observe", observed)
+
+
+def equal_call(rig: Rig) -> Span:
+    """The call of `tool_call`, still open."""
+    key = "gen_ai.tool.call."
+    values = {f"{key}arguments": '{"q": "x"}', f"{key}result": "nothing"}
+    return rig.tracer.start_span("execute_tool search", attributes={**TOOL, **values})
+
+
+def loop(rig: Rig, times: int) -> None:
+    for _ in range(times):
+        tool_call(rig.tracer)
+
+
+def test_what_a_collected_span_decides_is_said_without_a_lock(
+    monkeypatch: pytest.MonkeyPatch, handler: Watched
+) -> None:
+    """The collector ends the span that makes the loop whole while a step is judged."""
+    rig = Rig()
+    with agent(rig.tracer):
+        loop(rig, 2)
+        Finalized(equal_call(rig))
+        listened: list[bool] = []
+        rig.guard.subscribers.decisions.append(
+            ("on_decision", lambda _: listened.append(locks.held()))
+        )
+        within(monkeypatch, gc.collect)
+        loop(rig, 6)
+    # What the collector ended while a step was judged is judged by whoever settles next.
+    assert wait_until(lambda: len([one for one in rig.steps if one.name == "search"]) == 9)
+    assert wait_until(lambda: bool(handler.told))
+    assert handler.under_lock == []
+    assert listened
+    assert not any(listened)
+    assert rig.faults == {}
+
+
+def test_nobody_waits_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log handler's lock is held by a thread that waits for the guard: both go on."""
+    rig = Rig()
+    entered = threading.Event()
+
+    class Emits(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name == "somebody":
+                entered.set()
+                tool_call(rig.tracer, "log")
+
+    def somebody() -> None:
+        logging.getLogger("somebody").warning("said")
+
+    handler = Emits()
+    names = ("somebody", "otel_loopguard")
+    for name in names:
+        logging.getLogger(name).addHandler(handler)
+    other = threading.Thread(target=somebody, daemon=True)
+
+    def collected() -> None:
+        other.start()
+        assert entered.wait(60)
+        gc.collect()
+
+    def work() -> None:
+        with agent(rig.tracer):
+            # The collected span is the fourth equal call: it is denied, and that is logged.
+            loop(rig, 3)
+            Finalized(equal_call(rig))
+            within(monkeypatch, collected)
+            tool_call(rig.tracer, "other")
+            rig.guard.settle()
+
+    own = threading.Thread(target=work, daemon=True)
+    try:
+        own.start()
+        own.join(60)
+        other.join(60)
+        assert not own.is_alive()
+        assert not other.is_alive()
+    finally:
+        for name in names:
+            logging.getLogger(name).removeHandler(handler)
+
+
+def test_a_fault_under_the_lock_is_logged_after_it(
+    monkeypatch: pytest.MonkeyPatch, handler: Watched
+) -> None:
+    """What was swallowed is counted at once and told when no lock is held."""
+    raise_faults(False)
+    rig = Rig()
+    fails = [RuntimeError("no")]
+
+    def act() -> None:
+        raise fails.pop()
+
+    within(monkeypatch, act)
+    tool_call(rig.tracer)
+    assert rig.faults == {"judge:RuntimeError": 1}
+    assert handler.told == ["otel-loopguard: judge:RuntimeError failed and was skipped"]
+    assert handler.under_lock == []
+
+
+def test_a_span_that_starts_and_ends_inside_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In its own session, below its own agent, with all that it carries."""
+    rig = Rig()
+
+    def nested() -> None:
+        fresh = trace.use_span(trace.INVALID_SPAN)
+        with fresh, agent(rig.tracer, gen_ai__conversation__id="inner"):
+            tool_call(rig.tracer, "inner")
+
+    within(monkeypatch, nested)
+    with agent(rig.tracer, gen_ai__conversation__id="outer"):
+        tool_call(rig.tracer, "first")
+        tool_call(rig.tracer, "second")
+    rig.guard.settle()
+    # The inner one came while the others were judged.
+    names = [step.name for step in rig.steps if step.kind is Kind.TOOL]
+    assert sorted(names) == ["first", "inner", "second"]
+    assert rig.guard.flag_of("inner") is not None
+    report = rig.guard.report("inner")
+    assert report is not None
+    assert report.steps == 2
+    assert rig.faults == {}
+    assert len(rig.guard.active) == 0
+
+
+def test_what_waits_is_done_without_another_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A span that ends while the application asks for a report is judged by the timer's thread."""
+    rig = Rig()
+    judged = threading.Event()
+    span = rig.tracer.start_span("execute_tool last", attributes=TOOL)
+    rig.guard.subscribers.steps.append(("on_step", lambda _: judged.set()))
+    with agent(rig.tracer, gen_ai__conversation__id="asked"):
+        tool_call(rig.tracer)
+    rig.guard.settle()
+    judged.clear()
+    report = Session.report
+
+    def reported(self: Session) -> object:
+        span.end()
+        assert not judged.is_set()
+        return report(self)
+
+    monkeypatch.setattr(Session, "report", reported)
+    assert rig.guard.report("asked") is not None
+    assert judged.wait(60)
+
+
+def test_a_log_line_under_a_lock_waits_for_it(handler: Watched) -> None:
+    """Whoever logs through the package's logger need not know what is held."""
+    lock = locks.new_lock()
+    with lock:
+        logger.warning("told %s", "late")
+        assert handler.told == []
+    locks.settle()
+    assert handler.told == ["otel-loopguard: told late"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs signal.setitimer")
+@pytest.mark.parametrize("seconds", [1.0, pytest.param(20.0, marks=pytest.mark.rare)])
+def test_spans_in_a_signal_handler(seconds: float) -> None:
+    """Run by a timer signal anywhere in the guard's code: all count, and nothing fails."""
+    ran = subprocess.run(
+        [sys.executable, "-c", _SIGNALS, str(seconds)],
+        capture_output=True, text=True, timeout=300, check=False, env=dict(os.environ),
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    outer, inner, counted, faults = ran.stdout.split(maxsplit=3)
+    assert int(inner) > 10
+    assert int(counted) == int(outer) + int(inner)
+    assert faults.strip() == "{}"
+
+
+_SIGNALS = """
+import signal, sys, time
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
+from tests.agents import agent, provider_with, tool_call
+from tests.detectors.judges import wait_until
+
+steps = []
+guard = LoopGuard(
+    Settings(max_sessions=5, tuning={"stalls": {"open_steps": 50}}),
+    on_step=lambda _, __, step: steps.append(step),
+)
+# Alone: the locks of the SDK's own exporters cannot be entered again.
+provider = provider_with(LoopGuardSpanProcessor(guard))
+tracer = provider.get_tracer("my.agent")
+counted = {"outer": 0, "inner": 0}
+
+def handle(*_):
+    counted["inner"] += 1
+    with agent(tracer, gen_ai__conversation__id=f"inner-{counted['inner'] % 7}"):
+        tool_call(tracer, "inner", args=f'{{"n": {counted["inner"]}}}')
+
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.0031)
+until = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until:
+    counted["outer"] += 1
+    with agent(tracer, gen_ai__conversation__id=f"outer-{counted['outer'] % 7}"):
+        tool_call(tracer, "outer", args=f'{{"n": {counted["outer"]}}}')
+signal.setitimer(signal.ITIMER_REAL, 0)
+provider.shutdown()
+tools = [step for step in steps if step.name in ("outer", "inner")]
+print(counted["outer"], counted["inner"], len(tools), dict(guard.faults.counts))
+"""
+
+
+OURS = str(Path(otel_loopguard.__file__).parent)
+
+
+def again(guard: LoopGuard, session: str, times: int = 1) -> None:
+    """The same call, with the same outcome."""
+    for _ in range(times):
+        guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="none found"), session)
+
+
+def flag_of(guard: LoopGuard, session: str) -> Flag:
+    flag = guard.flag_of(session)
+    assert flag is not None
+    return flag
+
+
+def calls_to_abort(guard: LoopGuard) -> int:
+    for number in range(100):
+        again(guard, "undisturbed")
+        if flag_of(guard, "undisturbed").control.action is Action.ABORT:
+            return number
+    pytest.fail("no abort")
+
+
+class InterruptAt:
+    """Raises a KeyboardInterrupt at the n-th line of ours."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+        self.where = ""
+
+    def __call__(self, frame: FrameType, event: str, _given: object) -> InterruptAt | None:
+        code = frame.f_code
+        if not code.co_filename.startswith(OURS):
+            return None
+        if event == "line":
+            self.left -= 1
+            # Python looks at no signal between the end of a block and what its `with` calls then,
+            # nor at a `try:`, which does nothing and may be outside of all handlers.
+            line = linecache.getline(code.co_filename, frame.f_lineno).lstrip()
+            if self.left <= 0 and not self.where and not line.startswith(("with ", "try:")):
+                self.where = f"{code.co_filename}:{frame.f_lineno}"
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted(guard: LoopGuard, session: str, number: int) -> str:
+    """One more call, interrupted; where that was, or nothing if it was over before."""
+    interrupt = InterruptAt(number)
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        again(guard, session)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return interrupt.where
+
+
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.rare)])
+def test_an_interrupted_abort_is_made_good(every: int) -> None:
+    """The session is stopped at the latest when a new one would be, and no lock stays held."""
+    guard = LoopGuard(Settings(telemetry_events=False))
+    before = calls_to_abort(guard)
+    number = 1
+    while True:
+        session = f"interrupted-{number}"
+        again(guard, session, before)
+        where = interrupted(guard, session, number)
+        if not where:
+            break
+        assert not held(), where
+        again(guard, session, before + 2)
+        flag = flag_of(guard, session)
+        assert flag.control.action is Action.ABORT, where
+        assert flag.stops, where
+        assert any_stops(), where
+        number += every
+    assert number > 100
+
+
+def test_an_abort_without_its_flag_is_made_good_by_the_same_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An interrupt after the ladder and before the flag: the same call once more is stopped."""
+    guard = LoopGuard()
+    before = calls_to_abort(guard)
+    again(guard, "s", before)
+    with monkeypatch.context() as patched:
+        patched.setattr(Flag, "set", _interrupts)
+        with pytest.raises(KeyboardInterrupt):
+            again(guard, "s")
+    assert flag_of(guard, "s").control.action is Action.DENY
+    again(guard, "s")
+    assert flag_of(guard, "s").control.action is Action.ABORT
+
+
+def test_an_abort_that_a_fault_swallowed_is_made_good_at_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with an interrupt; the fault is counted."""
+    raise_faults(False)
+    guard = LoopGuard()
+    before = calls_to_abort(guard)
+    again(guard, "s", before)
+    with monkeypatch.context() as patched:
+        patched.setattr(Flag, "set", _fails)
+        again(guard, "s")
+    assert guard.faults.counts == {"judge:RuntimeError": 1}
+    again(guard, "s")
+    assert flag_of(guard, "s").control.action is Action.ABORT
+
+
+def test_what_an_interrupt_left_over_is_over_with_the_users_next_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The user was asked meanwhile: an abort of before stops nothing."""
+    guard = LoopGuard()
+    before = calls_to_abort(guard)
+    again(guard, "s", before)
+    with monkeypatch.context() as patched:
+        patched.setattr(Flag, "set", _interrupts)
+        with pytest.raises(KeyboardInterrupt):
+            again(guard, "s")
+    guard.observe(Step(Kind.OTHER, "user"), "s")
+    guard.observe(Step(Kind.TOOL, "other", args={}, outcome="news"), "s")
+    assert not flag_of(guard, "s").stops
+
+
+def test_a_decision_is_given_once_where_nothing_interrupts() -> None:
+    """What is made good is what was left over, and nothing else."""
+    decisions: list[Decision] = []
+    guard = LoopGuard(on_decision=lambda _session, decision: decisions.append(decision))
+    again(guard, "s", 12)
+    actions = [decision.action for decision in decisions]
+    assert len(actions) == len(set(actions))
+
+
+def _interrupts(*_given: object, **_named: object) -> bool:
+    raise KeyboardInterrupt
+
+
+def _fails(*_given: object, **_named: object) -> bool:
+    msg = "not now"
+    raise RuntimeError(msg)

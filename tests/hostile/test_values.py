@@ -1,0 +1,320 @@
+"""Attribute values of any type and size, written out and generated: nothing is thrown or lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry.trace import Status, StatusCode
+
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard._util.errors import raise_faults
+from otel_loopguard.core import Kind, Step
+from tests.hostile.fuzz import MOST, Fuzz
+from tests.hostile.rig import KEYS, LOOP, MARK, TOOL, VALUES, Rig, Throwing, cyclic, ended, sizes
+
+
+def same(first: Mapping[str, object], second: Mapping[str, object]) -> bool:
+    """Whether two sets of attributes hold the very same objects, NaN being itself."""
+    return [*first] == [*second] and all(first[key] is second[key] for key in first)
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["alone", "with the exporter"])
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
+def test_any_value_of_arguments_and_result(value: object, wrapped: bool) -> None:
+    """Every call counts as a step, nothing is thrown, and the exporter gets what was set."""
+    rig = Rig(wrapped=wrapped)
+    for _ in range(2):
+        span = rig.tracer.start_span("execute_tool search", attributes=TOOL)
+        span.set_attribute("gen_ai.tool.call.arguments", value)  # type: ignore[arg-type]
+        span.set_attribute("gen_ai.tool.call.result", value)  # type: ignore[arg-type]
+        before = dict(span.attributes)  # type: ignore[attr-defined]
+        span.end()
+        assert same(before, dict(rig.exported[-1].attributes or {}))
+    assert [step.name for step in rig.steps] == ["search", "search"]
+    assert rig.faults == {}
+
+
+@pytest.mark.parametrize("operation", ["execute_tool", "chat", "invoke_agent"])
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
+def test_any_value_under_every_key_at_once(value: object, operation: str) -> None:
+    """Names, ids, sessions and tokens of wrong types and sizes lose no step either."""
+    rig = Rig()
+    span = rig.tracer.start_span("span", attributes={MARK: operation})
+    for key in KEYS:
+        span.set_attribute(key, value)  # type: ignore[arg-type]
+    span.end()
+    assert len(rig.exported) == len(rig.steps) == 1
+    assert rig.faults == {}
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
+def test_any_value_of_an_event(value: object) -> None:
+    """An exception event with odd attributes is read past; the step counts as failed."""
+    rig = Rig()
+    span = rig.tracer.start_span("execute_tool search", attributes=TOOL)
+    event = {"exception.type": value, "exception.message": value, "message": value}
+    for name in ("exception", "gen_ai.choice", "", "gen_ai.client.inference.operation.details"):
+        span.add_event(name, {**event, "gen_ai.input.messages": value})  # type: ignore[dict-item]
+    span.set_status(Status(StatusCode.ERROR, "\ud800" if value is None else "x" * 100_000))
+    span.end()
+    assert [step.error for step in rig.steps] == [True]
+    assert len(rig.exported[0].events) == 4
+    assert rig.faults == {}
+
+
+def test_a_value_that_contains_itself_is_a_step() -> None:
+    """Past the SDK's own check (it cannot clean a cycle) nothing runs forever."""
+    rig = Rig()
+    for number in range(3):
+        rig.processor.on_end(
+            ended(
+                {**TOOL, "gen_ai.tool.call.arguments": cyclic(), "input.value": cyclic()},
+                span_id=number,
+            )
+        )
+    assert len(rig.steps) == 3
+    assert rig.faults == {}
+
+
+def test_attributes_that_throw_are_one_counted_fault(
+    no_raise: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The fault is counted for every span, logged once, and stops at the hook."""
+    rig = Rig()
+    with caplog.at_level(logging.WARNING, "otel_loopguard"):
+        for number in range(5):
+            rig.processor.on_end(ended(Throwing(), span_id=number))
+        rig.guard.settle()
+        # A log line waits until its thread holds no lock, or another thread writes it.
+        deadline = time.monotonic() + 60
+        while not caplog.records and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert sum(rig.faults.values()) == 5
+    assert len(rig.faults) == 1
+    assert len(caplog.records) == 1
+    assert rig.steps == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "x" * 1_000_000, "\ud800", "\0", "execute_tool "],
+    ids=["empty", "1 MB", "surrogate", "NUL", "prefix only"],
+)
+def test_any_text_as_a_name(name: str) -> None:
+    """An empty name or one of 1 MB is a name; the tool takes it where it has none of its own."""
+    rig = Rig()
+    for _ in range(4):
+        with rig.tracer.start_as_current_span(name, attributes={MARK: "execute_tool"}) as span:
+            span.set_attribute("gen_ai.tool.call.arguments", "{}")
+            span.set_attribute("gen_ai.tool.call.result", "nothing here")
+    assert [span.name for span in rig.exported] == [name] * 4
+    assert len(rig.steps) == 4
+    assert rig.faults == {}
+
+
+@pytest.mark.parametrize("name", [None, 5, b"x", ("x",), ["x"], {}], ids=repr)
+def test_a_name_that_is_no_text(name: object) -> None:
+    """The SDK lets any object be a name; its call, and the calls below it, are steps."""
+    rig = Rig()
+    outer = {**TOOL, "gen_ai.tool.name": "delegate"}
+    with rig.tracer.start_as_current_span(name, attributes=outer):  # type: ignore[arg-type]
+        with rig.tracer.start_as_current_span("execute_tool search", attributes=TOOL):
+            pass
+        with rig.tracer.start_as_current_span(name, attributes={MARK: "execute_tool"}):  # type: ignore[arg-type]
+            pass
+    assert len(rig.steps) == 3
+    assert rig.faults == {}
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [None, "", "x" * 1_000_000, "\ud800", 5, b"x"],
+    ids=["None", "empty", "1 MB", "surrogate", "number", "bytes"],
+)
+def test_any_scope(scope: object) -> None:
+    """A scope of None, of no text or of 1 MB hides no step."""
+    rig = Rig()
+    for number in range(3):
+        rig.processor.on_end(ended(TOOL, scope=scope, span_id=number))
+    assert len(rig.steps) == 3
+    assert rig.faults == {}
+
+
+def test_a_tool_of_a_megabyte_is_shortened_in_what_we_say() -> None:
+    """A name that a model made up at length does not fill attributes, hints and logs."""
+    rig = Rig()
+    for number in range(LOOP):
+        attributes = {**TOOL, "gen_ai.tool.name": "y" * 1_000_000}
+        attributes |= {
+            "gen_ai.tool.call.arguments": "{}",
+            "gen_ai.tool.call.result": "No results found.",
+        }
+        rig.processor.on_end(ended(attributes, span_id=number, at=number))
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
+    assert all(len(decision.message) < 500 for decision in rig.decisions)
+
+
+def test_json_text_and_the_equal_map_are_one_call_whatever_the_size() -> None:
+    """Canonical forms hold for large values too."""
+    rig = Rig()
+    value = {f"k{number}": [number, str(number)] for number in range(20_000)}
+    for number in range(5):
+        given = json.dumps(value) if number % 2 else value
+        attributes = {**TOOL, "gen_ai.tool.call.arguments": given}
+        attributes["gen_ai.tool.call.result"] = "No results found."
+        rig.processor.on_end(ended(attributes, span_id=number, at=number))
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny"]
+
+
+TEXT = st.text(st.characters(), max_size=12)
+LEAVES: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.binary(max_size=6), TEXT,
+    st.sampled_from(["execute_tool", "chat", "{", "[1.0]", '{"a": 1}', "null", "[" * 2000]),
+)  # fmt: skip
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.tuples(inner), st.dictionaries(TEXT, inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+ATTRIBUTES = st.dictionaries(
+    st.one_of(st.sampled_from([*KEYS, MARK, "openinference.span.kind", "logfire.span_type"]), TEXT),
+    VALUES,
+    max_size=7,
+)
+TIMES = st.one_of(
+    st.none(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False)
+)
+IDS = st.integers(0, 6)
+SPANS = st.fixed_dictionaries(
+    {
+        "attributes": st.one_of(st.none(), ATTRIBUTES),
+        "name": st.one_of(TEXT, st.sampled_from(["execute_tool x", "invoke_agent a"]), LEAVES),
+        "scope": st.sampled_from([None, "", "x", "openinference.instrumentation.langchain", 7]),
+        "span_id": IDS,
+        "trace_id": IDS,
+        "parent_id": st.one_of(st.none(), IDS),
+        "start": TIMES,
+        "end": TIMES,
+        "events": st.lists(
+            st.tuples(st.sampled_from(["exception", "gen_ai.choice", ""]), ATTRIBUTES), max_size=2
+        ),
+        "status": st.sampled_from([Status(code) for code in StatusCode]),
+    }
+)
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.sampled_from(["start", "end", "tick"]), SPANS), max_size=25))
+def test_no_order_of_any_spans_throws(events: list[tuple[str, dict[str, Any]]]) -> None:
+    """Starts without ends, ends without starts, twice, with equal ids, at any time."""
+    rig = Rig()
+    marked = 0
+    for event, fields in events:
+        if event == "tick":
+            rig.guard.tick(int(fields["start"] or 0))
+            continue
+        span = ended(**fields)
+        if event == "start":
+            rig.processor.on_start(span)  # type: ignore[arg-type]
+        else:
+            rig.processor.on_end(span)
+            marked += 1
+    rig.processor.shutdown()
+    assert rig.faults == {}
+    assert len(rig.steps) <= marked
+
+
+STEPS = st.builds(
+    Step,
+    kind=st.sampled_from([Kind.TOOL, Kind.TOOL, Kind.TOOL, Kind.MODEL, Kind.OTHER]),
+    name=st.one_of(st.none(), TEXT, st.sampled_from(["bash", "python", "sql", "wait", "user"])),
+    start=st.integers(-(2**63), 2**63),
+    end=st.one_of(st.none(), st.integers(-(2**63), 2**63)),
+    args=st.one_of(VALUES, st.dictionaries(st.one_of(TEXT, st.integers()), VALUES, max_size=3)),
+    outcome=VALUES,
+    error=st.booleans(),
+    error_text=st.one_of(st.none(), TEXT, st.just("429 too many requests")),
+    error_type=st.one_of(st.none(), TEXT),
+)
+
+
+@given(st.lists(st.tuples(STEPS, st.integers(1, 8)), max_size=12), st.sampled_from(["s", "", "\0"]))
+def test_any_steps_are_judged(steps: list[tuple[Step, int]], session: str) -> None:
+    """Every observed step is counted once, in order; a decision never goes down in force."""
+    seen: list[int] = []
+    decisions: list[int] = []
+    guard = LoopGuard(
+        Settings(),
+        clock="replay",
+        on_step=lambda _session, index, _step: seen.append(index),
+        on_decision=lambda _session, decision: decisions.append(decision.step),
+    )
+    for step, times in steps:
+        for _ in range(times):
+            guard.observe(step, session)
+    assert seen == list(range(sum(times for _, times in steps)))
+    assert decisions == sorted(decisions)
+    assert guard.faults.counts == {}
+
+
+# A percentage in an answer is the progress of something that is waited for.
+ANSWERS = st.text(st.characters(exclude_characters="%", exclude_categories=["Cs"]), min_size=20)
+
+
+@given(VALUES.filter(lambda value: value is not None), ANSWERS)
+def test_any_call_that_repeats_is_noticed(args: object, outcome: str) -> None:
+    """Whatever the arguments are, four equal calls with an equal answer are a repeat."""
+    found: list[str] = []
+    guard = LoopGuard(
+        Settings(), clock="replay", on_decision=lambda _, decision: found.append(decision.reason)
+    )
+    for _ in range(4):
+        guard.observe(Step(Kind.TOOL, "lookup", args=args, outcome=f"no {outcome}"), "s")
+    assert found[:1] == ["identical_call"]
+    assert set(found) == {"identical_call"}
+
+
+FUZZED = int(os.environ.get("LOOPGUARD_FUZZ_SPANS", "20000"))
+
+
+@pytest.fixture
+def counted() -> Iterator[None]:
+    """What the hooks swallow is what is looked at, and the SDK logs every bad value."""
+    raise_faults(False)
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def feed(spans: int) -> Fuzz:
+    """A guard that was fed so many spans."""
+    fuzz = Fuzz()
+    fuzz.run(spans)
+    assert fuzz.figures.escaped == []
+    assert fuzz.figures.faults == {}
+    assert len(fuzz.guard._sessions) <= MOST
+    return fuzz
+
+
+@pytest.mark.usefixtures("counted")
+def test_no_fault_is_counted() -> None:
+    """A thousand spans, with each change."""
+    feed(1_000)
+
+
+@pytest.mark.rare
+@pytest.mark.usefixtures("counted")
+def test_no_fault_is_counted_of_many() -> None:
+    """Twenty thousand, or as many as the environment says; tables hold no more than after a few."""
+    few = sizes(feed(5_000).guard)
+    assert sizes(feed(FUZZED).guard) < 4 * few
