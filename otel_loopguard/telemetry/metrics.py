@@ -17,7 +17,7 @@ from otel_loopguard.telemetry.events import AGENT, TOOL
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core.admission import ResourceUse
-    from otel_loopguard.resilience.registry import ResilienceRegistry
+    from otel_loopguard.resilience import ResilienceRegistry
     from otel_loopguard.sessions import SessionRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
     from otel_loopguard.sessions.registry import DecisionIndex
