@@ -108,6 +108,8 @@ class SessionHandle(Protocol):
     def key(self) -> str: ...
     @property
     def flag(self) -> Flag: ...
+    @property
+    def steps(self) -> int: ...
     def report(self) -> Report: ...
     def wait_advice(self) -> float: ...
     def remaining(self) -> Remaining: ...
@@ -176,12 +178,12 @@ def live_guards() -> list[Guard]:
 def sessions_at(place: str | int) -> list[SessionHandle]:
     """Returns a session, by its key or a trace id, as each guard knows it.
 
-    The one whose action is strongest comes first, of equal ones that of the newest guard: it
+    The one whose action is strongest comes first, of equal ones the one that has seen most: it
     answers for all of them.
     """
     found = [one for guard in reversed(live_guards()) if (one := guard.find(place)) is not None]
     if len(found) > 1:
-        found.sort(key=lambda one: one.flag.control.action.rank, reverse=True)
+        found.sort(key=lambda one: (one.flag.control.action.rank, one.steps), reverse=True)
     return found
 
 

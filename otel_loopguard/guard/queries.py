@@ -303,6 +303,11 @@ class SessionHandle:
         """Its key; of a session that no span has named yet, a trace id in hex."""
         return self._session.key
 
+    @property
+    def steps(self) -> int:
+        """How many steps were seen."""
+        return self._session.state.progress.steps
+
     def report(self) -> Report:
         """Returns what the session did, and what was decided about it."""
         with self.guard._settled():

@@ -418,7 +418,7 @@ def test_a_call_with_a_past_has_the_choice_on_its_span(guard: LoopGuard) -> None
     assert found[5]["loopguard.execution.confidence"] == 0.8
     estimate = found[5]["loopguard.execution.estimate_ms"]
     assert isinstance(estimate, float)
-    assert 0 < estimate < 3000
+    assert 0 <= estimate < 3000
 
 
 def test_a_name_that_several_tools_share(guard: LoopGuard) -> None:
@@ -434,7 +434,8 @@ def test_a_name_that_several_tools_share(guard: LoopGuard) -> None:
                 "gen_ai.tool.call.arguments": f'{{"q": {turn}}}',
             }  # fmt: skip
             with tracer.start_as_current_span("tool", attributes=attributes):
-                pass
+                # As the timer does 20 ms later: only the span says which tool it calls.
+                guard.settle()
             guard.settle()
     said = [(span.attributes or {}).get("loopguard.execution.choice") for span in ended.spans]
     assert said[2:] == ["auto_background", None] * 2

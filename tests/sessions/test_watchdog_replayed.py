@@ -164,7 +164,7 @@ def test_the_runs_of_a_session_have_one_together() -> None:
 
 def test_a_limit_in_time_acts_alone() -> None:
     """Two hours for all runs, which may be aborted then; a minute without a step is no matter."""
-    run = Replayed({**QUIET, "stall_overall_s": 7200, "stall_action": "abort"})
+    run = Replayed({**QUIET, "stall_overall_s": 7200, "budget_action": "abort"})
     run.feed(agent(0, 400), *busy(0, 60), *busy(200, 400))
     assert run.decisions == []
 
