@@ -38,7 +38,7 @@ def test_no_module_logs_past_it() -> None:
     }
     assert makers == {
         "_util/logger.py",
-        "backtest/cluster.py",
+        "backtest/run.py",
         "cli/output.py",
         "server/protocol.py",
     }

@@ -178,12 +178,12 @@ def live_guards() -> list[Guard]:
 def sessions_at(place: str | int) -> list[SessionHandle]:
     """Returns a session, by its key or a trace id, as each guard knows it.
 
-    The one whose action is strongest comes first, of equal ones the one that has seen most: it
+    The one whose action is strongest comes first, of equal ones that of the newest guard: it
     answers for all of them.
     """
     found = [one for guard in reversed(live_guards()) if (one := guard.find(place)) is not None]
     if len(found) > 1:
-        found.sort(key=lambda one: (one.flag.control.action.rank, one.steps), reverse=True)
+        found.sort(key=lambda one: one.flag.control.action.rank, reverse=True)
     return found
 
 
@@ -202,6 +202,15 @@ def current_session() -> SessionHandle | None:
 def known_session(key: str | None) -> SessionHandle | None:
     """Returns the session with a key; without one that of the current context."""
     return current_session() if key is None else session_at(key)
+
+
+def known_sessions(key: str | None) -> list[SessionHandle]:
+    """Returns the session with a key, or that of the current context, as each guard knows it."""
+    places = current_places() if key is None else [key]
+    for place in places:
+        if found := sessions_at(place):
+            return found
+    return []
 
 
 def flag_at(place: str | int | None) -> Flag | None:
@@ -355,9 +364,11 @@ def asked_session() -> SessionHandle | None:
 
 def happened(what: Happening, times: int = 1) -> None:
     """Counts something in the run of the current context; without one in the metrics only."""
-    counting = current_session() or guard_of(None)
-    if counting is not None:
-        counting.happened(what, times)
+    known = known_sessions(None)
+    guard = None if known else guard_of(None)
+    # Each guard has metrics of its own.
+    for one in known if guard is None else [guard]:
+        one.happened(what, times)
 
 
 _Guard = TypeVar("_Guard")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from otel_loopguard._control.context import (
     known_session,
+    known_sessions,
     live_guards,
     named_session,
     trace_key,
@@ -28,7 +29,8 @@ def report(session: str | None = None) -> Report | None:
     Returns:
         The report; None if no session is known.
     """
-    found = known_session(session)
+    # A guard that knows only the name of the session has nothing to say.
+    found = max(known_sessions(session), key=lambda one: one.steps, default=None)
     return None if found is None else found.report()
 
 

@@ -26,7 +26,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from otel_loopguard import LoopGuardSpanProcessor, LoopGuardStop, control, session
 
 provider = TracerProvider()
-processor = LoopGuardSpanProcessor(max_action="pause", desk_heartbeat_s=0.2, pause_limit_s=60)
+quick = {"admin": {"heartbeat_s": 0.2}}
+processor = LoopGuardSpanProcessor(max_action="pause", pause_limit_s=60, tuning=quick)
 provider.add_span_processor(processor)
 tracer = provider.get_tracer("my.agent")
 call = {"gen_ai.tool.name": "search", "gen_ai.tool.call.arguments": '{"query": "s3cret"}'}

@@ -35,7 +35,7 @@ def test_no_milestone_for_ten_steps() -> None:
     guard = LoopGuard(
         on_decision=lambda _, d: found.append(f"{d.step} {d.action} {d.reason}: {d.message}")
     )
-    with otel_loopguard.session("run-42") as key:
+    with otel_loopguard.session("without-milestones") as key:
         control.milestones({"data read": 20, "model built": 60, "report written": 20})
         assert control.milestone("data read") == 20.0
         for page in range(12):
