@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -30,24 +30,30 @@ HIGHEST: Final = 100
 _SUFFIXES: Final = (".toml", ".json")
 
 
-class Options(NamedTuple):
-    """The options of the command."""
-
-    rate: float  # of good runs that may be stopped, 0 to 1
-    bad: AbstractSet[str] = frozenset()  # runs and sessions that did not go well
-    output: str | None = None  # a settings file to write
-
-
-def print_calibration(
-    files: Sequence[str], form: Format, settings: Settings, options: Options
+def print_calibration(  # noqa: PLR0913  # the options of the command
+    files: Sequence[str],
+    form: Format,
+    settings: Settings,
+    *,
+    rate: float,
+    bad: AbstractSet[str],
+    output: str | None,
 ) -> int:
     """Finds the stop line, says what it would have done, and writes a settings file.
 
     Good runs are labelled lines that do not loop or whose task succeeded, sessions of coding agents
     whose last turn was not interrupted, and all sessions of files of spans. The files are read once
     for every line that is tried; nothing of them is kept.
+
+    Args:
+        files: The runs.
+        form: How the result is printed.
+        settings: Those whose stop line is moved.
+        rate: Of good runs that may be stopped, 0 to 1.
+        bad: Runs and sessions that did not go well.
+        output: A settings file to write.
     """
-    _check(files, settings, options.output)
+    _check(files, settings, output)
     runs = left_out = before = 0
     noticed: set[_Place] = set()  # no other good run can be stopped
     with Inputs(files) as inputs:
@@ -58,25 +64,25 @@ def print_calibration(
         for index, recording in enumerate(inputs):
             entries = inputs.entries(recording)
             for place, good, result in _results(index, recording.name, entries, settings, None):
-                if not good or result.session in options.bad:
+                if not good or result.session in bad:
                     left_out += 1
                     continue
                 runs += 1
                 before += result.strongest.stops
                 if result.strongest.rank >= Action.HINT.rank:
                     noticed.add(place)
-    limit = allowed(runs, options.rate)
+    limit = allowed(runs, rate)
     lines = _search(list(inputs), settings, noticed, limit)
     line = min(line for line, stopped in lines.items() if stopped <= limit)
     made = Calibration(
-        options.rate, runs, left_out, len(noticed), before, line, lines, changes(settings, line)
+        rate, runs, left_out, len(noticed), before, line, lines, changes(settings, line)
     )
-    if options.output is not None:
-        made.write(Path(options.output))
+    if output is not None:
+        made.write(Path(output))
     if form is Format.JSON:
         json_line(made.row())
     else:
-        made.show(options.output)
+        made.show(output)
     return inputs.code
 
 

@@ -6,8 +6,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG
 from typing import IO, TYPE_CHECKING, Final
@@ -58,7 +59,6 @@ class RecordedFile:
 
     def __init__(self, path: str, broken: Broken, limit: int = LIMIT) -> None:
         self.name = path if path == "-" else Path(path).name
-        self.size = None if path == "-" else _size(path)  # None for a pipe, too
         self.done = 0  # bytes read so far
         self.empty = True  # no line was given so far, and none was passed over
         self.torn = False  # the line given last has no end
@@ -66,6 +66,7 @@ class RecordedFile:
         self._path = path
         self._broken = broken
         self._limit = limit
+        self.size = None if path == "-" else self._measured()  # None for a pipe, too
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines that are not blank, each with its number from 1.
@@ -91,6 +92,25 @@ class RecordedFile:
         """Reports something about a line."""
         self.empty = False
         self._broken(self._path, number, why)
+
+    def _measured(self) -> int | None:
+        path = self._path
+        try:
+            found = Path(path).stat()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            msg = f"{path}: cannot be read: {reason}"
+            raise RecordingError(msg) from error
+        if S_ISDIR(found.st_mode):
+            msg = f"{path}: cannot be read: it is a folder, expected a file"
+            raise RecordingError(msg)
+        if S_ISCHR(found.st_mode) or S_ISBLK(found.st_mode):
+            msg = f"{path}: cannot be read: it is a device, expected a file, a pipe or -"
+            raise RecordingError(msg)
+        if not os.access(path, os.R_OK):
+            msg = f"{path}: cannot be read: permission denied"
+            raise RecordingError(msg)
+        return found.st_size if S_ISREG(found.st_mode) else None
 
     def _line(self, parts: list[bytes], size: int) -> Iterator[tuple[int, bytes]]:
         self._number += 1
@@ -132,12 +152,13 @@ class RecordedFile:
 
     def _chunks(self) -> Iterator[bytes]:
         raw = self.raw()
+        chunks: Iterable[bytes]
         head = b""
         for chunk in raw:
             head += chunk
             if len(head) >= len(_GZIP):
                 break
-        chunks = _chain(head, raw)
+        chunks = chain((head,), raw)
         if head.startswith(_GZIP):
             chunks = _inflate(chunks)
         begun = False
@@ -191,25 +212,6 @@ def read_whole(path: str, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _size(path: str) -> int | None:
-    try:
-        found = Path(path).stat()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        msg = f"{path}: cannot be read: {reason}"
-        raise RecordingError(msg) from error
-    if S_ISDIR(found.st_mode):
-        msg = f"{path}: cannot be read: it is a folder, expected a file"
-        raise RecordingError(msg)
-    if S_ISCHR(found.st_mode) or S_ISBLK(found.st_mode):
-        msg = f"{path}: cannot be read: it is a device, expected a file, a pipe or -"
-        raise RecordingError(msg)
-    if not os.access(path, os.R_OK):
-        msg = f"{path}: cannot be read: permission denied"
-        raise RecordingError(msg)
-    return found.st_size if S_ISREG(found.st_mode) else None
-
-
 @contextmanager
 def _opened(path: str) -> Generator[tuple[bytes, IO[bytes]]]:
     """Opens a file, or a pipe once it has a writer; returns the bytes read while waiting, too."""
@@ -240,13 +242,7 @@ def _binary(chunk: bytes) -> bool:
     )
 
 
-def _chain(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    if head:
-        yield head
-    yield from rest
-
-
-def _inflate(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The content of consecutive gzip members, never more than a chunk at once."""
     engine, inside = zlib.decompressobj(31), False
     read = given = 0
@@ -280,7 +276,7 @@ def _inflate(chunks: Iterator[bytes]) -> Iterator[bytes]:
         raise _Damaged(msg)
 
 
-def _sliced(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _sliced(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         for place in range(0, len(chunk), _SLICE):
             yield chunk[place : place + _SLICE]

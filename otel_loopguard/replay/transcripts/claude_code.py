@@ -75,11 +75,8 @@ class ClaudeCode(Reader):
     def take(self, line: Mapping[str, object]) -> Transcript | None:
         """Takes a line; one of another session starts a new one."""
         key = text(line.get("sessionId")) or text(line.get("session_id"))
-        before = None
-        if key and self._session.id and key != self._session.id:
-            before = self._begin_anew()
+        before = self._named(key) if key else None
         session = self._session
-        session.id = session.id or key
         session.cwd = session.cwd or text(line.get("cwd"))
         version = text(line.get("version")) or text(line.get("claude_code_version"))
         session.version = version or session.version

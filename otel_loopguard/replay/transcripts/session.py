@@ -224,6 +224,12 @@ class Reader(ABC):
         self._begin()
         return before
 
+    def _named(self, key: str) -> Transcript | None:
+        """Takes the id of the session; returns the one before, where it is another's."""
+        before = self._begin_anew() if self._session.id not in ("", key) else None
+        self._session.id = key
+        return before
+
     def settled(self) -> list[Step]:
         """Takes out the steps of the session that no later line changes."""
         return self._session.settled()
