@@ -171,7 +171,7 @@ def explain(
     socket: Socket = None,
 ) -> int:  # fmt: skip
     """Says why sessions were stopped or not: what was counted, its weights, what comes next."""
-    from otel_loopguard.cli.explain import print_explanations  # noqa: PLC0415
+    from otel_loopguard.cli.report import print_explanations  # noqa: PLC0415
 
     return print_explanations(what, form, _settings(settings), store, socket)
 

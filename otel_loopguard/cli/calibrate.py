@@ -19,6 +19,7 @@ from otel_loopguard.cli.replay import SpanResults, result_of
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay import Recording, Run, Transcript
+from otel_loopguard.replay.file import untold
 
 if TYPE_CHECKING:
     from otel_loopguard.cli.replay import ReplayResult
@@ -245,7 +246,7 @@ def _stopped(recordings: Sequence[Recording], settings: Settings, only: set[_Pla
     for index, known in enumerate(recordings):
         if not any(place[0] == index for place in only):
             continue
-        recording = known.reopened(_ignore)
+        recording = known.reopened(untold)  # told when it was read first
         for place, _, result in _results(index, recording.name, recording, settings, only):
             if place in only and result.strongest.stops:
                 found.add(place)
@@ -277,10 +278,6 @@ def _good(run: Run) -> bool:
     if isinstance(run, Transcript):
         return run.ending != "interrupted"
     return run.loop is False or (run.loop is None and run.success is True)
-
-
-def _ignore(_file: str, _number: int, _why: str) -> None:
-    """Broken lines were reported when the file was read first."""
 
 
 def _too_few(runs: int, rate: float, need: int) -> str:

@@ -191,8 +191,8 @@ class RecordedFile:
             yield chunk
 
 
-def _no_lines(_file: str, _number: int, _why: str) -> None:
-    """A file that is read whole has no lines to report."""
+def untold(_file: str, _number: int, _why: str) -> None:
+    """Tells nobody: a file is read whole, or what is broken in it is told elsewhere."""
 
 
 def read_whole(path: str, limit: int) -> bytes:
@@ -203,7 +203,7 @@ def read_whole(path: str, limit: int) -> bytes:
     """
     parts: list[bytes] = []
     left = limit
-    for chunk in RecordedFile(path, _no_lines).raw():
+    for chunk in RecordedFile(path, untold).raw():
         left -= len(chunk)
         if left < 0:
             msg = f"{path}: cannot be read: it has more than {limit:,} bytes"
