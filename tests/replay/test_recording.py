@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -129,36 +130,6 @@ def test_a_document_over_the_limit(read: Any, reports: Any) -> None:
     assert numbers(reports) == list(range(1, len(text.splitlines()) + 1))
 
 
-def test_truncated_gzip(tmp_path: Path) -> None:
-    """Of a gzip file that ends too early what is there is read, and the damage is reported."""
-    whole = gzip.compress("\n".join(RUN.replace('"r"', f'"{i}"') for i in range(20_000)).encode())
-    path = tmp_path / "cut.gz"
-    path.write_bytes(whole[: len(whole) // 2])
-    reports: list[tuple[str, int, str]] = []
-    found = list(Recording(str(path), lambda *broken: reports.append(broken)))
-    assert 1_000 < len(found) < 20_000
-    assert any("ends too early" in why for _, _, why in reports)
-    assert {number for _, number, _ in reports} == {len(found) + 1}
-
-
-def test_damaged_gzip(tmp_path: Path) -> None:
-    """Of a gzip file with damage inside what stands before it is read."""
-    path = tmp_path / "bad.gz"
-    path.write_bytes(gzip.compress(f"{RUN}\n".encode()) + b"\x1f\x8brubbish and more of it")
-    reports: list[tuple[str, int, str]] = []
-    found = list(Recording(str(path), lambda *broken: reports.append(broken)))
-    assert len(found) == 1
-    assert "damaged" in reports[0][2]
-
-
-def test_gzip_of_several_members(tmp_path: Path) -> None:
-    """Members one after another, as appending writes them, are read as one; zeros may follow."""
-    path = tmp_path / "many.gz"
-    path.write_bytes(gzip.compress(f"{RUN}\n".encode()) * 3 + b"\0" * 64)
-    found = list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))
-    assert len(found) == 3
-
-
 @pytest.mark.parametrize("name", ["none.jsonl", "with\0nul", ""], ids=repr)
 def test_a_missing_file(tmp_path: Path, name: str) -> None:
     """A file that is not there raises at once, with its path."""
@@ -222,3 +193,36 @@ def test_any_bytes_are_read(tmp_path_factory: pytest.TempPathFactory, content: b
     path = tmp_path_factory.getbasetemp() / "any"
     path.write_bytes(content)
     list(Recording(str(path), lambda *_broken: None))
+
+
+WHOLE = gzip.compress(f"{RUN}\n".encode() * 20_000)
+
+
+@pytest.mark.parametrize(
+    ("content", "runs", "why"),
+    [
+        (gzip.compress(f"{RUN}\n".encode()) * 3 + b"\0" * 64, range(3, 4), ""),
+        (WHOLE[: len(WHOLE) // 2], range(1_000, 20_000), "ends too early"),
+        (WHOLE + b"\x1f\x8brubbish and more of it", range(20_000, 20_001), "is damaged"),
+        (WHOLE[:-8] + b"\0" * 8, range(1_000, 20_001), "is damaged"),
+    ],
+    ids=["members", "cut", "rubbish", "checksum"],
+)
+def test_gzip(
+    content: bytes, runs: range, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands before the damage is read, alike with isal, where it is installed, and zlib."""
+    path = tmp_path / "runs.gz"
+    path.write_bytes(content)
+
+    def read(module: str) -> tuple[int, list[tuple[int, str]]]:
+        monkeypatch.setattr("otel_loopguard.replay.file.zlib", import_module(module))
+        reports: list[tuple[int, str]] = []
+        recording = Recording(str(path), lambda _, line, why: reports.append((line, why)))
+        return sum(isinstance(entry, Run) for entry in recording), reports
+
+    found, reports = read("zlib")
+    assert found in runs
+    assert why in "\n".join(said for _, said in reports)
+    assert {line for line, _ in reports} == ({found + 1} if why else set())
+    assert read("isal.isal_zlib") == (found, reports)
