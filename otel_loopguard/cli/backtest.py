@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn
 
 from otel_loopguard.backtest.run import run
 from otel_loopguard.backtest.summary import write_summary
+from otel_loopguard.cli.inputs import bar_of
 from otel_loopguard.cli.output import keep_faults, say
 
 if TYPE_CHECKING:
@@ -50,13 +50,10 @@ def print_backtest(source: str, settings: Sequence[Settings], out: Path, **optio
 @contextmanager
 def _bar() -> Generator[Notify | None]:
     """A bar on standard error, where that is a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    to = Console(stderr=True)
-    bar = Progress(*columns, TimeRemainingColumn(), console=to, transient=True)
     if not sys.stderr.isatty():
         yield None
         return
-    with bar:
+    with bar_of(MofNCompleteColumn()) as bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, total: bar.update(
             task, description=what, completed=done, total=total

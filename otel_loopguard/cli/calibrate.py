@@ -225,19 +225,18 @@ def _search(
     are looked at again.
     """
     tried: dict[int, int] = {}
-    low, high, line, looked_at = 0, HIGHEST, 1, noticed
-    while True:
+    low, high, looked_at = 0, HIGHEST + 1, noticed
+    while high - low > 1:
+        line = (low + high) // 2 if high in tried else min(2 * low or 1, HIGHEST)
         stopped = _stopped(recordings, at_line(settings, line), looked_at)
         tried[line] = len(stopped)
         if len(stopped) <= limit:
             high = line
-        elif line == HIGHEST:
-            raise LoopGuardError(_no_line(len(stopped), limit))
         else:
             low, looked_at = line, stopped
-        if high - low <= 1 and high in tried:
-            return tried
-        line = (low + high) // 2 if high in tried else min(2 * line, HIGHEST)
+    if high not in tried:
+        raise LoopGuardError(_no_line(tried[HIGHEST], limit))
+    return tried
 
 
 def _stopped(recordings: Sequence[Recording], settings: Settings, only: set[_Place]) -> set[_Place]:

@@ -84,7 +84,7 @@ def test_a_document_that_never_ends_is_not_collected(
     assert [number for number, _ in whys(reports)] == list(range(1, 202))
 
 
-@pytest.mark.parametrize("opener", ['[{"a":', '[{"a":'])
+@pytest.mark.parametrize("opener", ["[", '{"a":', '[{"a":'])
 def test_a_line_is_as_deep_as_the_bound(read: Any, reports: Any, opener: str) -> None:
     """Nesting up to the bound is read, and one level more is reported, whatever is nested."""
     closer = opener.translate(str.maketrans("[{", "]}", '"a:'))[::-1]
