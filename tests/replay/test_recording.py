@@ -27,12 +27,28 @@ def numbers(reports: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
-def test_lines_are_read(read: Any, reports: Any, zipped: bool, end: str) -> None:
-    """Lines are read whatever their ends, with blank lines between and a missing last end."""
-    found = read(end.join([RUN, "", "  ", RUN]), zipped=zipped)
-    assert [run.id for run in found] == ["r", "r"]
-    assert reports == []
+@pytest.mark.parametrize(
+    ("content", "runs", "why"),
+    [
+        pytest.param(f"{RUN}\n\n  \n{RUN}".encode(), 2, "", id="lf"),
+        pytest.param(f"{RUN}\r\n\r\n  \r\n{RUN}".encode(), 2, "", id="crlf"),
+        pytest.param(b"\xef\xbb\xbf" + RUN.encode(), 1, "", id="byte order mark"),
+        pytest.param(b"{}\n", 0, "", id="an empty request"),
+        pytest.param(b'{"data": null}', 0, "", id="null"),
+        pytest.param(b"", 0, "the file is empty, expected OTLP", id="empty"),
+        pytest.param(b"\n\n", 0, "the file is empty, expected OTLP", id="blank"),
+        pytest.param(
+            b"\x7fELF\x02\x00\x00\n" * 500, 0, "the file is binary, expected JSON text", id="binary"
+        ),
+    ],
+)
+def test_files(
+    read: Any, reports: Any, *, zipped: bool, content: bytes, runs: int, why: str
+) -> None:
+    """A file is read to its end, or gets one report, which says what is expected."""
+    assert [run.id for run in read(content, zipped=zipped)] == ["r"] * runs
+    assert [said.startswith(why) for _, _, said in reports] == [True] * bool(why)
+    assert numbers(reports) == [1] * bool(why)
 
 
 @pytest.mark.parametrize(
@@ -69,36 +85,6 @@ def test_what_strict_parsers_refuse(read: Any, reports: Any) -> None:
     assert run.id == "\ud800"
     assert run.steps[0].outcome == "\udcff"
     assert reports == []
-
-
-def test_a_byte_order_mark(read: Any, reports: Any) -> None:
-    """A byte order mark before the first line is no part of it."""
-    assert len(read(b"\xef\xbb\xbf" + RUN.encode())) == 1
-    assert reports == []
-
-
-@pytest.mark.parametrize("content", [b"{}\n", b'{"data": null}'], ids=repr)
-def test_nothing_in_it(read: Any, reports: Any, content: bytes) -> None:
-    """An empty request holds nothing and is not broken."""
-    assert read(content) == []
-    assert reports == []
-
-
-@pytest.mark.parametrize("content", [b"", b"\n\n"], ids=repr)
-@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
-def test_an_empty_file_is_reported(read: Any, reports: Any, content: bytes, zipped: bool) -> None:
-    """An empty file gets one report, which says what is expected."""
-    assert read(content, zipped=zipped) == []
-    [(_, number, why)] = reports
-    assert number == 1
-    assert why.startswith("the file is empty, expected OTLP")
-
-
-@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
-def test_a_binary_file_is_reported_once(read: Any, reports: Any, zipped: bool) -> None:
-    """A binary file gets one report, and nothing of it is read."""
-    assert read(b"\x7fELF\x02\x00\x00\n" * 500, zipped=zipped) == []
-    assert [why for _, _, why in reports] == ["the file is binary, expected JSON text"]
 
 
 def test_zero_bytes_between_lines_cost_one_line(read: Any, reports: Any) -> None:
