@@ -162,7 +162,7 @@ def test_pause_answer_and_abort_from_another_process(
     assert listed(command)["run-2"]["action"] == "allow"
 
 
-def test_what_was_stopped_by_mistake_is_allowed_from_another_process(
+def test_a_false_alarm_is_explained_and_allowed_from_another_process(
     agents: Callable[..., Agent], command: Command
 ) -> None:
     """Once it is explained, a false alarm costs one command, and is not stopped for it again."""

@@ -146,7 +146,7 @@ def test_who_goes_in_circles_is_ended_where_a_person_says_so(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, None])
-def test_it_ends_and_lets_go_on_what_it_stopped(
+def test_what_was_stopped_goes_on_when_the_watch_ends(
     number: signal.Signals | None, held: tuple[Watch, Agent]
 ) -> None:
     """What has ended meanwhile it asks about no more."""
