@@ -57,7 +57,7 @@ class _Damaged(Exception):  # noqa: N818  # ends the reading, not the program
 class RecordedFile:
     """Lines of one file."""
 
-    def __init__(self, path: str, broken: Broken, limit: int = LIMIT) -> None:
+    def __init__(self, path: str, broken: Broken) -> None:
         self.name = path if path == "-" else Path(path).name
         self.done = 0  # bytes read so far
         self.empty = True  # no line was given so far, and none was passed over
@@ -65,7 +65,6 @@ class RecordedFile:
         self._number = 0
         self._path = path
         self._broken = broken
-        self._limit = limit
         self.size = None if path == "-" else self._measured()  # None for a pipe, too
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
@@ -78,7 +77,7 @@ class RecordedFile:
         size = 0
         for piece, ended in self._pieces():
             size += len(piece)
-            if size <= self._limit:
+            if size <= LIMIT:
                 parts.append(piece)
             else:
                 parts.clear()
@@ -114,8 +113,8 @@ class RecordedFile:
 
     def _line(self, parts: list[bytes], size: int) -> Iterator[tuple[int, bytes]]:
         self._number += 1
-        if size > self._limit:
-            why = f"the line has {size:,} bytes, more than the limit of {self._limit:,}"
+        if size > LIMIT:
+            why = f"the line has {size:,} bytes, more than the limit of {LIMIT:,}"
             self.report(self._number, why)
             return
         line = b"".join(parts)

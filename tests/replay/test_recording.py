@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard.errors import RecordingError
-from otel_loopguard.replay import Recording, Run
+from otel_loopguard.replay import Recording, Run, file
 
 RUN = json.dumps({"id": "r", "steps": [{"kind": "tool", "tool": "t", "args": {}, "output": "o"}]})
 DEEP = "[" * 50_000
@@ -93,10 +93,11 @@ def test_zero_bytes_between_lines_cost_one_line(read: Any, reports: Any) -> None
     assert numbers(reports) == [2]
 
 
-def test_a_line_over_the_limit(read: Any, reports: Any) -> None:
+def test_a_line_over_the_limit(read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line over the limit is reported and passed over without being kept."""
+    monkeypatch.setattr(file, "LIMIT", 4000)
     long = json.dumps({"id": "x" * 5000, "steps": []})
-    found = read("\n".join([RUN, long, RUN, RUN[:-1] + " " * 4000 + "}"]), limit=4000)
+    found = read("\n".join([RUN, long, RUN, RUN[:-1] + " " * 4000 + "}"]))
     assert len(found) == 2
     assert numbers(reports) == [2, 4]
     assert "4,000" in reports[0][2]
@@ -109,10 +110,13 @@ def test_a_document_that_is_none(read: Any, reports: Any) -> None:
     assert numbers(reports) == [1]
 
 
-def test_a_document_over_the_limit(read: Any, reports: Any) -> None:
+def test_a_document_over_the_limit(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A document over the limit is read as lines: all its lines are reported, none is lost."""
+    monkeypatch.setattr(file, "LIMIT", 200)
     text = json.dumps({"data": [json.loads(RUN)] * 20}, indent=1)
-    assert read(text, limit=200) == []
+    assert read(text) == []
     assert numbers(reports) == list(range(1, len(text.splitlines()) + 1))
 
 
