@@ -58,7 +58,7 @@ class AgentProcess(NamedTuple):
 
 
 def can_stop() -> bool:
-    """Whether this system tells which process has a file open, and lets it be stopped."""
+    """True if this system tells which process has a file open, and lets it be stopped."""
     return (_PROC / "self/fdinfo").is_dir() and hasattr(signal, "SIGSTOP")
 
 
@@ -115,7 +115,7 @@ def _own() -> Iterator[int]:
 
 
 def _writes(number: int, wanted: set[tuple[int, int]]) -> bool:
-    """Whether a process has one of the files open to write it."""
+    """True if a process has one of the files open to write it."""
     with suppress(OSError):
         for entry in (_PROC / str(number) / "fd").iterdir():
             with suppress(OSError):
@@ -134,7 +134,7 @@ def _is_written(number: int, descriptor: str) -> bool:
 
 
 def _is_agent(number: int, agent: str, cwd: str) -> bool:
-    """Whether a process is a coding agent that works in a folder."""
+    """True if a process is a coding agent that works in a folder."""
     try:
         if not (_PROC / str(number) / "cwd").samefile(cwd):
             return False

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.flag import APPLICATION, POLICY
 from otel_loopguard.cli.agent_processes import AgentProcess, NoProcessError, can_stop, writer_of
-from otel_loopguard.cli.followed_folders import FollowedFolders, FollowedSession
 from otel_loopguard.cli.live import user_name
 from otel_loopguard.cli.output import line, say, word
 from otel_loopguard.cli.replay import FOREVER_S
@@ -23,6 +22,7 @@ from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError, RecordingError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.hooks.hook_files import HOOK_FILES
+from otel_loopguard.replay import FollowedFolders, FollowedSession
 from otel_loopguard.replay.transcripts import READERS
 from otel_loopguard.replay.transcripts.folders import holds_sessions, usual_folders
 
@@ -317,7 +317,7 @@ def _without_abort(flag: Flag) -> int:
 
 
 def _is_ours(descriptor: int) -> bool:
-    """Whether what is typed is for this process: not while it runs in the background."""
+    """True if what is typed is for this process: not while it runs in the background."""
     if not os.isatty(descriptor):
         return True
     with suppress(OSError):

@@ -231,7 +231,7 @@ def _opened(path: str) -> Generator[tuple[bytes, IO[bytes]]]:
 
 
 def _binary(chunk: bytes) -> bool:
-    """Whether the beginning of a file has zero bytes and no line that begins like JSON.
+    """True if the beginning of a file has zero bytes and no line that begins like JSON.
 
     A text file that was torn by a crash may have zero bytes between its lines.
     """

@@ -60,12 +60,12 @@ class TranscriptFile(NamedTuple):
 
 
 def is_database(path: Path) -> bool:
-    """Whether a file is a database of opencode, by its name."""
+    """True if a file is a database of opencode, by its name."""
     return path.suffix == ".db" and path.name.startswith("opencode") and path.is_file()
 
 
 def is_session(path: Path) -> bool:
-    """Whether a path names a session of a database."""
+    """True if a path names a session of a database."""
     return is_database(path.parent)
 
 
@@ -171,7 +171,7 @@ def _opened(database: Path) -> sqlite3.Connection:
 
 
 def _is_followed(rows: list[tuple[object, ...]]) -> bool:
-    """Whether an answer is among messages."""
+    """True if an answer is among messages."""
     return any(role == b"assistant" for _, _, _, role, _ in rows)
 
 

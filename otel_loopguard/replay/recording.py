@@ -295,7 +295,7 @@ def span_reader_of(value: Mapping[str, object]) -> exports.SpanReads | None:
 
 
 def _is_recorded(line: Mapping[str, object]) -> bool:
-    """Whether a line holds spans or labelled steps."""
+    """True if a line holds spans or labelled steps."""
     return isinstance(line.get("steps"), list) or span_reader_of(line) is not None
 
 
@@ -378,7 +378,7 @@ def _reason(error: Exception) -> str:
 
 
 def _opens_document(line: bytes) -> bool:
-    """Whether a first line is the head of a document: it ends open, and parses not by itself."""
+    """True if a first line is the head of a document: it ends open, and parses not by itself."""
     if not line.rstrip().endswith((b"{", b"[", b",", b":")):
         return False
     try:

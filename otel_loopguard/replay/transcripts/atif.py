@@ -44,7 +44,7 @@ class Atif(Reader):
 
     @staticmethod
     def begins(line: Mapping[str, object]) -> bool:
-        """Whether an object is a trajectory."""
+        """True if an object is a trajectory."""
         return text(line.get("schema_version")).startswith(_VERSION)
 
     def take(self, line: Mapping[str, object]) -> Transcript | None:
@@ -147,7 +147,7 @@ class _Steps:
 
 
 def _first(*maps: Mapping[str, object]) -> bool | None:
-    """Whether something says that a call failed."""
+    """True if something says that a call failed."""
     for one in maps:
         for name in ("tool_result_is_error", "is_error"):
             found = one.get(name)

@@ -65,7 +65,7 @@ class ClaudeCode(Reader):
 
     @staticmethod
     def begins(line: Mapping[str, object]) -> bool:
-        """Whether a line says that it belongs to a session, in the words of Claude Code."""
+        """True if a line says that it belongs to a session, in the words of Claude Code."""
         kind = text(line.get("type"))
         if kind in _TALK:
             message = mapping(line.get("message"))
@@ -190,7 +190,7 @@ def _is_prompt(line: Mapping[str, object], found: list[Mapping[str, object]], wr
 
 
 def _stopped(line: Mapping[str, object]) -> bool:
-    """Whether a person refused the call that a line answers, or interrupted it."""
+    """True if a person refused the call that a line answers, or interrupted it."""
     told = map(mapping, sequence(line.get("tool_result_meta")))
     decisions = [line.get("permissionDecision"), *(one.get("permission_decision") for one in told)]
     by_person = any(

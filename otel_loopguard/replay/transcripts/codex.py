@@ -46,7 +46,7 @@ class Codex(Reader):
 
     @staticmethod
     def begins(line: Mapping[str, object]) -> bool:
-        """Whether a line is one of a rollout."""
+        """True if a line is one of a rollout."""
         if text(line.get("type")) in _LINES:
             return "payload" in line
         return "instructions" in line and "id" in line and "timestamp" in line

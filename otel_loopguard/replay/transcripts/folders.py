@@ -75,7 +75,7 @@ def usual_folders() -> list[tuple[str, Path]]:
 
 
 def holds_sessions(path: Path) -> bool:
-    """Whether a path is a folder, or a database, that may hold many sessions."""
+    """True if a path is a folder, or a database, that may hold many sessions."""
     return path.is_dir() or is_database(path)
 
 

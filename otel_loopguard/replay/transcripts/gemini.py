@@ -41,7 +41,7 @@ class Gemini(Reader):
 
     @staticmethod
     def begins(line: Mapping[str, object]) -> bool:
-        """Whether a line is the head of a session, or all of it."""
+        """True if a line is the head of a session, or all of it."""
         return isinstance(line.get("sessionId"), str) and "projectHash" in line
 
     def take(self, line: Mapping[str, object]) -> Transcript | None:

@@ -44,7 +44,7 @@ class OpenCode(Reader):
 
     @staticmethod
     def begins(line: Mapping[str, object]) -> bool:
-        """Whether a line is a row of a session."""
+        """True if a line is a row of a session."""
         return text(line.get("opencode")) in _ROWS and "data" in line
 
     def take(self, line: Mapping[str, object]) -> Transcript | None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.cli import followed_folders as followed
-from otel_loopguard.cli.followed_folders import FollowedFolders
 from otel_loopguard.cli.replay import result_of
+from otel_loopguard.replay import FollowedFolders
+from otel_loopguard.replay import followed_transcripts as followed
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES, lines, one
 from tests.replay.transcripts.writing import Labelled, write

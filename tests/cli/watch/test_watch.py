@@ -173,7 +173,7 @@ def test_who_is_continued_from_elsewhere_goes_on(held: tuple[Watch, Agent]) -> N
 
 
 def _looks_after(watching: Watch) -> bool:
-    """Whether it has looked again: what is typed is answered after a look."""
+    """True if it has looked again: what is typed is answered after a look."""
     asked = watching.printed.count("go on?")
     watching.type("hm\n")
     until(lambda: watching.printed.count("go on?") > asked, "asked again")
