@@ -428,7 +428,7 @@ class Session:
                 reason=standing.message,
                 hint=said,
                 decision=standing,
-                recalled=True,
+                source="journal",
             )
 
     def _seen(self, step: Step) -> Sequence[Finding]:
