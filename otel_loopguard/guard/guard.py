@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from otel_loopguard._control.callbacks import notify_listeners
 from otel_loopguard._control.context import GuardRegistry, keep
+from otel_loopguard._control.escalation import notify_listeners
 from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, asks
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.backlog import Backlog
