@@ -8,8 +8,8 @@ by the text that the session was told.
 
 from __future__ import annotations
 
-import asyncio
 import math
+import sys
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -356,11 +356,11 @@ def _reason(control: Control, happened: str) -> str:
 
 
 def _in_asyncio() -> bool:
+    asyncio = sys.modules.get("asyncio")  # whatever runs a loop has imported it
     try:
-        asyncio.get_running_loop()
+        return asyncio is not None and asyncio.get_running_loop() is not None
     except RuntimeError:
         return False
-    return True
 
 
 _RAISED: Final = {kind.__name__ for kind in (BreakerOpenError, LoopGuardAbort, LoopGuardPaused)}
