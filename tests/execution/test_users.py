@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -53,7 +52,7 @@ def users(keeping: Any = None, **given: object) -> Users:
 def test_the_settings_are_what_everybody_prefers() -> None:
     """The defaults, and what a process sets otherwise."""
     found = users(tuning={"execution": {"prompt_s": 5}}).preferences("ada")
-    assert asdict(found) == {
+    assert dict(found) == {
         "auto_background_threshold_s": 45,
         "prompt_threshold_s": 5,
         "auto_background_enabled": True,
