@@ -16,7 +16,6 @@ from otel_loopguard._control.context import (
 )
 from otel_loopguard._control.flag import asks
 from otel_loopguard.core import (
-    UNKNOWN_PRESSURE,
     Acceptance,
     Admission,
     Choice,
@@ -178,10 +177,7 @@ def _admitted(
 def _unguarded(tasks: Sequence[Task], user: str, session: str | None) -> Admission:
     """The answer without a guard: the call runs, as it would have anyway."""
     tools = tuple(sorted({task.tool or "" for task in tasks}))
-    factors = Factors(
-        len(tasks), tools, False, 0.0, 0.0, 0.0, 0.0, 0.0, 0, dict.fromkeys(tools, "unknown"),
-        None, UNKNOWN_PRESSURE, (),
-    )  # fmt: skip
+    factors = Factors(len(tasks), tools, False, 0.0, 0.0, 0, dict.fromkeys(tools, "unknown"))
     return Admission(
         "", Choice.EXECUTE_SYNC, 0.0, 0.0, "there is no guard in this process",
         (FollowUp.EXECUTE_IMMEDIATELY,), Source.EXECUTION_CHOICE, factors, session, user,

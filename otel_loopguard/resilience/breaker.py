@@ -294,13 +294,22 @@ class Breakers:
         if self.allow(name, kind):
             return
         standing = self.standing(name, kind)
-        wait = self.again_in(standing.until) or "no call passes until the trial has an outcome"
+        wait = self._again_in(standing.until) or "no call passes until the trial has an outcome"
         failed = f"after {standing.failures} failures in a row"
         msg = f"breaker of {kind} {name!r} is {standing.state} {failed}: {wait}"
         told(current_flag(), msg)
         raise BreakerOpenError(msg)
 
-    def again_in(self, until: int) -> str:
+    def open(self, name: str | None, kind: Of) -> str | None:
+        """Why no call passes, in a sentence; None if one may. From memory; begins no trial."""
+        standing = _NOTHING if name is None else self.standing(name, kind)
+        if standing.state is not BreakerState.OPEN:
+            return None
+        failed = f"after {standing.failures} failures in a row"
+        again = self._again_in(standing.until)
+        return f"the breaker of the {kind} {name!r} is open {failed}: {again}"
+
+    def _again_in(self, until: int) -> str:
         """When to try again; empty where it may be tried now."""
         left_s = -((self._clock() - until) // 1_000_000_000)
         return f"try again in {left_s} s" if left_s > 0 else ""
@@ -315,7 +324,7 @@ class Breakers:
         if breaker is None or breaker.state(self._clock()) is not BreakerState.OPEN:
             return None
         what = "calls of this host" if key.startswith(_HOST_KEY) else f"this call of {tool!r}"
-        return f"{what} failed {breaker.failures} times in a row: {self.again_in(breaker.until)}"
+        return f"{what} failed {breaker.failures} times in a row: {self._again_in(breaker.until)}"
 
     def finished(
         self, session: str, tool: str, args: object, *, error: bool, error_class: ErrorClass
