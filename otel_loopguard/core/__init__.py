@@ -45,7 +45,6 @@ from otel_loopguard.core.milestones import (
     Milestones,
     MilestoneStatus,
     Reached,
-    SavedMilestones,
 )
 from otel_loopguard.core.progress import (
     AgentUsage,
@@ -95,7 +94,6 @@ __all__ = [
     "Remaining",
     "ResourcePressure",
     "Risk",
-    "SavedMilestones",
     "Severity",
     "Source",
     "Step",

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Mapping, Sequence
 
-    from otel_loopguard.core import Decision, Detection, Remaining, SavedMilestones
+    from otel_loopguard.core import Decision, Detection, Remaining
     from otel_loopguard.core.report import Report
     from otel_loopguard.detectors import Detector
     from otel_loopguard.evidence import Extractor, Factory
@@ -80,7 +80,7 @@ class SavedSession:
     extractors: Mapping[Factory, Extractor]
     detectors: Mapping[str, Detector]
     policy: Policy | None  # None if the session was stopped
-    milestones: SavedMilestones
+    milestones: Milestones
 
 
 _Spot = tuple[int, int, "int | None", "int | None"]
