@@ -7,7 +7,8 @@ import pickle
 
 import pytest
 
-from otel_loopguard.core import Diagnosis, Factors, Fix, Kind, Step
+from otel_loopguard.core import Diagnosis, Fix, Kind, Step
+from otel_loopguard.core.admission import Factors
 from otel_loopguard.core.report import Turn
 
 

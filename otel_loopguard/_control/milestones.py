@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._control.context import (
     current_session,
@@ -16,7 +16,10 @@ from otel_loopguard._control.context import (
 from otel_loopguard._control.pending import claimed, waiting
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
-from otel_loopguard.core import Milestones, Reached
+from otel_loopguard.core.milestones import Reached
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Milestones
 
 # Names stand in reports, hints and log lines.
 _NAME_CHARS: Final = 200

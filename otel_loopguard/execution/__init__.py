@@ -15,14 +15,9 @@ from otel_loopguard._control.context import (
     session_at,
 )
 from otel_loopguard._control.flag import asks
-from otel_loopguard.core import (
-    Acceptance,
-    Admission,
-    Choice,
-    Factors,
-    FollowUp,
-    Source,
-)
+from otel_loopguard.core import Acceptance, Admission, Choice
+from otel_loopguard.core.admission import Factors
+from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
 from otel_loopguard.plans import checked
 

@@ -18,20 +18,9 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard.core import (
-    Acceptance,
-    Action,
-    Admission,
-    Annotation,
-    Choice,
-    Decision,
-    Factors,
-    FollowUp,
-    Kind,
-    Objection,
-    Source,
-    Step,
-)
+from otel_loopguard.core import Acceptance, Action, Admission, Choice, Decision, Kind, Step
+from otel_loopguard.core.admission import Factors, Objection
+from otel_loopguard.core.decision import Annotation, FollowUp, Source
 from otel_loopguard.core.task import Task
 from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, advise
 from otel_loopguard.execution.latency import MIN_RECORDS, Estimate, Knowledge
@@ -44,7 +33,7 @@ from otel_loopguard.spans.sdk_views import ActiveSpanView
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import ResourcePressure
+    from otel_loopguard.core.admission import ResourcePressure
     from otel_loopguard.execution.profiler import Profiler
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.active import ToolSpans

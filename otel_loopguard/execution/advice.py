@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Choice, Decision, Factors, FollowUp, Source, Vote
+from otel_loopguard.core import Choice, Decision
+from otel_loopguard.core.admission import Factors, Vote
+from otel_loopguard.core.decision import FollowUp, Source
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import ResourcePressure
+    from otel_loopguard.core.admission import ResourcePressure
     from otel_loopguard.settings.preferences import Preferences
 
 

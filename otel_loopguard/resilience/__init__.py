@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.lazy import lazy
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard.core import ErrorClass, Kind
+from otel_loopguard.core import Kind
+from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.evidence import error_class, is_runner, prepare, signature_of
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus, Of
 from otel_loopguard.resilience.checks import (

@@ -21,8 +21,8 @@ from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard._util.worker import suppress_instrumentation
-from otel_loopguard.core import ErrorClass
 from otel_loopguard.core.error_kinds import exception_class
+from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import BreakerOpenError, StoreError
 from otel_loopguard.evidence import is_runner
 from otel_loopguard.evidence.normalize import canonical, parsed

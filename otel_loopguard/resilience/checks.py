@@ -19,7 +19,7 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import ErrorClass
+from otel_loopguard.core.evidence import ErrorClass
 
 if TYPE_CHECKING:
     from pathlib import Path

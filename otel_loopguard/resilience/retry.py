@@ -17,8 +17,8 @@ from otel_loopguard._control.context import happened
 from otel_loopguard._control.gate import check
 from otel_loopguard._util.clock import deterministic
 from otel_loopguard._util.logger import logger
-from otel_loopguard.core import ErrorClass
 from otel_loopguard.core.error_kinds import exception_class
+from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import LoopGuardError, UnverifiedWriteError
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ from otel_loopguard import (
     session,
     sessions,
 )
-from otel_loopguard.core import FollowUp, Kind, Source, Step
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.admission import Choice
+from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
 from otel_loopguard.errors import PlanError
 from otel_loopguard.execution.resources import Reading

@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import (
-    UNKNOWN_PRESSURE,
-    Alert,
-    Choice,
-    Factors,
-    FollowUp,
-    ResourcePressure,
-    Source,
-)
+from otel_loopguard.core import Choice
+from otel_loopguard.core.admission import UNKNOWN_PRESSURE, Alert, Factors, ResourcePressure
+from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, advise
 from otel_loopguard.settings.preferences import Preferences, default_preferences
 

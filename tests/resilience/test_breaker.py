@@ -24,7 +24,8 @@ from otel_loopguard import (
     set_testing,
 )
 from otel_loopguard._util.errors import InternalErrors
-from otel_loopguard.core import ErrorClass, Kind, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import StoreError
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus
 from otel_loopguard.stores import Store, Writer
