@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from otel_loopguard.backtest.clickhouse import SCHEME, Table, table_of
-from otel_loopguard.backtest.extras import load
-from otel_loopguard.backtest.rows import ENTRY, RUN, SPAN, STEP, entry_of, row_of, written
+from otel_loopguard.backtest.rows import ENTRY, RUN, SPAN, STEP, entry_of, load, row_of, written
 from otel_loopguard.engine import Reader, session_keys
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Run

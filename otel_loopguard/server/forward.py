@@ -25,7 +25,7 @@ from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.server.otlp import PROTOBUF, key_values
+from otel_loopguard.server.otlp import PROTOBUF, RETRY_S, Refused, key_values
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-    from otel_loopguard.server.metrics import Cause, ServerMetrics
+    from otel_loopguard.server.metrics import ServerMetrics
 
 # OTLP's own default for exporters.
 TIMEOUT_S: Final = 10.0
@@ -85,18 +85,17 @@ SIGNALS: Final = {
 }  # fmt: skip
 
 
-class NextHopError(Exception):
+class NextHopError(Refused):
     """The next hop did not take a request.
 
     Attributes:
         retryable: True if the sender may try again.
-        retry_after: When to, as the next hop wrote it; empty if it did not.
         bad_request: True if only this request is not taken; else the next hop takes none now.
         unsupported: True if the next hop has no place for such requests at all.
         kind: Its status, or the exception.
     """
 
-    cause: Cause = "next_hop"
+    cause = "next_hop"
 
     def __init__(  # noqa: PLR0913
         self, why: str, kind: str, *, retryable: bool, retry_after: str = "",
@@ -105,9 +104,11 @@ class NextHopError(Exception):
         super().__init__(why)
         self.kind = kind
         self.retryable = retryable
-        self.retry_after = retry_after
         self.bad_request = bad_request
         self.unsupported = unsupported
+        if retryable:
+            self.status, self.code = 503, 14  # UNAVAILABLE
+            self.headers = {"retry-after": retry_after or str(RETRY_S)}
 
 
 class NextHop(ABC):

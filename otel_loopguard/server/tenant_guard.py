@@ -18,13 +18,12 @@ from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.replay.log_records import EVENT
-from otel_loopguard.server.metrics import ServerMetrics
+from otel_loopguard.server.metrics import Lateness, ServerMetrics
 from otel_loopguard.server.open_calls import OpenCall, OpenCalls, unpacked
-from otel_loopguard.server.otlp import decision_record
-from otel_loopguard.server.troubles import Lateness
+from otel_loopguard.server.otlp import RETRY_S, Refused, decision_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from otel_loopguard.engine import (
         Annotation,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     )
     from otel_loopguard.server.forward import DecisionLog
     from otel_loopguard.server.leases import SessionLeases, Taken
-    from otel_loopguard.server.metrics import Cause
 
 SpanId = tuple[int, int]
 """Trace and span id."""
@@ -56,14 +54,15 @@ _TIMED: Final = 16
 """Steps of a batch whose delay is recorded: one costs 8 µs, a twentieth of judging a step."""
 MOST_WAITING: Final = 20_000
 """Spans and log records that wait for one tenant: what is judged within a few seconds."""
-RETRY_S: Final = 1
-"""Seconds after which who was told `Busy` may come again: much of what waits is judged by then."""
 
 
-class Busy(Exception):  # noqa: N818  # named after what it says
+class Busy(Refused):
     """The server cannot take a request now; the sender should retry."""
 
-    cause: Cause = "busy"
+    cause = "busy"
+    status = 503
+    code = 8  # RESOURCE_EXHAUSTED
+    headers: Mapping[str, str] = {"retry-after": str(RETRY_S)}
 
 
 class StoreBusy(Busy):

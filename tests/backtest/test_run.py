@@ -18,8 +18,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from otel_loopguard.backtest.buckets import partition
-from otel_loopguard.backtest.run import Backtest, run, settings_hash
+from otel_loopguard.backtest.run import Backtest, partition, run, settings_hash
 from otel_loopguard.backtest.sources import open_source
 from otel_loopguard.cli.app import app
 from otel_loopguard.errors import LoopGuardError, RecordingError

@@ -32,7 +32,7 @@ def hook() -> Iterator[Hook]:
 
 
 def carrier(guard: LoopGuard) -> Webhook:
-    found = guard.escalation().escalations.channels.webhook
+    found = guard.escalation().escalations.webhook
     assert found is not None
     return found
 

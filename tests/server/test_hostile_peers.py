@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 import logging
 import socket
 import threading
@@ -19,13 +18,22 @@ import httpx
 import pytest
 
 from otel_loopguard.engine import Engine
-from otel_loopguard.server import Server, Tenants, protocol, tenant_guard
-from otel_loopguard.server import app as server_app
+from otel_loopguard.server import Server, Tenants, access, receiver, tenant_guard
 from otel_loopguard.server.receiver import Receiver
 from otel_loopguard.server.server import KEEP_ALIVE_S
 from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 from otel_loopguard.spans.views import RecordedSpan
-from tests.server.serving import PROTOBUF, call, request, serving
+from tests.server.serving import (
+    PROTOBUF,
+    call,
+    control,
+    post,
+    request,
+    send,
+    serving,
+    sessions,
+)
+from tests.stores.servers import wait_for
 
 JSON = {"content-type": "application/json"}
 GOOD = request(call(0)).SerializeToString()
@@ -76,28 +84,25 @@ def test_a_host_that_is_no_name_is_not_taken_for_this_machine(host: str) -> None
 def test_an_id_with_other_signs_is_a_clear_error() -> None:
     body = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "é"}]}]}]}'
     with serving() as server:
-        answer = httpx.post(f"{server.url}/v1/traces", content=body.encode(), headers=JSON)
-        assert answer.status_code == 400
+        assert post(server, body=body.encode(), **JSON).status_code == 400
 
 
 def test_large_requests_are_read_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request of 22 kB kept all others waiting for 47 s."""
     reads: list[str] = []
-    decode = server_app.decode
+    decode = receiver.decode
 
     def seen(*args: object) -> object:
         reads.append(threading.current_thread().name)
         return decode(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(server_app, "decode", seen)
+    monkeypatch.setattr(receiver, "decode", seen)
     spans = ",".join(['{"name": "x"}'] * 10_000)
     body = f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{spans}]}}]}}]}}'.encode()
     with serving() as server:
-        url = f"{server.url}/v1/traces"
-        headers = {**JSON, "content-encoding": "gzip"}
-        answer = httpx.post(url, content=gzip.compress(body), headers=headers, timeout=60)
+        answer = post(server, body=gzip.compress(body), **JSON, **{"content-encoding": "gzip"})
         assert answer.json()["partialSuccess"]["rejectedSpans"] == "10000"
-        assert httpx.post(url, content=GOOD, headers=PROTOBUF).is_success
+        assert send(server, 0).is_success
     large, small = reads
     assert large != small
 
@@ -109,16 +114,12 @@ def test_bytes_count_from_the_first_one_that_came() -> None:
             head = "POST /v1/traces HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 999999\r\n"
             line.sendall(f"{head}content-type: application/x-protobuf\r\n\r\n".encode())
             line.sendall(b"\0" * 999_900)
-            url = f"{server.url}/v1/traces"
-            codes: set[int] = set()
-            while 503 not in codes:
-                codes.add(httpx.post(url, content=GOOD, headers=PROTOBUF).status_code)
-        while httpx.post(url, content=GOOD, headers=PROTOBUF).status_code != 200:
-            pass
+            wait_for(lambda: send(server, 0).status_code == 503)
+        wait_for(lambda: send(server, 0).status_code == 200)
 
 
 def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_app, "BODY_S", 0.1)
+    monkeypatch.setattr(receiver, "BODY_S", 0.1)
     with serving() as server:
         head = "POST /v1/traces HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 99\n\n"
         assert ask(server, head).startswith(b"HTTP/1.1 408 ")
@@ -129,7 +130,7 @@ def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_head_that_never_ends_is_given_up(
     monkeypatch: pytest.MonkeyPatch, begun: str, before: int
 ) -> None:
-    monkeypatch.setattr(protocol, "HEAD_S", 0.1)
+    monkeypatch.setattr(access, "HEAD_S", 0.1)
     monkeypatch.setattr("otel_loopguard.server.server.KEEP_ALIVE_S", 1)
     whole = "GET /healthz HTTP/1.1\nhost: 127.0.0.1\n\n"
     with serving() as server:
@@ -146,8 +147,8 @@ def test_strangers_who_wait_take_no_descriptor_from_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who has been idle for longest goes; requests are answered, with a connection in use too."""
-    monkeypatch.setattr(protocol, "HEAD_S", 600)
-    monkeypatch.setattr(protocol, "most_connections", lambda: 4)
+    monkeypatch.setattr(access, "HEAD_S", 600)
+    monkeypatch.setattr(access, "most_connections", lambda: 4)
     with serving() as server, httpx.Client() as client:
         assert client.get(f"{server.url}/healthz").is_success
         host, _, port = server.url.removeprefix("http://").rpartition(":")
@@ -211,7 +212,7 @@ def _line(response: httpx.Response) -> object:
 
 
 def test_a_long_poll_outlives_the_limit_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_S", 0.05)
+    monkeypatch.setattr(access, "HEAD_S", 0.05)
     with serving() as server:
         version = httpx.get(f"{server.url}/v1/sessions/a/control").json()["version"]
         url = f"{server.url}/v1/sessions/a/control?wait=1&since={version}"
@@ -248,8 +249,7 @@ def test_spans_go_on_where_decisions_cannot(code: int, caplog: pytest.LogCapture
     """Many a next hop has no address for log records, or takes none with this token."""
     with next_hop(logs=code) as (address, asked), serving(forward=f"http://{address}") as server:
         for number in range(6):
-            body = request(call(number)).SerializeToString()
-            assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+            assert send(server, number).is_success
     assert sum(line.startswith("/v1/traces") for line in asked) == 6
     told = [one for one in caplog.messages if "decisions do not go on as log records" in one]
     assert len(told) == 1
@@ -261,8 +261,7 @@ def test_a_time_to_retry_that_is_none_is_not_passed_on(after: str) -> None:
         next_hop(f"retry-after: {after}", logs=503) as (address, _),
         serving(forward=f"http://{address}") as server,
     ):
-        body = request(*[call(number) for number in range(3)]).SerializeToString()
-        answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF)
+        answer = send(server, 0, 1, 2)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
@@ -272,7 +271,7 @@ def test_a_reply_of_the_next_hop_is_not_unpacked() -> None:
         next_hop("content-encoding: gzip, gzip", body=packed) as (address, _),
         serving(forward=f"http://{address}") as server,
     ):
-        answer = httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF)
+        answer = send(server, 0)
         assert (answer.status_code, answer.content) == (200, b"")
 
 
@@ -282,7 +281,7 @@ def test_the_password_of_the_next_hop_is_told_to_it_alone(caplog: pytest.LogCapt
         next_hop() as (address, asked),
         serving(forward=f"http://me:hunter2@{address}") as server,
     ):
-        assert httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF).is_success
+        assert send(server, 0).is_success
     assert asked == ["/v1/traces Basic bWU6aHVudGVyMg=="]
     assert "hunter2" not in caplog.text
 
@@ -290,29 +289,30 @@ def test_the_password_of_the_next_hop_is_told_to_it_alone(caplog: pytest.LogCapt
 def test_a_next_hop_of_ip_6_is_reached_over_grpc() -> None:
     with serving(http="[::1]:0", grpc="[::1]:0") as hop:
         with serving(forward=f"grpc://[::1]:{hop.grpc_port}") as server:
-            answer = httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF)
-            assert answer.status_code == 200
-        assert json.loads(httpx.get(f"{hop.url}/v1/sessions").content)["sessions"]
+            assert send(server, 0).status_code == 200
+        assert sessions(hop)
 
 
-@pytest.mark.parametrize("session", ["a/control", "a/b", "a/abort", "%2e", "a?b#c", "é"])
+KEYS = ("a/b", "a/control", "a/abort", "control", "%2e", "%2e%2e", "a?b#c", "é", "ä ö")
+
+
+@pytest.mark.parametrize("session", KEYS)
 def test_a_session_is_the_one_that_is_named(session: str) -> None:
     """It was shown, or stopped, as another one."""
     with serving() as server:
-        body = request(call(0, session)).SerializeToString()
-        assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+        assert send(server, 0, session=session).is_success
         url = f"{server.url}/v1/sessions/{quote(session, safe='')}"
         assert httpx.get(url).json()["session"]["session"] == session
         assert httpx.post(f"{url}/abort", json={}).json()["action"] == "abort"
-        assert httpx.get(f"{url}/control").json()["session"] == session
+        found = control(server, session)
+        assert (found["session"], found["action"]) == (session, "abort")
 
 
 @pytest.mark.parametrize("session", ["..", ".", "../..", "/", "a//b", "%2F", "a/abort", "+&id=x"])
 def test_any_session_is_reached_by_its_key_in_the_query(session: str) -> None:
     """Clients take `..` out of paths, and proxies merge slashes."""
     with serving() as server:
-        body = request(call(0, session)).SerializeToString()
-        assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+        assert send(server, 0, session=session).is_success
         url, query = f"{server.url}/v1/session", {"id": session}
         assert httpx.get(url, params=query).json()["session"]["session"] == session
         assert httpx.post(f"{url}/abort", params=query, json={}).json()["action"] == "abort"

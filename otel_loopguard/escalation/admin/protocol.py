@@ -29,8 +29,7 @@ from otel_loopguard.core import Action
 from otel_loopguard.core.escalation import totals
 from otel_loopguard.core.report import act_row
 from otel_loopguard.errors import EscalationError, PlanError
-from otel_loopguard.escalation.answers import GUIDANCE, reply_of
-from otel_loopguard.escalation.channels import case_row
+from otel_loopguard.escalation.answers import GUIDANCE, NAME, reply_of
 from otel_loopguard.escalation.payload import encoded
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
     from otel_loopguard.escalation.escalations import Escalations
-    from otel_loopguard.escalation.registry import Case
+    from otel_loopguard.escalation.payload import Case
     from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.registry import SessionRegistry
@@ -50,8 +49,6 @@ MOST_REQUEST: Final = 65_536
 # A thousand sessions take about half a megabyte.
 MOST_REPLY: Final = 4 * 1024 * 1024
 """Bytes of a reply."""
-# Names of persons: a line of a list has room for a few of them.
-_NAME: Final = 100
 # Of other texts that a list shows: a sentence.
 _LISTED: Final = 200
 _BY_HAND: Final = {Action.PAUSE: "paused by hand", Action.ABORT: "aborted by hand"}
@@ -230,7 +227,7 @@ class AdminHandlers:
                 "totals": totals(report),
                 "actions": [act_row(act) for act in session.state.record.acts()],
                 "decisions": [_decision(decision) for decision in report.alerts],
-                "package": None if case is None else case_row(case),
+                "package": None if case is None else case.row(),
             }
         return {"ok": True, "session": view}
 
@@ -251,12 +248,9 @@ class AdminHandlers:
 
     def _answer(self, request: Message) -> Message:
         escalation = request.get("escalation") or self._waiting(request.get("session", ""))
-        plan = request.get("plan")
         try:
-            said = reply_of(
-                request.get("answer"), request.get("guidance"), request.get("by"), "cli",
-                None if plan is None else orjson.loads(plan), limit=request.get("limit"),
-            )  # fmt: skip
+            plan = orjson.loads(request["plan"]) if "plan" in request else None
+            said = reply_of({**request, "plan": plan}, "cli")
             taken = self._escalations.reply(escalation, said)
         except orjson.JSONDecodeError as error:
             return refusal("refused", f"plan must be a JSON list of tasks: {error}")
@@ -285,7 +279,7 @@ def _flags(session: Session) -> set[Flag]:
 
 
 def _by(request: Message) -> str:
-    return request.get("by", "").strip()[:_NAME] or BY_HAND
+    return request.get("by", "").strip()[:NAME] or BY_HAND
 
 
 def _cut(text: str | None) -> str | None:
