@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
     from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
-    from otel_loopguard.core.report import Act, Context
+    from otel_loopguard.core.report import Act, Context, Report
     from otel_loopguard.escalation.answers import Reply
 
 
@@ -206,13 +206,10 @@ def _about(found: Escalation) -> Iterator[str]:
     if where:
         yield f"Where: {where}."
     if found.report is not None:
-        yield f"So far: {_totals(found)}."
+        yield f"So far: {_totals(found.report)}."
 
 
-def _totals(found: Escalation) -> str:
-    report = found.report
-    if report is None:
-        return ""
+def _totals(report: Report) -> str:
     parts = [
         f"{report.steps} steps",
         f"{report.actions} tool calls ({report.failures} failed)",

@@ -312,32 +312,42 @@ class DecisionLog:
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
         self._lock = new_lock()
-        self._waiting: BoundedDict[str, LogRecord] = BoundedDict(MOST_DECISIONS)
+        self._waiting: BoundedDict[str, tuple[str, LogRecord]] = BoundedDict(MOST_DECISIONS)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, decision_id: str, record: LogRecord) -> None:
+    def add(self, decision_id: str, session: str, record: LogRecord) -> None:
         """Adds a decision."""
         with self._lock:
-            self._waiting[decision_id] = record
+            self._waiting[decision_id] = session, record
 
     def request(self) -> tuple[logs.ExportLogsServiceRequest | None, Sequence[str]]:
         """Returns pending decisions as a request, and their ids for `sent`; None for none."""
         with self._lock:
-            records = dict(self._waiting)
-        if not records:
+            waiting = dict(self._waiting)
+        if not waiting:
             return None, ()
         named = key_values({"service.name": "otel-loopguard", "tenant": self._tenant})
         request = logs.ExportLogsServiceRequest()
         group = request.resource_logs.add(resource=Resource(attributes=named)).scope_logs.add(
             scope=InstrumentationScope(name="otel_loopguard", version=__version__)
         )
-        group.log_records.extend(records.values())
-        return request, tuple(records)
+        group.log_records.extend(record for _, record in waiting.values())
+        return request, tuple(waiting)
 
-    def sent(self, ids: Sequence[str]) -> None:
-        """Removes decisions that the next hop took."""
+    def sent(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """Removes decisions that the next hop took; returns their ids by session."""
+        by_session: dict[str, list[str]] = {}
         with self._lock:
             for decision_id in ids:
-                self._waiting.pop(decision_id, None)
+                known = self._waiting.pop(decision_id, None)
+                if known is not None:
+                    by_session.setdefault(known[0], []).append(decision_id)
+        return by_session
+
+    def forget(self, session: str) -> None:
+        """Removes the decisions of a session that another worker has: it sends them."""
+        with self._lock:
+            for decision_id in [one for one, (of, _) in self._waiting.items() if of == session]:
+                del self._waiting[decision_id]

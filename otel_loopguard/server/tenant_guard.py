@@ -134,7 +134,6 @@ class TenantGuard:
         self._leases = leases
         self._metrics = metrics or ServerMetrics()
         self._made: list[DecisionRecord] = []
-        self._session_of: BoundedDict[str, str] = BoundedDict(_DECIDED)
         self.ticked = -math.inf
         self.store_trouble = None if leases is None else "the store was not asked yet"
         if log is not None or leases is not None:
@@ -205,9 +204,10 @@ class TenantGuard:
     async def sent(self, decisions: Sequence[str]) -> None:
         """Notes that the next hop has these decisions."""
         if self._log is not None:
-            self._log.sent(decisions)
-        if self._leases is not None:
-            await self._call(self._sent, decisions)
+            by_session = self._log.sent(decisions)
+            if self._leases is not None:
+                with suppress(StoreError):  # then they are sent once more, with the same ids
+                    await self._call(self._leases.sent, by_session)
 
     async def _call(self, do: Callable[..., _T], *given: Any) -> _T:
         """Calls something on the thread that judges."""
@@ -359,13 +359,12 @@ class TenantGuard:
         for one in made:
             record = decision_record(one).SerializeToString()
             leases.decided(one.session.key, one.decision.id, record)
-            self._session_of[one.decision.id] = one.session.key
             if one.running:
                 self._share_calls(one.session.key)
         with _storing():
             tell, lost = leases.commit()
-        for decision_id, record in tell.items():
-            self._tell(self._session_of[decision_id], decision_id, record)
+        for decision_id, (session, record) in tell.items():
+            self._tell(session, decision_id, record)
         self._lose(lost)
         return lost
 
@@ -382,8 +381,7 @@ class TenantGuard:
         if self._leases is not None:
             self._leases.forgotten(session)
         if self._log is not None:
-            # The worker that has the session sends its decisions.
-            self._log.sent([one for one, of in self._session_of.items() if of == session])
+            self._log.forget(session)
 
     def _tick(self) -> None:
         self.ticked = time.monotonic()
@@ -417,22 +415,11 @@ class TenantGuard:
         if self._leases is not None:
             self._made.append(made)
         elif self._log is not None:
-            self._log.add(made.decision.id, decision_record(made))
+            self._log.add(made.decision.id, made.session.key, decision_record(made))
 
     def _tell(self, session: str, decision_id: str, record: bytes) -> None:
-        self._session_of[decision_id] = session
         if self._log is not None:
-            self._log.add(decision_id, LogRecord.FromString(record))
-
-    def _sent(self, decisions: Sequence[str]) -> None:
-        by_session: dict[str, list[str]] = {}
-        for decision_id in decisions:
-            session = self._session_of.pop(decision_id, None)
-            if session is not None:
-                by_session.setdefault(session, []).append(decision_id)
-        if self._leases is not None:
-            with suppress(StoreError):  # then they are sent once more, with the same ids
-                self._leases.sent(by_session)
+            self._log.add(decision_id, session, LogRecord.FromString(record))
 
     def _is_new(self, span: RecordedSpan, step: Step | None) -> bool:
         """True unless the call of a span came by a log record before, or the reverse.

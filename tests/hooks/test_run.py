@@ -8,9 +8,7 @@ import random
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +18,6 @@ from otel_loopguard.hooks.hook_files import Command
 from otel_loopguard.hooks.state_folder import MOST_BYTES, StateFolder
 from tests.hooks.running import PROGRAM, Home, hint_of, is_denied, told
 from tests.stores.servers import wait_for
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    home = Home(tmp_path)
-    yield home
-    home.end()
 
 
 def times(home: Home) -> int:
@@ -70,7 +61,10 @@ def test_events_before_the_process_is_there_are_counted(
     told(home, is_denied)
 
 
-def test_a_killed_process_forgets_nothing_that_it_answered(home: Home) -> None:
+@pytest.mark.parametrize("store", ["", "redis://127.0.0.1:1/0"], ids=["", "a store"])
+def test_a_killed_process_forgets_nothing_that_it_answered(home: Home, store: str) -> None:
+    """It is in the state: a store of the user's is not waited for."""
+    home.environment["LOOPGUARD_STORE_URL"] = store
     home.begin()
     for _ in range(3):
         home.call()
@@ -82,17 +76,6 @@ def test_a_killed_process_forgets_nothing_that_it_answered(home: Home) -> None:
     made = home.calls
     told(home, is_denied)
     assert home.calls - made < 4  # with which a process that forgets would begin
-
-
-def test_a_store_of_the_users_is_not_waited_for(home: Home) -> None:
-    """What was counted is in the state: an event sees what the last one left."""
-    home.environment["LOOPGUARD_STORE_URL"] = "redis://127.0.0.1:1/0"
-    home.begin()
-    for _ in range(3):
-        home.call()
-    home.kill()
-    home.begin()
-    assert times(home) == home.calls
 
 
 def test_without_a_process_it_judges_itself(home: Home) -> None:

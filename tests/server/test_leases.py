@@ -176,7 +176,7 @@ def test_what_was_stored_is_known_to_who_takes_the_session_over(leases: Leases) 
     one.submit("s", [("1-a", b"entry")])
     one.judged("s", A, None)
     one.decided("s", "d1", b"record")
-    assert one.commit() == ({"d1": b"record"}, [])
+    assert one.commit() == ({"d1": ("s", b"record")}, [])
     taken = other.take({"s": [A, B]})["s"]
     assert (taken.is_new, taken.known, taken.unsent) == (True, {A: None}, {"d1": b"record"})
     assert other.journal("s") == [("1-a", b"entry")]
@@ -239,7 +239,7 @@ def test_a_decision_is_made_once(leases: Leases) -> None:
     one, other = leases(), leases()
     one.take({"s": []})
     one.decided("s", "d1", b"record")
-    assert one.commit() == ({"d1": b"record"}, [])
+    assert one.commit() == ({"d1": ("s", b"record")}, [])
     one.sent({"s": ["d1"]})
     other.take({"s": []})
     other.decided("s", "d1", b"again")
