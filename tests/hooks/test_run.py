@@ -166,17 +166,20 @@ def test_wrong_arguments_stop_no_agent(home: Home, arguments: tuple[str, ...]) -
     assert (done.returncode, json.loads(done.stdout)) == (0, {})
 
 
-def test_a_state_that_cannot_be_written_stops_no_agent(home: Home) -> None:
-    (home.folder / "state").write_text("a file, and no folder")
-    assert home.event("PreToolUse", tool_name="Bash", tool_input={}) == {}
-
-
-def test_a_folder_that_others_may_write_into_is_not_used(home: Home) -> None:
-    home.state.mkdir(parents=True)
-    home.state.chmod(0o777)
-    assert home.event("PreToolUse", tool_name="Bash", tool_input={}) == {}
-    assert not list((home.state / "spool").glob("*"))
-    home.state.chmod(0o700)
+@pytest.mark.parametrize("wrong", ["no folder", "others may write into it", "too large an event"])
+def test_what_cannot_be_used_stops_no_agent(home: Home, wrong: str) -> None:
+    """A large event is read to its end: else the agent would fail to write it."""
+    given = b'{"hook_event_name": "PreToolUse", "session_id": "chat", "tool_name": "Bash"}'
+    if wrong == "no folder":
+        (home.folder / "state").write_text("a file, and no folder")
+    elif wrong == "too large an event":
+        given += b" " * (MOST_BYTES + 1)
+    else:
+        home.state.mkdir(parents=True)
+        home.state.chmod(0o777)
+    done = home.run("hook", "run", "claude-code", given=given)
+    assert (done.returncode, json.loads(done.stdout)) == (0, {})
+    assert not list(home.state.glob("spool/*"))
 
 
 def test_a_setting_that_cannot_be_used_stops_no_agent_and_is_named(home: Home) -> None:
@@ -309,12 +312,6 @@ def test_whatever_an_agent_says_it_is_answered_with_json(home: Home) -> None:
         arguments = [random_.choice(agents), f"--mode={mode}", f"--state={home.state}"]
         assert isinstance(json.loads(client.run(arguments, data) or b""), dict)
     told(home, is_denied)  # it judges as before
-
-
-def test_what_is_too_large_is_read_to_its_end(home: Home) -> None:
-    """Else the agent would fail to write it."""
-    done = home.run("hook", "run", "claude-code", given=b" " * (MOST_BYTES + 1))
-    assert (done.returncode, json.loads(done.stdout)) == (0, {})
 
 
 def test_it_imports_next_to_nothing(home: Home) -> None:
