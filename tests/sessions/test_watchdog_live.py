@@ -201,6 +201,7 @@ def test_the_state_is_checked_while_spans_are_open() -> None:
     """What does not agree with itself is counted, and put right where it can be."""
     watched = Watched(tuning={"stalls": {"health_s": 0.1}})
     with agent(watched.tracer), watched.slow() as span:
+        watched.guard.settle()
         opened = watched.guard._opened(span.get_span_context().span_id)
         assert opened is not None
         assert opened.run is not None
