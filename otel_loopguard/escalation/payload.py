@@ -108,7 +108,7 @@ class Case:
         self.over = 0  # when it ended, nanoseconds since the epoch
 
     def row(self) -> dict[str, object]:
-        """It as one JSON object; `ended` is null while it is open."""
+        """Returns it as one JSON object; `ended` is null while it is open."""
         reply = self.reply
         ended = None
         if reply is not None:
@@ -124,7 +124,7 @@ class Case:
         return {**self.escalation.row(), "ended": ended, "written": time.time_ns()}
 
     def log_record(self) -> tuple[int, str, dict[str, object]]:
-        """Level, text and fields of its log record."""
+        """Returns level, text and fields of its log record."""
         found, reply = self.escalation, self.reply
         fields: dict[str, object] = {
             semconv.SESSION_ID: found.session,
@@ -150,7 +150,7 @@ class Case:
         return logging.INFO, f"{which}: {how}{said}", fields
 
     def error(self) -> EscalationError:
-        """The error for a second answer."""
+        """Returns the error for a second answer."""
         how, reply = "", self.reply
         if reply is not None:
             how = {

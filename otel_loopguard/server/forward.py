@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 import httpx
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs  # pyright: ignore[reportMissingTypeStubs]
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
@@ -65,24 +66,16 @@ class Signal:
     response: type[Message]
 
 
-_SERVICE: Final = "/opentelemetry.proto.collector"
-SIGNALS: Final = {
-    signal.name: signal
-    for signal in (
-        Signal(
-            "traces", "/v1/traces", f"{_SERVICE}.trace.v1.TraceService/Export",
-            traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse,
-        ),
-        Signal(
-            "logs", "/v1/logs", f"{_SERVICE}.logs.v1.LogsService/Export",
-            logs.ExportLogsServiceRequest, logs.ExportLogsServiceResponse,
-        ),
-        Signal(
-            "metrics", "/v1/metrics", f"{_SERVICE}.metrics.v1.MetricsService/Export",
-            metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse,
-        ),
-    )
-}  # fmt: skip
+def _signal(name: str, module: Any) -> Signal:
+    """The signal of a module that protoc made for its service."""
+    (service,) = module.DESCRIPTOR.services_by_name.values()
+    export = service.methods_by_name["Export"]
+    messages = GetMessageClass(export.input_type), GetMessageClass(export.output_type)
+    return Signal(name, f"/v1/{name}", f"/{service.full_name}/{export.name}", *messages)
+
+
+_SERVICES: Final = {"traces": traces, "logs": logs, "metrics": metrics}
+SIGNALS: Final = {name: _signal(name, module) for name, module in _SERVICES.items()}
 
 
 class NextHopError(Refused):
