@@ -276,7 +276,9 @@ class Escalations:
         while self._unpublished:
             self._publish(self._unpublished.popleft())
         for case in self.register.late(now):
-            reply, flag = self._fallback(case), case.flag
+            taken = case.escalation.fallback if case.escalation.held else "wait"
+            answer, flag = None if taken == "wait" else Answer(taken), case.flag
+            reply = Reply(answer, TIME_LIMIT, via="limit")
             if self.register.end(case, reply, now):
                 if case.escalation.held:
                     self._apply(case, flag, reply)
@@ -358,10 +360,6 @@ class Escalations:
             context=record.memory.context(),
             shows_content=self._settings.escalation_content,
         )
-
-    def _fallback(self, case: Case) -> Reply:
-        taken = case.escalation.fallback if case.escalation.held else "wait"
-        return Reply(None if taken == "wait" else Answer(taken), TIME_LIMIT, via="limit")
 
     def _apply(self, case: Case, own: Flag | None, reply: Reply) -> None:
         if reply.answer is None or own is None:

@@ -20,7 +20,7 @@ from otel_loopguard.server.access import is_loopback
 from otel_loopguard.server.api import problem
 from otel_loopguard.server.forward import SIGNALS, NextHopError
 from otel_loopguard.server.metrics import TroubleLog
-from otel_loopguard.server.receiver import Unknown, endpoint, refusal
+from otel_loopguard.server.receiver import Unauthorized, endpoint, refusal
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -170,8 +170,8 @@ class _Access:
         peer = "" if request.client is None else f" of {request.client.host}"
         self._refusals.note("token", f"no valid token came with a request{peer}")
         if path in {signal.path for signal in SIGNALS.values()}:
-            return refusal(request, Unknown(why))
-        return problem(401, why, dict(Unknown.headers))
+            return refusal(request, Unauthorized(why))
+        return problem(401, why, dict(Unauthorized.headers))
 
 
 def _host(request: Request) -> str:

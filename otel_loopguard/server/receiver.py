@@ -205,7 +205,7 @@ class Receiver:
         return True
 
 
-class Slow(Refused):
+class SlowBody(Refused):
     """The body of a request did not come in time."""
 
     cause = "slow"
@@ -214,7 +214,7 @@ class Slow(Refused):
     headers: Mapping[str, str] = {"connection": "close"}
 
 
-class Unknown(Refused):
+class Unauthorized(Refused):
     """A request has no valid token."""
 
     cause = "token"
@@ -267,7 +267,7 @@ async def _body(request: Request, most_bytes: int, hold: Callable[[int], None]) 
         return await asyncio.wait_for(_read(request, most_bytes, hold), BODY_S)
     except asyncio.TimeoutError:
         msg = f"the body did not come within {BODY_S:g} seconds"
-        raise Slow(msg) from None
+        raise SlowBody(msg) from None
 
 
 async def _read(request: Request, most_bytes: int, hold: Callable[[int], None]) -> bytes:

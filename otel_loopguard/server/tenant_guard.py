@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from otel_loopguard.server.forward import DecisionLog
     from otel_loopguard.server.leases import SessionLeases, Taken
+    from otel_loopguard.server.metrics import Cause
 
 SpanId = tuple[int, int]
 """Trace and span id."""
@@ -59,22 +60,13 @@ MOST_WAITING: Final = 20_000
 class Busy(Refused):
     """The server cannot take a request now; the sender should retry."""
 
-    cause = "busy"
     status = 503
     code = 8  # RESOURCE_EXHAUSTED
     headers: Mapping[str, str] = {"retry-after": str(RETRY_S)}
 
-
-class StoreBusy(Busy):
-    """The store does not answer."""
-
-    cause = "store"
-
-
-class LeaseLost(Busy):
-    """Another worker judges a session now."""
-
-    cause = "lease_lost"
+    def __init__(self, why: str, cause: Cause = "busy") -> None:
+        super().__init__(why)
+        self.cause = cause
 
 
 class _Feed:
@@ -246,7 +238,7 @@ class TenantGuard:
                 self._leases.judged(homes[place], place, annotation)
         if self._leases is not None and (lost := self._store(self._leases)):
             msg = f"{len(lost)} sessions are judged by another worker now"
-            raise LeaseLost(msg)
+            raise Busy(msg, "lease_lost")
         # Also for a span that is sent again: the next hop may not have taken it before.
         places = {(span.trace_id, span.span_id) for span in batch.spans}
         return {place: self._decided[place] for place in places if place in self._decided}
@@ -328,11 +320,6 @@ class TenantGuard:
                 self._go_on(session, taken, 0)
             leases.unwatch(set(found).difference(self._calls))
 
-    def _forget_lost(self, leases: SessionLeases, at: int) -> None:
-        """Forgets sessions that others have, so that their calls are no stalls."""
-        with _storing():
-            self._lose(leases.lost(self._calls.due(at)))
-
     def _share_calls(self, session: str) -> None:
         if self._leases is not None:
             self._leases.call(session, self._calls.packed(session))
@@ -392,7 +379,9 @@ class TenantGuard:
                 with _storing():
                     self._leases.ping()
                 self._watch(self._leases)
-                self._forget_lost(self._leases, at)
+                # Others have these sessions by now: their calls are no stalls here.
+                with _storing():
+                    self._lose(self._leases.lost(self._calls.due(at)))
             except Busy as error:
                 self.store_trouble = str(error)
                 raise  # whose calls they are is not known now
@@ -440,7 +429,7 @@ def _storing() -> Generator[None]:
         yield
     except StoreError as error:
         msg = f"the store does not answer: {error}"
-        raise StoreBusy(msg) from error
+        raise Busy(msg, "store") from error
 
 
 class _Batch:

@@ -126,8 +126,13 @@ def asking(tool: str) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def post(server: Server, *spans: dict[str, Any], body: bytes | None = None, path: str = "traces",
-         **headers: str) -> httpx.Response:  # fmt: skip
+def post(
+    server: Server,
+    *spans: dict[str, Any],
+    body: bytes | None = None,
+    path: str = "traces",
+    **headers: str,
+) -> httpx.Response:
     """Sends spans, or bytes; returns the answer."""
     sent = request(*spans).SerializeToString() if body is None else body
     url = f"{server.url}/v1/{path}"

@@ -186,6 +186,7 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
     ({"http": "4318"}, "http = '4318': expected host:port"),
     ({"http": "127.0.0.1:99999"}, "expected host:port"),
     *(({"lateness_s": value}, f"lateness_s = {value}: expected") for value in (-1, nan, inf)),
+    ({"drain_s": nan}, "drain_s = nan: expected a finite number"),
     *(({"forward": url}, "forward = ") for url in FORWARDS),
     *(({"forward": "http://h", "headers": dict([header])}, "headers: ") for header in HEADERS),
 ]
