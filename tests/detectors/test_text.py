@@ -19,7 +19,7 @@ def test_who_answers_a_user_announces_nothing_again(
     """Nobody types within a second; after a pause in another trace somebody may have."""
     run = Run()
     for number in range(8):
-        step = Step(Kind.MODEL, "chat", agent="writer", text=f"I will now begin to work ({number}).")
+        step = Step(Kind.MODEL, "chat", agent="writer", text=f"I now begin to work ({number}).")
         step.start = EPOCH + round(number * (gap_s + 1) * SECOND)
         step.end = step.start + SECOND
         step.trace_id = trace * (number + 1)

@@ -11,8 +11,7 @@ from otel_loopguard.core import Kind, NodeVisit, Progress, Step
 from otel_loopguard.evidence import EXTRACTORS, Extractors
 from otel_loopguard.evidence.graph import GraphExtractor
 from otel_loopguard.evidence.outcomes import leaves_of
-from tests.calls import EPOCH, SECOND, call
-from tests.detectors.graphs import agent, node, said
+from tests.calls import EPOCH, SECOND, agent, call, node, said
 
 
 def visits(*steps: Step, **settings: object) -> list[NodeVisit]:
