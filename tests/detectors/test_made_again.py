@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,7 +11,6 @@ from otel_loopguard import LoopGuard, Settings, control, session
 from otel_loopguard.core import Kind, Step
 from tests.calls import Run, call
 
-if TYPE_CHECKING:
 ORDER = {"sku": "A1", "qty": 1}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from otel_loopguard import Settings
@@ -22,7 +24,7 @@ def test_a_hint_says_how_much_was_done_in_vain() -> None:
     (swept,) = alone("sweep", *pages)
     assert swept.message == "'read' read 8 places again that it had read through before"
     drafts = [TEXT.format(draft) for draft in DRAFTS]
-    steps = [call("revise", {"draft": a}, b) for a, b in zip(drafts, drafts[1:], strict=False)]
+    steps = [call("revise", {"draft": a}, b) for a, b in itertools.pairwise(drafts)]
     revised = alone("revised_in_vain", *steps)
     assert {one.action for one in revised} == {"hint"}
     assert revised[0].message == (

@@ -72,7 +72,8 @@ CASES: dict[str, tuple[dict[str, Any], list[RecordedSpan], str]] = {
     # `tools` gives a slow tool its time, and an exempt one all of it.
     "a limit of its own": (
         {"tools": {"build": {"step_timeout_s": 400}, "sleep": {"exempt": True}}, **QUIET},
-        [agent(0, 400), tool("build", 0, 300), tool("sleep", 0, 300, 3), tool("fetch", 310, 375, 4)],
+        [agent(0, 400), tool("build", 0, 300), tool("sleep", 0, 300, 3),
+         tool("fetch", 310, 375, 4)],
         "step_timeout_near@358 hint, step_timeout@370 hint",
     ),
     # The ceiling of E3.
