@@ -128,9 +128,8 @@ def _votes(  # noqa: C901  # one rule after the other
     number of tasks are the surest; of what a machine or a queue will do in a minute, and of what a
     user answered another time, less is known. Changing one by less than 0.05 changes no choice.
     """
-    tasks, total_s, pressure, remembered = (
-        work.tasks, work.total_ms / 1e3, work.pressure, work.remembered,
-    )  # fmt: skip
+    tasks, total_s = work.tasks, work.total_ms / 1e3
+    pressure, remembered = work.pressure, work.remembered
     enabled = preferences.auto_background_enabled
 
     def background(rule: str, confidence: float, reason: str) -> Vote:
