@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from otel_loopguard.core.admission import Acceptance, Admission, Choice
-from otel_loopguard.core.decision import Action, Decision, Detection, Diagnosis, Fix
-from otel_loopguard.core.milestones import Milestones
+from otel_loopguard.core.decision import Action, Decision, Detection, Diagnosis
 from otel_loopguard.core.progress import Remaining
 from otel_loopguard.core.step import Kind, Step
 
@@ -16,9 +15,7 @@ __all__ = [
     "Decision",
     "Detection",
     "Diagnosis",
-    "Fix",
     "Kind",
-    "Milestones",
     "Remaining",
     "Step",
 ]
