@@ -11,7 +11,7 @@ import pytest
 import otel_loopguard
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"))
 
 
 def test_all_is_sorted_and_is_what_can_be_imported() -> None:
