@@ -24,7 +24,8 @@ from tests.agents import Ended, agent, provider_with, tool_call
 from tests.detectors.exchanges import hand
 from tests.jaeger import exported, undrawn
 from tests.sessions.test_cycles import TEXTS
-from tests.telemetry.scene import Scene, wait_for
+from tests.stores.servers import wait_for
+from tests.telemetry.scene import Scene
 
 
 def test_one_event_for_each_decision_with_the_context_of_its_span() -> None:
