@@ -21,7 +21,7 @@ from otel_loopguard.sdk import exporter
 from otel_loopguard.telemetry import emitter as herald
 from otel_loopguard.telemetry import span_annotator as marks
 from tests.agents import Ended, agent, provider_with, tool_call
-from tests.detectors.exchanges import hand
+from tests.calls import hand
 from tests.jaeger import exported, undrawn
 from tests.sessions.test_cycles import TEXTS
 from tests.stores.servers import wait_for
