@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Effect
+from otel_loopguard.core.evidence import Effect
 from otel_loopguard.detectors.standstill import Sweep
 from tests.calls import call
 from tests.detectors.alone import alone, evidence

@@ -10,12 +10,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Evidence, Kind, Progress, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import ToolCallExtractor, parsed, prepare, signature_of
 from otel_loopguard.evidence.calls import Call, Calls, place_of
 from otel_loopguard.evidence.effects import effect_of, is_compound, is_runner
@@ -35,6 +36,9 @@ from otel_loopguard.evidence.plans import PlanExtractor
 from otel_loopguard.policy.hints import kind_of
 from otel_loopguard.sessions.stats import written_path
 from tests.calls import call
+
+if TYPE_CHECKING:
+    from otel_loopguard.core.evidence import Evidence
 
 FILE: Final = Path(__file__).with_name("readings.txt")
 
