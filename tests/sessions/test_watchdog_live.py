@@ -121,7 +121,6 @@ def test_many_short_steps_leave_nothing_behind() -> None:
         for number in range(2000):
             tool_call(watched.tracer, args=f'{{"n": {number}}}', result=f"answer {number}")
         assert len(watched.guard._watchdog.deadlines._heap) < 200
-    watched.guard.settle()
     assert len(watched.guard._watchdog.deadlines) == 1
 
 
@@ -181,7 +180,6 @@ def test_the_state_is_checked_while_spans_are_open() -> None:
     watched = Watched(tuning={"stalls": {"health_s": 0.1}})
     with agent(watched.tracer), watched.slow() as span:
         watched.guard.settle()  # what began is followed by now
-        watched.guard.settle()
         opened = watched.guard._opened(span.get_span_context().span_id)
         assert opened is not None
         assert opened.run is not None
