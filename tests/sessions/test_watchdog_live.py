@@ -121,6 +121,7 @@ def test_many_short_steps_leave_nothing_behind() -> None:
         for number in range(2000):
             tool_call(watched.tracer, args=f'{{"n": {number}}}', result=f"answer {number}")
         assert len(watched.guard._watchdog.deadlines._heap) < 200
+    watched.guard.settle()
     assert len(watched.guard._watchdog.deadlines) == 1
 
 
