@@ -8,9 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._control.callbacks import ESCALATIONS
 from otel_loopguard._control.context import sessions_at
-from otel_loopguard._control.escalation import register_backend
+from otel_loopguard._control.escalation import ESCALATIONS, register_backend
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT
 from otel_loopguard._control.pending import declare
 from otel_loopguard._util.bounded import BoundedDict

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 import orjson
 
 from otel_loopguard._control.context import current_flag
-from otel_loopguard._control.refusals import told
+from otel_loopguard._control.gate import told
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock_now
 from otel_loopguard._util.locks import new_lock, reset_after_fork

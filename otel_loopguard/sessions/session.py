@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag
-from otel_loopguard._control.refusals import recognise
+from otel_loopguard._control.gate import recognise
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard._util.values import dataclass
@@ -431,7 +431,7 @@ class Session:
                 reason=standing.message,
                 hint=said,
                 decision=standing,
-                recalled=True,
+                source="journal",
             )
 
     def _seen(self, step: Step) -> Sequence[Finding]:

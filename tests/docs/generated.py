@@ -268,7 +268,7 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/project/evaluation.md", "effect"): effect.results,
     ("docs/project/performance.md", "aims"): performance.aims,
     ("docs/project/performance.md", "results"): performance.results,
-    ("docs/multi-process.md", "workers"): fleet.workers,
-    ("docs/frameworks.md", "adapters"): adapters.measured,
-    ("docs/frameworks.md", "versions"): adapters.versions,
+    ("docs/project/evaluation.md", "adapters"): adapters.measured,
+    ("docs/project/evaluation.md", "versions"): adapters.versions,
+    ("docs/project/performance.md", "workers"): fleet.workers,
 }

@@ -126,9 +126,9 @@ def test_nothing_open_costs_nothing() -> None:
     began = time.time_ns()
     with agent(watched.tracer):
         tool_call(watched.tracer)
+    watched.guard.settle()
     hour = began + 3600 * 10**9
-    until(lambda: watched.processor._timer.planned >= hour)
-    assert watched.guard.due >= hour
+    until(lambda: min(watched.guard.due, watched.processor._timer.planned) >= hour)
     ticks: list[int] = []
     watched.guard.tick = ticks.append  # type: ignore[method-assign]
     time.sleep(0.4)
