@@ -1,4 +1,4 @@
-"""Settings and tuning values: sources, precedence, retired names, errors, documentation."""
+"""Settings and tuning values: sources, precedence, errors, documentation."""
 
 from __future__ import annotations
 
@@ -233,6 +233,7 @@ def test_what_to_use_is_there() -> None:
         ({"escalate_on": "x"}, ("unknown reason 'x'", "ask, critical, cycle")),
         ({"tuning": {"text": {"tail_perio": 7}}}, ("no such", f"(is {TAIL} meant?)")),
         ({"text_tail_perio": 7}, ("no such", f"(is {TAIL} meant?)")),
+        ({"tail_period": 7}, ("no such", f"(is {TAIL} meant?)")),
         ({"tuning": 3, "text_alike": 0.5}, ("tuning (LOOPGUARD_TUNING) = 3", "text_alike")),
     ],
     ids=lambda value: str(value)[:40],

@@ -22,8 +22,8 @@ from otel_loopguard._util.values import NamedTuple
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
-    from otel_loopguard.core import Acceptance, Admission, Choice, Objection, Remaining
-    from otel_loopguard.core.admission import ResourceUse
+    from otel_loopguard.core import Acceptance, Admission, Choice, Remaining
+    from otel_loopguard.core.admission import Objection, ResourceUse
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.core.task import Task
     from otel_loopguard.policy.explain import Explanation

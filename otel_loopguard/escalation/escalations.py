@@ -20,7 +20,8 @@ from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import truncate
 from otel_loopguard._util.worker import BackgroundThread, weak_callback
-from otel_loopguard.core import Action, Severity
+from otel_loopguard.core import Action
+from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
 from otel_loopguard.escalation.answers import GUIDANCE, Reply, check_limit, reply_in, reply_of

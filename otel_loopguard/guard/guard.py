@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from otel_loopguard._control.context import CurrentCall
     from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.backlog import Event
-    from otel_loopguard.core import Annotation, Decision
+    from otel_loopguard.core import Decision
+    from otel_loopguard.core.decision import Annotation
     from otel_loopguard.detectors.llm_judge import Judge
     from otel_loopguard.guard.untraced import Messages
     from otel_loopguard.sessions.decisions import Finding

@@ -13,16 +13,9 @@ from otel_loopguard._control.gate import recognise
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import (
-    Action,
-    Effect,
-    Evidence,
-    Kind,
-    Milestones,
-    ModelAttempt,
-    Progress,
-    Step,
-)
+from otel_loopguard.core import Action, Kind, Milestones, Step
+from otel_loopguard.core.evidence import Effect, Evidence, ModelAttempt
+from otel_loopguard.core.progress import Progress
 from otel_loopguard.detectors import DetectorSet, Registry
 from otel_loopguard.detectors.budget import longer_wait
 from otel_loopguard.detectors.errors import tool_key
@@ -57,7 +50,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Mapping, Sequence
 
-    from otel_loopguard.core import Decision, Detection, Remaining, SavedMilestones
+    from otel_loopguard.core import Decision, Detection, Remaining
     from otel_loopguard.core.report import Report
     from otel_loopguard.detectors import Detector
     from otel_loopguard.evidence import Extractor, Factory
@@ -80,7 +73,7 @@ class SavedSession:
     extractors: Mapping[Factory, Extractor]
     detectors: Mapping[str, Detector]
     policy: Policy | None  # None if the session was stopped
-    milestones: SavedMilestones
+    milestones: Milestones
 
 
 _Spot = tuple[int, int, "int | None", "int | None"]

@@ -1,4 +1,4 @@
-"""Names of settings: how each source spells them, and what to use instead of retired ones.
+"""Names of settings: how each source spells them, and which one a wrong or retired name means.
 
 A name is dotted here: `mode`, or `tuning.text.tail_period`.
 """
@@ -31,6 +31,7 @@ _NOT_OURS: Final = (
 """Variables of our own tests, and those that Kubernetes sets for a service of this name."""
 _LISTED: Final = 5
 """Unknown variables that one warning names; a deployment of another service may have hundreds."""
+
 
 RETIRED: Final[Mapping[str, str]] = {
     "budget_cost_action": "budget_action",
@@ -194,14 +195,22 @@ def _setting(name: str) -> str:
 
 
 def _meant(name: str, names: Iterable[str], spell: Callable[[str], str] = str) -> str:
-    """The setting that was meant, as a question, if one has nearly that name."""
+    """The setting that was meant, as a question, if one has nearly that name.
+
+    Its group may be missing, or be a part of the name: `tail_period`, `text_tail_period`.
+    """
     from difflib import get_close_matches  # noqa: PLC0415  # for mistakes alone
 
     name = name if name.startswith("tuning.") else name.partition(".")[0]
-    if name in names:
+    known: dict[str, str] = {}
+    for full in names:
+        group, _, last = full.removeprefix("tuning.").rpartition(".")
+        for spelled in (full, f"{group}_{last}", last):
+            known.setdefault(spelled, full)
+    nearest = get_close_matches(name, known, 1, 0.7)
+    if not nearest or known[nearest[0]] == name:
         return ""
-    nearest = get_close_matches(name, [*names], 1, 0.7)
-    return f" (is {spell(nearest[0])} meant?)" if nearest else ""
+    return f" (is {spell(known[nearest[0]])} meant?)"
 
 
 def _shown(value: object) -> str:

@@ -16,7 +16,8 @@ from opentelemetry.trace import StatusCode
 
 from otel_loopguard import LoopGuard, LoopGuardSampler, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._util.errors import raise_faults
-from otel_loopguard.core import Action, Kind, Severity, Step
+from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.sdk import exporter
 from otel_loopguard.sessions.agent_cycles import CycleNews
@@ -24,7 +25,7 @@ from otel_loopguard.telemetry import emitter as herald
 from otel_loopguard.telemetry import events
 from otel_loopguard.telemetry import span_annotator as marks
 from tests.agents import Ended, agent, provider_with, tool_call
-from tests.detectors.exchanges import hand
+from tests.calls import hand
 from tests.jaeger import exported, undrawn
 from tests.sessions.test_cycles import TEXTS
 from tests.telemetry.scene import Scene, wait_for
