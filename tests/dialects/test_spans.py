@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from otel_loopguard.spans.reader import Reader
+from otel_loopguard import LoopGuard
 from otel_loopguard.spans.views import RecordedSpan
 from tests.dialects.told import sections, told
 
@@ -18,7 +18,7 @@ CASES = [title for title, lines in TABLE.items() if lines[-1].startswith("= ")]
 def test_a_span_is_the_step_that_the_table_tells(case: str) -> None:
     """Kind, name, content, failure, whose it is, and no more: a trace id is no session."""
     *lines, expected = TABLE[case]
-    step = Reader().read(span_of(lines))
+    step = LoopGuard(clock="replay").reader.read(span_of(lines))
     assert step is not None
     assert f"= {told(step)}" == expected
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv
-from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Detection, Kind, Step
 from otel_loopguard.evidence import EXTRACTORS
 from otel_loopguard.guard import guard as guards
@@ -224,7 +223,6 @@ def test_the_others_still_notice(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The fault is counted, and logged once."""
-    raise_faults(False)
     guard, run = broken(monkeypatch), new_name()
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
         for _ in range(12):
@@ -258,7 +256,6 @@ def test_a_shutdown_goes_on_past_a_part_that_fails(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And raises nothing into the application, whose own exporters come after it."""
-    raise_faults(False)
     guard, ended, after = LoopGuard(Settings()), list[str](), Ended()
     guard.escalation()
 
@@ -288,7 +285,6 @@ def test_a_guard_that_is_being_made_hears_of_no_flag(monkeypatch: pytest.MonkeyP
         there.join()
         return real(*given)  # type: ignore[arg-type]
 
-    raise_faults(False)
     monkeypatch.setattr(guards, "ResilienceRegistry", meanwhile)
     guard = LoopGuard(Settings())
     assert flag(other, run).control.action is Action.PAUSE
