@@ -53,7 +53,7 @@ environments: $(VENV)/.dev # of the frameworks that `make test-all` runs apart
 frameworks: $(VENV)/.dev ## the adapters in every framework, each in its own environment
 	$(BIN)/python -m tests.frameworks.environments
 	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest --rare tests/frameworks
-	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest -q tests/docs -k frameworks
+	LOOPGUARD_WRITE_DOCS=1 $(BIN)/python -m pytest -q tests/docs -k 'adapters or versions'
 
 # Built once and kept in ~/.cache/otel-loopguard; the first time takes minutes and needs Go 1.26.
 STACK := PYTHONPATH=collector-config $(BIN)/python -m stack

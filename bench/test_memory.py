@@ -10,7 +10,9 @@ import tracemalloc
 from typing import get_args
 
 from otel_loopguard import Action, LoopGuard, Settings
-from otel_loopguard.core import Decision, Progress, Severity
+from otel_loopguard.core import Decision
+from otel_loopguard.core.decision import Severity
+from otel_loopguard.core.progress import Progress
 from otel_loopguard.core.report import Topic
 from otel_loopguard.sessions.stats import SessionStats
 from tests.calls import call

@@ -10,7 +10,7 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard._util.errors import InternalErrors
-from otel_loopguard.core import Progress
+from otel_loopguard.core.progress import Progress
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence.model_text import ModelTextExtractor, Novelty
 from otel_loopguard.evidence.normalize import key_of_text

@@ -7,9 +7,15 @@ and preferences in `otel_loopguard.execution`; what a session has come to in
 
 from __future__ import annotations
 
-from otel_loopguard._control.callbacks import on_decision
 from otel_loopguard._control.context import session
-from otel_loopguard._control.escalation import answer, escalate, escalations, on_escalation, plan
+from otel_loopguard._control.escalation import (
+    answer,
+    escalate,
+    escalations,
+    on_decision,
+    on_escalation,
+    plan,
+)
 from otel_loopguard._control.flag import Control
 from otel_loopguard._control.gate import (
     Gate,
@@ -20,12 +26,19 @@ from otel_loopguard._control.gate import (
     gate,
     hint,
     pause,
+    refused,
     resume,
 )
 from otel_loopguard._control.limits import cancelling, limit, limited
-from otel_loopguard._control.milestones import compacted, milestone, milestones, task_type
-from otel_loopguard._control.refusals import refused
-from otel_loopguard._control.session_info import explain, remaining, wait_advice
+from otel_loopguard._control.session_info import (
+    compacted,
+    explain,
+    milestone,
+    milestones,
+    remaining,
+    task_type,
+    wait_advice,
+)
 from otel_loopguard.core import Remaining
 
 __all__ = [

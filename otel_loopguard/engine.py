@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, Control, Flag
-from otel_loopguard.core import Action, Annotation, Decision, Kind, Step
+from otel_loopguard.core import Action, Decision, Kind, Step
+from otel_loopguard.core.decision import Annotation
 from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
 from otel_loopguard.escalation.admin.protocol import answer as answer_people
 from otel_loopguard.escalation.payload import encoded

@@ -194,7 +194,7 @@ ERROR_DENY: Final = "loopguard_deny"
 RULES: Final = "default@2"
 """Value of `loopguard.ruleset` for the built-in rules."""
 
-# Metrics. Unit, attributes and meaning of each are in `telemetry/metrics.py`, those of `serve` in
+# Metrics. Unit, attributes and meaning of each are in `telemetry/metrics.txt`, those of `serve` in
 # `server/metrics.py`.
 
 METRIC_DECISIONS: Final = "loopguard.decisions"

@@ -29,9 +29,9 @@ EXAMPLES = {
 }
 
 ELSEWHERE = {
-    "background_tool.py": "tests/execution/test_example.py",
+    "background_tool.py": "tests/execution/test_admission.py",
     "hung_tool.py": "tests/sessions/test_hung_tool_example.py",
-    "test_my_agent.py": "tests/testing/test_example.py",
+    "test_my_agent.py": "tests/testing/test_plugin.py",
     "two_processes.py": "tests/sessions/test_two_processes.py",
 }
 """Examples that show something else, and what runs them."""

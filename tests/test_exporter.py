@@ -26,7 +26,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from otel_loopguard import LoopGuard, semconv
 from otel_loopguard._util import errors as faults
-from otel_loopguard.core import Annotation
+from otel_loopguard.core.decision import Annotation
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.sdk import exporter as onward
 from otel_loopguard.sdk.exporter import LoopGuardSpanExporter

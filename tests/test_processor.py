@@ -416,4 +416,5 @@ def test_a_sub_agent_with_a_trace_of_its_own_is_no_turn_of_the_user() -> None:
             root = tracer.start_span("invoke_agent sub", Context(), attributes=attributes)
             with trace.use_span(root, end_on_exit=True):
                 tool_call(tracer)
+    guard.settle()
     assert [decision.action.value for decision in found] == ["hint", "deny", "abort"]

@@ -1,10 +1,9 @@
-"""Settings and tuning values: sources, precedence, retired names, errors, documentation."""
+"""Settings and tuning values: sources, precedence, errors, documentation."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from pydantic import SecretStr, create_model
 
 from otel_loopguard import LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
-from otel_loopguard.settings._names import RETIRED, variable_of
+from otel_loopguard.settings._names import variable_of
 from otel_loopguard.settings.tuning import TextTuning, Tuning
 
 CANDIDATES = (
@@ -187,31 +186,6 @@ def test_a_checkpoint_is_advised_where_somebody_asked_for_it() -> None:
     assert none.checkpoint_every == 0
 
 
-@pytest.mark.parametrize(("old", "new"), RETIRED.items())
-def test_a_retired_setting_is_told_with_what_to_use(
-    old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In code, in a file and in the environment, where nothing else that is unknown fails."""
-    file = tmp_path / "settings.toml"
-    file.write_text(f"{old} = 5\n")
-    told = re.escape(f"{old} ({variable_of(old)}) is no setting any more")
-    told += re.escape(f": use {new} instead") if new else ""
-    with pytest.raises(LoopGuardSettingsError, match=told):
-        Settings(**{old: 5})
-    with pytest.raises(LoopGuardSettingsError, match=told):
-        Settings.from_file(file)
-    monkeypatch.setenv(variable_of(old), "5")
-    with pytest.raises(LoopGuardSettingsError, match=told):
-        Settings()
-
-
-def test_what_to_use_is_there() -> None:
-    """A setting or tuning value that stands in place of another one is none that went too."""
-    known = set(Settings.pydantic_fields())
-    assert {new for new in RETIRED.values() if re.fullmatch(r"tuning[\w.]+", new)} <= known
-    assert not RETIRED.keys() & known
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -233,6 +207,7 @@ def test_what_to_use_is_there() -> None:
         ({"escalate_on": "x"}, ("unknown reason 'x'", "ask, critical, cycle")),
         ({"tuning": {"text": {"tail_perio": 7}}}, ("no such", f"(is {TAIL} meant?)")),
         ({"text_tail_perio": 7}, ("no such", f"(is {TAIL} meant?)")),
+        ({"tail_period": 7}, ("no such", f"(is {TAIL} meant?)")),
         ({"tuning": 3, "text_alike": 0.5}, ("tuning (LOOPGUARD_TUNING) = 3", "text_alike")),
     ],
     ids=lambda value: str(value)[:40],

@@ -7,7 +7,8 @@ import pickle
 
 import pytest
 
-from otel_loopguard.core import UNKNOWN_PRESSURE, Diagnosis, Factors, Fix, Kind, Step
+from otel_loopguard.core import Diagnosis, Fix, Kind, Step
+from otel_loopguard.core.admission import Factors
 from otel_loopguard.core.report import Turn
 
 
@@ -50,6 +51,6 @@ def test_a_named_tuple_has_names_defaults_and_methods() -> None:
     assert turn._replace(switched=False) == Turn() == pickle.loads(pickle.dumps(Turn()))
     estimates = {"search": "given"}
     factors = Factors(
-        1, ("search",), False, 10.0, 2.0, 0.0, 0.1, 0.5, 0, estimates, None, UNKNOWN_PRESSURE, ()
+        1, ("search",), False, 10.0, 0.1, 0, estimates, switching_ms=2.0, complexity_ms=0.5
     )
     assert factors.total_ms == 12.5

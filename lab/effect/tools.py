@@ -76,7 +76,7 @@ class Desk:
             raise ToolError(msg) from None
 
     def job_status(self, job: str) -> str:
-        """Whether a job still runs, and its result."""
+        """True if a job still runs, and its result."""
         if job not in self._task.jobs:
             msg = f"No such job: {job}"
             raise ToolError(msg)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -18,14 +17,13 @@ from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt
-from otel_loopguard._util.locks import new_lock, settle
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard._util.values import NamedTuple
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
-    from otel_loopguard.core import Acceptance, Admission, Choice, Objection, Remaining
-    from otel_loopguard.core.admission import ResourceUse
+    from otel_loopguard.core import Acceptance, Admission, Choice, Remaining
+    from otel_loopguard.core.admission import Objection, ResourceUse
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.core.task import Task
     from otel_loopguard.policy.explain import Explanation
@@ -369,43 +367,3 @@ def happened(what: Happening, times: int = 1) -> None:
     # Each guard has metrics of its own.
     for one in known if guard is None else [guard]:
         one.happened(what, times)
-
-
-_Guard = TypeVar("_Guard")
-
-
-class GuardRegistry(Generic[_Guard]):
-    """The guards of a process. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._attached: weakref.WeakSet[_Guard] = weakref.WeakSet()
-        self._off: weakref.WeakSet[_Guard] = weakref.WeakSet()
-        self._default: _Guard | None = None
-        self._making = new_lock()
-
-    def default(self, make: Callable[[], _Guard]) -> _Guard:
-        """The default guard, made on first use."""
-        with self._making:
-            if self._default is None:
-                self._default = make()
-            found = self._default
-        settle()
-        return found
-
-    def attach(self, guard: _Guard) -> None:
-        """Records that a live span processor feeds a guard; it is held weakly."""
-        self._attached.add(guard)
-
-    @property
-    def attached(self) -> tuple[_Guard, ...]:
-        """Every guard that a live span processor feeds, or did until it was shut down."""
-        return tuple(self._attached)
-
-    def switch_off(self, guard: _Guard) -> None:
-        """Records a guard whose processor is switched off; it is held weakly."""
-        self._off.add(guard)
-
-    @property
-    def any_off(self) -> bool:
-        """True if any guard's processor is switched off."""
-        return bool(self._off)

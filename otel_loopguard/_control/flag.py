@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from otel_loopguard._control.pending import claimed, early
 from otel_loopguard._util.backlog import settle_all
@@ -72,6 +72,9 @@ _LONGEST_S: Final = 10.0
 _LOOK_S: Final = 1.0
 
 
+Source = Literal["here", "journal", "notice"]
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
     """What the runtime of a session should do, at this moment.
@@ -85,7 +88,8 @@ class Control:
         by: Who set it: `policy`, or the name of a person; None for `allow`.
         until: When it ends by itself, nanoseconds since the epoch, even if the machine's clock is
             set back; None: not by itself.
-        recalled: True if it comes from the journal, so that it is not replicated again.
+        source: Where it comes from: what was decided or said `here`, the `journal`, or a `notice`
+            of another process. Only what comes from here is replicated.
         remote_decision_id: Id of the decision behind it, if another process made it.
     """
 
@@ -96,7 +100,7 @@ class Control:
     decision: Decision | None = None
     by: str | None = None
     until: int | None = None
-    recalled: bool = False
+    source: Source = "here"
     remote_decision_id: str | None = None
 
     @property
@@ -317,7 +321,7 @@ class Flag:
         decision: Decision | None = None,
         by: str | None = None,
         until: int | None = None,
-        recalled: bool = False,
+        source: Source = "here",
         remote_decision_id: str | None = None,
     ) -> bool:
         """Updates the control and wakes waiters, unless the current one takes precedence.
@@ -332,7 +336,7 @@ class Flag:
             decision: The decision behind it.
             by: Who sets it; `policy` by default where there is a decision.
             until: When it ends by itself, nanoseconds since the epoch.
-            recalled: Whether it comes from the journal, so that it is not replicated again.
+            source: Where it comes from, as of `Control`.
             remote_decision_id: Id of the decision behind it, where another process took that.
 
         Returns:
@@ -346,7 +350,7 @@ class Flag:
             if now is Action.ABORT or (paused and action is not Action.ABORT):
                 return False
             control = Control(
-                self._control.session, action, reason, hint, decision, by, until, recalled,
+                self._control.session, action, reason, hint, decision, by, until, source,
                 remote_decision_id,
             )  # fmt: skip
             self._quoting = None if quoting is None else (control, quoting)
@@ -366,7 +370,12 @@ class Flag:
         self._wake()
 
     def clear(
-        self, *, by: str | None = None, hint: str | None = None, reason: str | None = None
+        self,
+        *,
+        by: str | None = None,
+        hint: str | None = None,
+        reason: str | None = None,
+        source: Source = "here",
     ) -> None:
         """Clears everything, an abort too.
 
@@ -374,12 +383,14 @@ class Flag:
             by: Who resumes the session.
             hint: What to tell the model, if anything.
             reason: Why, in a sentence.
+            source: Where it comes from, as of `Control`.
         """
         with _changing:
             self.cleared += 1
             self.denial = None
             action = Action.ALLOW if hint is None else Action.HINT
-            self._put(Control(self._control.session, action, reason, hint, None, by))
+            now = Control(self._control.session, action, reason, hint, by=by, source=source)
+            self._put(now)
         self._wake()
 
     def wait(self, limit_s: float) -> bool:

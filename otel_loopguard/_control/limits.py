@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard._control.flag import Flag
 
+# Python 3.10 does not count how often a task was asked to end.
 _COUNTS_CANCELS: Final = sys.version_info >= (3, 11)
 
 
@@ -82,9 +83,8 @@ class cancelling(Block):  # noqa: N801  # reads as a statement: `async with cont
         known = (place for place in places if flag_at(place) is not None)
         # Of a run that nothing is known of yet, the trace: it may get its flag while it waits.
         self._place = next(known, places[-1] if places else None)
-        self._task = None if self._scope is not None else _current_task(_NO_TASK_TO_CANCEL)
+        self._task = None if self._scope is not None else _Task(_NO_TASK_TO_CANCEL)
         self._soon = _soon()
-        self._cancels = _cancels(self._task)
         _blocks.add(self)
         for known in () if self._place is None else sessions_at(self._place):
             check_at(known.flag)
@@ -96,7 +96,7 @@ class cancelling(Block):  # noqa: N801  # reads as a statement: `async with cont
             flag, self._place = self._flag, None
         if flag is None:
             return
-        own = self._task is None or _taken_back(self._task) <= self._cancels
+        own = self._task is None or self._task.takes_back()
         if own and error is not None and not isinstance(error, Exception):
             check_at(flag)
 
@@ -140,12 +140,22 @@ _NO_TASK_TO_LIMIT: Final = (
 )
 
 
-def _current_task(otherwise: str) -> asyncio.Task[Any]:
-    with suppress(RuntimeError):
-        task = asyncio.current_task()
-        if task is not None:
-            return task
-    raise RuntimeError(otherwise)
+class _Task:
+    """The current task of asyncio, which a block cancels."""
+
+    def __init__(self, otherwise: str) -> None:
+        task: asyncio.Task[Any] | None = None
+        with suppress(RuntimeError):
+            task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError(otherwise)
+        self.cancel = task.cancel
+        self._task: Any = task
+        self._cancels = self._task.cancelling() if _COUNTS_CANCELS else 0
+
+    def takes_back(self) -> bool:
+        """Takes the cancellation back; True if nobody else asked for one (on Python 3.10 too)."""
+        return not _COUNTS_CANCELS or self._task.uncancel() <= self._cancels
 
 
 def _soon() -> Callable[[Callable[[], None]], object]:
@@ -158,15 +168,6 @@ def _soon() -> Callable[[Callable[[], None]], object]:
             raise
         return trio.lowlevel.current_trio_token().run_sync_soon
     return lambda function: None if loop.is_closed() else loop.call_soon_threadsafe(function)
-
-
-def _cancels(task: Any) -> int:
-    """How often a task was asked to end and has not yet; Python 3.10 does not count it."""
-    return task.cancelling() if task is not None and _COUNTS_CANCELS else 0
-
-
-def _taken_back(task: Any) -> int:
-    return task.uncancel() if _COUNTS_CANCELS else 0
 
 
 _Given = ParamSpec("_Given")
@@ -192,18 +193,16 @@ class Limit(Block):
         self.seconds = seconds
         self.name = name
         self.exceeded = False
-        self._task: asyncio.Task[Any] | None = None
+        self._task: _Task | None = None
         self._handle: asyncio.TimerHandle | None = None
-        self._cancels = 0
         self._span = trace.INVALID_SPAN
 
     def __enter__(self) -> Self:
-        task = _current_task(_NO_TASK_TO_LIMIT)
+        task = _Task(_NO_TASK_TO_LIMIT)
         if self._task is not None:
             msg = f"a limit is used once: this one of {self.seconds:g} s was entered before"
             raise RuntimeError(msg)
         self._task = task
-        self._cancels = _cancels(task)
         self._span = trace.get_current_span()
         self._handle = asyncio.get_running_loop().call_later(self.seconds, self._pass)
         return self
@@ -213,8 +212,7 @@ class Limit(Block):
             self._handle.cancel()
         if not self.exceeded or self._task is None:
             return
-        own = _taken_back(self._task) <= self._cancels
-        if own and isinstance(error, asyncio.CancelledError):
+        if self._task.takes_back() and isinstance(error, asyncio.CancelledError):
             who = "what was awaited" if self.name is None else repr(self.name[:200])
             msg = f"{who} passed its limit of {self.seconds:g} s and was cancelled"
             raise LoopGuardLimit(msg, self.seconds, self.name) from error

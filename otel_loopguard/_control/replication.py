@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import threading
 import time
 import uuid
 import weakref
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
-    from otel_loopguard.stores import PublishedValue, PubSub, Store, Subscription, Writer
+    from otel_loopguard.stores import PublishedValue, Store, Subscription, Writer
 
 # Names are part of keys and of baggage, which has little room: a UUID with a word before it fits.
 _NAME_BYTES: Final = 48
@@ -219,8 +218,7 @@ class ControlReplication:
         self._settings = home.settings
         self.faults = home.faults
         self._keys_in = writer if home.settings.propagation_trust == "store" else None
-        shares = home.settings.share_control and _published(writer) is not None
-        self._writer = writer if shares else None
+        self._writer = writer if home.settings.share_control else None
         self.unread = 0
         self._subscriptions: list[Subscription] = []
         self._parents: list[Subscription] = []
@@ -238,10 +236,8 @@ class ControlReplication:
         self.origin = uuid.uuid4().hex[:16]
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
-        self._thread = threading.local()
         limit = self._settings.max_sessions
         self._last: BoundedDict[str, ControlMessage] = BoundedDict(limit)
-        self._applied: BoundedDict[str, Control] = BoundedDict(limit)
         self._known: BoundedDict[str, str] = BoundedDict(limit)
         # The parent's subscriptions are kept and never used: their threads may hold their locks.
         self._parents += self._subscriptions
@@ -278,18 +274,15 @@ class ControlReplication:
             return
         name = wire_name(session)
         with self._lock:
-            for table in (self._known, self._last, self._applied):
+            for table in (self._known, self._last):
                 table.pop(name, None)
 
     def changed(self, flag: Flag) -> None:
         """Sends a change of a flag; on the changing thread, which may hold locks."""
         with swallow(self.faults, "sharing"):
             control, home = flag.control, self._home()
-            applying = getattr(self._thread, "applying", False)
-            if control.session is None or home is None or applying:
-                return
-            if control.recalled:
-                # Sent again from here, it would outlive the end that its own guard sends.
+            # What came from elsewhere, sent again, would outlive the end that its own guard sends.
+            if control.session is None or home is None or control.source != "here":
                 return
             if home.flag_of(control.session) is not flag:
                 return
@@ -318,7 +311,7 @@ class ControlReplication:
             return False
         # A deny out of the journal may be lifted before the message about it was sent.
         lifts = notice.action is Action.ALLOW
-        idle = lifts and notice.who == POLICY and not flag.control.recalled
+        idle = lifts and notice.who == POLICY and flag.control.source != "journal"
         with self._lock:
             last = self._last.get(notice.session)
             if idle if last is None else takes_precedence(last, notice):
@@ -336,38 +329,19 @@ class ControlReplication:
             subscription.close()
 
     def _apply(self, flag: Flag, notice: ControlMessage) -> None:
-        self._thread.applying = True
-        try:
-            if notice.action is Action.ALLOW:
-                self._clear(flag, notice)
-            elif _changes(flag.control, notice) or (self._hints and self._is_applied(flag, notice)):
-                flag.set(
-                    notice.action,
-                    reason=notice.reason,
-                    hint=notice.hint,
-                    by=notice.who,
-                    until=notice.until,
-                    remote_decision_id=notice.decision_id,
-                )
-        finally:
-            self._thread.applying = False
-        # Read before: reading a control may acquire the lock of all flags.
         now = flag.control
-        with self._lock:
-            self._applied[notice.session] = now
-
-    def _clear(self, flag: Flag, notice: ControlMessage) -> None:
-        """Clears a flag: a person any, a policy only what a message or the journal has set."""
-        if notice.who == POLICY and self._is_applied(flag, notice) and flag.raised:
-            flag.clear(by=POLICY)
-        elif notice.who == POLICY and flag.control.recalled:
-            flag.lower()
-        elif notice.who != POLICY and (flag.raised or notice.guidance):
-            flag.clear(by=notice.who, hint=notice.guidance, reason=notice.reason)
-
-    def _is_applied(self, flag: Flag, notice: ControlMessage) -> bool:
-        """True if an earlier message set the current control."""
-        return flag.control is self._applied.get(notice.session)
+        if notice.action is Action.ALLOW:
+            _clear(flag, notice)
+        elif _changes(now, notice) or (self._hints and now.source == "notice"):
+            flag.set(
+                notice.action,
+                reason=notice.reason,
+                hint=notice.hint,
+                by=notice.who,
+                until=notice.until,
+                source="notice",
+                remote_decision_id=notice.decision_id,
+            )
 
     def _notice(
         self, name: str, control: Control, last: ControlMessage | None
@@ -409,11 +383,9 @@ class ControlReplication:
             if self._listens:
                 return
             self._listens = True
-        store = _published(self._writer)
-        if store is not None:
-            # Held weakly, as the store outlives a guard.
-            receive, joined = weak_callback(self._receive), weak_callback(self._refresh)
-            self._subscriptions.append(store.subscribe(KIND, receive, joined))
+        # Held weakly, as the store outlives a guard.
+        receive, joined = weak_callback(self._receive), weak_callback(self._refresh)
+        self._subscriptions.append(self._writer.store.subscribe(KIND, receive, joined))
 
     def _look_up(self, name: str) -> None:
         """Queues a lookup of the stored control."""
@@ -454,21 +426,25 @@ class ControlReplication:
             self._listen()
 
 
-def _published(writer: Writer | None) -> PubSub | None:
-    """Returns the store of a writer if it supports publishing."""
-    if writer is None:
-        return None
-    from otel_loopguard.stores import PubSub  # noqa: PLC0415  # there is a store
-
-    return writer.store if isinstance(writer.store, PubSub) else None
-
-
 def _changes(control: Control, notice: ControlMessage) -> bool:
     """True if a message changes the control; a policy's only if it is stronger."""
     if notice.who == POLICY:
         return notice.action.rank > control.action.rank
     new = (notice.action, notice.who, notice.reason, notice.until)
     return (control.action, control.by, control.reason, control.until) != new
+
+
+def _clear(flag: Flag, notice: ControlMessage) -> None:
+    """Clears a flag: a person any, a policy only what a notice or the journal has set."""
+    source = flag.control.source
+    if notice.who != POLICY:
+        if flag.raised or notice.guidance:
+            hint, reason = notice.guidance, notice.reason
+            flag.clear(by=notice.who, hint=hint, reason=reason, source="notice")
+    elif source == "notice" and flag.raised:
+        flag.clear(by=POLICY, source="notice")
+    elif source == "journal":
+        flag.lower()
 
 
 _replications: Final[WeakList[ControlReplication]] = WeakList()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -43,8 +43,8 @@ class AgentProcess(NamedTuple):
     def state(self) -> str:
         """`T` while it is stopped, as in proc(5); empty once it has ended."""
         found = _stat(self.number)
-        same = found is not None and int(found[_STARTED]) == self.started
-        return found[0] if found is not None and same and found[0] not in "ZX" else ""
+        same = found and int(found[_STARTED]) == self.started
+        return found[0] if same and found[0] not in "ZX" else ""
 
     def send(self, number: signal.Signals) -> bool:
         """Sends a signal; False if the process has ended."""
@@ -58,7 +58,7 @@ class AgentProcess(NamedTuple):
 
 
 def can_stop() -> bool:
-    """Whether this system tells which process has a file open, and lets it be stopped."""
+    """True if this system tells which process has a file open, and lets it be stopped."""
     return (_PROC / "self/fdinfo").is_dir() and hasattr(signal, "SIGSTOP")
 
 
@@ -74,23 +74,27 @@ def writer_of(paths: Sequence[Path], agent: str, cwd: str) -> AgentProcess:
         NoProcessError: There is none, or more than one may be it.
     """
     mine = list(_own())
-    wanted = {(found.st_dev, found.st_ino) for found in _found(paths)}
+    wanted: set[tuple[int, int]] = set()
+    for path in paths:
+        with suppress(OSError):
+            found = path.stat()
+            wanted.add((found.st_dev, found.st_ino))
     writing = {number for number in mine if _writes(number, wanted)}
     # A command that an agent runs may inherit the open file: the outermost one writes.
-    found = {number for number in writing if _parent(number) not in writing}
+    chosen = {number for number in writing if _parent(number) not in writing}
     how = "has the transcript open"
-    if not found and cwd:
+    if not chosen and cwd:
         named = {number for number in mine if _is_agent(number, agent, cwd)}
         # A launcher waits for the agent proper, which has its name: the innermost one writes.
-        found = named - {_parent(number) for number in named}
+        chosen = named - {_parent(number) for number in named}
         how = f"is {agent} in {cwd}"
-    if len(found) != 1:
-        which = "no process of yours" if not found else f"more than one ({len(found)})"
+    if len(chosen) != 1:
+        which = "no process of yours" if not chosen else f"more than one ({len(chosen)})"
         msg = f"{which} {how}"
         raise NoProcessError(msg)
-    number = found.pop()
+    number = chosen.pop()
     stat = _stat(number)
-    if stat is None:
+    if not stat:
         msg = "the process has just ended"
         raise NoProcessError(msg)
     return AgentProcess(number, int(stat[_STARTED]), _name(number))
@@ -111,7 +115,7 @@ def _own() -> Iterator[int]:
 
 
 def _writes(number: int, wanted: set[tuple[int, int]]) -> bool:
-    """Whether a process has one of the files open to write it."""
+    """True if a process has one of the files open to write it."""
     with suppress(OSError):
         for entry in (_PROC / str(number) / "fd").iterdir():
             with suppress(OSError):
@@ -122,8 +126,7 @@ def _writes(number: int, wanted: set[tuple[int, int]]) -> bool:
 
 
 def _is_written(number: int, descriptor: str) -> bool:
-    text = (_PROC / str(number) / "fdinfo" / descriptor).read_text("ascii", "replace")
-    for line in text.splitlines():
+    for line in _read(number, f"fdinfo/{descriptor}").splitlines():
         name, _, value = line.partition(":")
         if name == "flags":
             return int(value, 8) & os.O_ACCMODE != os.O_RDONLY
@@ -131,7 +134,7 @@ def _is_written(number: int, descriptor: str) -> bool:
 
 
 def _is_agent(number: int, agent: str, cwd: str) -> bool:
-    """Whether a process is a coding agent that works in a folder."""
+    """True if a process is a coding agent that works in a folder."""
     try:
         if not (_PROC / str(number) / "cwd").samefile(cwd):
             return False
@@ -139,41 +142,27 @@ def _is_agent(number: int, agent: str, cwd: str) -> bool:
         return False
     # `claude`, or `node --option /usr/bin/gemini`; `claude-code` names its program `claude`.
     program = agent.partition("-")[0]
-    words = [word for word in _words(number) if not word.startswith("-")]
+    words = [word for word in _read(number, "cmdline").split("\0") if not word.startswith("-")]
     return program in {_name(number), *(Path(word).stem for word in words[:2])}
 
 
 def _name(number: int) -> str:
-    try:
-        return (_PROC / str(number) / "comm").read_text("utf-8", "replace").strip()
-    except OSError:
-        return ""
-
-
-def _words(number: int) -> list[str]:
-    """The command line of a process."""
-    try:
-        data = (_PROC / str(number) / "cmdline").read_bytes()
-    except OSError:
-        return []
-    return [os.fsdecode(word) for word in data.split(b"\0")]
+    return _read(number, "comm").strip()
 
 
 def _parent(number: int) -> int | None:
     found = _stat(number)
-    return None if found is None else int(found[_PARENT])
+    return int(found[_PARENT]) if found else None
 
 
-def _stat(number: int) -> list[str] | None:
-    """The fields behind the name, which may hold anything, of a process; None if it is gone."""
+def _stat(number: int) -> list[str]:
+    """The fields behind the name, which may hold anything, of a process; none if it is gone."""
+    return _read(number, "stat").rpartition(")")[2].split()
+
+
+def _read(number: int, name: str) -> str:
+    """What the system tells of a process; empty if it is gone."""
     try:
-        text = (_PROC / str(number) / "stat").read_text("utf-8", "replace")
+        return os.fsdecode((_PROC / str(number) / name).read_bytes())
     except OSError:
-        return None
-    return text.rpartition(")")[2].split()
-
-
-def _found(paths: Iterable[Path]) -> Iterator[os.stat_result]:
-    for path in paths:
-        with suppress(OSError):
-            yield path.stat()
+        return ""

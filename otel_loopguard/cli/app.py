@@ -171,7 +171,7 @@ def explain(
     socket: Socket = None,
 ) -> int:  # fmt: skip
     """Says why sessions were stopped or not: what was counted, its weights, what comes next."""
-    from otel_loopguard.cli.explain import print_explanations  # noqa: PLC0415
+    from otel_loopguard.cli.report import print_explanations  # noqa: PLC0415
 
     return print_explanations(what, form, _settings(settings), store, socket)
 
@@ -201,10 +201,11 @@ def transcripts(  # noqa: PLR0913, PLR0917  # they are options
     jobs: Jobs = 0,
 ) -> int:
     """Shows which of your sessions with coding agents went in circles, and what that cost."""
-    from otel_loopguard.cli.transcripts import Options, print_transcripts  # noqa: PLC0415
+    from otel_loopguard.cli.transcripts import print_transcripts  # noqa: PLC0415
 
-    options = Options(last, days, html, jobs)
-    return print_transcripts(paths or [], form, _settings(settings), options)
+    return print_transcripts(
+        paths or [], form, _settings(settings), last=last, days=days, html=html, jobs=jobs
+    )
 
 
 @app.command(rich_help_panel=_AGENTS)
@@ -321,10 +322,12 @@ def calibrate(  # noqa: PLR0913, PLR0917
     ] = None,
 ) -> int:
     """Chooses the stop line from past runs that went well, for a rate of false stops."""
-    from otel_loopguard.cli.calibrate import Options, print_calibration  # noqa: PLC0415
+    from otel_loopguard.cli.calibrate import print_calibration  # noqa: PLC0415
 
-    options = Options(false_stops, frozenset(except_for or ()), output)
-    return print_calibration(files, form, _settings(settings), options)
+    bad = frozenset(except_for or ())
+    return print_calibration(
+        files, form, _settings(settings), rate=false_stops, bad=bad, output=output
+    )
 
 
 @app.command(rich_help_panel=_RECORDED)
@@ -373,11 +376,10 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
     ] = "1GB",
 ) -> int:
     """Replays millions of sessions: decisions as Parquet, and a page with a summary."""
-    from otel_loopguard.cli.backtest import Options, print_backtest  # noqa: PLC0415
+    from otel_loopguard.cli.backtest import print_backtest  # noqa: PLC0415
 
-    options = Options(out, where, engine, jobs, memory)
-    given = _settings(settings)
-    return print_backtest(source, given, _settings(compare) if compare else None, options)
+    given = [_settings(settings), *([_settings(compare)] if compare else [])]
+    return print_backtest(source, given, out, where=where, engine=engine, jobs=jobs, memory=memory)
 
 
 @app.command()
@@ -474,10 +476,10 @@ def watch(  # noqa: PLR0913, PLR0917  # they are options
     if store or socket:
         msg = "--store and --socket are for live processes, not for --agents"
         raise typer.BadParameter(msg)
-    from otel_loopguard.cli.watch import Options, watch_agents  # noqa: PLC0415
+    from otel_loopguard.cli.watch import watch_agents  # noqa: PLC0415
 
-    options = Options(folder or (), may_stop, interval, rounds)
-    return watch_agents(_settings(settings), options)
+    given = _settings(settings)
+    return watch_agents(given, folder or (), may_stop=may_stop, interval_s=interval, rounds=rounds)
 
 
 @app.command(rich_help_panel=_LIVE)

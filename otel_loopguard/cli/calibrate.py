@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -19,6 +19,7 @@ from otel_loopguard.cli.replay import SpanResults, result_of
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay import Recording, Run, Transcript
+from otel_loopguard.replay.file import untold
 
 if TYPE_CHECKING:
     from otel_loopguard.cli.replay import ReplayResult
@@ -30,24 +31,30 @@ HIGHEST: Final = 100
 _SUFFIXES: Final = (".toml", ".json")
 
 
-class Options(NamedTuple):
-    """The options of the command."""
-
-    rate: float  # of good runs that may be stopped, 0 to 1
-    bad: AbstractSet[str] = frozenset()  # runs and sessions that did not go well
-    output: str | None = None  # a settings file to write
-
-
-def print_calibration(
-    files: Sequence[str], form: Format, settings: Settings, options: Options
+def print_calibration(  # noqa: PLR0913  # the options of the command
+    files: Sequence[str],
+    form: Format,
+    settings: Settings,
+    *,
+    rate: float,
+    bad: AbstractSet[str],
+    output: str | None,
 ) -> int:
     """Finds the stop line, says what it would have done, and writes a settings file.
 
     Good runs are labelled lines that do not loop or whose task succeeded, sessions of coding agents
     whose last turn was not interrupted, and all sessions of files of spans. The files are read once
     for every line that is tried; nothing of them is kept.
+
+    Args:
+        files: The runs.
+        form: How the result is printed.
+        settings: Those whose stop line is moved.
+        rate: Of good runs that may be stopped, 0 to 1.
+        bad: Runs and sessions that did not go well.
+        output: A settings file to write.
     """
-    _check(files, settings, options.output)
+    _check(files, settings, output)
     runs = left_out = before = 0
     noticed: set[_Place] = set()  # no other good run can be stopped
     with Inputs(files) as inputs:
@@ -58,25 +65,25 @@ def print_calibration(
         for index, recording in enumerate(inputs):
             entries = inputs.entries(recording)
             for place, good, result in _results(index, recording.name, entries, settings, None):
-                if not good or result.session in options.bad:
+                if not good or result.session in bad:
                     left_out += 1
                     continue
                 runs += 1
                 before += result.strongest.stops
                 if result.strongest.rank >= Action.HINT.rank:
                     noticed.add(place)
-    limit = allowed(runs, options.rate)
+    limit = allowed(runs, rate)
     lines = _search(list(inputs), settings, noticed, limit)
     line = min(line for line, stopped in lines.items() if stopped <= limit)
     made = Calibration(
-        options.rate, runs, left_out, len(noticed), before, line, lines, changes(settings, line)
+        rate, runs, left_out, len(noticed), before, line, lines, changes(settings, line)
     )
-    if options.output is not None:
-        made.write(Path(options.output))
+    if output is not None:
+        made.write(Path(output))
     if form is Format.JSON:
         json_line(made.row())
     else:
-        made.show(options.output)
+        made.show(output)
     return inputs.code
 
 
@@ -218,19 +225,18 @@ def _search(
     are looked at again.
     """
     tried: dict[int, int] = {}
-    low, high, line, looked_at = 0, HIGHEST, 1, noticed
-    while True:
+    low, high, looked_at = 0, HIGHEST + 1, noticed
+    while high - low > 1:
+        line = (low + high) // 2 if high in tried else min(2 * low or 1, HIGHEST)
         stopped = _stopped(recordings, at_line(settings, line), looked_at)
         tried[line] = len(stopped)
         if len(stopped) <= limit:
             high = line
-        elif line == HIGHEST:
-            raise LoopGuardError(_no_line(len(stopped), limit))
         else:
             low, looked_at = line, stopped
-        if high - low <= 1 and high in tried:
-            return tried
-        line = (low + high) // 2 if high in tried else min(2 * line, HIGHEST)
+    if high not in tried:
+        raise LoopGuardError(_no_line(tried[HIGHEST], limit))
+    return tried
 
 
 def _stopped(recordings: Sequence[Recording], settings: Settings, only: set[_Place]) -> set[_Place]:
@@ -239,7 +245,7 @@ def _stopped(recordings: Sequence[Recording], settings: Settings, only: set[_Pla
     for index, known in enumerate(recordings):
         if not any(place[0] == index for place in only):
             continue
-        recording = known.reopened(_ignore)
+        recording = known.reopened(untold)  # told when it was read first
         for place, _, result in _results(index, recording.name, recording, settings, only):
             if place in only and result.strongest.stops:
                 found.add(place)
@@ -271,10 +277,6 @@ def _good(run: Run) -> bool:
     if isinstance(run, Transcript):
         return run.ending != "interrupted"
     return run.loop is False or (run.loop is None and run.success is True)
-
-
-def _ignore(_file: str, _number: int, _why: str) -> None:
-    """Broken lines were reported when the file was read first."""
 
 
 def _too_few(runs: int, rate: float, need: int) -> str:

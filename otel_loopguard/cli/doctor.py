@@ -159,7 +159,7 @@ def _spans(seen: _Seen) -> _Told:
 
 
 def _calls(seen: _Seen) -> _Told:
-    """Whether there is something to judge."""
+    """True if there is something to judge."""
     kinds = seen.kinds
     if not kinds:
         return

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from otel_loopguard._util.text import printable
 from otel_loopguard.cli.output import say
@@ -26,6 +33,13 @@ _BYTES_WORTH_A_BAR: Final = 4 * 1024 * 1024
 _ENTRIES_BETWEEN: Final = 64
 # Reports of broken lines that are printed: the first tell what is wrong with a file.
 _REPORTS_SHOWN: Final = 10
+
+
+def bar_of(done: ProgressColumn) -> Progress:
+    """A bar on standard error, which is gone when all is done."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), done)
+    to = Console(stderr=True)
+    return Progress(*columns, TimeRemainingColumn(), console=to, transient=True)
 
 
 class Inputs:
@@ -49,13 +63,7 @@ class Inputs:
         self._recordings = [one for file in files for one in recordings(file, self.report)]
         total = sum(recording.size or 0 for recording in self._recordings)
         if bar and total > _BYTES_WORTH_A_BAR and sys.stderr.isatty():
-            columns = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TaskProgressColumn(),
-            )
-            to = Console(stderr=True)
-            self._progress = Progress(*columns, TimeRemainingColumn(), console=to, transient=True)
+            self._progress = bar_of(TaskProgressColumn())
 
     def __enter__(self) -> Self:
         if self._progress:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, console, json_line, table
@@ -73,16 +73,6 @@ class _Score:
         }
 
 
-class _Expected(NamedTuple):
-    """What was expected of a call when it started."""
-
-    step: Step
-    session: str
-    ms: float
-    records: int
-    limit_s: float | None
-
-
 class _ProfilerReplay:
     """Replays calls through a profiler in order of time: an estimate at the start of each."""
 
@@ -106,15 +96,35 @@ class _ProfilerReplay:
 
     def run(self) -> None:
         """Replays the calls that were added."""
-        self._calls.sort(key=lambda each: each[0].start)
-        running: list[tuple[int, int, _Expected]] = []
-        for number, (step, session) in enumerate(self._calls):
-            while running and running[0][0] <= step.start:
-                self._ended(heappop(running)[2])
-            heappush(running, (step.end or 0, number, self._expected(step, session)))
-        while running:
-            self._ended(heappop(running)[2])
+        ends: list[tuple[int, int, Callable[[], None]]] = []
+        for number, (step, session) in enumerate(sorted(self._calls, key=lambda one: one[0].start)):
+            while ends and ends[0][0] <= step.start:
+                heappop(ends)[2]()
+            heappush(ends, (step.end or 0, number, self._started(step, session)))
+        while ends:
+            heappop(ends)[2]()
         self._calls.clear()
+
+    def _started(self, step: Step, session: str) -> Callable[[], None]:
+        """Estimates a call; returns what is done when it ends."""
+        tool = step.name or ""
+        estimate = self._profiler.estimate(tool, step.args)
+        limit_s = self._profiler.limit_for(tool, step.args)
+
+        def end() -> None:
+            ms = ((step.end or 0) - step.start) / 1e6
+            alarm = limit_s is not None and ms > limit_s * 1e3
+            for score in (self._scores.setdefault(tool, _Score()), self._whole):
+                score.calls += 1
+                score.failures += step.error
+                if estimate.records >= _WARM:
+                    score.measured += 1
+                    score.within += ms <= estimate.duration_ms
+                score.alarms += alarm
+                score.overdue += alarm and ms > _OVERDUE_MS
+            self._profiler.finished(step, session)
+
+        return end
 
     def rows(self) -> Iterator[dict[str, object]]:
         """A row per tool that still has a profile, the most used first, and one of all together."""
@@ -141,26 +151,6 @@ class _ProfilerReplay:
             "alarm_rate": whole.alarms / steps if steps else None,
             "false_alarm_rate": (whole.alarms - whole.overdue) / steps if steps else None,
         }
-
-    def _expected(self, step: Step, session: str) -> _Expected:
-        tool = step.name or ""
-        estimate = self._profiler.estimate(tool, step.args)
-        limit = self._profiler.limit_for(tool, step.args)
-        return _Expected(step, session, estimate.duration_ms, estimate.records, limit)
-
-    def _ended(self, expected: _Expected) -> None:
-        step = expected.step
-        ms = ((step.end or 0) - step.start) / 1e6
-        alarm = expected.limit_s is not None and ms > expected.limit_s * 1e3
-        for score in (self._scores.setdefault(step.name or "", _Score()), self._whole):
-            score.calls += 1
-            score.failures += step.error
-            if expected.records >= _WARM:
-                score.measured += 1
-                score.within += ms <= expected.ms
-            score.alarms += alarm
-            score.overdue += alarm and ms > _OVERDUE_MS
-        self._profiler.finished(step, expected.session)
 
 
 def _show(rows: Sequence[dict[str, object]]) -> None:

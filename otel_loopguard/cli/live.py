@@ -121,10 +121,10 @@ def print_sessions(transport: Transport, form: Format) -> int:
     """Prints one object or row per session, the one in use last first; returns the exit code."""
     rows, note = transport.sessions()
     if form is Format.JSON:
-        for row in _sorted(rows):
+        for row in sorted(rows, key=_last, reverse=True):
             json_line(row)
     else:
-        console().print(grid(_sorted(rows), time.time_ns()))
+        console().print(_grid(rows))
     if note and (rows or form is not Format.JSON):
         say(f"otel-loopguard: {note}", error=True)
     return 0
@@ -135,29 +135,28 @@ def watch_sessions(transport: Transport, interval_s: float, rounds: int) -> int:
 
     On a terminal in place, in a pipe one below the other.
     """
-    out, left = console(), rounds or sys.maxsize
+    out = console()
     with Live(console=out, auto_refresh=False, transient=False) as live:
-        while left:
+        for left in range(rounds or sys.maxsize, 0, -1):
             rows, why = transport.sessions()
-            shown = grid(_sorted(rows), time.time_ns())
+            shown = _grid(rows)
             if out.is_terminal:
                 live.update(Group(shown, cell(why, 400)) if why else shown, refresh=True)
             else:
                 out.print(shown)
                 if why:
                     say(f"otel-loopguard: {why}", error=True)
-            left -= 1
-            if left:
-                try:
-                    time.sleep(interval_s)
-                except KeyboardInterrupt:
-                    break
+            try:
+                time.sleep(interval_s if left > 1 else 0)
+            except KeyboardInterrupt:
+                break
     return 0
 
 
-def grid(rows: Sequence[Message], now: int) -> RenderableType:
-    """The table of sessions."""
-    return table(_COLUMNS, ([*_row(row, now)] for row in rows))
+def _grid(rows: Sequence[Message]) -> RenderableType:
+    now = time.time_ns()
+    ordered = sorted(rows, key=_last, reverse=True)
+    return table(_COLUMNS, ([*_row(row, now)] for row in ordered))
 
 
 def _row(row: Message, now: int) -> Iterator[object]:
@@ -170,10 +169,6 @@ def _row(row: Message, now: int) -> Iterator[object]:
             yield action
         else:
             yield _since(value, now) if name in ("age", "idle") else value
-
-
-def _sorted(rows: list[Message]) -> list[Message]:
-    return sorted(rows, key=_last, reverse=True)
 
 
 def _last(row: Message) -> int:

@@ -6,7 +6,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.text import Text
@@ -27,6 +27,7 @@ from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay import Recording, Run, SessionResult, SpanReplay, Transcript, replay_run
+from otel_loopguard.replay.file import untold
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.spans.reader import Reader
 
@@ -233,15 +234,8 @@ def _results(
     yield from spans.finish()
 
 
-class _File(NamedTuple):
-    """A file that begins with spans, and the number of lines reported broken before them."""
-
-    path: str
-    size: int
-    reported: int
-
-
-_Unit = Run | _File | ReplayResult
+_Unit = Run | str | ReplayResult
+"""A run, the path of a file that begins with spans, or what is not sent anywhere."""
 _Reports = list[tuple[str, int, str]]
 
 
@@ -257,15 +251,11 @@ def _spread(inputs: Inputs, settings: Settings, jobs: int) -> Iterator[ReplayRes
 def _units(inputs: Inputs, settings: Settings) -> Iterator[_Unit]:
     """Runs, and files of spans; results of spans that come from a pipe or follow runs."""
     for recording in inputs:
-        before, entries = inputs.broken, inputs.entries(recording)
-        first = next(entries, None)
-        if first is None:
-            continue
-        if not isinstance(first, Run) and recording.size is not None:
-            yield _File(recording.path, recording.size, inputs.broken - before)
+        if recording.size is not None and _begins_with_spans(recording):
+            yield recording.path
             continue
         spans = SpanResults(recording.name, settings)
-        for entry in chain((first,), entries):
+        for entry in inputs.entries(recording):
             if isinstance(entry, Run):
                 yield entry
             else:
@@ -273,11 +263,17 @@ def _units(inputs: Inputs, settings: Settings) -> Iterator[_Unit]:
         yield from spans.finish()
 
 
+def _begins_with_spans(recording: Recording) -> bool:
+    # What is broken is told by the worker that reads it whole.
+    first = next(iter(recording.reopened(untold)), None)
+    return first is not None and not isinstance(first, Run)
+
+
 def _steps_of(unit: _Unit) -> int:
     """About how many steps a unit has; a kilobyte of a file of spans is one."""
     if isinstance(unit, ReplayResult):
         return 1
-    return unit.size // 1_000 if isinstance(unit, _File) else len(unit.steps) + 1
+    return Path(unit).stat().st_size // 1_000 if isinstance(unit, str) else len(unit.steps) + 1
 
 
 def _replayed(unit: _Unit, settings: Settings) -> tuple[list[ReplayResult], _Reports]:
@@ -287,9 +283,8 @@ def _replayed(unit: _Unit, settings: Settings) -> tuple[list[ReplayResult], _Rep
     if isinstance(unit, Run):
         return [result_of(unit, settings)], []
     reports: _Reports = []
-    recording = Recording(unit.path, lambda file, line, why: reports.append((file, line, why)))
-    found = list(_results(recording.name, recording, settings, None))
-    return found, reports[unit.reported :]
+    recording = Recording(unit, lambda file, line, why: reports.append((file, line, why)))
+    return list(_results(recording.name, recording, settings, None)), reports
 
 
 class RecordedStep(NamedTuple):

@@ -1,17 +1,20 @@
-"""`report`: the report of each recorded session."""
+"""`report` and `explain`: what recorded sessions came to, and why any was stopped or not."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, console, json_line, table
+from otel_loopguard.cli.output import Format, console, json_line, say, sentence, table
 from otel_loopguard.cli.replay import decision_row, replay_all
 
 if TYPE_CHECKING:
     from otel_loopguard.core.report import Report
+    from otel_loopguard.escalation.admin.client import Transport
+    from otel_loopguard.escalation.admin.protocol import Message
     from otel_loopguard.settings import Settings
 
 _COLUMNS: Final = (
@@ -115,3 +118,42 @@ def _cells(source: str, report: Report) -> tuple[object, ...]:
         report.alert_count, report.highest_severity, "yes" if report.should_stop else "",
         report.tokens, report.mean_interval_s, sum(report.lacks.values()),
     )  # fmt: skip
+
+
+def print_explanations(
+    what: str, form: Format, settings: Settings, store: str | None, socket: str | None
+) -> int:
+    """Prints one text or object per session of a recording, or of a live session.
+
+    Returns:
+        The exit code; 1 if no live process knows the session.
+    """
+    if what == "-" or Path(what).exists():
+        with Inputs([what]) as inputs:
+            for result in replay_all(inputs, settings):
+                if result.explanation is not None:
+                    told = result.explanation
+                    _explain(form, {"source": result.source, **told.to_dict()}, str(told))
+        return inputs.code
+    from otel_loopguard.cli import live  # noqa: PLC0415  # a recording needs no process
+
+    found = list(_ask(live.transport_to(store, socket), what))
+    for reply in found:
+        _explain(form, reply["explanation"], reply["text"])
+    return 0 if found else live.report_unknown("file or session", what)
+
+
+def _ask(transport: Transport, session: str) -> Iterator[Message]:
+    for reply in transport.ask({"op": "explain", "session": session}):
+        if isinstance(reply.get("explanation"), dict) and isinstance(reply.get("text"), str):
+            yield reply
+        else:
+            say(f"otel-loopguard: {reply.get('message')}", error=True)
+
+
+def _explain(form: Format, told: dict[str, Any], text: str) -> None:
+    if form is Format.JSON:
+        json_line(told)
+    else:
+        for line in text.splitlines():
+            sentence(line)

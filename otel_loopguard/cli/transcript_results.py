@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.cli.output import counted
 from otel_loopguard.cli.replay import decision_row, result_of
-from otel_loopguard.core import Action, Decision, Kind
+from otel_loopguard.core import Decision, Kind
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Transcript
 from otel_loopguard.settings.prices import PriceTable
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 _NS_IN_MINUTE: Final = 60_000_000_000  # what a minute is
 
 
-@dataclass(slots=True)
-class Amount:
+class Amount(NamedTuple):
     """What a part of a session took."""
 
     calls: int = 0
@@ -33,14 +33,6 @@ class Amount:
     tokens: int = 0
     dollars: float = 0.0  # of the answers whose model has a price
     unpriced: int = 0  # answers with tokens whose model has none
-
-    def add(self, other: Amount) -> None:
-        """Adds what another part took."""
-        self.calls += other.calls
-        self.minutes += other.minutes
-        self.tokens += other.tokens
-        self.dollars += other.dollars
-        self.unpriced += other.unpriced
 
     def price(self) -> str:
         """Dollars, at least; `?` where no model has a price."""
@@ -60,6 +52,12 @@ class Amount:
         return ", ".join(parts)
 
 
+def total(amounts: Iterable[Amount]) -> Amount:
+    """What several parts took together."""
+    columns = zip(*amounts, strict=True)
+    return Amount(*map(sum, columns))
+
+
 def when(start: int) -> str:
     """A time of day here; empty where it is not known."""
     if not start:
@@ -67,9 +65,8 @@ def when(start: int) -> str:
     return datetime.fromtimestamp(start / 1e9).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-@dataclass(slots=True)
-class Moment:
-    """A first hint or stop, and what the agent did from there to the end of its turn."""
+class Moment(NamedTuple):
+    """The first hint or stop of a turn, and what the agent did from there to the turn's end."""
 
     decision: Decision
     call: int  # number of the call, from 1
@@ -89,25 +86,14 @@ class TranscriptResult:
     start: int  # nanoseconds since the epoch; 0 where that is not known
     turns: int
     whole: Amount
-    hint: Moment | None = None  # the first of each turn are counted, the first of all is named
-    stop: Moment | None = None
-    decisions: list[Decision] = field(default_factory=list[Decision])
+    hint: Moment | None  # the first of all, with what came after those of all turns
+    stop: Moment | None
+    decisions: list[Decision]
 
     @property
     def moment(self) -> Moment | None:
         """The stop, or else the hint."""
         return self.stop or self.hint
-
-    def note(self, stop: bool, moment: Moment) -> None:
-        """Takes the first hint or stop of a turn: the first of all is shown, all are counted."""
-        before = self.stop if stop else self.hint
-        if before is not None:
-            before.after.add(moment.after)
-            before.finished = before.finished and moment.finished
-        elif stop:
-            self.stop = moment
-        else:
-            self.hint = moment
 
     def row(self) -> dict[str, object]:
         """The result as one JSON object."""
@@ -116,7 +102,7 @@ class TranscriptResult:
             **{name: getattr(self, name) for name in own},
             "start": self.start / 1_000_000_000 if self.start else None,
             "turns": self.turns,
-            "whole": asdict(self.whole),
+            "whole": self.whole._asdict(),
             "hint": _moment_row(self.hint),
             "stop": _moment_row(self.stop),
             "decisions": [decision_row(decision) for decision in self.decisions],
@@ -130,30 +116,30 @@ def _moment_row(moment: Moment | None) -> dict[str, object] | None:
         "call": moment.call,
         "reason": moment.decision.reason,
         "message": moment.decision.message,
-        "after": asdict(moment.after),
+        "after": moment.after._asdict(),
         "finished": moment.finished,
     }
+
+
+Told = tuple[TranscriptResult, Moment]
+"""A session that the guard has something to say about, with its stop or hint."""
 
 
 class Overview:
     """Sessions in groups, in each the one that took most afterwards first."""
 
     def __init__(self, sessions: Sequence[TranscriptResult]) -> None:
-        told = [(one, moment.after) for one in sessions if (moment := one.moment) is not None]
-        told.sort(key=lambda each: (each[1].calls, each[1].tokens), reverse=True)
-        ordered = [one for one, _ in told]
+        told = [(one, moment) for one in sessions if (moment := one.moment) is not None]
+        told.sort(key=lambda each: (each[1].after.calls, each[1].after.tokens), reverse=True)
         self.count = len(sessions)
-        self.quiet = self.count - len(ordered)
-        self.stopped = [one for one in ordered if one.stop and not one.stop.finished]
+        self.quiet = self.count - len(told)
+        self.stopped = [each for each in told if each[0].stop and not each[1].finished]
         # Would have been stopped, and ended their turns by themselves.
-        self.finished = [one for one in ordered if one.stop and one.stop.finished]
-        self.hinted = [one for one in ordered if not one.stop]
-        self.after = Amount()  # what they took after their stops
-        for one in ordered:
-            if one.stop:
-                self.after.add(one.stop.after)
+        self.finished = [each for each in told if each[0].stop and each[1].finished]
+        self.hinted = [each for each in told if not each[0].stop]
+        self.after = total(moment.after for _, moment in (*self.stopped, *self.finished))
 
-    def groups(self) -> tuple[tuple[str, str, list[TranscriptResult]], ...]:
+    def groups(self) -> tuple[tuple[str, str, list[Told]], ...]:
         """Heading, note and sessions of each group that the guard has something to say about."""
         by_itself = "the agent ended its turn by itself"
         unknown = "a person interrupted it, or nothing says how it ended."
@@ -208,27 +194,35 @@ def transcript_result(
     place = Path(path)
     # gemini-cli does not say where it works, but names a folder after it.
     cwd = run.cwd or (place.parts[-3] if place.parts[-2:-1] == ("chats",) else "")
-    found = TranscriptResult(
-        run.agent, run.id, path, cwd, run.version, start, 0, Amount(), decisions=decisions
-    )
-    numbers = list[int]()  # of the call that each step is, or comes behind
-    for step in run.steps:
-        numbers.append((numbers[-1] if numbers else 0) + (step.kind is Kind.TOOL))
+    # Of the call that each step is, or comes behind.
+    numbers = list(accumulate(int(step.kind is Kind.TOOL) for step in run.steps))
+    parts: list[Amount] = []
+    hints: list[Moment] = []
+    stops: list[Moment] = []
     for turn, (first, last) in enumerate(_turns(run.steps)):
-        found.turns += 1
-        found.whole.add(_amount(run.steps[first:last], prices))
-        finished = turn < len(run.endings) and run.endings[turn] == "finished"
-        seen: set[bool] = set()
-        for decision in decisions:
-            stops = decision.action.rank >= Action.DENY.rank
-            for kind in (False, True) if stops else (False,):
-                if kind in seen or not first <= decision.step < last:
-                    continue
-                seen.add(kind)
+        parts.append(_amount(run.steps[first:last], prices))
+        finished = run.endings[turn : turn + 1] == ("finished",)
+        made = [decision for decision in decisions if first <= decision.step < last]
+        stopping = [decision for decision in made if decision.action.stops]
+        for moments, told in ((hints, made[:1]), (stops, stopping[:1])):
+            for decision in told:
                 at = decision.step
                 after = _amount(run.steps[at + 1 : last], prices, run.steps[at].end or 0)
-                found.note(kind, Moment(decision, numbers[at], after, finished))
-    return found
+                moments.append(Moment(decision, numbers[at], after, finished))
+    return TranscriptResult(
+        run.agent, run.id, path, cwd, run.version, start, len(parts), total(parts),
+        _together(hints), _together(stops), decisions,
+    )  # fmt: skip
+
+
+def _together(moments: Sequence[Moment]) -> Moment | None:
+    """The first moment, with what came after those of all turns."""
+    if not moments:
+        return None
+    return moments[0]._replace(
+        after=total(moment.after for moment in moments),
+        finished=all(moment.finished for moment in moments),
+    )
 
 
 def _turns(steps: Sequence[Step]) -> list[tuple[int, int]]:
@@ -242,24 +236,23 @@ def _turns(steps: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def _amount(steps: Sequence[Step], prices: PriceTable, since: int = 0) -> Amount:
-    found = Amount()
     begun = since or next((step.start for step in steps if step.start), 0)
     end = max((step.end or 0 for step in steps), default=0)
-    found.minutes = max(end - begun, 0) / _NS_IN_MINUTE if begun else 0.0
-    for step in steps:
-        found.calls += step.kind is Kind.TOOL
-        if step.tokens is None:
-            continue
-        found.tokens += step.tokens
-        cost = prices.cost(
+    costs = [
+        prices.cost(
             step.model or "",
             step.tokens_in or 0,
             step.tokens_out or 0,
             cache_read=step.cache_read or 0,
             cache_write=step.cache_write or 0,
         )
-        if cost is None:
-            found.unpriced += 1
-        else:
-            found.dollars += cost
-    return found
+        for step in steps
+        if step.tokens is not None
+    ]
+    return Amount(
+        calls=sum(step.kind is Kind.TOOL for step in steps),
+        minutes=max(end - begun, 0) / _NS_IN_MINUTE if begun else 0.0,
+        tokens=sum(step.tokens or 0 for step in steps),
+        dollars=sum((cost for cost in costs if cost is not None), 0.0),
+        unpriced=costs.count(None),
+    )

@@ -6,13 +6,24 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from html import escape
+from importlib.resources import files as resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from string import Template
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
-import typer
-
-from otel_loopguard.cli.output import Format, console, counted, json_line, keep_faults, say, table
-from otel_loopguard.cli.transcript_page import write_page
+from otel_loopguard.cli.inputs import Inputs
+from otel_loopguard.cli.output import (
+    Format,
+    console,
+    counted,
+    json_line,
+    keep_faults,
+    say,
+    table,
+    word,
+)
 from otel_loopguard.cli.transcript_results import (
     Moment,
     Overview,
@@ -20,7 +31,7 @@ from otel_loopguard.cli.transcript_results import (
     judged,
     when,
 )
-from otel_loopguard.errors import RecordingError
+from otel_loopguard.errors import LoopGuardError, RecordingError
 from otel_loopguard.replay.opencode_database import is_session
 from otel_loopguard.replay.transcripts.folders import (
     SessionFiles,
@@ -31,57 +42,64 @@ from otel_loopguard.replay.transcripts.folders import (
     usual_folders,
 )
 from otel_loopguard.replay.workers import spread
+from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
+    from otel_loopguard.core import Decision
     from otel_loopguard.settings import Settings
 
-# Reports of broken lines that are printed: the first tell what is wrong with a file.
-_REPORTS_SHOWN: Final = 10
+# Decisions of a session that the page lists: more say the same again.
+_DECISIONS_SHOWN: Final = 20
 _COLUMNS: Final = (
     *("session", "when", "agent", "project", "calls#", "the guard~", "calls after it#"),
     *("minutes#", "tokens#", "USD#", "turn"),
 )
 
 
-class Options(NamedTuple):
-    """The options of the command."""
-
-    last: int = 50  # 0: all
-    days: float = 0.0  # 0: however old
-    html: Path | None = None
-    jobs: int = 0
-
-
-def print_transcripts(
-    paths: Sequence[str], form: Format, settings: Settings, options: Options
+def print_transcripts(  # noqa: PLR0913  # the options of the command
+    paths: Sequence[str],
+    form: Format,
+    settings: Settings,
+    *,
+    last: int,
+    days: float,
+    html: Path | None,
+    jobs: int,
 ) -> int:
-    """Judges sessions and prints an object per session, or an overview; returns the exit code."""
-    found = _chosen(_found(paths), options)
+    """Judges sessions and prints an object per session, or an overview; returns the exit code.
+
+    Args:
+        paths: Files and folders; without any, where agents keep their transcripts.
+        form: How sessions are printed.
+        settings: Of the guard.
+        last: How many of the sessions that changed last; 0: all.
+        days: In how many days they changed; 0: however long ago.
+        html: Where the overview is also written as a page.
+        jobs: Worker processes; 0: one per processor.
+    """
+    since = time.time() - days * 86_400 if days else 0.0
+    files = newest([files for files in _found(paths) if files.modified >= since], last)
     sessions: list[TranscriptResult] = []
-    reports = 0
     work = partial(judged, settings=settings)
-    for results, broken in spread(work, found, options.jobs, keep_faults, _steps_of):
-        for path, line, why in broken:
-            reports += 1
-            if reports <= _REPORTS_SHOWN:
-                say(f"{path}:{line}: {why}", error=True)
-        for result in results:
-            sessions.append(result)
-            if form is Format.JSON:
-                json_line(result.row())
-    if reports > _REPORTS_SHOWN:
-        typer.echo(f"otel-loopguard: {reports - _REPORTS_SHOWN:,} more reports left out", err=True)
+    with Inputs(()) as inputs:
+        for results, broken in spread(work, files, jobs, keep_faults, _steps_of):
+            for report in broken:
+                inputs.report(*report)
+            for result in results:
+                sessions.append(result)
+                if form is Format.JSON:
+                    json_line(result.row())
     overview = Overview(sessions)
     if form is Format.TABLE and not sessions:
         places = paths or [str(folder) for _, folder in usual_folders()]
-        since = f" of the last {options.days:g} days" if options.days else ""
-        say(f"no sessions{since} in {', '.join(places)}")
+        lately = f" of the last {days:g} days" if days else ""
+        say(f"no sessions{lately} in {', '.join(places)}")
     elif form is Format.TABLE:
         _show(overview, Counter(result.agent for result in sessions))
-    if options.html is not None:
-        write_page(overview, options.html)
-        say(f"otel-loopguard: wrote {options.html}", error=True)
-    return 1 if reports else 0
+    if html is not None:
+        write_page(overview, html)
+        say(f"otel-loopguard: wrote {html}", error=True)
+    return inputs.code
 
 
 def _found(paths: Sequence[str]) -> Iterator[SessionFiles]:
@@ -104,11 +122,6 @@ def _found(paths: Sequence[str]) -> Iterator[SessionFiles]:
         yield from sessions_in(place) if holds_sessions(place) else [session_files(place)]
 
 
-def _chosen(found: Iterator[SessionFiles], options: Options) -> list[SessionFiles]:
-    since = time.time() - options.days * 86_400 if options.days else 0.0
-    return newest([files for files in found if files.modified >= since], options.last)
-
-
 def _steps_of(files: SessionFiles) -> int:
     """About how many steps a session has: four kilobytes of a transcript are one."""
     try:
@@ -125,9 +138,8 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
     for title, _, results in overview.groups():
         if not results:
             continue
-        rows = [_cells(each, each.moment) for each in results if each.moment is not None]
         out.print()
-        out.print(table(_COLUMNS, rows, f"{title}: {len(results)}"))
+        out.print(table(_COLUMNS, [_cells(*each) for each in results], f"{title}: {len(results)}"))
     if overview.after.calls:
         say("")
         say(f"After the stops came {overview.after.spelled()}.")
@@ -135,7 +147,7 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
 
 def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
     """What is shown of a session that the guard has something to say about."""
-    word = "stops" if result.stop else "hints"
+    does = "stops" if result.stop else "hints"
     after = moment.after
     return (
         result.session,
@@ -143,10 +155,102 @@ def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
         result.agent,
         Path(result.cwd).name,
         f"{result.whole.calls:,}",
-        f"{word} at call {moment.call}: {moment.decision.reason}",
+        f"{does} at call {moment.call}: {moment.decision.reason}",
         f"{after.calls:,}",
         f"{after.minutes:,.0f}",
         f"{after.tokens:,}",
         after.price(),
         "finished" if moment.finished else "",
     )
+
+
+def write_page(overview: Overview, path: Path) -> None:
+    """Writes the overview as a page that loads nothing and shows no content, whole or not at all.
+
+    Raises:
+        LoopGuardError: It cannot be written there.
+    """
+    if path.exists() and not path.is_file():
+        # To put the page in its place would take a device or a pipe away from all others.
+        msg = f"--html {path}: it is no file"
+        raise LoopGuardError(msg)
+    template = (resources("otel_loopguard.cli") / "data" / "transcripts.html").read_text("utf-8")
+    page = Template(template).substitute(
+        circles=f"{overview.count - overview.quiet:,}",
+        sessions=f"{overview.count:,}",
+        saved=escape(overview.after.spelled()),
+        figures="".join(
+            f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>"
+            for name, value in _figures(overview)
+        ),
+        groups="\n".join(_groups(overview)),
+        version=__version__,
+    )
+    # A name that nobody can put a link at before.
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with temporary.open("x", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(page)
+        temporary.replace(path)
+    except OSError as error:
+        msg = f"--html {path}: cannot be written: {error.strerror}"
+        raise LoopGuardError(msg) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _figures(overview: Overview) -> tuple[tuple[str, str], ...]:
+    saved = overview.after
+    return (
+        ("sessions", f"{overview.count:,}"),
+        ("stopped", f"{len(overview.stopped) + len(overview.finished):,}"),
+        ("of these ended by themselves", f"{len(overview.finished):,}"),
+        ("hinted only", f"{len(overview.hinted):,}"),
+        ("calls after a stop", f"{saved.calls:,}"),
+        ("minutes", f"{saved.minutes:,.0f}"),
+        ("tokens", f"{saved.tokens:,}"),
+        ("US dollars", saved.price()),
+    )
+
+
+def _groups(overview: Overview) -> Iterator[str]:
+    for title, note, results in overview.groups():
+        if results:
+            yield f"<h2>{title}: {len(results):,}</h2><p class=quiet>{note}</p>"
+            yield from (_session(*each) for each in results)
+
+
+def _session(result: TranscriptResult, moment: Moment) -> str:
+    kind = "stop" if result.stop else "hint"
+    calls = max(result.whole.calls, 1)
+    before, after = 100 * moment.call / calls, 100 * moment.after.calls / calls
+    project = Path(result.cwd).name or "no folder known"
+    return (
+        f"<details class={kind}><summary><span><b>{escape(project)}</b> "
+        f"<small>{escape(result.agent)}, {when(result.start)}</small></span>"
+        f"<span><span class=word>{kind}</span> at call {moment.call:,} of "
+        f"{result.whole.calls:,}: {_tool(moment.decision)}{escape(moment.decision.reason)}</span>"
+        f"<span>after it {escape(moment.after.spelled())}</span>"
+        f'<span class=bar><i style="width:{before:.1f}%"></i>'
+        f'<b style="width:{after:.1f}%"></b></span></summary>'
+        f"<p><code>{escape(result.session)}</code> <small>{counted(result.turns, 'turn')}, "
+        f"{escape(result.whole.spelled())} in all</small></p>"
+        f"<ul>{_decisions(result.decisions)}</ul>"
+        f"<p class=quiet><code>{escape(result.path)}</code></p></details>"
+    )
+
+
+def _decisions(decisions: Sequence[Decision]) -> str:
+    items = [
+        f"<li><b>{word(one.action)}</b> {'' if (one.tool or '') in one.message else _tool(one)}"
+        f"{escape(one.message)}</li>"
+        for one in decisions[:_DECISIONS_SHOWN]
+    ]
+    if len(decisions) > _DECISIONS_SHOWN:
+        items.append(f"<li>and {len(decisions) - _DECISIONS_SHOWN:,} more</li>")
+    return "".join(items)
+
+
+def _tool(decision: Decision) -> str:
+    """The tool that a decision is about; empty for one about none."""
+    return f"<code>{escape(decision.tool)}</code> " if decision.tool else ""

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.flag import APPLICATION, POLICY
 from otel_loopguard.cli.agent_processes import AgentProcess, NoProcessError, can_stop, writer_of
-from otel_loopguard.cli.followed_folders import FollowedFolders, FollowedSession
 from otel_loopguard.cli.live import user_name
 from otel_loopguard.cli.output import line, say, word
 from otel_loopguard.cli.replay import FOREVER_S
@@ -23,6 +22,7 @@ from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError, RecordingError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.hooks.hook_files import HOOK_FILES
+from otel_loopguard.replay import FollowedFolders, FollowedSession
 from otel_loopguard.replay.transcripts import READERS
 from otel_loopguard.replay.transcripts.folders import holds_sessions, usual_folders
 
@@ -43,31 +43,34 @@ _YES: Final = frozenset(("y", "yes"))
 _NO: Final = frozenset(("n", "no"))
 
 
-class Options(NamedTuple):
-    """The options of the command."""
-
-    folders: Sequence[Path] = ()  # empty: where agents keep their transcripts
-    may_stop: bool = False
-    interval_s: float = 1.0
-    rounds: int = 0  # looks before it ends; 0: until Ctrl-C
-
-
-def watch_agents(settings: Settings, options: Options) -> int:
+def watch_agents(
+    settings: Settings, folders: Sequence[Path], *, may_stop: bool, interval_s: float, rounds: int
+) -> int:
     """Follows transcripts until Ctrl-C, and prints a line per decision; returns the exit code.
+
+    Args:
+        settings: Of the guard.
+        folders: What is followed; without any, where agents keep their transcripts.
+        may_stop: True if processes of sessions that go in circles are stopped.
+        interval_s: Time between two looks.
+        rounds: Looks before it ends; 0: until Ctrl-C.
 
     Raises:
         LoopGuardError: There is nothing to follow, or an option cannot be used here.
     """
-    _check(settings, options)
-    places = [(None, folder) for folder in options.folders] or usual_folders()
-    watch = _AgentWatch(settings, options)
+    if interval_s < LEAST_S:
+        msg = f"--interval {interval_s:g}: with --agents at least {LEAST_S:g} seconds"
+        raise LoopGuardSettingsError(msg)
+    _check(settings, folders, may_stop)
+    places = [(None, folder) for folder in folders] or usual_folders()
+    watch = _AgentWatch(settings, folders, may_stop, interval_s)
     what = ", ".join(str(folder) if name is None else f"{name} {folder}" for name, folder in places)
     say(f"following {what}; Ctrl-C ends it")
     say(f"not followed, for their transcripts are not read: {', '.join(_not_read())}", error=True)
     ends = [one for one in _ENDING if signal.getsignal(one) is not signal.SIG_IGN]
     before = [signal.signal(one, _interrupt) for one in ends]
     try:
-        watch.run()
+        watch.run(rounds or sys.maxsize)
     except KeyboardInterrupt:
         pass
     finally:
@@ -90,21 +93,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt(number)
 
 
-def _check(settings: Settings, options: Options) -> None:
-    if options.interval_s < LEAST_S:
-        msg = f"--interval {options.interval_s:g}: with --agents at least {LEAST_S:g} seconds"
-        raise LoopGuardSettingsError(msg)
-    if options.may_stop and not can_stop():
+def _check(settings: Settings, folders: Sequence[Path], may_stop: bool) -> None:
+    if may_stop and not can_stop():
         msg = "--may-stop: this system does not tell which process writes a file; Linux does"
         raise LoopGuardSettingsError(msg)
-    if options.may_stop and settings.mode == "shadow":
+    if may_stop and settings.mode == "shadow":
         msg = "--may-stop: mode = shadow stops nothing; expected guard"
         raise LoopGuardSettingsError(msg)
-    for folder in options.folders:
+    for folder in folders:
         if not holds_sessions(folder):
             msg = f"--folder {folder}: there is no such folder"
             raise RecordingError(msg)
-    if not options.folders and not usual_folders():
+    if not folders and not usual_folders():
         msg = (
             "no coding agent keeps transcripts here: there is no folder of them in ~/.claude, "
             "~/.codex or ~/.gemini, and no ~/.local/share/opencode/opencode.db; name one with "
@@ -132,25 +132,26 @@ class _Stopped:
 class _AgentWatch:
     """Judges what is written, tells what is decided, and holds processes until people answer."""
 
-    def __init__(self, settings: Settings, options: Options) -> None:
-        self._options = options
+    def __init__(
+        self, settings: Settings, folders: Sequence[Path], may_stop: bool, interval_s: float
+    ) -> None:
+        self._may_stop = may_stop
+        self._interval_s = interval_s
         self._webhook = bool(settings.webhook_url)
         self._made: list[Decision] = []
         self._stopped: dict[str, _Stopped] = {}
         self._reports = 0
         self._typing = sys.stdin is not None  # until standard input ends
         self._guard = LoopGuard(_live(settings), local=False, on_decision=self._decided)
-        self._followed = FollowedFolders(options.folders, self._broken, self._guard.forget)
+        self._followed = FollowedFolders(folders, self._broken, self._guard.forget)
 
-    def run(self) -> None:
+    def run(self, rounds: int) -> None:
         """Looks again and again."""
-        left = self._options.rounds or sys.maxsize
-        while left:
+        for left in range(rounds, 0, -1):
             for session in self._followed.look():
                 self._judge(session)
             self._answer()
-            left -= 1
-            if left:
+            if left > 1:
                 self._wait()
 
     def close(self) -> None:
@@ -178,7 +179,7 @@ class _AgentWatch:
         self._say(f"{action} {key} ({where}): {line(decision.message, 400)}")
         if not decision.action.stops and decision.action is not Action.ASK:
             return
-        stops = self._options.may_stop and decision.action.stops and not decision.shadow
+        stops = self._may_stop and decision.action.stops and not decision.shadow
         held = stops and self._stop(session, key)
         if held or self._webhook:
             escalations = self._guard.escalation().escalations
@@ -252,10 +253,10 @@ class _AgentWatch:
     def _wait(self) -> None:
         """Waits for the next look, or for what is typed."""
         if not (self._typing and self._stopped and _is_ours(sys.stdin.fileno())):
-            time.sleep(self._options.interval_s)
+            time.sleep(self._interval_s)
             return
-        until = time.monotonic() + self._options.interval_s
-        ready, _, _ = select.select([sys.stdin], [], [], self._options.interval_s)
+        until = time.monotonic() + self._interval_s
+        ready, _, _ = select.select([sys.stdin], [], [], self._interval_s)
         if ready:
             self._typed(os.read(sys.stdin.fileno(), 4096))
             self._answer()
@@ -316,7 +317,7 @@ def _without_abort(flag: Flag) -> int:
 
 
 def _is_ours(descriptor: int) -> bool:
-    """Whether what is typed is for this process: not while it runs in the background."""
+    """True if what is typed is for this process: not while it runs in the background."""
     if not os.isatty(descriptor):
         return True
     with suppress(OSError):

@@ -1,106 +1,24 @@
-"""Plain values shared by all packages."""
+"""Plain values shared by all packages; what is no page's name is imported from its module."""
 
 from __future__ import annotations
 
-from otel_loopguard.core.admission import (
-    UNKNOWN_PRESSURE,
-    Acceptance,
-    Admission,
-    Alert,
-    Choice,
-    Factors,
-    Objection,
-    ResourcePressure,
-    Vote,
-)
-from otel_loopguard.core.decision import (
-    Action,
-    AgentsInCycle,
-    Annotation,
-    Decision,
-    Detection,
-    Diagnosis,
-    Fix,
-    FollowUp,
-    Risk,
-    Severity,
-    Source,
-)
-from otel_loopguard.core.evidence import (
-    Effect,
-    ErrorClass,
-    Evidence,
-    Exchange,
-    Gain,
-    ModelAttempt,
-    ModelText,
-    NodeVisit,
-    Plan,
-    Promise,
-    Tail,
-    Waited,
-)
-from otel_loopguard.core.milestones import (
-    Milestone,
-    Milestones,
-    MilestoneStatus,
-    Reached,
-    SavedMilestones,
-)
-from otel_loopguard.core.progress import (
-    AgentUsage,
-    Phase,
-    Phases,
-    Progress,
-    Remaining,
-    Usage,
-)
+from otel_loopguard.core.admission import Acceptance, Admission, Choice
+from otel_loopguard.core.decision import Action, Decision, Detection, Diagnosis, Fix
+from otel_loopguard.core.milestones import Milestones
+from otel_loopguard.core.progress import Remaining
 from otel_loopguard.core.step import Kind, Step
 
 __all__ = [
-    "UNKNOWN_PRESSURE",
     "Acceptance",
     "Action",
     "Admission",
-    "AgentUsage",
-    "AgentsInCycle",
-    "Alert",
-    "Annotation",
     "Choice",
     "Decision",
     "Detection",
     "Diagnosis",
-    "Effect",
-    "ErrorClass",
-    "Evidence",
-    "Exchange",
-    "Factors",
     "Fix",
-    "FollowUp",
-    "Gain",
     "Kind",
-    "Milestone",
-    "MilestoneStatus",
     "Milestones",
-    "ModelAttempt",
-    "ModelText",
-    "NodeVisit",
-    "Objection",
-    "Phase",
-    "Phases",
-    "Plan",
-    "Progress",
-    "Promise",
-    "Reached",
     "Remaining",
-    "ResourcePressure",
-    "Risk",
-    "SavedMilestones",
-    "Severity",
-    "Source",
     "Step",
-    "Tail",
-    "Usage",
-    "Vote",
-    "Waited",
 ]

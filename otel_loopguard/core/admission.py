@@ -24,6 +24,52 @@ class Choice(str, Enum):
     __str__ = str.__str__
 
 
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One resource that is past its threshold.
+
+    Attributes:
+        resource: `cpu`, `memory`, `io_wait` or `queue`.
+        value: What was measured: percent, for `queue` tasks that wait.
+        threshold: From where on it is an alert, in the same unit.
+        critical: Whether it is past the critical threshold too.
+    """
+
+    resource: str
+    value: float
+    threshold: float
+    critical: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePressure:
+    """The newest word on resources. None means *not known*, never *none*.
+
+    Attributes:
+        load: Share of the CPUs that is busy, 0 to 1.
+        queue: Tasks that wait for a worker.
+        alerts: What is past its threshold, in the order CPU, memory, I/O wait, queue.
+    """
+
+    load: float | None = None
+    queue: int | None = None
+    alerts: tuple[Alert, ...] = ()
+
+    @property
+    def critical(self) -> bool:
+        """True if anything is past its critical threshold, so that what can wait should."""
+        return any(alert.critical for alert in self.alerts)
+
+    @property
+    def scale_workers(self) -> bool:
+        """True if two or more resources are short, so that more workers would help."""
+        return len(self.alerts) >= 2
+
+
+UNKNOWN_PRESSURE = ResourcePressure()
+"""Where nothing was measured yet."""
+
+
 class Vote(NamedTuple):
     """What one rule is for.
 
@@ -40,23 +86,20 @@ class Vote(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Objection:
-    """What speaks against a call, past all votes: an open breaker, a check that would fail.
+class Objection(NamedTuple):
+    """What refuses a call, past all votes: an open breaker, a check that would fail.
 
     Attributes:
-        reason: Short code (`breaker_open`, `check_failed`, …).
+        reason: Short code (`breaker_open`, `check_failed`).
         message: A sentence that says what was measured, without content of the call.
-        choice: What follows: `deny`, or `defer` where it may go well later.
         confidence: How sure, 0 to 1.
-        follow_ups: What a runtime does next, in this order; empty for what the choice asks for.
+        follow_ups: What a runtime does next, in this order.
     """
 
     reason: str
     message: str
-    choice: Choice = Choice.DENY
-    confidence: float = 0.95
-    follow_ups: tuple[FollowUp, ...] = ()
+    confidence: float
+    follow_ups: tuple[FollowUp, ...]
 
 
 class Factors(NamedTuple):
@@ -68,12 +111,12 @@ class Factors(NamedTuple):
         parallel: Whether they are reckoned to run side by side.
         tool_ms: Time of the tools: of all of them, or of the longest chain where they run in
             parallel.
-        switching_ms: Added for changing between tasks.
-        checkpoints_ms: Added for checkpoints.
         complexity: Complexity of the tasks, 0 to 1.
-        complexity_ms: Added for it.
         records: Records of past calls that the estimate of the tools rests on; 0: a default.
         estimates: Where the estimate of each tool comes from, as its profile says.
+        switching_ms: Added for changing between tasks.
+        checkpoints_ms: Added for checkpoints.
+        complexity_ms: Added for the complexity.
         remembered: What the user answered before for the same tools; None without an answer.
         pressure: How busy machine and workers are.
         votes: What each rule is for.
@@ -83,15 +126,15 @@ class Factors(NamedTuple):
     tools: tuple[str, ...]
     parallel: bool
     tool_ms: float
-    switching_ms: float
-    checkpoints_ms: float
     complexity: float
-    complexity_ms: float
     records: int
     estimates: Mapping[str, str]
-    remembered: Choice | None
-    pressure: ResourcePressure
-    votes: tuple[Vote, ...]
+    switching_ms: float = 0.0
+    checkpoints_ms: float = 0.0
+    complexity_ms: float = 0.0
+    remembered: Choice | None = None
+    pressure: ResourcePressure = UNKNOWN_PRESSURE
+    votes: tuple[Vote, ...] = ()
 
     @property
     def total_ms(self) -> float:
@@ -176,52 +219,6 @@ class Acceptance:
         """Share of the answered `auto_background` that stayed there; None without any."""
         told = self.background_answered
         return self.background_accepted / told if told else None
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """One resource that is past its threshold.
-
-    Attributes:
-        resource: `cpu`, `memory`, `io_wait` or `queue`.
-        value: What was measured: percent, for `queue` tasks that wait.
-        threshold: From where on it is an alert, in the same unit.
-        critical: Whether it is past the critical threshold too.
-    """
-
-    resource: str
-    value: float
-    threshold: float
-    critical: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ResourcePressure:
-    """The newest word on resources. None means *not known*, never *none*.
-
-    Attributes:
-        load: Share of the CPUs that is busy, 0 to 1.
-        queue: Tasks that wait for a worker.
-        alerts: What is past its threshold, in the order CPU, memory, I/O wait, queue.
-    """
-
-    load: float | None = None
-    queue: int | None = None
-    alerts: tuple[Alert, ...] = ()
-
-    @property
-    def critical(self) -> bool:
-        """True if anything is past its critical threshold, so that what can wait should."""
-        return any(alert.critical for alert in self.alerts)
-
-    @property
-    def scale_workers(self) -> bool:
-        """True if two or more resources are short, so that more workers would help."""
-        return len(self.alerts) >= 2
-
-
-UNKNOWN_PRESSURE = ResourcePressure()
-"""Where nothing was measured yet."""
 
 
 @dataclass(frozen=True, slots=True)

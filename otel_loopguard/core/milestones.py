@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from otel_loopguard._util.values import dataclass
+from otel_loopguard._util.values import NamedTuple, dataclass
 
 _MILESTONES: Final = 256
 """Milestones of a session; a plan that is followed has its own, larger limit."""
@@ -36,8 +36,7 @@ class Milestone:
     change: int  # number of the change that it had last
 
 
-@dataclass(frozen=True, slots=True)
-class MilestoneStatus:
+class MilestoneStatus(NamedTuple):
     """How a session stands with its milestones at one step."""
 
     done: int
@@ -53,18 +52,6 @@ class MilestoneStatus:
     # Whether one is expected every few steps; the tasks of a plan may take any time.
     paced: bool = True
     starved: bool = False  # whether the hopeless one cannot start, and has not failed itself
-
-
-@dataclass(frozen=True, slots=True)
-class SavedMilestones:
-    """A board as it was at one moment."""
-
-    known: Mapping[str, Milestone]
-    of: int  # how many there were said to be in all
-    passed: int  # how many were done and only counted
-    needs: Mapping[str, tuple[str, ...]]  # between the tasks of a plan
-    replaced: Mapping[str, tuple[str, ...]] | None  # the plan that a person had replaced
-    task_type: str | None
 
 
 class Milestones:
@@ -186,27 +173,30 @@ class Milestones:
         """Copies another board if this one is blank."""
         self.task_type = self.task_type or other.task_type
         if not self.changes:
-            self._known, self._of, self._passed = other._known, other._of, other._passed
-            self._needs, self._replaced = other._needs, other._replaced
+            self._take(other)
             self.changes = other.changes
 
-    def saved(self) -> SavedMilestones:
-        """The board as it is now."""
-        known = dict(list(self._known.items()))
-        return SavedMilestones(
-            known, self._of, self._passed, self._needs, self._replaced, self.task_type
-        )
+    def saved(self) -> Milestones:
+        """A copy of the board as it is now."""
+        copy = Milestones()
+        copy._take(self)
+        copy._known, copy.task_type = dict(list(self._known.items())), self.task_type
+        return copy
 
-    def restore(self, saved: SavedMilestones, *, renew: bool) -> None:
+    def _take(self, other: Milestones) -> None:
+        self._known, self._of, self._passed = other._known, other._of, other._passed
+        self._needs, self._replaced = other._needs, other._replaced
+
+    def restore(self, saved: Milestones, *, renew: bool) -> None:
         """Puts the board back as it was; what was reached since is still to be reached.
 
         A plan that a person gave since stays the plan: of its tasks those are done that were.
         """
         change = self.changes + 1
-        known = dict(saved.known)
+        known = dict(saved._known)
         if renew:
             known = {name: replace(one, change=change) for name, one in known.items()}
-        if self.by_person and self._needs != saved.needs:
+        if self.by_person and self._needs != saved._needs:
             open_again = {
                 name: replace(one, reached=Reached.OPEN, change=change)
                 for name, one in list(self._known.items())
@@ -214,8 +204,7 @@ class Milestones:
             known = {name: known.get(name, one) for name, one in open_again.items()}
             self._of = self._passed = 0
         else:
-            self._needs, self._replaced = saved.needs, saved.replaced
-            self._of, self._passed = saved.of, saved.passed
+            self._take(saved)
         self._known, self.task_type = known, saved.task_type
         self.changes = change
 
@@ -234,12 +223,7 @@ class Milestones:
         if before is None or before[:2] != (changes, since):
             # Kept until something changes: a plan may have a thousand tasks.
             before = self._standing = (changes, since, self._counted(since))
-        one = before[2]
-        # Not `replace`, which takes four times as long.
-        return MilestoneStatus(
-            one.done, one.failed, one.open, one.percent, one.hopeless, steps, seconds, key,
-            one.blocked, one.paced, one.starved,
-        )  # fmt: skip
+        return before[2]._replace(steps=steps, seconds=seconds, key=key)
 
     def state(self, name: str) -> Reached | None:
         """Returns the state of a milestone; None if there is none of this name."""

@@ -1,10 +1,12 @@
-"""A task of a plan, and how it is read from what people write."""
+"""The tasks of a plan: how they are read from what people write, and what is wrong with them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Final, Literal, cast
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final, Literal, cast
 
 from otel_loopguard._util.values import dataclass
 
@@ -89,88 +91,89 @@ def read(plan: object) -> tuple[list[Task], list[Problem]]:
     tasks: list[Task] = []
     problems: list[Problem] = []
     for number, item in enumerate(cast("Iterable[object]", found), 1):
-        task = item if type(item) is Task else _Reader(number, problems).task(item)
+        task = item if type(item) is Task else _task(item, number, problems)
         if task is not None:
             tasks.append(task)
     return tasks, problems
 
 
-class _Reader:
-    """Reads one task; notes what it cannot read."""
+def _task(item: object, number: int, problems: list[Problem]) -> Task | None:
+    """Reads one task; notes what cannot be read."""
+    fields = _fields_of(item)
+    name = None if fields is None else _id(fields.get("id"))
+    if fields is None or name is None:
+        expected, got = "a map, a dataclass or a pydantic model", item
+        if fields is not None:
+            expected, got = "an id, a text that is not empty", fields.get("id")
+        message = f"task number {number}: expected {expected}, got {_shown(got)}"
+        problems.append(Problem("field", (), message))
+        return None
+    found: dict[str, Any] = {}
+    for field, (decode, expected) in _FIELDS.items():
+        spelled = _NEEDS if field == "depends_on" else (field,)
+        value = next((fields[each] for each in spelled if fields.get(each) is not None), None)
+        if value is None or (isinstance(value, str) and not value):
+            continue
+        try:
+            found[field] = decode(value)
+        except TypeError as error:
+            message = f"task {name!r}: {field} is {expected}, got {_shown(error.args[0])}"
+            problems.append(Problem("field", (name,), message))
+    return Task(name, args=fields.get("args"), **found)
 
-    __slots__ = ("_id", "_number", "_problems")
 
-    def __init__(self, number: int, problems: list[Problem]) -> None:
-        self._number = number
-        self._problems = problems
-        self._id = ""
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
 
-    def task(self, item: object) -> Task | None:
-        fields = _fields_of(item)
-        if fields is None:
-            return self._wrong("expected a map, a dataclass or a pydantic model", item)
-        identity = _id(fields.get("id"))
-        if identity is None:
-            return self._wrong("expected an id, a text that is not empty", fields.get("id"))
-        self._id = identity
-        return Task(
-            identity,
-            self._text(fields, "tool"),
-            self._text(fields, "agent"),
-            fields.get("args"),
-            self._needs(fields),
-            self._priority(fields.get("priority")),
-            self._estimate(fields.get("estimate_ms")),
-            self._flag(fields, "parallel_safe"),
-            self._text(fields, "description") or "",
-            self._flag(fields, "optional") or False,
-        )
 
-    def _wrong(self, expected: str, value: object) -> None:
-        where = f"task {self._id!r}" if self._id else f"task number {self._number}"
-        named = (self._id,) if self._id else ()
-        self._problems.append(Problem("field", named, f"{where}: {expected}, got {_shown(value)}"))
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(value)
+    return value
 
-    def _text(self, fields: Mapping[str, object], name: str) -> str | None:
-        value = fields.get(name)
-        if value is None or isinstance(value, str):
-            return value or None
-        return self._wrong(f"{name} is a text", value)
 
-    def _flag(self, fields: Mapping[str, object], name: str) -> bool | None:
-        value = fields.get(name)
-        if value is None or isinstance(value, bool):
-            return value
-        return self._wrong(f"{name} is true or false", value)
+def _needs(value: object) -> tuple[str, ...]:
+    if not isinstance(value, Iterable) or isinstance(value, str):
+        value = (value,)
+    found: dict[str, None] = {}
+    for each in cast("Iterable[object]", value):
+        name = _id(each)
+        if name is None:
+            raise TypeError(each)
+        found[name] = None
+    return tuple(found)
 
-    def _needs(self, fields: Mapping[str, object]) -> tuple[str, ...]:
-        value = next((fields[name] for name in _NEEDS if fields.get(name) is not None), ())
-        if isinstance(value, (str, int)):
-            value = (value,)
-        if not isinstance(value, Iterable):
-            self._wrong("depends_on is a list of ids", value)
-            return ()
-        found: dict[str, None] = {}
-        for each in cast("Iterable[object]", value):
-            identity = _id(each)
-            if identity is None:
-                self._wrong("depends_on is a list of ids", each)
-            else:
-                found[identity] = None
-        return tuple(found)
 
-    def _priority(self, value: object) -> float:
-        if isinstance(value, str):
-            value = _WORDS.get(value.lower(), value)
-        if value is None or _is_number(value):
-            return float(cast("float", value or 0.0))
-        self._wrong("priority is a number, or low, medium or high", value)
-        return 0.0
+def _number(value: object) -> float:
+    # Not `isfinite`: an integer may be larger than any float.
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) < _ENDLESS:
+        raise TypeError(value)
+    return float(value)
 
-    def _estimate(self, value: object) -> float | None:
-        if value is None or (_is_number(value) and cast("float", value) >= 0):
-            return None if value is None else float(cast("float", value))
-        return self._wrong("estimate_ms is a number of milliseconds from 0 on", value)
+
+def _priority(value: object) -> float:
+    return _number(_WORDS.get(value.lower(), value) if isinstance(value, str) else value)
+
+
+def _estimate(value: object) -> float:
+    if (number := _number(value)) < 0:
+        raise TypeError(value)
+    return number
+
+
+_FIELDS: Final[Mapping[str, tuple[Callable[[object], object], str]]] = {
+    "tool": (_text, "a text"),
+    "agent": (_text, "a text"),
+    "depends_on": (_needs, "a list of ids"),
+    "priority": (_priority, "a number, or low, medium or high"),
+    "estimate_ms": (_estimate, "a number of milliseconds from 0 on"),
+    "parallel_safe": (_flag, "true or false"),
+    "description": (_text, "a text"),
+    "optional": (_flag, "true or false"),
+}
+"""How the fields of a task are read, and what each is."""
 
 
 def _fields_of(item: object) -> Mapping[str, object] | None:
@@ -190,13 +193,6 @@ def _id(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _is_number(value: object) -> bool:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return False
-    # Not `isfinite`: an integer may be larger than any float.
-    return abs(value) < _ENDLESS
-
-
 def _shown(value: object) -> str:
     """A value for a message; of a large one only its type, for its text may be endless."""
     if isinstance(value, int) and value.bit_length() > 128:
@@ -205,3 +201,96 @@ def _shown(value: object) -> str:
         text = repr(value[: _SHOWN + 1] if isinstance(value, str) else value)
         return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
     return f"a {type(value).__name__}"
+
+
+# Tasks of a circle that are spelled out, and circles that are: who mends those sees the rest. Each
+# circle takes time linear in the size of the plan.
+_SPELLED: Final = 20
+_CYCLES: Final = 20
+
+
+def validate(tasks: Iterable[Task]) -> list[Problem]:
+    """What is wrong with the ids and dependencies of a plan, in time linear in its size.
+
+    Of circles of tasks that depend on each other up to 20 are spelled out, none of which share a
+    task. Of tasks with the same id the first counts.
+
+    Args:
+        tasks: The tasks.
+
+    Returns:
+        The problems: duplicates, dependencies on themselves, unknown ones, circles, and then what
+        can never start because of those. Empty if the plan is sound.
+    """
+    known: dict[str, Task] = {}
+    times: Counter[str] = Counter()
+    for task in tasks:
+        times[task.id] += 1
+        known.setdefault(task.id, task)
+    problems = [
+        Problem("duplicate", (name,), f"there are {count} tasks with the id {name!r}")
+        for name, count in times.items()
+        if count > 1
+    ]
+    own = [name for name, task in known.items() if name in task.depends_on]
+    problems += [Problem("self", (name,), f"task {name!r} depends on itself") for name in own]
+    broken = dict.fromkeys(own, "which depends on itself")
+    for name, task in known.items():
+        for each in dict.fromkeys(task.depends_on):
+            if each not in known:
+                why = f"depends on {each!r}, and there is no such task"
+                broken.setdefault(name, f"which {why}")
+                problems.append(Problem("unknown", (name, each), f"task {name!r} {why}"))
+    waits = {
+        name: [each for each in dict.fromkeys(task.depends_on) if each in known and each != name]
+        for name, task in known.items()
+    }
+    followers: dict[str, list[str]] = {name: [] for name in known}
+    for name, before in waits.items():
+        for each in before:
+            followers[each].append(name)
+    problems += _cycles(waits, broken)
+    problems += _unreachable(followers, broken)
+    return problems
+
+
+def _cycles(needs: Mapping[str, Sequence[str]], broken: dict[str, str]) -> Iterator[Problem]:
+    """One circle after the other, each without the tasks of those before."""
+    left = dict(needs)
+    for _ in range(_CYCLES):
+        try:
+            TopologicalSorter(left).prepare()
+        except CycleError as error:
+            cycle: list[str] = error.args[1][::-1]
+        else:
+            return
+        path = cycle
+        if len(cycle) > _SPELLED + 1:
+            path = [*cycle[: _SPELLED - 1], f"({len(cycle) - _SPELLED - 1} more)", *cycle[-2:]]
+        shown = " -> ".join(path)
+        message = f"tasks depend on each other in a circle: {shown}"
+        yield Problem("cycle", tuple(cycle), message)
+        for name in cycle:
+            broken.setdefault(name, f"which is in the circle {shown}")
+        gone = set(cycle)
+        left = {
+            name: [each for each in before if each not in gone]
+            for name, before in left.items()
+            if name not in gone
+        }
+
+
+def _unreachable(
+    followers: Mapping[str, Sequence[str]], broken: Mapping[str, str]
+) -> Iterator[Problem]:
+    """What waits for a broken task, directly or by way of others."""
+    root = {name: name for name in broken}
+    queue = list(broken)
+    for name in queue:
+        for follower in followers[name]:
+            if follower in root:
+                continue
+            cause = root[follower] = root[name]
+            queue.append(follower)
+            message = f"task {follower!r} can never start: it waits for {cause!r}, {broken[cause]}"
+            yield Problem("unreachable", (follower, cause), message)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Action, Detection, Effect, ErrorClass, Evidence, Kind, Severity
+from otel_loopguard.core import Action, Detection, Kind
+from otel_loopguard.core.decision import Severity
+from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,14 +11,18 @@ from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Action, Evidence, Kind, MilestoneStatus, Severity, Step, Usage
+from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core.decision import Severity
+from otel_loopguard.core.milestones import MilestoneStatus
+from otel_loopguard.core.progress import Usage
 from otel_loopguard.detectors.base import BaseDetector, critical_if
 from otel_loopguard.settings import LIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from otel_loopguard.core import Detection, Waited
+    from otel_loopguard.core import Detection
+    from otel_loopguard.core.evidence import Evidence, Waited
     from otel_loopguard.settings import Settings
 
 

@@ -12,7 +12,7 @@ from otel_loopguard.detectors.base import BaseDetector
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from otel_loopguard.core import Evidence
+    from otel_loopguard.core.evidence import Evidence
 
 ITEM: Final = 0.22
 """What one of many items that do not exist weighs: 14 make three, as many as a list has that is

@@ -9,12 +9,14 @@ from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
-from otel_loopguard.core import Action, ErrorClass, ModelAttempt
+from otel_loopguard.core import Action
+from otel_loopguard.core.evidence import ErrorClass, ModelAttempt
 from otel_loopguard.detectors.base import TRANSIENT, WRITE, BaseDetector, critical_if, error_of
 from otel_loopguard.detectors.counters import ITEM, Count, CountingDetector, Counts, reaches
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Detection, Evidence
+    from otel_loopguard.core import Detection
+    from otel_loopguard.core.evidence import Evidence
 
 _DETERMINISTIC: Final = ErrorClass.DETERMINISTIC
 _AFTER_SUCCESS: Final = 0.6

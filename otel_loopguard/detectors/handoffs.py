@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple, dataclass
-from otel_loopguard.core import Action, AgentsInCycle, Exchange, Severity
+from otel_loopguard.core import Action
+from otel_loopguard.core.decision import AgentsInCycle, Severity
+from otel_loopguard.core.evidence import Exchange
 from otel_loopguard.detectors.base import TABLE, BaseDetector
 
 if TYPE_CHECKING:

@@ -10,7 +10,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Detection, Evidence, Kind, MilestoneStatus, Step, Usage
+from otel_loopguard.core import Detection, Kind, Step
+from otel_loopguard.core.evidence import Evidence
+from otel_loopguard.core.milestones import MilestoneStatus
+from otel_loopguard.core.progress import Usage
 from otel_loopguard.detectors.base import BaseDetector
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings import imported

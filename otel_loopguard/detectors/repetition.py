@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard.core import Action, Evidence
+from otel_loopguard.core import Action
 from otel_loopguard.detectors.base import READ, BaseDetector, answer_of, critical_if
 from otel_loopguard.detectors.counters import (
     GUESSED,
@@ -24,6 +24,7 @@ from otel_loopguard.detectors.counters import (
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
+    from otel_loopguard.core.evidence import Evidence
 
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 10.0, 60.0
 """Seconds that a hint may tell to wait: below them the looks cost more than the wait, and above

@@ -25,7 +25,8 @@ from otel_loopguard.detectors.counters import (
 )
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Detection, Evidence
+    from otel_loopguard.core import Detection
+    from otel_loopguard.core.evidence import Evidence
 
 _OTHER: Final = 0.7
 """What another answer of the tool leaves: it does answer."""

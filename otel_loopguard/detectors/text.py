@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Action, Evidence, Gain, ModelText, Plan
-from otel_loopguard.core.evidence import CHANTED
+from otel_loopguard.core import Action
+from otel_loopguard.core.evidence import CHANTED, Evidence, Gain, ModelText, Plan
 from otel_loopguard.detectors.base import TRANSIENT, WAIT, WRITE, BaseDetector
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._control.callbacks import ESCALATIONS
+from otel_loopguard._control.escalation import ESCALATIONS
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
 from otel_loopguard.escalation.answers import reply_in

@@ -18,7 +18,8 @@ from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import truncate
 from otel_loopguard._util.worker import BackgroundThread
-from otel_loopguard.core import Action, Severity
+from otel_loopguard.core import Action
+from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.escalation.answers import GUIDANCE, Reply, check_limit, reply_of
 from otel_loopguard.escalation.channels import Channels

@@ -14,8 +14,8 @@ from otel_loopguard._control.flag import OBSERVERS, POLICY
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import held, later, new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard.core import Action, Annotation
-from otel_loopguard.core.decision import outcome_of
+from otel_loopguard.core import Action
+from otel_loopguard.core.decision import Annotation, outcome_of
 from otel_loopguard.escalation.escalations import Escalations
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 

@@ -20,7 +20,8 @@ from otel_loopguard.evidence.tool_calls import NEWS, Rounds, ToolCallExtractor
 from otel_loopguard.evidence.usage import MilestoneExtractor, ModelAttemptExtractor, UsageExtractor
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Progress, Step
+    from otel_loopguard.core import Step
+    from otel_loopguard.core.progress import Progress
     from otel_loopguard.settings import Settings
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, cast
 
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Effect
+from otel_loopguard.core.evidence import Effect
 from otel_loopguard.evidence.normalize import NAMED
 from otel_loopguard.evidence.vocabulary import COMMAND_ARGUMENTS, FILE_ARGUMENTS, WORDS, pattern_of
 

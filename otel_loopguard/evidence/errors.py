@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.core import ErrorClass, Step
 from otel_loopguard.core.error_kinds import look, names_call_error, text_class, text_signature
+from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.evidence.normalize import key_of, masked_numbers, masked_outcome, text_bytes
 from otel_loopguard.evidence.vocabulary import pattern_of
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Step
 
 _ARGUMENTS: Final = 4_000
 """Bytes of arguments that are looked through for what an error quotes: two pages."""

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Effect, Kind, NodeVisit
+from otel_loopguard.core import Kind
+from otel_loopguard.core.evidence import Effect, NodeVisit
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.calls import seed_of
 from otel_loopguard.evidence.normalize import HOUR, NAMED, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import leaves_of, prepare
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Progress, Step
+    from otel_loopguard.core import Step
+    from otel_loopguard.core.progress import Progress
     from otel_loopguard.settings import Settings
 
 _RUNS: Final = 4

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Exchange, Kind, Progress, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import Exchange
 from otel_loopguard.evidence.calls import agent_key
 from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import (
@@ -23,6 +24,7 @@ from otel_loopguard.evidence.normalize import (
 from otel_loopguard.evidence.outcomes import prepare
 
 if TYPE_CHECKING:
+    from otel_loopguard.core.progress import Progress
     from otel_loopguard.settings import Settings
 
 _LOOK: Final = 4_000

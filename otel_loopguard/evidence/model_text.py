@@ -15,8 +15,8 @@ from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard._util.values import NamedTuple, dataclass
-from otel_loopguard.core import Gain, Kind, ModelText, Progress, Promise, Step, Tail
-from otel_loopguard.core.evidence import CHANTED
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import CHANTED, Gain, ModelText, Promise, Tail
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.normalize import NAMED, PrefilteredPattern, key_of, text_bytes
 from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
@@ -24,6 +24,7 @@ from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from otel_loopguard.core.progress import Progress
     from otel_loopguard.settings import Settings
 
 

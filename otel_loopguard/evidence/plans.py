@@ -6,7 +6,9 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
-from otel_loopguard.core import Kind, Plan, Progress, Reached, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import Plan
+from otel_loopguard.core.milestones import Reached
 from otel_loopguard.core.task import read
 from otel_loopguard.evidence.model_text import look_of, speaker_of
 from otel_loopguard.evidence.normalize import NAMED, key_of, text_bytes
@@ -15,6 +17,7 @@ from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 from otel_loopguard.plans import follow, validate
 
 if TYPE_CHECKING:
+    from otel_loopguard.core.progress import Progress
     from otel_loopguard.settings import Settings
 
 _MODEL: Final = Kind.MODEL

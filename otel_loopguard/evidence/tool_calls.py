@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Effect, Evidence, Kind, Progress, Step, Waited
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.error_kinds import text_signature
+from otel_loopguard.core.evidence import Effect, Evidence, Waited
+from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key
 from otel_loopguard.evidence.effects import ToolName, tool_name

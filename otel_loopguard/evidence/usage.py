@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from otel_loopguard import core, semconv
+from otel_loopguard import semconv
 from otel_loopguard._util.bounded import keep
-from otel_loopguard.core import ErrorClass, Kind, ModelAttempt, Progress, Step, Usage
+from otel_loopguard.core import Kind, Remaining, Step
+from otel_loopguard.core.evidence import ErrorClass, ModelAttempt
+from otel_loopguard.core.progress import AgentUsage, Progress, Usage
 from otel_loopguard.evidence.calls import agent_key
 from otel_loopguard.evidence.errors import error_class, error_line, error_shape
 from otel_loopguard.evidence.normalize import AGENTS, NAMED, key_of, text_bytes
@@ -14,6 +16,7 @@ from otel_loopguard.evidence.normalize import AGENTS, NAMED, key_of, text_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from otel_loopguard.core.milestones import MilestoneStatus
     from otel_loopguard.settings import Settings
 
 _RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
@@ -44,7 +47,7 @@ class UsageExtractor:
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._progress = progress
         self._budgets = settings.budgets
-        self._owns = {name: core.AgentUsage() for name in settings.agent_limits}
+        self._owns = {name: AgentUsage() for name in settings.agent_limits}
         # Without a limit, and a detector that may ask for what was spent, nobody does; how many
         # tokens a model call took is asked for always.
         limits = settings.budgets, settings.agent_limits, settings.task_limits
@@ -101,7 +104,7 @@ class UsageExtractor:
             self._own(step)
         spending.task_type = progress.milestones.task_type
 
-    def remaining(self, raised: Mapping[str, float], now: int) -> core.Remaining:
+    def remaining(self, raised: Mapping[str, float], now: int) -> Remaining:
         """What is left of the limits that are set.
 
         Args:
@@ -118,7 +121,7 @@ class UsageExtractor:
                 rest = max(raised.get(one.name, one.limit) - used, 0)
                 left[name] = min(rest, left.get(name, rest))
         whole = {name: int(left[name]) for name in ("steps", "actions", "tokens") if name in left}
-        return core.Remaining(**whole, cost=left.get("cost"), seconds=left.get("seconds"))
+        return Remaining(**whole, cost=left.get("cost"), seconds=left.get("seconds"))
 
     def _model(self, step: Step) -> None:
         spending = self._spending
@@ -194,7 +197,7 @@ class MilestoneExtractor:
         self._task = progress.task
         self._since = self._seen = self._changed_at = self._time = 0
 
-    def extract(self, step: Step) -> core.MilestoneStatus | None:
+    def extract(self, step: Step) -> MilestoneStatus | None:
         """The standing after this step; None without milestones in the task at hand."""
         del step
         progress = self._progress

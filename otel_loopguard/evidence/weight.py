@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Effect, ErrorClass
+from otel_loopguard.core.evidence import Effect, ErrorClass
 from otel_loopguard.evidence.normalize import CALLS
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Evidence
+    from otel_loopguard.core.evidence import Evidence
 
 _READ: Final = Effect.READ
 

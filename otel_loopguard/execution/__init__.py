@@ -15,15 +15,9 @@ from otel_loopguard._control.context import (
     session_at,
 )
 from otel_loopguard._control.flag import asks
-from otel_loopguard.core import (
-    UNKNOWN_PRESSURE,
-    Acceptance,
-    Admission,
-    Choice,
-    Factors,
-    FollowUp,
-    Source,
-)
+from otel_loopguard.core import Acceptance, Admission, Choice
+from otel_loopguard.core.admission import Factors
+from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
 from otel_loopguard.plans import checked
 
@@ -178,10 +172,7 @@ def _admitted(
 def _unguarded(tasks: Sequence[Task], user: str, session: str | None) -> Admission:
     """The answer without a guard: the call runs, as it would have anyway."""
     tools = tuple(sorted({task.tool or "" for task in tasks}))
-    factors = Factors(
-        len(tasks), tools, False, 0.0, 0.0, 0.0, 0.0, 0.0, 0, dict.fromkeys(tools, "unknown"),
-        None, UNKNOWN_PRESSURE, (),
-    )  # fmt: skip
+    factors = Factors(len(tasks), tools, False, 0.0, 0.0, 0, dict.fromkeys(tools, "unknown"))
     return Admission(
         "", Choice.EXECUTE_SYNC, 0.0, 0.0, "there is no guard in this process",
         (FollowUp.EXECUTE_IMMEDIATELY,), Source.EXECUTION_CHOICE, factors, session, user,

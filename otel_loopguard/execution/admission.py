@@ -8,7 +8,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
@@ -18,21 +18,11 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard.core import (
-    Acceptance,
-    Action,
-    Admission,
-    Annotation,
-    Choice,
-    Decision,
-    FollowUp,
-    Kind,
-    Objection,
-    Source,
-    Step,
-)
+from otel_loopguard.core import Acceptance, Action, Admission, Choice, Decision, Kind, Step
+from otel_loopguard.core.admission import Factors, Objection
+from otel_loopguard.core.decision import Annotation, FollowUp, Source
 from otel_loopguard.core.task import Task
-from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, Workload, advise
+from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, advise
 from otel_loopguard.execution.latency import MIN_RECORDS, Estimate, Knowledge
 from otel_loopguard.execution.resources import Resources, queue_depth
 from otel_loopguard.execution.users import Users
@@ -43,7 +33,7 @@ from otel_loopguard.spans.sdk_views import ActiveSpanView
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Factors, ResourcePressure
+    from otel_loopguard.core.admission import ResourcePressure
     from otel_loopguard.execution.profiler import Profiler
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.active import ToolSpans
@@ -96,40 +86,36 @@ def _concerns(session: Session, decision: Decision, task: Task, agent: str | Non
     return policy.denies(call) if decision.action is Action.DENY else policy.knows(call)
 
 
+_REFUSED: Final = (FollowUp.QUEUE_FOR_LATER, FollowUp.NOTIFY_USER)
+"""What a runtime does next about an open breaker, in this order."""
+_BREAKER_CONFIDENCE: Final = 0.95
+"""Of an open breaker: it was counted, and says itself when it lets a call pass again."""
+_CHECK_CONFIDENCE: Final = 0.85
+"""Of a check: it looks at files and texts as they are now; they may change until the call."""
+
+
 def _objections(task: Task, session: str | None) -> tuple[list[Objection], list[str]]:
     """What breakers and checks say against a call of a session, and what they warn of."""
     known = current()
     breakers, checks, tool = known.breakers, known.checks, task.tool
-    found: list[Objection] = []
+    refused: list[str | None] = []
     if tool is not None and breakers.watches:
-        message = breakers.refusal(session, tool, task.args)
-        if message is not None:
-            found.append(_breaker_open(message))
+        refused.append(breakers.refusal(session, tool, task.args))
     if not breakers.idle:
-        kinds: tuple[tuple[str | None, Literal["tool", "agent"]], ...]
-        kinds = (tool, "tool"), (task.agent, "agent")
-        for name, kind in kinds:
-            # A half-open one permits the call.
-            standing = None if name is None else breakers.standing(name, kind)
-            if standing is not None and standing.state == "open":
-                failed = f"after {standing.failures} failures in a row"
-                again = breakers.again_in(standing.until)
-                found.append(
-                    _breaker_open(f"the breaker of the {kind} {name!r} is open {failed}: {again}")
-                )
+        refused += [breakers.open(tool, "tool"), breakers.open(task.agent, "agent")]
+    found = [
+        Objection("breaker_open", message, _BREAKER_CONFIDENCE, _REFUSED)
+        for message in refused
+        if message
+    ]
     if tool is None or not checks.may_object(tool):
         return found, []
     problems = checks.of(tool, _named(task.args))
     message = " ".join(str(problem) for problem in problems if not problem.warns)
     if message:
-        # A check looks at files and texts as they are now; they may change until the call is made.
-        found.append(Objection("check_failed", message, Choice.DENY, 0.85))
+        follow_ups = FOLLOW_UPS[Choice.DENY]
+        found.append(Objection("check_failed", message, _CHECK_CONFIDENCE, follow_ups))
     return found, [str(problem) for problem in problems if problem.warns]
-
-
-def _breaker_open(message: str) -> Objection:
-    follow_ups = (FollowUp.QUEUE_FOR_LATER, FollowUp.NOTIFY_USER)
-    return Objection("breaker_open", message, follow_ups=follow_ups)
 
 
 _PARSED: Final = 100_000
@@ -165,24 +151,22 @@ class AcceptanceCounts:
 
     def admitted(self, admission: Admission, session: Session | None) -> None:
         """Counts an execution choice that was given, and what its estimates rest on."""
-        given = admission.choice, None
-        self._all[given] += 1
-        for source in admission.factors.estimates.values():
-            self.estimates[source] += 1
-        if session is not None:
-            own = self._own.get(session)
-            if own is None:
-                own = self._own[session] = Counter()
-            own[given] += 1
+        self.estimates.update(admission.factors.estimates.values())
+        self._add((admission.choice, None), 1, session)
 
     def answered(
         self, given: Choice, before: Choice | None, taken: Choice, session: Session | None
     ) -> None:
         """Counts what a user chose, in place of an earlier answer."""
-        for counts in (self._all, None if session is None else self._own.get(session)):
-            if counts is not None:
-                counts[given, before] -= 1
-                counts[given, taken] += 1
+        self._add((given, before), -1, session)
+        self._add((given, taken), 1, session)
+
+    def _add(
+        self, answer: tuple[Choice, Choice | None], number: int, session: Session | None
+    ) -> None:
+        self._all[answer] += number
+        if session is not None:
+            self._own.setdefault(session, Counter())[answer] += number
 
     @property
     def choices(self) -> Mapping[Choice, int]:
@@ -308,8 +292,8 @@ class Admissions:
                 # What a breaker or a check says has the precedence of a loop of the tool.
                 answers += [
                     Answer(
-                        Source.TOOL_LOOP, one.choice, one.confidence, one.message,
-                        one.follow_ups or FOLLOW_UPS[one.choice], None, one.reason,
+                        Source.TOOL_LOOP, Choice.DENY, one.confidence, one.message,
+                        one.follow_ups, None, one.reason,
                     )
                     for one in objections
                 ]  # fmt: skip
@@ -340,7 +324,7 @@ class Admissions:
             return None
         with swallow(self._faults, "objections"):
             found, _ = _objections(task, session)
-            return next((one for one in found if one.choice is Choice.DENY), None)
+            return next(iter(found), None)
         return None
 
     def answered(self, admission_id: str, choice: Choice) -> bool:
@@ -430,7 +414,7 @@ class Admissions:
 
     def _workload(
         self, tasks: Sequence[Task], preferences: Preferences, parallel: bool | None
-    ) -> Workload:
+    ) -> Factors:
         """The size of calls; `parallel` None: side by side where they may, and it is preferred."""
         if len(tasks) == 1:
             (task,) = tasks
@@ -445,23 +429,21 @@ class Admissions:
             task.tool or "": one.source.value
             for task, one in zip(tasks, found.estimates, strict=True)
         }
-        return Workload(
+        return Factors(
             len(tasks), tuple(sorted(sources)), parallel,
             found.parallel_ms if parallel else found.sequential_ms, complexity(tasks).score,
             sum(one.records for one in found.estimates), sources,
         )  # fmt: skip
 
-    def _advise(
-        self, work: Workload, preferences: Preferences, user: str
-    ) -> tuple[Answer, Factors]:
+    def _advise(self, work: Factors, preferences: Preferences, user: str) -> tuple[Answer, Factors]:
         remembered = self.users.remembered(user, work.tools)
         return advise(work, preferences, self.resources.pressure, remembered, self._lanes)
 
 
-def _single(tool: str, estimate: Estimate) -> Workload:
+def _single(tool: str, estimate: Estimate) -> Factors:
     """The size of one call."""
     ms, sources = estimate.duration_ms, {tool: estimate.source.value}
-    return Workload(1, (tool,), False, ms, _ALONE, estimate.records, sources)
+    return Factors(1, (tool,), False, ms, _ALONE, estimate.records, sources)
 
 
 def _log(admission: Admission) -> None:

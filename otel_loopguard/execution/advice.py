@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Choice, Decision, Factors, FollowUp, Source, Vote
+from otel_loopguard.core import Choice, Decision
+from otel_loopguard.core.admission import Factors, Vote
+from otel_loopguard.core.decision import FollowUp, Source
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import ResourcePressure
+    from otel_loopguard.core.admission import ResourcePressure
     from otel_loopguard.settings.preferences import Preferences
-
-
-class Workload(NamedTuple):
-    """Size of one or several calls; the time of the tools is in milliseconds."""
-
-    tasks: int
-    tools: tuple[str, ...]
-    parallel: bool
-    tool_ms: float
-    complexity: float
-    records: int
-    estimates: Mapping[str, str]
 
 
 class Answer(NamedTuple):
@@ -85,7 +75,7 @@ _QUEUE_S: Final = 20.0
 
 
 def advise(
-    work: Workload,
+    work: Factors,
     preferences: Preferences,
     pressure: ResourcePressure,
     remembered: Choice | None = None,
@@ -93,20 +83,22 @@ def advise(
 ) -> tuple[Answer, Factors]:
     """Returns the option with the highest mean confidence of its votes, and what it is made of.
 
+    Of the factors that are given only the calls themselves are known.
+
     What the user answered before decides, where no vote of a busy machine or busy workers is
     for another option. A machine that is critically short of something precedes the votes.
     """
     tasks = work.tasks
     switch_s = _PARALLEL_SWITCH_S / lanes if work.parallel else _SWITCH_S
-    switching_ms = switch_s * tasks * 1e3
-    checkpoints_ms = tasks // _CHECKPOINT_EVERY * _CHECKPOINT_S * 1e3
-    complexity_ms = _COMPLEXITY_S * work.complexity * 1e3
-    total_s = (work.tool_ms + switching_ms + checkpoints_ms + complexity_ms) / 1e3
-    votes = tuple(_votes(work, total_s, preferences, pressure, remembered))
-    factors = Factors(
-        tasks, work.tools, work.parallel, work.tool_ms, switching_ms, checkpoints_ms,
-        work.complexity, complexity_ms, work.records, work.estimates, remembered, pressure, votes,
-    )  # fmt: skip
+    factors = work._replace(
+        switching_ms=switch_s * tasks * 1e3,
+        checkpoints_ms=tasks // _CHECKPOINT_EVERY * _CHECKPOINT_S * 1e3,
+        complexity_ms=_COMPLEXITY_S * work.complexity * 1e3,
+        remembered=remembered,
+        pressure=pressure,
+    )
+    votes = tuple(_votes(factors, preferences))
+    factors = factors._replace(votes=votes)
     if pressure.alerts and pressure.critical:
         short = ", ".join(
             f"{alert.resource} {alert.value:.0f}{'' if alert.resource == 'queue' else ' %'}"
@@ -128,11 +120,7 @@ def advise(
 
 
 def _votes(  # noqa: C901  # one rule after the other
-    work: Workload,
-    total_s: float,
-    preferences: Preferences,
-    pressure: ResourcePressure,
-    remembered: Choice | None,
+    work: Factors, preferences: Preferences
 ) -> Iterator[Vote]:
     """The votes in the order of the rules; at least the one on time.
 
@@ -140,7 +128,10 @@ def _votes(  # noqa: C901  # one rule after the other
     number of tasks are the surest; of what a machine or a queue will do in a minute, and of what a
     user answered another time, less is known. Changing one by less than 0.05 changes no choice.
     """
-    tasks, enabled = work.tasks, preferences.auto_background_enabled
+    tasks, total_s, pressure, remembered = (
+        work.tasks, work.total_ms / 1e3, work.pressure, work.remembered,
+    )  # fmt: skip
+    enabled = preferences.auto_background_enabled
 
     def background(rule: str, confidence: float, reason: str) -> Vote:
         if enabled:

@@ -217,9 +217,7 @@ _SHARE: Final = 0.9
 _COMPLEXITY: Final = 0.5
 # From these means on a tool is marked as CPU-, memory- or I/O-intensive: above them two such calls
 # side by side are slower than one after the other on a machine with two cores and 2 GB.
-_CPU_PERCENT: Final = 60.0
-_MEMORY_MB: Final = 500.0
-_IO_PERCENT: Final = 20.0
+_INTENSIVE: Final = ResourceSample(cpu_percent=60.0, memory_mb=500.0, io_wait_percent=20.0)
 # Of the calls since somebody asked for errors of estimates last, the newest so many are compared
 # with theirs: each costs 20 µs on the thread that exports metrics.
 _COMPARED: Final = 24
@@ -336,18 +334,10 @@ class Profile:
     def resources(self) -> ResourceProfile:
         """What the calls cost the machine."""
         loads = [record.load for record in self.records if record.load is not None]
-        cpu = _mean(load.cpu_percent for load in loads)
-        memory = _mean(load.memory_mb for load in loads)
-        io_wait = _mean(load.io_wait_percent for load in loads)
-        return ResourceProfile(
-            samples=len(loads),
-            cpu_percent=cpu,
-            memory_mb=memory,
-            io_wait_percent=io_wait,
-            cpu_intensive=cpu is not None and cpu > _CPU_PERCENT,
-            memory_intensive=memory is not None and memory > _MEMORY_MB,
-            io_intensive=io_wait is not None and io_wait > _IO_PERCENT,
-        )
+        means = ResourceSample(*(_mean(load[place] for load in loads) for place in range(3)))
+        limits = zip(means, _INTENSIVE, strict=True)
+        flags = [mean is not None and mean > cast("float", limit) for mean, limit in limits]
+        return ResourceProfile(len(loads), *means, *flags)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -17,8 +17,7 @@ from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.worker import BackgroundThread
-from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, ResourcePressure
-from otel_loopguard.core.admission import ResourceUse
+from otel_loopguard.core.admission import UNKNOWN_PRESSURE, Alert, ResourcePressure, ResourceUse
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.execution.latency import ResourceSample
 from otel_loopguard.settings import imported

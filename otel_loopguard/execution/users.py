@@ -182,7 +182,7 @@ class Users:
             raise ValueError(msg)
         key = f"user:{user}"
         own: dict[str, object] = self._own.get(key) or {}
-        self._own.set(key, {**own, **preferences.row(changes)})
+        self._own.set(key, {**own, **{name: getattr(preferences, name) for name in changes}})
         return preferences
 
     def remembered(self, user: str, tools: tuple[str, ...]) -> Choice | None:

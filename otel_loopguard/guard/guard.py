@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from otel_loopguard._control.callbacks import notify_listeners
-from otel_loopguard._control.context import GuardRegistry, keep
+from otel_loopguard._control.context import keep
+from otel_loopguard._control.escalation import notify_listeners
 from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, asks
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.backlog import Backlog
@@ -61,7 +62,8 @@ if TYPE_CHECKING:
     from otel_loopguard._control.context import CurrentCall
     from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.backlog import Event
-    from otel_loopguard.core import Annotation, Decision
+    from otel_loopguard.core import Decision
+    from otel_loopguard.core.decision import Annotation
     from otel_loopguard.detectors.llm_judge import Judge
     from otel_loopguard.guard.untraced import Messages
     from otel_loopguard.sessions.decisions import Finding
@@ -187,7 +189,7 @@ class LoopGuard(SessionQueries):
     @classmethod
     def default(cls) -> LoopGuard:
         """The guard of this process, made on first use from the environment."""
-        return _guards.default(cls)
+        return _guards.default()
 
     @property
     def attached(self) -> bool:
@@ -196,21 +198,21 @@ class LoopGuard(SessionQueries):
 
     def attach(self) -> None:
         """Records that a live span processor feeds it."""
-        _guards.attach(self)
+        _guards.attached.add(self)
 
     def switch_off(self) -> None:
         """Records that it has a live span processor with the setting `enabled` False."""
-        _guards.switch_off(self)
+        _guards.off.add(self)
 
     @staticmethod
     def any_switched_off() -> bool:
         """Whether a live span processor was made with the setting `enabled` False."""
-        return _guards.any_off
+        return bool(_guards.off)
 
     @staticmethod
     def all_attached() -> tuple[LoopGuard, ...]:
         """Every guard that a live span processor feeds."""
-        return _guards.attached
+        return tuple(_guards.attached)
 
     def settle(self, limit_s: float = 5.0) -> None:
         """Judges every span that started or ended by now, and lets listeners hear of it.
@@ -924,4 +926,22 @@ def _raise_flag(session: Session, decision: Decision, quote: str = "") -> None:
         )  # fmt: skip
 
 
-_guards: GuardRegistry[LoopGuard] = GuardRegistry()
+class _Guards:
+    """The guards that live span processors feed or that are switched off, and the default one."""
+
+    def __init__(self) -> None:
+        self.attached: weakref.WeakSet[LoopGuard] = weakref.WeakSet()
+        self.off: weakref.WeakSet[LoopGuard] = weakref.WeakSet()
+        self._default: LoopGuard | None = None
+        self._making = new_lock()
+
+    def default(self) -> LoopGuard:
+        with self._making:
+            if self._default is None:
+                self._default = LoopGuard()
+            found = self._default
+        settle()
+        return found
+
+
+_guards = _Guards()

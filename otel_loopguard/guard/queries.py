@@ -22,8 +22,8 @@ from otel_loopguard.sessions.session import SavedSession
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.backlog import Backlog
-    from otel_loopguard.core import Acceptance, Admission, Choice, Objection, Remaining
-    from otel_loopguard.core.admission import ResourceUse
+    from otel_loopguard.core import Acceptance, Admission, Choice, Remaining
+    from otel_loopguard.core.admission import Objection, ResourceUse
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.escalation.service import EscalationService
     from otel_loopguard.execution.admission import Admissions

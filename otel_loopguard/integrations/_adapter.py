@@ -36,8 +36,7 @@ from otel_loopguard._control.context import (
     session_at,
 )
 from otel_loopguard._control.flag import asks
-from otel_loopguard._control.gate import gate_at
-from otel_loopguard._control.refusals import flag_refuses, objected, spellings, told
+from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings, told
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core.admission import Choice

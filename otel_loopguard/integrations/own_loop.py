@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -183,32 +183,14 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
                 call.set_result(plain(result))
                 return result
 
-    @overload
     async def atool(
         self,
         name: str,
         args: object,
-        function: Callable[..., Awaitable[_Result]],
+        function: Callable[..., Awaitable[_Result] | _Result],
         *,
         call_id: str | None = None,
-    ) -> _Result | Refusal: ...
-    @overload
-    async def atool(
-        self,
-        name: str,
-        args: object,
-        function: Callable[..., _Result],
-        *,
-        call_id: str | None = None,
-    ) -> _Result | Refusal: ...
-    async def atool(
-        self,
-        name: str,
-        args: object,
-        function: Callable[..., Any],
-        *,
-        call_id: str | None = None,
-    ) -> Any:
+    ) -> _Result | Refusal:
         """As `tool`, without blocking the event loop while the session is paused.
 
         Args:
@@ -225,7 +207,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             if refusal is not None:
                 return Refusal(refusal)
             if inspect.isasyncgenfunction(function):
-                return self._iterate_async(call, function, args)
+                return cast("_Result", self._iterate_async(call, function, args))
             with call:
                 result = _apply(function, args)
                 if inspect.isawaitable(result):

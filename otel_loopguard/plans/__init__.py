@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.lazy import lazy
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core.task import Problem, Task, read
+from otel_loopguard.core.task import Problem, Task, read, validate
 from otel_loopguard.errors import PlanError
 from otel_loopguard.settings import Settings
 
@@ -48,10 +47,6 @@ __getattr__ = lazy(
     __name__, {"splitting": "Advice AskSubtasks Factors Strategy Work advise answered"}
 )
 
-# Tasks of a circle that are spelled out, and circles that are: who mends those sees the rest. Each
-# circle takes time linear in the size of the plan.
-_SPELLED: Final = 20
-_CYCLES: Final = 20
 # Problems in the text of an error; a model that reads it needs no more to write another plan.
 _LISTED: Final = 100
 
@@ -73,93 +68,6 @@ def checked(plan: object) -> list[Task]:
     if problems:
         raise refused(problems)
     return tasks
-
-
-def validate(tasks: Iterable[Task]) -> list[Problem]:
-    """What is wrong with the ids and dependencies of a plan, in time linear in its size.
-
-    Of circles of tasks that depend on each other up to 20 are spelled out, none of which share a
-    task. Of tasks with the same id the first counts.
-
-    Args:
-        tasks: The tasks.
-
-    Returns:
-        The problems: duplicates, dependencies on themselves, unknown ones, circles, and then what
-        can never start because of those. Empty if the plan is sound.
-    """
-    known: dict[str, Task] = {}
-    times: Counter[str] = Counter()
-    for task in tasks:
-        times[task.id] += 1
-        known.setdefault(task.id, task)
-    problems = [
-        Problem("duplicate", (name,), f"there are {count} tasks with the id {name!r}")
-        for name, count in times.items()
-        if count > 1
-    ]
-    own = [name for name, task in known.items() if name in task.depends_on]
-    problems += [Problem("self", (name,), f"task {name!r} depends on itself") for name in own]
-    broken = dict.fromkeys(own, "which depends on itself")
-    for name, task in known.items():
-        for each in dict.fromkeys(task.depends_on):
-            if each not in known:
-                why = f"depends on {each!r}, and there is no such task"
-                broken.setdefault(name, f"which {why}")
-                problems.append(Problem("unknown", (name, each), f"task {name!r} {why}"))
-    waits = {
-        name: [each for each in dict.fromkeys(task.depends_on) if each in known and each != name]
-        for name, task in known.items()
-    }
-    followers: dict[str, list[str]] = {name: [] for name in known}
-    for name, before in waits.items():
-        for each in before:
-            followers[each].append(name)
-    problems += _cycles(waits, broken)
-    problems += _unreachable(followers, broken)
-    return problems
-
-
-def _cycles(needs: Mapping[str, Sequence[str]], broken: dict[str, str]) -> Iterator[Problem]:
-    """One circle after the other, each without the tasks of those before."""
-    left = dict(needs)
-    for _ in range(_CYCLES):
-        try:
-            TopologicalSorter(left).prepare()
-        except CycleError as error:
-            cycle: list[str] = error.args[1][::-1]
-        else:
-            return
-        path = cycle
-        if len(cycle) > _SPELLED + 1:
-            path = [*cycle[: _SPELLED - 1], f"({len(cycle) - _SPELLED - 1} more)", *cycle[-2:]]
-        shown = " -> ".join(path)
-        message = f"tasks depend on each other in a circle: {shown}"
-        yield Problem("cycle", tuple(cycle), message)
-        for name in cycle:
-            broken.setdefault(name, f"which is in the circle {shown}")
-        gone = set(cycle)
-        left = {
-            name: [each for each in before if each not in gone]
-            for name, before in left.items()
-            if name not in gone
-        }
-
-
-def _unreachable(
-    followers: Mapping[str, Sequence[str]], broken: Mapping[str, str]
-) -> Iterator[Problem]:
-    """What waits for a broken task, directly or by way of others."""
-    root = {name: name for name in broken}
-    queue = list(broken)
-    for name in queue:
-        for follower in followers[name]:
-            if follower in root:
-                continue
-            cause = root[follower] = root[name]
-            queue.append(follower)
-            message = f"task {follower!r} can never start: it waits for {cause!r}, {broken[cause]}"
-            yield Problem("unreachable", (follower, cause), message)
 
 
 def refused(problems: Sequence[Problem]) -> PlanError:

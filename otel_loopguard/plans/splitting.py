@@ -12,8 +12,7 @@ from typing import Final, cast
 
 import orjson
 
-from otel_loopguard.core.task import Problem, Task, read
-from otel_loopguard.plans import validate
+from otel_loopguard.core.task import Problem, Task, read, validate
 
 _CLARIFY: Final = "clarify"
 """Id of the part that asks what is wanted."""

@@ -14,7 +14,8 @@ from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Detection, Diagnosis, Evidence, Step
+    from otel_loopguard.core import Decision, Detection, Diagnosis, Step
+    from otel_loopguard.core.evidence import Evidence
 
 _TEXTS: Final = read_texts(__name__, "hints.txt")
 _USUAL, _QUESTION = _TEXTS["usual"], _TEXTS["question"]

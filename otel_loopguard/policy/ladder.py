@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.tables import read_texts
 from otel_loopguard._util.values import NamedTuple, dataclass
-from otel_loopguard.core import Action, Effect, ErrorClass
+from otel_loopguard.core import Action
+from otel_loopguard.core.evidence import Effect, ErrorClass
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Detection, Evidence
+    from otel_loopguard.core import Detection
+    from otel_loopguard.core.evidence import Evidence
     from otel_loopguard.settings import Settings
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard.core import Action, Detection, FollowUp, Severity, Source
+from otel_loopguard.core import Action, Detection
+from otel_loopguard.core.decision import FollowUp, Severity, Source
 from otel_loopguard.policy.ladder import (
     IGNORED,
     LASTING,
@@ -25,7 +26,7 @@ from otel_loopguard.policy.ladder import (
 )
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Evidence
+    from otel_loopguard.core.evidence import Evidence
     from otel_loopguard.settings import Settings
 
 ORDER: Final = tuple(Source)

@@ -8,11 +8,7 @@ OpenTelemetry, a terminal or the network.
 from __future__ import annotations
 
 from otel_loopguard.replay.file import read_whole
-from otel_loopguard.replay.followed_transcript import (
-    FollowedRows,
-    FollowedStep,
-    FollowedTranscript,
-)
+from otel_loopguard.replay.followed_transcripts import FollowedFolders, FollowedSession
 from otel_loopguard.replay.labelled_runs import Run
 from otel_loopguard.replay.recording import Recording, recordings
 from otel_loopguard.replay.replay import Feed, SessionResult, SpanReplay, replay_run
@@ -20,9 +16,8 @@ from otel_loopguard.replay.transcripts import Transcript
 
 __all__ = [
     "Feed",
-    "FollowedRows",
-    "FollowedStep",
-    "FollowedTranscript",
+    "FollowedFolders",
+    "FollowedSession",
     "Recording",
     "Run",
     "SessionResult",

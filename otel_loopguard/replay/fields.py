@@ -18,12 +18,12 @@ _MAX_TIME: Final = 2**63 - 1  # the year 2262: nanoseconds of later times do not
 
 
 def is_map(value: object) -> TypeGuard[Mapping[str, object]]:
-    """Whether a JSON value is an object."""
+    """True if a JSON value is an object."""
     return isinstance(value, dict)
 
 
 def is_list(value: object) -> TypeGuard[Sequence[object]]:
-    """Whether a JSON value is a list."""
+    """True if a JSON value is a list."""
     return isinstance(value, list)
 
 

@@ -6,8 +6,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG
 from typing import IO, TYPE_CHECKING, Final
@@ -56,16 +57,15 @@ class _Damaged(Exception):  # noqa: N818  # ends the reading, not the program
 class RecordedFile:
     """Lines of one file."""
 
-    def __init__(self, path: str, broken: Broken, limit: int = LIMIT) -> None:
+    def __init__(self, path: str, broken: Broken) -> None:
         self.name = path if path == "-" else Path(path).name
-        self.size = None if path == "-" else _size(path)  # None for a pipe, too
         self.done = 0  # bytes read so far
         self.empty = True  # no line was given so far, and none was passed over
         self.torn = False  # the line given last has no end
         self._number = 0
         self._path = path
         self._broken = broken
-        self._limit = limit
+        self.size = None if path == "-" else self._measured()  # None for a pipe, too
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines that are not blank, each with its number from 1.
@@ -77,7 +77,7 @@ class RecordedFile:
         size = 0
         for piece, ended in self._pieces():
             size += len(piece)
-            if size <= self._limit:
+            if size <= LIMIT:
                 parts.append(piece)
             else:
                 parts.clear()
@@ -92,10 +92,29 @@ class RecordedFile:
         self.empty = False
         self._broken(self._path, number, why)
 
+    def _measured(self) -> int | None:
+        path = self._path
+        try:
+            found = Path(path).stat()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            msg = f"{path}: cannot be read: {reason}"
+            raise RecordingError(msg) from error
+        if S_ISDIR(found.st_mode):
+            msg = f"{path}: cannot be read: it is a folder, expected a file"
+            raise RecordingError(msg)
+        if S_ISCHR(found.st_mode) or S_ISBLK(found.st_mode):
+            msg = f"{path}: cannot be read: it is a device, expected a file, a pipe or -"
+            raise RecordingError(msg)
+        if not os.access(path, os.R_OK):
+            msg = f"{path}: cannot be read: permission denied"
+            raise RecordingError(msg)
+        return found.st_size if S_ISREG(found.st_mode) else None
+
     def _line(self, parts: list[bytes], size: int) -> Iterator[tuple[int, bytes]]:
         self._number += 1
-        if size > self._limit:
-            why = f"the line has {size:,} bytes, more than the limit of {self._limit:,}"
+        if size > LIMIT:
+            why = f"the line has {size:,} bytes, more than the limit of {LIMIT:,}"
             self.report(self._number, why)
             return
         line = b"".join(parts)
@@ -132,12 +151,13 @@ class RecordedFile:
 
     def _chunks(self) -> Iterator[bytes]:
         raw = self.raw()
+        chunks: Iterable[bytes]
         head = b""
         for chunk in raw:
             head += chunk
             if len(head) >= len(_GZIP):
                 break
-        chunks = _chain(head, raw)
+        chunks = chain((head,), raw)
         if head.startswith(_GZIP):
             chunks = _inflate(chunks)
         begun = False
@@ -170,8 +190,8 @@ class RecordedFile:
             yield chunk
 
 
-def _no_lines(_file: str, _number: int, _why: str) -> None:
-    """A file that is read whole has no lines to report."""
+def untold(_file: str, _number: int, _why: str) -> None:
+    """Tells nobody: a file is read whole, or what is broken in it is told elsewhere."""
 
 
 def read_whole(path: str, limit: int) -> bytes:
@@ -182,32 +202,13 @@ def read_whole(path: str, limit: int) -> bytes:
     """
     parts: list[bytes] = []
     left = limit
-    for chunk in RecordedFile(path, _no_lines).raw():
+    for chunk in RecordedFile(path, untold).raw():
         left -= len(chunk)
         if left < 0:
             msg = f"{path}: cannot be read: it has more than {limit:,} bytes"
             raise RecordingError(msg)
         parts.append(chunk)
     return b"".join(parts)
-
-
-def _size(path: str) -> int | None:
-    try:
-        found = Path(path).stat()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        msg = f"{path}: cannot be read: {reason}"
-        raise RecordingError(msg) from error
-    if S_ISDIR(found.st_mode):
-        msg = f"{path}: cannot be read: it is a folder, expected a file"
-        raise RecordingError(msg)
-    if S_ISCHR(found.st_mode) or S_ISBLK(found.st_mode):
-        msg = f"{path}: cannot be read: it is a device, expected a file, a pipe or -"
-        raise RecordingError(msg)
-    if not os.access(path, os.R_OK):
-        msg = f"{path}: cannot be read: permission denied"
-        raise RecordingError(msg)
-    return found.st_size if S_ISREG(found.st_mode) else None
 
 
 @contextmanager
@@ -230,7 +231,7 @@ def _opened(path: str) -> Generator[tuple[bytes, IO[bytes]]]:
 
 
 def _binary(chunk: bytes) -> bool:
-    """Whether the beginning of a file has zero bytes and no line that begins like JSON.
+    """True if the beginning of a file has zero bytes and no line that begins like JSON.
 
     A text file that was torn by a crash may have zero bytes between its lines.
     """
@@ -240,13 +241,7 @@ def _binary(chunk: bytes) -> bool:
     )
 
 
-def _chain(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    if head:
-        yield head
-    yield from rest
-
-
-def _inflate(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The content of consecutive gzip members, never more than a chunk at once."""
     engine, inside = zlib.decompressobj(31), False
     read = given = 0
@@ -280,7 +275,7 @@ def _inflate(chunks: Iterator[bytes]) -> Iterator[bytes]:
         raise _Damaged(msg)
 
 
-def _sliced(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _sliced(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         for place in range(0, len(chunk), _SLICE):
             yield chunk[place : place + _SLICE]

@@ -44,7 +44,6 @@ class Run:
     onset_step: int | None = None  # index in `steps` at which the label places the trouble
     success: bool | None = None  # of the task
     steps: list[Step] = field(default_factory=list[Step])  # in the order of the line
-    label: Mapping[str, object] = field(default_factory=dict[str, object])
     group: str = ""  # what it shares with related runs (the task, say)
 
 
@@ -61,7 +60,6 @@ def run(line: Mapping[str, object], name: str, report: Report) -> Run:
         onset_step=integer(line.get("onset_step")),
         success=_flag(label.get("success")),
         steps=[_step(entry, report) for entry in sequence(line.get("steps"))],
-        label=label,
         group=text(line.get("group")),
     )
 

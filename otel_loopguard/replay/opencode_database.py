@@ -14,12 +14,10 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from otel_loopguard.errors import RecordingError
-
-if TYPE_CHECKING:
-    from otel_loopguard.replay.file import Broken
+from otel_loopguard.replay.file import RecordedFile
 
 _PATIENCE_S: Final = 0.5
 """A recovery after a crash locks readers out for a moment; the next look tries again."""
@@ -47,31 +45,31 @@ _PARTS: Final = """
 """
 
 
-class StoredSession(NamedTuple):
-    """A session of a database.
+class TranscriptFile(NamedTuple):
+    """A file that may be a transcript, or a session of a database.
 
     Attributes:
-        path: The path that names it.
-        messages: How many it has.
+        path: Of the file; of a session, the one that names it.
+        size: Its bytes; of a session, its messages.
         modified: When it changed last, seconds since the epoch.
     """
 
     path: Path
-    messages: int
+    size: int
     modified: float
 
 
 def is_database(path: Path) -> bool:
-    """Whether a file is a database of opencode, by its name."""
+    """True if a file is a database of opencode, by its name."""
     return path.suffix == ".db" and path.name.startswith("opencode") and path.is_file()
 
 
 def is_session(path: Path) -> bool:
-    """Whether a path names a session of a database."""
+    """True if a path names a session of a database."""
     return is_database(path.parent)
 
 
-def stored_sessions(database: Path) -> list[StoredSession]:
+def stored_sessions(database: Path) -> list[TranscriptFile]:
     """The sessions that have messages; none if the database cannot be read."""
     try:
         with closing(_opened(database)) as opened:
@@ -79,7 +77,7 @@ def stored_sessions(database: Path) -> list[StoredSession]:
     except sqlite3.Error:
         return []
     return [
-        StoredSession(database / _text(key), count, _seconds(time))
+        TranscriptFile(database / _text(key), count, _seconds(time))
         for key, count, time in rows
         if _ID.fullmatch(_text(key))
     ]
@@ -147,17 +145,11 @@ class SessionRows:
                         yield _line("message", key, data)
 
 
-class RecordedRows:
-    """A session of a database, as a `RecordedFile`."""
+class RecordedRows(RecordedFile):
+    """A session of a database, by its lines."""
 
-    def __init__(self, path: str, broken: Broken) -> None:
-        self.name = Path(path).name
-        self.size: int | None = None
-        self.done = 0
-        self.empty = True
-        self.torn = False
-        self._path = path
-        self._broken = broken
+    def _measured(self) -> int | None:
+        return None
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines, each with its number from 1."""
@@ -169,11 +161,6 @@ class RecordedRows:
             msg = f"{self._path}: cannot be read: {error}"
             raise RecordingError(msg) from error
 
-    def report(self, number: int, why: str) -> None:
-        """Reports something about a line."""
-        self.empty = False
-        self._broken(self._path, number, why)
-
 
 def _opened(database: Path) -> sqlite3.Connection:
     opened = sqlite3.connect(
@@ -184,7 +171,7 @@ def _opened(database: Path) -> sqlite3.Connection:
 
 
 def _is_followed(rows: list[tuple[object, ...]]) -> bool:
-    """Whether an answer is among messages."""
+    """True if an answer is among messages."""
     return any(role == b"assistant" for _, _, _, role, _ in rows)
 
 

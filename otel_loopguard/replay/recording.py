@@ -28,9 +28,9 @@ import orjson
 
 from otel_loopguard._util import bounded_json
 from otel_loopguard.errors import RecordingError
-from otel_loopguard.replay import exports, formats, labelled_runs, log_records, transcripts
+from otel_loopguard.replay import exports, file, formats, labelled_runs, log_records, transcripts
 from otel_loopguard.replay.fields import is_list, is_map, kind_of, sequence
-from otel_loopguard.replay.file import LIMIT, Broken, RecordedFile
+from otel_loopguard.replay.file import Broken, RecordedFile
 from otel_loopguard.replay.opencode_database import RecordedRows, is_session
 from otel_loopguard.replay.transcripts import folders
 
@@ -80,7 +80,6 @@ class Recording:
             session of opencode is `opencode.db/SESSION`.
         broken: Told file, line number and reason of every line that was passed over in part or
             whole. Content never raises.
-        limit: Bytes of the longest line, or of a document over many lines, that is read.
         sub_agents: Transcripts that make one session with it; those that cannot be read are
             reported as broken.
 
@@ -94,13 +93,10 @@ class Recording:
         size: Bytes of all files as they lie there; None where that is not known.
     """
 
-    def __init__(
-        self, path: str, broken: Broken, limit: int = LIMIT, sub_agents: Sequence[Path] = ()
-    ) -> None:
-        stored = is_session(Path(path))
-        self._file = RecordedRows(path, broken) if stored else RecordedFile(path, broken, limit)
+    def __init__(self, path: str, broken: Broken, sub_agents: Sequence[Path] = ()) -> None:
+        kind = RecordedRows if is_session(Path(path)) else RecordedFile
+        self._file = kind(path, broken)
         self._broken = broken
-        self._limit = limit
         self._sub_agents = sub_agents
         self._transcript: transcripts.Reader | None = None
         self._number = 0  # of the line that the transcript is read from
@@ -109,7 +105,7 @@ class Recording:
         self._beside: list[Recording] = []
         for each in sub_agents:
             with _told(str(each), broken):
-                self._beside.append(Recording(str(each), broken, limit))
+                self._beside.append(Recording(str(each), broken))
         sizes = [one.size for one in (self._file, *self._beside)]
         self.size = None if None in sizes else sum(size or 0 for size in sizes)
 
@@ -120,7 +116,7 @@ class Recording:
 
     def reopened(self, broken: Broken) -> Recording:
         """The same files, to be read once more."""
-        return Recording(self.path, broken, self._limit, self._sub_agents)
+        return Recording(self.path, broken, self._sub_agents)
 
     def __iter__(self) -> Iterator[RecordedSpan | Run]:
         if not self._beside:
@@ -145,7 +141,7 @@ class Recording:
             number, line = numbered
             if number > last and (line.strip() in _OPENERS or (first and _opens_document(line))):
                 document = _Document(number, line)
-                limit = self._limit if first else min(self._limit, _LATER)
+                limit = file.LIMIT if first else min(file.LIMIT, _LATER)
                 first = False
                 try:
                     value = document.read(lines, limit)
@@ -299,7 +295,7 @@ def span_reader_of(value: Mapping[str, object]) -> exports.SpanReads | None:
 
 
 def _is_recorded(line: Mapping[str, object]) -> bool:
-    """Whether a line holds spans or labelled steps."""
+    """True if a line holds spans or labelled steps."""
     return isinstance(line.get("steps"), list) or span_reader_of(line) is not None
 
 
@@ -382,7 +378,7 @@ def _reason(error: Exception) -> str:
 
 
 def _opens_document(line: bytes) -> bool:
-    """Whether a first line is the head of a document: it ends open, and parses not by itself."""
+    """True if a first line is the head of a document: it ends open, and parses not by itself."""
     if not line.rstrip().endswith((b"{", b"[", b",", b":")):
         return False
     try:

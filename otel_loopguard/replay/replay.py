@@ -6,13 +6,13 @@ end. A bounded buffer puts starts and ends back in order of time.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Action
 from otel_loopguard.replay.fields import is_map, sequence
 from otel_loopguard.spans.views import RecordedSpan, SpanView
@@ -99,8 +99,8 @@ class SpanReplay:
         self._heap: list[_Event] = []
         self._later: list[tuple[RecordedSpan, Step | None, int]] = []
         self._waiting: set[int] = set()
-        self._fed = _Traces()
-        self._bound = _Traces()
+        self._fed: BoundedDict[int, None] = BoundedDict(_TRACES)
+        self._bound: BoundedDict[int, None] = BoundedDict(_TRACES)
         self._now = 0
         self._order = 0
         self._spans = 0
@@ -132,12 +132,12 @@ class SpanReplay:
             return step
         step = step or self._read(span)
         if step is not None and step.session is not None:
-            self._bound.add(span.trace_id)
+            self._bound[span.trace_id] = None
             self._feed.bind(span.trace_id, step.session)
         return step
 
     def _start(self, span: RecordedSpan, step: Step | None, chars: int) -> None:
-        self._fed.add(span.trace_id)
+        self._fed[span.trace_id] = None
         self._order += 1
         end = inf if span.end is None else span.end
         heappush(self._heap, (span.start, _START, -end, -self._order, span, step, chars))
@@ -164,7 +164,7 @@ class SpanReplay:
     def _turn_back(self) -> None:
         """Begins again with the traces that came after their time; nothing else is under way."""
         self._now = 0
-        self._fed = _Traces()
+        self._fed.clear()
         self._waiting.clear()
         later, self._later = self._later, []
         for span, step, chars in later:
@@ -187,16 +187,6 @@ def replay_run(feed: Feed, run: Run) -> None:
 _Event = tuple[int, int, float, int, RecordedSpan, "Step | None", int]
 """Time, phase, rank in it, order of arrival (children are exported first), span, its step if it was
 read, characters."""
-
-
-class _Traces(OrderedDict[int, None]):
-    """The trace ids seen last, up to a fixed number of them."""
-
-    def add(self, trace_id: int) -> None:
-        self[trace_id] = None
-        self.move_to_end(trace_id)
-        if len(self) > _TRACES:
-            self.popitem(last=False)
 
 
 def _chars(span: RecordedSpan) -> int:

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.lazy import lazy
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard.core import ErrorClass, Kind
+from otel_loopguard.core import Kind
+from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.evidence import error_class, is_runner, prepare, signature_of
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus, Of
-from otel_loopguard.resilience.checks import Checks, Problem
+from otel_loopguard.resilience.checks import (
+    Checks,
+    Problem,
+    file_exists,
+    permitted,
+    resources,
+    syntax,
+)
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,20 +28,17 @@ if TYPE_CHECKING:
 
     from otel_loopguard._control.gate import partial, parts
     from otel_loopguard.core import Step
-    from otel_loopguard.resilience.builtin_checks import file_exists, permitted, resources, syntax
     from otel_loopguard.resilience.checkpoints import Callbacks, Checkpoint, Checkpoints
-    from otel_loopguard.resilience.degradation import (
-        Degraded,
-        Partial,
-        combined,
-        degraded,
-        degrading,
-    )
     from otel_loopguard.resilience.git_workspace import GitWorkspace
     from otel_loopguard.resilience.recovery import (
         Call,
+        Degraded,
+        Partial,
         Recoveries,
         Recovering,
+        combined,
+        degraded,
+        degrading,
         longer_limit,
         reconnect,
         reread,
@@ -53,11 +58,11 @@ __getattr__ = lazy(
     "otel_loopguard",
     {
         "_control.gate": "partial parts",
-        "resilience.builtin_checks": "file_exists permitted resources syntax",
         "resilience.checkpoints": "Callbacks Checkpoint Checkpoints",
-        "resilience.degradation": "Degraded Partial combined degraded degrading",
         "resilience.git_workspace": "GitWorkspace",
-        "resilience.recovery": "Call longer_limit reconnect reread",
+        "resilience.recovery": (
+            "Call Degraded Partial combined degraded degrading longer_limit reconnect reread"
+        ),
         "resilience.retry": "retrying verified verified_async",
     },
 )

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 import orjson
 
 from otel_loopguard._control.context import current_flag
-from otel_loopguard._control.refusals import told
+from otel_loopguard._control.gate import told
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock_now
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard._util.worker import suppress_instrumentation
-from otel_loopguard.core import ErrorClass
 from otel_loopguard.core.error_kinds import exception_class
+from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import BreakerOpenError, StoreError
 from otel_loopguard.evidence import is_runner
 from otel_loopguard.evidence.normalize import canonical, parsed
@@ -56,19 +56,11 @@ class BreakerStatus(NamedTuple):
     until: int = 0
 
 
-class Record(NamedTuple):
-    """The record of a breaker that processes share; times are nanoseconds since the epoch."""
-
-    until: int  # end of the time that it is open; 0 if it is closed
-    at: int  # when it was opened or closed; the later record holds
-    failures: int  # in a row, that opened it
-
-
 @dataclass(slots=True)
 class Breaker:
-    """One breaker. Times are nanoseconds since the epoch. Takes no lock."""
+    """One breaker, or what another process knows of it. Times are nanoseconds since the epoch."""
 
-    name: str  # of the tool or agent
+    name: str = ""  # of the tool or agent
     failures: int = 0  # in a row, that counted
     until: int = 0  # end of the time that it is open; 0 if it is closed
     changed: int = 0  # when it was opened or closed last; 0 if it never was
@@ -107,18 +99,10 @@ class Breaker:
         self._change(now, 0)
         return True
 
-    def learn(self, record: Record, latest: int) -> bool:
-        """Applies the record of another process if it is newer; returns whether it was."""
-        if record.at <= self.changed:
-            return False
-        self.failures, self.changed, self.trial = record.failures, record.at, 0
-        self.until = min(record.until, latest)
-        return True
-
-    @property
-    def record(self) -> Record:
-        """The record for other processes."""
-        return Record(self.until, self.changed, self.failures)
+    def learn(self, other: Breaker, latest: int) -> None:
+        """Applies what another process knows."""
+        self.failures, self.changed, self.trial = other.failures, other.changed, 0
+        self.until = min(other.until, latest)
 
     def _change(self, now: int, until: int) -> None:
         self.until, self.trial = until, 0
@@ -127,6 +111,8 @@ class Breaker:
 
 
 _KIND: Final = "breaker"
+_RECORD: Final = ("failures", "until", "at")
+"""Names of what processes share of a breaker; of two records the later one holds."""
 # Breakers that are kept, the newest that failed: a process calls fewer tools and hosts.
 _BREAKERS: Final = 1024
 # Seconds that a breaker fed by spans is open first. A limit of requests or a restart is over in
@@ -145,15 +131,15 @@ _NEVER: Final = float("inf")
 _SEARCHED: Final = 10_000
 
 
-def _read(raw: bytes) -> Record | None:
-    """A record from the store; None if it is not one."""
+def _read(raw: bytes) -> Breaker | None:
+    """A breaker as the store has it; None if it is not one."""
     try:
         found = orjson.loads(raw)
-        record = Record(*(found[name] for name in ("until", "at", "failures")))
+        numbers = [found[name] for name in _RECORD]
     except (orjson.JSONDecodeError, LookupError, TypeError):
         return None
-    whole = all(type(value) is int and 0 <= value < 2**63 for value in record)
-    return record if whole else None
+    whole = all(type(value) is int and 0 <= value < 2**63 for value in numbers)
+    return Breaker("", *numbers) if whole else None
 
 
 Of = Literal["tool", "agent"]
@@ -294,13 +280,22 @@ class Breakers:
         if self.allow(name, kind):
             return
         standing = self.standing(name, kind)
-        wait = self.again_in(standing.until) or "no call passes until the trial has an outcome"
+        wait = self._again_in(standing.until) or "no call passes until the trial has an outcome"
         failed = f"after {standing.failures} failures in a row"
         msg = f"breaker of {kind} {name!r} is {standing.state} {failed}: {wait}"
         told(current_flag(), msg)
         raise BreakerOpenError(msg)
 
-    def again_in(self, until: int) -> str:
+    def open(self, name: str | None, kind: Of) -> str | None:
+        """Why no call passes, in a sentence; None if one may. From memory; begins no trial."""
+        standing = _NOTHING if name is None else self.standing(name, kind)
+        if standing.state is not BreakerState.OPEN:
+            return None
+        failed = f"after {standing.failures} failures in a row"
+        again = self._again_in(standing.until)
+        return f"the breaker of the {kind} {name!r} is open {failed}: {again}"
+
+    def _again_in(self, until: int) -> str:
         """When to try again; empty where it may be tried now."""
         left_s = -((self._clock() - until) // 1_000_000_000)
         return f"try again in {left_s} s" if left_s > 0 else ""
@@ -315,7 +310,7 @@ class Breakers:
         if breaker is None or breaker.state(self._clock()) is not BreakerState.OPEN:
             return None
         what = "calls of this host" if key.startswith(_HOST_KEY) else f"this call of {tool!r}"
-        return f"{what} failed {breaker.failures} times in a row: {self.again_in(breaker.until)}"
+        return f"{what} failed {breaker.failures} times in a row: {self._again_in(breaker.until)}"
 
     def finished(
         self, session: str, tool: str, args: object, *, error: bool, error_class: ErrorClass
@@ -387,9 +382,8 @@ class Breakers:
                 changed = breaker.succeeded(now)
             else:
                 return
-            record = breaker.record
         if changed:
-            self._changed(key, name, record, now)
+            self._changed(key, name, breaker, now)
 
     def _counts(self, error: ErrorClass | None) -> bool:
         which = self._rule.breaker_errors
@@ -407,12 +401,12 @@ class Breakers:
         # It is no outage any more: a trial has to have an outcome.
         return state is BreakerState.HALF_OPEN
 
-    def _changed(self, key: str, name: str, record: Record, now: int) -> None:
+    def _changed(self, key: str, name: str, breaker: Breaker, now: int) -> None:
         of = "agent" if key.startswith("agent:") else "tool"
         what = "" if key.startswith(_NAMED_KEYS) else "a host or call of "
-        if record.until:
+        if breaker.until:
             said = "breaker of %s%s %r is open for %.0f s after %d failures in a row"
-            logger.warning(said, what, of, name, (record.until - now) / 1e9, record.failures)
+            logger.warning(said, what, of, name, (breaker.until - now) / 1e9, breaker.failures)
         else:
             logger.info("breaker of %s%s %r is closed", what, of, name)
         self._look(key, at_once=True)
@@ -452,16 +446,17 @@ class Breakers:
             return
         with self._lock:
             breaker = self._breakers.get(key)
-            own = Record(0, 0, 0) if breaker is None else breaker.record
-            if found is not None and found.at > own.at:
+            own = breaker or Breaker()
+            if found is not None and found.changed > own.changed:
                 name = key.partition(":")[2] if key.startswith(_NAMED_KEYS) else ""
                 breaker = breaker or self._breakers.setdefault(key, Breaker(name))
                 # A clock that is wrong shuts nothing for longer than usual.
                 breaker.learn(found, self._clock() + self._open_ns)
                 return
-        if self._writer is not None and own.at > (0 if found is None else found.at):
+            record = dict(zip(_RECORD, (own.failures, own.until, own.changed), strict=True))
+        if self._writer is not None and own.changed > (0 if found is None else found.changed):
             keep_s = 2 * self._rule.breaker_open_s + _TRIAL_S
-            self._writer.put(_KIND, key, orjson.dumps(own._asdict()), keep_s)
+            self._writer.put(_KIND, key, orjson.dumps(record), keep_s)
 
     def _may_try(self, key: str, breaker: Breaker, opened: int) -> bool:
         """Whether the one trial of all processes is this one, after a look at what they know.

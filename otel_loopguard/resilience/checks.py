@@ -1,20 +1,29 @@
-"""Checks before a call: learned from failures, or registered."""
+"""Checks before a call: learned from failures, or registered; some are made here."""
 
 from __future__ import annotations
 
+import ast
+import os
+import sys
 from collections.abc import Callable, Mapping, Sized
 from fnmatch import fnmatchcase
+from importlib import import_module
 from itertools import islice
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+import orjson
+import psutil
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import ErrorClass
+from otel_loopguard.core.evidence import ErrorClass
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from otel_loopguard.settings import Settings
 
 # Arguments whose kind is looked at, and characters of their names: tools have fewer, and a model
@@ -243,3 +252,141 @@ class Checks:
                 kinds = self.troubled.pop(tool, 1) - 1
                 if kinds > 0:
                     self.troubled[tool] = kinds
+
+
+Language = Literal["python", "json", "toml"]
+
+_CHECKED_CHARS: Final = 1_000_000
+"""Characters up to which a syntax is checked: it is done on the thread that asks."""
+
+
+def file_exists(argument: str = "path") -> Check:
+    """A check that the file or folder of an argument is there.
+
+    Args:
+        argument: Name of the argument; a call without it passes.
+    """
+
+    def check(args: Mapping[str, object]) -> tuple[str, str] | None:
+        path = _path(args, argument)
+        if path is None or _there(path) is not False:
+            return None
+        folder = "its folder is there" if _there(path.parent) else "neither is its folder"
+        change = f"Give a `{argument}` that exists, or make it first."
+        return f"The file of `{argument}` does not exist ({folder}).", change
+
+    return check
+
+
+def permitted(mode: Literal["read", "write", "run"] = "read", argument: str = "path") -> Check:
+    """A check that this process may read, write or run the file of an argument.
+
+    For a file to write that is not there its nearest folder that is there is asked.
+
+    Args:
+        mode: What is to be done with it.
+        argument: Name of the argument; a call without it passes, and a missing file to read.
+    """
+    modes = {"read": os.R_OK, "write": os.W_OK, "run": os.X_OK}
+
+    def check(args: Mapping[str, object]) -> tuple[str, str] | None:
+        path = _path(args, argument)
+        if path is None:
+            return None
+        while mode == "write" and _there(path) is False and path != path.parent:
+            path = path.parent
+        if not _there(path) or os.access(path, modes[mode]):
+            return None
+        what = "folder" if path.is_dir() else "file"
+        change = f"Choose another `{argument}`, or have somebody give the permission."
+        return f"This process may not {mode} the {what} of `{argument}`.", change
+
+    return check
+
+
+def syntax(language: Language, argument: str = "content") -> Check:
+    """A check that the text of an argument is Python, JSON or TOML.
+
+    Args:
+        language: The language; Python as the running interpreter reads it.
+        argument: Name of the argument; a call without it passes, and more than a million
+            characters.
+    """
+    name, parse = _languages()[language]
+
+    def check(args: Mapping[str, object]) -> tuple[str, str] | None:
+        text = args.get(argument)
+        if not isinstance(text, str) or len(text) > _CHECKED_CHARS:
+            return None
+        try:
+            parse(text)
+        except (RecursionError, MemoryError):
+            return None  # nested too deeply to tell
+        except SyntaxError as error:
+            # A warning about an escape, in a program that has warnings raised.
+            if error.msg.startswith("invalid escape"):
+                return None
+            wrong = f"line {error.lineno}: {error.msg}"
+        except orjson.JSONDecodeError as error:
+            wrong = f"line {error.lineno}: {error.msg}"
+        except ValueError as error:
+            wrong = "it has a null byte" if language == "python" else str(error)
+        else:
+            return None
+        return f"`{argument}` is no valid {name}: {wrong}.", f"Correct `{argument}` there."
+
+    return check
+
+
+def resources(
+    *, memory_mb: float | None = None, disk_mb: float | None = None, folder: str = "."
+) -> Check:
+    """A check that enough memory and disk space are left. 1 MB is a million bytes.
+
+    Args:
+        memory_mb: Memory that has to be available.
+        disk_mb: Space that has to be free where `folder` is.
+        folder: The folder.
+    """
+
+    def check(_args: Mapping[str, object]) -> tuple[str, str] | None:
+        if memory_mb is not None:
+            free = psutil.virtual_memory().available / 1e6
+            if free < memory_mb:
+                said = f"{free:,.0f} MB of memory are available, {memory_mb:,.0f} are needed."
+                return said, "End something else first, or do it in smaller parts."
+        if disk_mb is not None:
+            free = psutil.disk_usage(folder).free / 1e6
+            if free < disk_mb:
+                said = f"{free:,.0f} MB of disk space are free, {disk_mb:,.0f} are needed."
+                return said, "Make room first, or write less."
+        return None
+
+    return check
+
+
+def _languages() -> Mapping[Language, tuple[str, Callable[[str], object]]]:
+    """By language its name and its parser; the one of TOML is loaded for those who ask."""
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    return {
+        "python": (f"Python {sys.version_info[0]}.{sys.version_info[1]}", ast.parse),
+        "json": ("JSON", orjson.loads),
+        "toml": ("TOML", toml.loads),
+    }
+
+
+def _path(args: Mapping[str, object], argument: str) -> Path | None:
+    from pathlib import Path  # noqa: PLC0415  # for those who registered one
+
+    path = args.get(argument)
+    if not isinstance(path, str) or not path or "\0" in path:
+        return None
+    return Path(path)
+
+
+def _there(path: Path) -> bool | None:
+    """Whether a path exists; None if that is unknown."""
+    try:
+        return path.exists()
+    except OSError:
+        return None

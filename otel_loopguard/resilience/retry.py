@@ -17,8 +17,8 @@ from otel_loopguard._control.context import happened
 from otel_loopguard._control.gate import check
 from otel_loopguard._util.clock import deterministic
 from otel_loopguard._util.logger import logger
-from otel_loopguard.core import ErrorClass
 from otel_loopguard.core.error_kinds import exception_class
+from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import LoopGuardError, UnverifiedWriteError
 
 if TYPE_CHECKING:
@@ -31,18 +31,9 @@ _Result = TypeVar("_Result")
 On = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 """Which errors are retried: classes, or a predicate."""
 
-_MISSING = "retries need tenacity: pip install 'otel-loopguard[retry]'"
-
 
 class Retrying:
-    """Rules of trying again; made by `resilience.retrying`. It may be shared by threads and tasks.
-
-    Attributes:
-        limit: Further tries after the first.
-        delay_s: Seconds before the first further try; each next delay is twice as long.
-        max_delay_s: Seconds that a delay has at most.
-        jitter_s: Seconds, drawn at random up to this, that a delay is longer.
-    """
+    """Rules of trying again, by `resilience.retrying`; threads and tasks may share them."""
 
     def __init__(
         self, *, limit: int = 3, delay_s: float = 2, max_delay_s: float = 30, jitter_s: float = 0,
@@ -51,50 +42,54 @@ class Retrying:
         if limit < 0 or delay_s < 0 or max_delay_s < 0 or jitter_s < 0:
             msg = f"limit and delays must be 0 or more, got {limit=}, {delay_s=}, {max_delay_s=}, "
             raise ValueError(msg + f"{jitter_s=}")
-        self.limit = limit
-        self.delay_s = delay_s
-        self.max_delay_s = max_delay_s
-        self.jitter_s = jitter_s
-        self._on = _predicate(on)
+        self._limit = limit
+        self._delays_s = delay_s, max_delay_s, jitter_s
+        self._on = on
 
     def __call__(self, function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         """Makes a function, or a coroutine function, one that is tried again."""
-        if inspect.iscoroutinefunction(function):
-            return cast(
-                "Callable[_Given, _Result]",
-                _tenacity().AsyncRetrying(**self._options()).wraps(function),
-            )
-        return _tenacity().Retrying(**self._options()).wraps(function)
+        wraps: Any = self._made(is_async=inspect.iscoroutinefunction(function)).wraps
+        return wraps(function)
 
     def __iter__(self) -> Iterator[tenacity.AttemptManager]:
         """Tries, each a `with` block: an error inside it is swallowed if another try follows."""
-        return iter(_tenacity().Retrying(**self._options()))
+        return iter(self._made())
 
     def __aiter__(self) -> AsyncIterator[tenacity.AttemptManager]:
         """As iterating, with delays that do not block the event loop."""
-        return aiter(_tenacity().AsyncRetrying(**self._options()))
+        return aiter(self._made(is_async=True))
 
-    def may_retry(self, error: BaseException) -> bool:
-        """True for an error to try again after; what this package raises to stop is none."""
-        if isinstance(error, LoopGuardError):
-            return isinstance(error, UnverifiedWriteError)
-        return isinstance(error, Exception) and self._on(error)
-
-    def _options(self) -> dict[str, Any]:
-        """Arguments for tenacity."""
-        tenacity = _tenacity()
+    def _made(self, *, is_async: bool = False) -> Any:
+        """What tenacity makes the tries by."""
+        try:
+            import tenacity  # noqa: PLC0415
+        except ImportError:
+            msg = "retries need tenacity: pip install 'otel-loopguard[retry]'"
+            raise ImportError(msg) from None
         wait = tenacity.wait_none()
         if not deterministic():
-            wait = tenacity.wait_exponential(multiplier=self.delay_s, max=self.max_delay_s)
-            wait += tenacity.wait_random(0, self.jitter_s)
-        return {
-            "retry": tenacity.retry_if_exception(self.may_retry),
-            "stop": tenacity.stop_after_attempt(self.limit + 1),
-            "wait": wait,
-            "before": _check_again,
-            "before_sleep": self._log,
-            "reraise": True,
-        }
+            delay_s, max_delay_s, jitter_s = self._delays_s
+            wait = tenacity.wait_exponential(multiplier=delay_s, max=max_delay_s)
+            wait += tenacity.wait_random(0, jitter_s)
+        return (tenacity.AsyncRetrying if is_async else tenacity.Retrying)(
+            retry=tenacity.retry_if_exception(self._may_retry),
+            stop=tenacity.stop_after_attempt(self._limit + 1),
+            wait=wait,
+            before=_check_again,
+            before_sleep=self._log,
+            reraise=True,
+        )
+
+    def _may_retry(self, error: BaseException) -> bool:
+        """True for an error to try again after; what this package raises to stop is none."""
+        if isinstance(error, LoopGuardError) or not isinstance(error, Exception):
+            return isinstance(error, UnverifiedWriteError)
+        on = self._on
+        if on is None:
+            return exception_class(error) is ErrorClass.TRANSIENT
+        if isinstance(on, (type, tuple)):
+            return isinstance(error, cast("tuple[type[Exception], ...]", on))
+        return on(error)
 
     def _log(self, state: tenacity.RetryCallState) -> None:
         failed = None if state.outcome is None else state.outcome.exception()
@@ -102,7 +97,7 @@ class Retrying:
         delay = 0.0 if state.next_action is None else state.next_action.sleep
         logger.info(
             "try %d of %d failed with %s; the next one is in %.1f s",
-            state.attempt_number, self.limit + 1, type(failed).__name__, delay,
+            state.attempt_number, self._limit + 1, type(failed).__name__, delay,
         )  # fmt: skip
 
 
@@ -207,15 +202,6 @@ async def verified_async(
             _require(await stored(), write)
 
 
-def _predicate(on: On | None) -> Callable[[Exception], bool]:
-    if on is None:
-        return lambda error: exception_class(error) is ErrorClass.TRANSIENT
-    if isinstance(on, (type, tuple)):
-        kinds = cast("tuple[type[Exception], ...]", on)
-        return lambda error: isinstance(error, kinds)
-    return on
-
-
 def _require(there: object, write: Callable[[], object]) -> None:
     if not there:
         name = getattr(write, "__qualname__", type(write).__name__)
@@ -226,11 +212,3 @@ def _require(there: object, write: Callable[[], object]) -> None:
 def _check_again(state: tenacity.RetryCallState) -> None:
     if state.attempt_number > 1:
         check()
-
-
-def _tenacity():
-    try:
-        import tenacity  # noqa: PLC0415
-    except ImportError:
-        raise ImportError(_MISSING) from None
-    return tenacity

@@ -22,7 +22,7 @@ from otel_loopguard import semconv
 from otel_loopguard._util.clock import now, off
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
-from otel_loopguard.core import Action, Annotation
+from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.settings import Settings
@@ -31,6 +31,8 @@ from otel_loopguard.telemetry.span_annotator import writers
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AnyValue
+
+    from otel_loopguard.core.decision import Annotation
 
 _GROUP: Final = "opentelemetry_traces_exporter"
 _VARIABLE: Final = "LOOPGUARD_EXPORTER"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._control.escalation import can_answer
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Action, Detection, Kind, Severity, Source, Step
+from otel_loopguard.core import Action, Detection, Kind, Step
+from otel_loopguard.core.decision import Severity, Source
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.evidence import agent_key
 from otel_loopguard.evidence.normalize import NAMED, key_of

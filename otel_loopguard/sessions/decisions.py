@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard import semconv
 from otel_loopguard._util.values import NamedTuple
-from otel_loopguard.core import Action, Annotation, Decision, Severity
-from otel_loopguard.core.decision import outcome_of
+from otel_loopguard.core import Action, Decision
+from otel_loopguard.core.decision import Annotation, Severity, outcome_of
 from otel_loopguard.evidence import signature_of
 from otel_loopguard.policy import alternatives, certainty_of, diagnose, follow_ups_of, source_of
 from otel_loopguard.policy.hints import Call, advice, question
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Detection, Diagnosis, Evidence, Step
+    from otel_loopguard.core import Detection, Diagnosis, Step
+    from otel_loopguard.core.evidence import Evidence
     from otel_loopguard.policy import Diagnoser, Loop, Verdict
     from otel_loopguard.settings import Settings
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Detection, Evidence, Progress, Step
+    from otel_loopguard.core import Detection, Step
+    from otel_loopguard.core.evidence import Evidence
+    from otel_loopguard.core.progress import Progress
     from otel_loopguard.detectors import Registry
     from otel_loopguard.evidence.weight import Since
     from otel_loopguard.sessions.journal_codec import Entry

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import xxhash
 
-from otel_loopguard.core import Action, Decision, Effect, ErrorClass, Evidence, Severity
+from otel_loopguard.core import Action, Decision
+from otel_loopguard.core.decision import Severity
+from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
 from otel_loopguard.policy import Loop
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Decision, Detection, Evidence, Step
+    from otel_loopguard.core import Decision, Detection, Step
+    from otel_loopguard.core.evidence import Evidence
     from otel_loopguard.core.progress import Phase
     from otel_loopguard.core.report import Meaning, Spent, Turn
     from otel_loopguard.sessions.active import ActiveSpan

@@ -9,20 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag
-from otel_loopguard._control.refusals import recognise
+from otel_loopguard._control.gate import recognise
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import (
-    Action,
-    Effect,
-    Evidence,
-    Kind,
-    Milestones,
-    ModelAttempt,
-    Progress,
-    Step,
-)
+from otel_loopguard.core import Action, Kind, Milestones, Step
+from otel_loopguard.core.evidence import Effect, Evidence, ModelAttempt
+from otel_loopguard.core.progress import Progress
 from otel_loopguard.detectors import DetectorSet, Registry
 from otel_loopguard.detectors.budget import longer_wait
 from otel_loopguard.detectors.errors import tool_key
@@ -57,7 +50,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Mapping, Sequence
 
-    from otel_loopguard.core import Decision, Detection, Remaining, SavedMilestones
+    from otel_loopguard.core import Decision, Detection, Remaining
     from otel_loopguard.core.report import Report
     from otel_loopguard.detectors import Detector
     from otel_loopguard.evidence import Extractor, Factory
@@ -80,7 +73,7 @@ class SavedSession:
     extractors: Mapping[Factory, Extractor]
     detectors: Mapping[str, Detector]
     policy: Policy | None  # None if the session was stopped
-    milestones: SavedMilestones
+    milestones: Milestones
 
 
 _Spot = tuple[int, int, "int | None", "int | None"]
@@ -142,10 +135,10 @@ class Session:
     """
 
     __slots__ = (
-        "__weakref__", "_cleared", "_exempt", "_faults", "_registry", "_settings", "_shown_at",
-        "_state", "allowed", "cycles", "decided_at", "detected", "evidence", "flag", "journal",
+        "__weakref__", "_cleared", "_exempt", "_faults", "_frozen", "_registry", "_settings",
+        "_shown_at", "allowed", "cycles", "decided_at", "detected", "evidence", "flag", "journal",
         "judged", "key", "last_used", "live", "lock", "named", "over", "requested", "run", "shrunk",
-        "thawed", "traces", "troubled",
+        "state", "thawed", "traces", "troubled",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -182,45 +175,48 @@ class Session:
         # Gives what is called with it when it was frozen, and is in use again.
         self.thawed: Callable[[], Callable[[Session], None] | None] | None = None
         self.flag = Flag(key, settings.pause_limit_s)
-        self._state: State | bytes = self._new_state()
+        # What judges its steps, and what they came to; not there while it is frozen.
+        self._frozen: bytes | None = None
+        self.state = self._new_state()
 
-    @property
-    def state(self) -> State:
-        """What judges its steps, and what they came to."""
-        state = self._state
-        return state if state.__class__ is State else self._thaw()  # type: ignore[return-value]
+    def __getattr__(self, name: str) -> State:
+        """What judges the steps of a frozen session, as somebody asks for it."""
+        if name != "state":
+            msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(msg)
+        return self._thaw()
 
     @property
     def frozen(self) -> bool:
         """Whether what judges its steps is kept as bytes until it is needed."""
-        return isinstance(self._state, bytes)
+        return self._frozen is not None
 
     def freeze(self) -> bool:
         """Turns what judges its steps into bytes; whether that can be done."""
-        if isinstance(self._state, bytes):
+        if self.frozen:
             return True
-        data = pack(self._state, self._common)
-        if data is None:
+        self._frozen = pack(self.state, self._common)
+        if self._frozen is None:
             return False
-        self._state = data
+        del self.state
         self.evidence, self.detected = None, ()
         self.flag.drop_blank_board()
         return True
 
     def _thaw(self) -> State:
         with self.lock:
-            frozen = self._state
-            if isinstance(frozen, State):
-                return frozen  # another thread was first
+            frozen = self._frozen
+            if frozen is None:
+                return self.state  # another thread was first
             thaw = partial(unpack, common=self._common)
             thawed: State | None = attempt(self._faults, "thaw", thaw, frozen)
             if thawed is not None:
                 thawed.extractors.register(EXTRACTORS)
-            self._state = state = thawed or self._new_state()
+            self.state, self._frozen = thawed or self._new_state(), None
             noticed = None if self.thawed is None else self.thawed()
             if noticed is not None:
                 noticed(self)
-            return state
+            return self.state
 
     @property
     def _common(self) -> dict[type, object]:
@@ -428,7 +424,7 @@ class Session:
                 reason=standing.message,
                 hint=said,
                 decision=standing,
-                recalled=True,
+                source="journal",
             )
 
     def _seen(self, step: Step) -> Sequence[Finding]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.text import truncate
-from otel_loopguard.core import Action, Decision, Kind, Severity
+from otel_loopguard.core import Action, Decision, Kind
+from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.report import (
     SAME,
     Act,
@@ -21,7 +22,8 @@ from otel_loopguard.core.report import (
 )
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Progress, Step
+    from otel_loopguard.core import Step
+    from otel_loopguard.core.progress import Progress
     from otel_loopguard.core.report import Happening
     from otel_loopguard.settings import Settings
 

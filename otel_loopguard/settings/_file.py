@@ -83,14 +83,6 @@ def _yaml(text: str) -> object:
 
     yaml: Any = module
     try:
-        depth = 0
-        for count, event in enumerate(yaml.parse(text, yaml.SafeLoader)):
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > _DEPTH:
-                raise ValueError(_TOO_DEEP)
-            if count > _VALUES:
-                raise ValueError(_TOO_MANY)
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:

@@ -95,7 +95,7 @@ class Group:
             setattr(cls, name, each.default)
         cls.fields = {**cls.fields, **own}
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, /, **given: Any) -> None:
         if given:
             model = self._model(frozenset(given.keys() & self.fields))
             vars(self).update(_set(model.model_validate(given)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr, StrictBool
 
-__all__ = ["SecretStr"]
+__all__ = ["SecretStr", "StrictBool"]
 
 
 def _split(value: object) -> object:
@@ -19,7 +19,6 @@ def _split(value: object) -> object:
 
 Names = Annotated[frozenset[str], BeforeValidator(_split)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Positive = Seconds
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Limit = Annotated[int, Field(ge=0)]
 Count = Annotated[float, Field(ge=2, le=1000)]
@@ -28,6 +27,5 @@ Action = Literal["allow", "hint", "ask", "pause", "abort"]
 Rounds = Annotated[int, Field(ge=0, le=1000)]
 Tasks = Annotated[int, Field(ge=1, le=10_000)]
 Percent = Annotated[float, Field(gt=0, le=100)]
-Weight = Annotated[float, Field(ge=0, le=1)]
 MaxCount = Annotated[int | None, Field(gt=0)]
 MaxAmount = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, fields, replace
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
-from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Choice
+from otel_loopguard.core import Choice  # noqa: TC001  # pydantic reads it
+from otel_loopguard.settings._group import Group, value
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from pydantic import ValidationError
 
     from otel_loopguard.settings import Settings
+    from otel_loopguard.settings._types import Seconds, StrictBool
 
 
-@dataclass(frozen=True, slots=True)
-class Preferences:
-    """Preferences of one user; what nobody set is as the settings say.
+class Preferences(Group):
+    """Preferences of one user; what nobody set is as the settings say."""
 
-    Attributes:
-        auto_background_threshold_s: Seconds from which a call goes to the background; 45.
-        prompt_threshold_s: Seconds below which a call runs at once; 15.
-        auto_background_enabled: Whether calls may go there without a question; True.
-        remember_choices: Whether answers, also earlier ones, vote on the same tools; True.
-        parallel_execution_preferred: Whether a batch runs in parallel where it may; True.
-        default_choice: What is taken where votes tie; None: the user is asked.
-        notify_on_completion: Whether the end of a background call is to be told; True.
-        notification_channels: Where it is told; none.
-    """
-
-    auto_background_threshold_s: float = 45.0
-    prompt_threshold_s: float = 15.0
-    auto_background_enabled: bool = True
-    remember_choices: bool = True
-    parallel_execution_preferred: bool = True
-    default_choice: Choice | None = None
-    notify_on_completion: bool = True
-    notification_channels: tuple[str, ...] = ()
+    auto_background_threshold_s: Seconds = value(
+        45.0, "Seconds from which a call goes to the background."
+    )
+    prompt_threshold_s: Seconds = value(15.0, "Seconds below which a call runs at once.")
+    auto_background_enabled: StrictBool = value(
+        True, "Whether calls may go there without a question."
+    )
+    remember_choices: StrictBool = value(
+        True, "Whether answers, also earlier ones, vote on the same tools."
+    )
+    parallel_execution_preferred: StrictBool = value(
+        True, "Whether a batch runs in parallel where it may."
+    )
+    default_choice: Choice | None = value(
+        None, "What is taken where votes tie; None: the user is asked."
+    )
+    notify_on_completion: StrictBool = value(
+        True, "Whether the end of a background call is to be told."
+    )
+    notification_channels: tuple[str, ...] = value((), "Where it is told.")
 
     def changed(self, changes: Mapping[str, object]) -> Preferences:
         """These preferences with some of them changed.
@@ -46,54 +45,27 @@ class Preferences:
         Raises:
             ValueError: A name is unknown, or a value cannot be used; the message has both.
         """
-        from pydantic import ValidationError  # noqa: PLC0415  # loaded once somebody sets one
-
         try:
-            checked = _model().model_validate({**asdict(self), **changes})
-        except ValidationError as error:
-            msg = "; ".join(_problem(found) for found in cast("list[Any]", error.errors()))
-            raise ValueError(msg) from None
-        return Preferences(**dict(checked))
-
-    def row(self, names: Collection[str]) -> dict[str, object]:
-        """Some of them, as JSON values."""
-        return _model()(**asdict(self)).model_dump(mode="json", include=set(names))
-
-
-@cache
-def _model() -> type[BaseModel]:
-    """What checks values that users set."""
-    from pydantic import ConfigDict, Field, StrictBool, create_model  # noqa: PLC0415
-
-    checks: dict[str, Any] = {
-        "float": Annotated[float, Field(gt=0, allow_inf_nan=False)],
-        "bool": StrictBool,
-        "Choice | None": Choice | None,
-        "tuple[str, ...]": tuple[str, ...],
-    }
-    config = ConfigDict(frozen=True, extra="forbid")
-    found: dict[str, Any] = {
-        field.name: (checks[str(field.type)], field.default) for field in fields(Preferences)
-    }
-    return create_model("Preferences", __config__=config, **found)
+            checked = Preferences(**changes)
+        except ValueError as error:  # pydantic's; naming its class would import it
+            problems = cast("ValidationError", error).errors(include_url=False)
+            raise ValueError("; ".join(map(_problem, problems))) from None
+        return self.model_copy(update=vars(checked))
 
 
 def default_preferences(settings: Settings) -> Preferences:
     """What everybody prefers who did not say otherwise."""
     tuning = settings.tuning.execution
-    known = Preferences()
-    return replace(
-        known,
-        auto_background_threshold_s=tuning.background_s or known.auto_background_threshold_s,
-        prompt_threshold_s=tuning.prompt_s,
-        auto_background_enabled=tuning.background_s > 0,
-    )
+    own: dict[str, Any] = {
+        "prompt_threshold_s": tuning.prompt_s,
+        "auto_background_enabled": tuning.background_s > 0,
+    }
+    if tuning.background_s:
+        own["auto_background_threshold_s"] = tuning.background_s
+    return Preferences().model_copy(update=own)
 
 
-def _problem(found: Mapping[str, Any]) -> str:
-    name = ".".join(str(part) for part in found["loc"])
-    value = repr(found.get("input"))
-    shown = value if len(value) <= 100 else f"{value[:97]}..."
-    if found["type"] == "extra_forbidden":
-        return f"{name} = {shown}: there is no such preference"
-    return f"{name} = {shown}: {found['msg']}"
+def _problem(found: Any) -> str:
+    name = ".".join(map(str, found["loc"]))
+    what = "there is no such preference" if found["type"] == "extra_forbidden" else found["msg"]
+    return f"{name} = {found['input']!r:.100}: {what}"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         Count,
         Limit,
         Percent,
-        Positive,
         Rounds,
         Seconds,
         Share,
@@ -135,7 +134,7 @@ class GraphTuning(Group):
     cycle_repeats: Count = value(5.0, "Turns of the same nodes, with nothing new, in a cycle.")
     unchanged: int = value(3, "Visits of a node that leave its state unchanged.", ge=2, le=1000)
     idle_iterations: int = value(5, "Iterations with nothing new.", ge=2, le=1000)
-    rapid_ms: Positive = value(100.0, "Mean milliseconds between visits below which a graph spins.")
+    rapid_ms: Seconds = value(100.0, "Mean milliseconds between visits below which a graph spins.")
     max_action: Literal["hint", "steer", "ask", "pause"] = value(
         "ask", "Strongest action when nodes bring nothing new."
     )

@@ -16,7 +16,7 @@ from otel_loopguard._util.locks import busy
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from otel_loopguard.core import Annotation
+    from otel_loopguard.core.decision import Annotation
     from otel_loopguard.spans.views import Status as StatusName
 
 # Compared one by one: looking an enum up in a dict, or its `.name`, costs several times as much.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.stores.redis_url import EXPECTED, shown
-from otel_loopguard.stores.store import PubSub, Store, Subscription
+from otel_loopguard.stores.store import Store, Subscription
 from otel_loopguard.stores.write_behind import PublishedValue, State, Writer, WriterStatus
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 __all__ = [
-    "PubSub", "PublishedValue", "State", "Store", "Subscription", "Writer",
+    "PublishedValue", "State", "Store", "Subscription", "Writer",
     "WriterStatus", "open_store", "open_writer",
 ]  # fmt: skip
 

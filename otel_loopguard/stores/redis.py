@@ -200,7 +200,7 @@ class RedisStore:
         return self.connection.run(scripts.CLAIM, [self.keys.claim(kind, key)], given) == 1
 
     def publish(self, topic: str, message: bytes) -> None:
-        """See `PubSub.publish`."""
+        """See `Store.publish`."""
         self.connection.call("PUBLISH", self.keys.topic(topic), message)
 
     def subscribe(
@@ -209,7 +209,7 @@ class RedisStore:
         take: Callable[[bytes], None],
         joined: Callable[[], None] | None = None,
     ) -> RedisSubscription:
-        """Listens to a topic on a daemon thread; see `PubSub.subscribe`."""
+        """Listens to a topic on a daemon thread; see `Store.subscribe`."""
         name = self.keys.topic(topic)
         return RedisSubscription(self.connection, name, take, joined, self._most_pause_s)
 

@@ -365,7 +365,7 @@ _SPREAD: Final = random.SystemRandom()
 
 
 class RedisSubscription:
-    """A subscription to one topic of a Redis; see `PubSub.subscribe`.
+    """A subscription to one topic of a Redis; see `Store.subscribe`.
 
     Its thread ends within two seconds of `close`, or of the last reference to this object. After
     five silent seconds it pings the server, and after five more it connects anew.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 from otel_loopguard._util.logger import logger
 
@@ -13,6 +13,14 @@ RECORDS: Final = 100
 """Newest records kept of each tool: a profile needs no more, and a store holds a thousand tools."""
 RECORDS_S: Final = 7 * 86_400
 """Seconds that a record is kept: what a tool took a week ago says little about today."""
+
+
+class Subscription(Protocol):
+    """A subscription to one topic."""
+
+    def close(self) -> None:
+        """Ends it, soon. Does not wait; may be called twice."""
+        ...
 
 
 class Store(Protocol):
@@ -65,29 +73,8 @@ class Store(Protocol):
         """
         ...
 
-    def ping(self) -> None:
-        """Raises `StoreError` if the store cannot be reached."""
-        ...
-
-    def close(self) -> None:
-        """Releases connections; the next call opens new ones."""
-        ...
-
-
-class Subscription(Protocol):
-    """A subscription to one topic."""
-
-    def close(self) -> None:
-        """Ends it, soon. Does not wait; may be called twice."""
-        ...
-
-
-@runtime_checkable
-class PubSub(Protocol):
-    """A store that passes messages to its present subscribers, and keeps none."""
-
     def publish(self, topic: str, message: bytes) -> None:
-        """Sends a message to all subscribers of a topic, in this process and in others.
+        """Sends a message to all present subscribers of a topic, in any process; keeps none.
 
         With a `StoreError` it may have arrived all the same.
         """
@@ -102,6 +89,14 @@ class PubSub(Protocol):
         arrive: at the start, and after an outage in which some may have been missed. Neither may
         raise, nor hold this subscription.
         """
+        ...
+
+    def ping(self) -> None:
+        """Raises `StoreError` if the store cannot be reached."""
+        ...
+
+    def close(self) -> None:
+        """Releases connections; the next call opens new ones."""
         ...
 
 

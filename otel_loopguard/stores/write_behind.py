@@ -16,7 +16,7 @@ from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
-from otel_loopguard.stores.store import LogOnce, PubSub
+from otel_loopguard.stores.store import LogOnce
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
@@ -118,7 +118,7 @@ class PublishedValue(NamedTuple):
 
     value: bytes
     ttl_s: float | None  # how long it is kept; None for good
-    topic: str  # where it is published, if the store has topics
+    topic: str  # where it is published
     stands: Callable[[bytes], bool]  # True if the value in the store takes precedence
 
     def do(self, store: Store, kind: str, key: str) -> None:
@@ -127,8 +127,7 @@ class PublishedValue(NamedTuple):
         if before is not None and self.stands(before):
             return
         store.put(kind, key, self.value, self.ttl_s)
-        if isinstance(store, PubSub):
-            store.publish(self.topic, self.value)
+        store.publish(self.topic, self.value)
 
 
 class Write(NamedTuple):

@@ -20,6 +20,7 @@ from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Action
+from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.policy.hints import lasting
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry import events
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from otel_loopguard.telemetry.events import Event
     from otel_loopguard.telemetry.metrics import State
     from otel_loopguard.telemetry.recorder import Counts, Misses
-    from otel_loopguard.telemetry.reporter import VerdictReporter
+    from otel_loopguard.telemetry.verdicts import VerdictReporter, Write
 
 _NAME: Final = "otel_loopguard"
 # Decisions come in bursts; a process that made none for so long has no thread for them.
@@ -195,10 +196,11 @@ class Telemetry:
             self._conventions = ConventionEvents(self._queue.put)
             self.on_steps.append(("log", self._conventions.on_step))
         if settings.verdicts:
-            from otel_loopguard.telemetry import reporter  # noqa: PLC0415  # where asked for
+            from otel_loopguard.telemetry.verdicts import VerdictReporter  # noqa: PLC0415
 
             count = self.numbers.counts.add
-            self.verdicts = reporter.VerdictReporter(settings, faults, self._put, count, live=live)
+            backends = _backends(settings) if live else {}
+            self.verdicts = VerdictReporter(settings, faults, self._put, count, backends)
 
     def on_decision(self, made: DecisionRecord) -> None:
         """Logs a decision, and has its event emitted."""
@@ -304,3 +306,24 @@ class Telemetry:
             self._queue.close()
         if self.verdicts is not None:
             self.verdicts.close()
+
+
+def _backends(settings: Settings) -> dict[str, tuple[str, Write]]:
+    """The host of each backend that verdicts go to, and what writes them, by name.
+
+    Raises:
+        LoopGuardSettingsError: One of them cannot be used.
+    """
+    names = sorted(settings.verdicts - {"annotations", "evaluations"})
+    if not names:
+        return {}
+    try:
+        from otel_loopguard.telemetry.backends import BACKENDS  # noqa: PLC0415  # httpx is an extra
+    except ModuleNotFoundError as error:
+        if error.name != "httpx":
+            raise
+        msg = "verdicts (LOOPGUARD_VERDICTS) needs: pip install 'otel-loopguard[verdicts]'"
+        raise LoopGuardSettingsError(msg) from None
+    limit_s = settings.tuning.delivery.timeout_s
+    found = {name: BACKENDS[name](os.environ, limit_s) for name in names}
+    return {name: (backend.endpoint.host, backend.write) for name, backend in found.items()}

@@ -1,21 +1,20 @@
-"""Every metric of the guard: its type, unit, attributes, when it changes, and where it is read.
-
-Names, units and shapes follow OpenTelemetry's rules (general/naming.md, general/metrics.md).
-"""
+"""Every metric of the guard, as `metrics.txt` has it, and where it is read."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from otel_loopguard import semconv
+from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Choice
-from otel_loopguard.telemetry.events import AGENT, TOOL
+from otel_loopguard.telemetry.events import AGENT
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard._util.tables import Row
     from otel_loopguard.core.admission import ResourceUse
     from otel_loopguard.resilience import ResilienceRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
@@ -25,20 +24,19 @@ if TYPE_CHECKING:
 
 OPERATION: Final = "db.operation.name"
 SYSTEM: Final = "db.system.name"
-COMPONENT: Final = "otel.component.name"
-COMPONENT_TYPE: Final = "otel.component.type"
 
 UNKNOWN: Final = "unknown"
 OTHER: Final = "other"
 
 _SUFFIXES: Final = {"s": "_seconds", "%": "_percent", "By": "_bytes"}
-_DETECTOR: Final = (semconv.DETECTOR_NAME, AGENT)
 _COMPONENT: Final = ("loopguard", "loopguard_span_exporter")
 _STORE_STATES: Final = {
     "healthy": "available", "slow": "degraded", "full": "degraded", "read_only": "degraded",
     "down": "unavailable",
 }  # fmt: skip
 
+Kind = Literal["counter", "updowncounter", "gauge", "histogram"]
+"""Of instruments."""
 Key = tuple[str, ...]
 """Values of the attributes of a metric, in its order; empty for one that is left out."""
 Values = Mapping[Key, float]
@@ -141,7 +139,7 @@ class Metric:
     """
 
     name: str
-    type: Literal["counter", "updowncounter", "gauge", "histogram"]
+    type: Kind
     unit: str
     attributes: tuple[str, ...]
     about: str
@@ -235,271 +233,89 @@ def _faults(kept: Totals) -> Values:
 
 
 _ACTIONS: Final = tuple(action.value for action in Action)
+_ZEROS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    semconv.METRIC_DECISIONS: (_ACTIONS, EACH_AGENT, SHADOW),
+    semconv.METRIC_LOOPS_DETECTED: (EACH_AGENT,),
+    semconv.METRIC_LOOPS_PREVENTED: (EACH_AGENT,),
+    semconv.METRIC_WAIT_TOKENS: (EACH_AGENT,),
+    semconv.METRIC_SAVED_TOKENS: (EACH_AGENT,),
+    semconv.METRIC_SAVED_TIME: (EACH_AGENT,),
+    semconv.METRIC_ESCALATIONS: ((Action.ASK.value, Action.PAUSE.value), (UNKNOWN,)),
+    semconv.METRIC_CYCLES: (("found", "intervened", "escalated", "resolved"),),
+    semconv.METRIC_EVENTS: (("", "queue_full", "failure"),),
+    semconv.METRIC_STRATEGY_SWITCHES: ((UNKNOWN,),),
+    semconv.METRIC_RUN_RETRIES: (),
+    semconv.METRIC_RUN_DEGRADED_STEPS: (),
+    semconv.METRIC_RUN_COMPACTIONS: (),
+    semconv.METRIC_RUN_MISSING_DEPENDENCIES: (),
+    semconv.METRIC_EXECUTION_CHOICES: (tuple(choice.value for choice in Choice),),
+    semconv.METRIC_SESSION_EVICTIONS: (),
+    semconv.METRIC_EXPORTER_EXPORTED: (("", "queue_full", "failure", "raised"),),
+    semconv.METRIC_EXPORTER_SPANS: (("", "failure", "raised"),),
+}
+_READ: Final[Mapping[str, Callable[[State], Values]]] = {
+    semconv.METRIC_ESCALATION_WAITING: (
+        lambda now: {} if now.waiting is None else {(): now.waiting()}
+    ),
+    semconv.METRIC_FEEDBACK: lambda now: {
+        ("confirmed",): now.decisions.feedback_counts[False],
+        ("false_alarm",): now.decisions.feedback_counts[True],
+    },
+    semconv.METRIC_PROFILE_HIT_RATE: _hit_rate,
+    semconv.METRIC_SESSION_ACTIVE: _by_agent,
+    semconv.METRIC_SESSION_STALLED: lambda now: _by_agent(now, stalled=True),
+    semconv.METRIC_SESSION_PAUSED: lambda now: {(): sum(one.flag.held for one in now.sessions.all)},
+    semconv.METRIC_SESSION_KNOWN: lambda now: {(): len(now.sessions)},
+    semconv.METRIC_STEP_OPEN: lambda now: {(): len(now.active)},
+    semconv.METRIC_BREAKER_OPEN: _breakers,
+    semconv.METRIC_RESOURCE_UTILIZATION: _resource_use,
+    semconv.METRIC_STORE_STATUS: _store_state,
+    semconv.METRIC_STORE_QUEUE_SIZE: (
+        lambda now: {} if now.writer is None else {(): now.writer.standing.waiting}
+    ),
+    semconv.METRIC_STORE_QUEUE_CAPACITY: (
+        lambda now: {} if now.writer is None else {(): now.capacity}
+    ),
+    semconv.METRIC_EXPORTER_QUEUE_SIZE: (
+        lambda now: {_COMPONENT: now.annotator.waiting} if now.annotator.written else {}
+    ),
+    semconv.METRIC_EXPORTER_QUEUE_CAPACITY: (
+        lambda now: {_COMPONENT: now.annotator.capacity} if now.annotator.written else {}
+    ),
+}
+_TOTAL: Final[Mapping[str, Callable[[Totals], Values]]] = {
+    semconv.METRIC_EXECUTION_CHOICES: lambda kept: {
+        (choice.value,): count for choice, count in kept.acceptance.choices.items()
+    },
+    semconv.METRIC_EXECUTION_ANSWERS: lambda kept: dict(kept.acceptance.answers),
+    semconv.METRIC_ESTIMATES: lambda kept: {
+        (source,): count for source, count in kept.acceptance.estimates.items()
+    },
+    semconv.METRIC_STORE_WRITES: _writes,
+    semconv.METRIC_STORE_RETRIES: (
+        lambda kept: {} if kept.writer is None else {(): kept.writer.standing.retries}
+    ),
+    semconv.METRIC_EXPORTER_EXPORTED: lambda kept: {("queue_full",): kept.annotator.dropped},
+    semconv.METRIC_FAULTS: _faults,
+}
 
-METRICS: Final = (
-    Metric(
-        semconv.METRIC_DECISIONS, "counter", "{decision}",
-        (semconv.DECISION_ACTION, AGENT, semconv.DECISION_SHADOW),
-        "Decisions, including notes (`allow`). `loopguard.decision.shadow` is set only if true.",
-        zeros=(_ACTIONS, EACH_AGENT, SHADOW),
-    ),
-    Metric(
-        semconv.METRIC_DETECTOR_DECISIONS, "counter", "{decision}",
-        (semconv.DECISION_ACTION, *_DETECTOR, semconv.DECISION_SHADOW),
-        "The same by detector. A series begins with its first decision, at 1 and not at 0.",
-    ),
-    Metric(
-        semconv.METRIC_DETECTIONS, "counter", "{detection}", _DETECTOR,
-        "Detections, whether or not a decision followed.",
-    ),
-    Metric(
-        semconv.METRIC_LOOPS_DETECTED, "counter", "{loop}", (AGENT,),
-        "Distinct loops that led to a hint or more; each counts once per session.",
-        zeros=(EACH_AGENT,),
-    ),
-    Metric(
-        semconv.METRIC_LOOPS_PREVENTED, "counter", "{loop}", (AGENT,),
-        "Distinct loops that were denied, paused or aborted; none in mode `shadow`.",
-        zeros=(EACH_AGENT,),
-    ),
-    Metric(
-        semconv.METRIC_WAIT_TOKENS, "counter", "{token}", (AGENT,),
-        "Tokens of model calls that asked for a look at what was not ready yet.",
-        zeros=(EACH_AGENT,),
-    ),
-    Metric(
-        semconv.METRIC_SAVED_TOKENS, "counter", "{token}", (AGENT,),
-        "Estimate of the tokens that stopped loops would still have used.",
-        zeros=(EACH_AGENT,),
-    ),
-    Metric(
-        semconv.METRIC_SAVED_TIME, "counter", "s", (AGENT,),
-        "Estimate of the time that stopped loops would still have taken.",
-        zeros=(EACH_AGENT,),
-    ),
-    Metric(
-        semconv.METRIC_ESCALATIONS, "counter", "{escalation}", (semconv.DECISION_ACTION, AGENT),
-        "Decisions that need a person: `ask`, `pause`, or the intervention `escalate_human`.",
-        zeros=((Action.ASK.value, Action.PAUSE.value), (UNKNOWN,)),
-    ),
-    Metric(
-        semconv.METRIC_ESCALATION_WAITING, "updowncounter", "{escalation}", (),
-        "Escalations without an answer.",
-        read=lambda now: {} if now.waiting is None else {(): now.waiting()},
-    ),
-    Metric(
-        semconv.METRIC_CYCLES, "counter", "{cycle}", (semconv.CYCLE_STATE,),
-        "Cycles of agents, by state: found, intervened, escalated, resolved.",
-        zeros=(("found", "intervened", "escalated", "resolved"),),
-    ),
-    Metric(
-        semconv.METRIC_EVENTS, "counter", "{event}", (semconv.ERROR_TYPE,),
-        "Emitted log events; with `error.type` those that were lost: `queue_full`, or `failure` "
-        "(the logger raised).",
-        zeros=(("", "queue_full", "failure"),),
-    ),
-    Metric(
-        semconv.METRIC_VERDICTS, "counter", "{verdict}",
-        (semconv.VERDICT_BACKEND, semconv.ERROR_TYPE),
-        "Verdicts written to a backend of the setting `verdicts`; with `error.type` those that "
-        "were lost: `queue_full`, or `failure` (refused, or no attempt left).",
-    ),
-    Metric(
-        semconv.METRIC_STEPS, "counter", "{step}", (semconv.STEP_KIND, AGENT),
-        "Steps read from spans, each counted once.",
-    ),
-    Metric(
-        semconv.METRIC_TOOL_CALLS, "counter", "{call}", (TOOL, semconv.CALL_OUTCOME),
-        "Finished tool calls.",
-    ),
-    Metric(
-        semconv.METRIC_TOOL_RECOVERIES, "counter", "{recovery}", (TOOL,),
-        "Successes of a tool whose previous call in the session had failed.",
-    ),
-    Metric(
-        semconv.METRIC_STRATEGY_SWITCHES, "counter", "{switch}", (AGENT,),
-        "Changes to another tool after a failure or an alert.",
-        zeros=((UNKNOWN,),),
-    ),
-    Metric(
-        semconv.METRIC_RUN_PHASE_DURATION, "histogram", "s", (AGENT,),
-        "Duration of a phase, a stretch of work of one agent, when it ends: from its first start "
-        "to its last end. Needs times on spans.",
-        (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200),
-    ),
-    Metric(
-        semconv.METRIC_RUN_RETRIES, "counter", "{retry}", (),
-        "Further tries by `resilience.retrying` and `resilience.verified`.",
-        zeros=(),
-    ),
-    Metric(
-        semconv.METRIC_RUN_DEGRADED_STEPS, "counter", "{step}", (),
-        "Steps that were skipped or failed and got a degraded result.",
-        zeros=(),
-    ),
-    Metric(
-        semconv.METRIC_RUN_COMPACTIONS, "counter", "{compaction}", (),
-        "Compactions of a context, by `control.compacted` or falling input tokens.",
-        zeros=(),
-    ),
-    Metric(
-        semconv.METRIC_RUN_MISSING_DEPENDENCIES, "counter", "{dependency}", (),
-        "Degraded results that `resilience.combined` received.",
-        zeros=(),
-    ),
-    Metric(
-        semconv.METRIC_RUN_CONTEXT_TOKENS, "histogram", "{token}", (AGENT,),
-        "Input tokens of a model call, where captured: the size of its context.",
-        (500, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 200000, 500000, 1000000),
-    ),
-    Metric(
-        semconv.METRIC_FEEDBACK, "updowncounter", "{decision}", (semconv.FEEDBACK_VERDICT,),
-        "Decisions confirmed or called a false alarm; the last verdict counts.",
-        read=lambda now: {
-            ("confirmed",): now.decisions.feedback_counts[False],
-            ("false_alarm",): now.decisions.feedback_counts[True],
-        },
-    ),
-    Metric(
-        semconv.METRIC_EXECUTION_CHOICES, "counter", "{choice}", (semconv.EXECUTION_CHOICE,),
-        "Answers of `execution.admit`.",
-        zeros=(tuple(choice.value for choice in Choice),),
-        total=lambda kept: {
-            (choice.value,): count for choice, count in kept.acceptance.choices.items()
-        },
-    ),
-    Metric(
-        semconv.METRIC_EXECUTION_ANSWERS, "updowncounter", "{answer}",
-        (semconv.EXECUTION_CHOICE, semconv.EXECUTION_ANSWER),
-        "Users' reactions to them; `loopguard.execution.choice` is the advised choice.",
-        total=lambda kept: dict(kept.acceptance.answers),
-    ),
-    Metric(
-        semconv.METRIC_ESTIMATES, "counter", "{estimate}", (semconv.ESTIMATE_SOURCE,),
-        "Estimates used by `execution.admit`, one per tool, by source.",
-        total=lambda kept: {(source,): n for source, n in kept.acceptance.estimates.items()},
-    ),
-    Metric(
-        semconv.METRIC_ESTIMATE_ERROR, "histogram", "%", (),
-        "Difference between estimate and duration of a successful call, in percent of the "
-        "duration, at most 1000; of each tool the newest 24 calls since the last reading. "
-        "Estimates cover nine of ten calls, so most calls are faster.",
-        (5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000),
-    ),
-    Metric(
-        semconv.METRIC_PROFILE_HIT_RATE, "gauge", "%", (),
-        "Share of estimates based on past calls (`profile`), since the start.",
-        read=_hit_rate,
-    ),
-    Metric(
-        semconv.METRIC_SESSION_ACTIVE, "updowncounter", "{session}", (AGENT,),
-        "Sessions with an open span, including traces without a session yet.",
-        read=_by_agent,
-    ),
-    Metric(
-        semconv.METRIC_SESSION_STALLED, "updowncounter", "{session}", (AGENT,),
-        "Active sessions in which something currently exceeds its limit.",
-        read=lambda now: _by_agent(now, stalled=True),
-    ),
-    Metric(
-        semconv.METRIC_SESSION_PAUSED, "updowncounter", "{session}", (),
-        "Sessions whose flag is `pause`: their gates wait.",
-        read=lambda now: {(): sum(one.flag.held for one in now.sessions.all)},
-    ),
-    Metric(
-        semconv.METRIC_SESSION_KNOWN, "updowncounter", "{session}", (),
-        "Sessions in memory, including idle ones.",
-        read=lambda now: {(): len(now.sessions)},
-    ),
-    Metric(
-        semconv.METRIC_SESSION_EVICTIONS, "counter", "{session}", (),
-        "Sessions that were forgotten because there were `max_sessions`. Without a store no loop "
-        "is found in those that go on.",
-        zeros=(),
-    ),
-    Metric(
-        semconv.METRIC_STEP_OPEN, "updowncounter", "{step}", (),
-        "Open spans being watched.",
-        read=lambda now: {(): len(now.active)},
-    ),
-    Metric(
-        semconv.METRIC_BREAKER_OPEN, "updowncounter", "{breaker}", (TOOL, AGENT),
-        "1 for each open breaker, by tool or agent; 0 once it closes.",
-        read=_breakers,
-    ),
-    Metric(
-        semconv.METRIC_RESOURCE_UTILIZATION, "gauge", "%",
-        (semconv.RESOURCE_NAME, semconv.RESOURCE_STATISTIC),
-        "Mean and peak use of the machine over the newest samples; only while `execution.admit` is "
-        "used.",
-        read=_resource_use,
-    ),
-    Metric(
-        semconv.METRIC_EVALUATION_DURATION, "histogram", "s", (),
-        "Time the guard takes to read and judge an ended span, on whichever thread. Sampled.",
-        (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1),
-    ),
-    Metric(
-        semconv.METRIC_STORE_OPERATION_DURATION, "histogram", "s",
-        (SYSTEM, OPERATION, semconv.ERROR_TYPE),
-        "Duration of a store operation, answered or failed.",
-        (5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
-    ),
-    Metric(
-        semconv.METRIC_STORE_STATUS, "updowncounter", "{store}", (semconv.STORE_STATE,),
-        "1 for the current state of the store, 0 for the others; only with a store.",
-        read=_store_state,
-    ),
-    Metric(
-        semconv.METRIC_STORE_QUEUE_SIZE, "updowncounter", "{write}", (),
-        "Writes waiting for the store.",
-        read=lambda now: {} if now.writer is None else {(): now.writer.standing.waiting},
-    ),
-    Metric(
-        semconv.METRIC_STORE_QUEUE_CAPACITY, "updowncounter", "{write}", (),
-        "Writes that may wait: `tuning.stores.queue`.",
-        read=lambda now: {} if now.writer is None else {(): now.capacity},
-    ),
-    Metric(
-        semconv.METRIC_STORE_WRITES, "counter", "{write}", (semconv.ERROR_TYPE,),
-        "Acknowledged writes; with `error.type` lost ones: `dropped` (queue full, or shutdown) or "
-        "`refused` (can never be stored).",
-        total=_writes,
-    ),
-    Metric(
-        semconv.METRIC_STORE_RETRIES, "counter", "{retry}", (),
-        "Repeated attempts to write.",
-        total=lambda kept: {} if kept.writer is None else {(): kept.writer.standing.retries},
-    ),
-    Metric(
-        semconv.METRIC_EXPORTER_EXPORTED, "counter", "{decision}", (semconv.ERROR_TYPE,),
-        "Ended spans with a decision that `LoopGuardSpanExporter` passed on; with `error.type` "
-        "lost ones: `failure` (reported by the wrapped exporter), `raised` (its exception) or "
-        "`queue_full` (evicted while waiting for an exporter).",
-        zeros=(("", "queue_full", "failure", "raised"),),
-        total=lambda kept: {("queue_full",): kept.annotator.dropped},
-    ),
-    Metric(
-        semconv.METRIC_EXPORTER_SPANS, "counter", "{span}", (semconv.ERROR_TYPE,),
-        "All spans that `LoopGuardSpanExporter` passed on, in the same way.",
-        zeros=(("", "failure", "raised"),),
-    ),
-    Metric(
-        semconv.METRIC_EXPORTER_QUEUE_SIZE, "updowncounter", "{decision}",
-        (COMPONENT, COMPONENT_TYPE),
-        "Decisions waiting for their span to be exported; only once the exporter was used.",
-        read=lambda now: {_COMPONENT: now.annotator.waiting} if now.annotator.written else {},
-    ),
-    Metric(
-        semconv.METRIC_EXPORTER_QUEUE_CAPACITY, "updowncounter", "{decision}",
-        (COMPONENT, COMPONENT_TYPE),
-        "Longest such queue: 4096.",
-        read=lambda now: {_COMPONENT: now.annotator.capacity} if now.annotator.written else {},
-    ),
-    Metric(
-        semconv.METRIC_FAULTS, "counter", "{fault}", (semconv.FAULT_PLACE, semconv.ERROR_TYPE),
-        "Suppressed exceptions of the guard's own code or of code given to it.",
-        total=_faults,
-    ),
-)  # fmt: skip
+
+def _metric(row: Row) -> Metric:
+    """The metric of a row: instrument and unit, then `By`, `Buckets` and `About`."""
+    said = row.labelled("By", "Buckets", "About")
+    kind, unit = cast("tuple[Kind, str]", said[""].split())
+    return Metric(
+        row.name,
+        kind,
+        unit,
+        tuple(said.get("By", "").split()),
+        said["About"],
+        tuple(map(float, said.get("Buckets", "").split())),
+        _ZEROS.get(row.name),
+        _READ.get(row.name),
+        _TOTAL.get(row.name),
+    )
+
+
+METRICS: Final = tuple(map(_metric, read_table(__name__, "metrics.txt")))
 """All metrics."""

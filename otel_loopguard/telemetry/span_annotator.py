@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard import semconv
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard.core import Action, Annotation, Kind
+from otel_loopguard.core import Action, Kind
+from otel_loopguard.core.decision import Annotation
 from otel_loopguard.evidence import prepare
 from otel_loopguard.sessions.decisions import annotation
 from otel_loopguard.spans.sdk_views import ActiveSpanView

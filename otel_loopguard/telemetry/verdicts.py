@@ -1,22 +1,33 @@
-"""Decisions, and sessions that ended without one, as verdicts on spans and sessions."""
+"""Decisions, and sessions that ended without one, as verdicts on spans and sessions.
+
+They go to log events, span attributes, and the backends of the setting `verdicts`.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from otel_loopguard import semconv
+from otel_loopguard._util.delivery import DeliveryQueue
+from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.locks import held, later
+from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry.events import INFO, Event, SpanRef
 
 if TYPE_CHECKING:
+    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.observation import DecisionRecord
+    from otel_loopguard.settings import Settings
 
 NAME: Final = "agent_loop"
 """The name of every verdict: the same for all, so that they can be compared."""
@@ -155,3 +166,85 @@ def _annotation(verdict: Verdict, scope: str) -> Attributes:
         f"{before}.identifier": SOURCE,
         f"{before}.metadata": orjson.dumps(dict(verdict.metadata)).decode(),
     }
+
+
+Write = Callable[[Verdict], None]
+"""Writes a verdict to a backend; blocks, and raises `DeliveryError` if it was not taken."""
+
+
+class VerdictReporter:
+    """Sends verdicts to the log events and the backends. Never waits, never raises.
+
+    Args:
+        settings: Settings.
+        faults: Counts what is swallowed.
+        emit: Emits a log event.
+        count: Adds one to a metric, by the values of its attributes.
+        backends: Host of each backend, and what writes a verdict to it, by name.
+    """
+
+    def __init__(
+        self, settings: Settings, faults: InternalErrors, emit: Callable[[Event], None],
+        count: Callable[[str, tuple[str, ...]], None], backends: Mapping[str, tuple[str, Write]],
+    ) -> None:  # fmt: skip
+        self._faults = faults
+        self._emit = emit if "evaluations" in settings.verdicts else None
+        self._count = count
+        self._tuning = settings.tuning.delivery
+        self._logged: set[str] = set()  # backends whose first loss was logged
+        self._queues = {
+            name: (host, self._queue(name, write)) for name, (host, write) in backends.items()
+        }
+
+    def on_decision(self, made: DecisionRecord) -> None:
+        """Reports a decision; a mere note judges nothing."""
+        if made.decision.action is not Action.ALLOW:
+            self._report(of_decision(made))
+
+    def on_end(self, session: Session) -> None:
+        """A session is over; reported once, and if nothing was decided. May be called anywhere."""
+        with swallow(self._faults, "verdicts.end"):
+            if session.judged or session.over or not (session.named or session.traces):
+                return
+            session.over = True
+            verdict = of_end(session, time.time_ns())
+            if held():
+                later(partial(self._report, verdict))
+            else:
+                self._report(verdict)
+
+    def close(self) -> None:
+        """Delivers pending verdicts, within `tuning.delivery.flush_s` in all."""
+        until = time.monotonic() + self._tuning.flush_s
+        for _, queue in self._queues.values():
+            queue.close(max(until - time.monotonic(), 0))
+
+    def _report(self, verdict: Verdict) -> None:
+        if self._emit is not None:
+            self._emit(evaluation(verdict))
+        # A verdict on a span that no backend gets is of no use there.
+        for name, (_, queue) in self._queues.items() if verdict.sampled else ():
+            if not queue.put(verdict):
+                self._lost(name, "queue_full", "too many wait")
+
+    def _queue(self, name: str, write: Write) -> DeliveryQueue[Verdict]:
+        def deliver(verdict: Verdict) -> None:
+            write(verdict)
+            self._count(semconv.METRIC_VERDICTS, (name, ""))
+
+        def failed(_: Verdict, why: str, again: bool) -> None:
+            if not again:
+                self._lost(name, "failure", why)
+
+        return DeliveryQueue(
+            f"verdicts-{name}", deliver, self._faults, failed,
+            maximum=self._tuning.queue, attempts=self._tuning.attempts,
+            retry_s=self._tuning.retry_s,
+        )  # fmt: skip
+
+    def _lost(self, name: str, kind: str, why: str) -> None:
+        self._count(semconv.METRIC_VERDICTS, (name, kind))
+        if name not in self._logged:
+            self._logged.add(name)
+            msg = "verdicts do not arrive at %s (%s): %s; more are counted, and not logged"
+            logger.warning(msg, name, self._queues[name][0], why)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeV
 
 from otel_loopguard._control.context import forget, session
 from otel_loopguard._util.clock import now, set_testing
-from otel_loopguard.core import Action, Severity
+from otel_loopguard.core import Action
+from otel_loopguard.core.decision import Severity
 from otel_loopguard.errors import LoopGuardSettingsError, LoopGuardStop
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sdk.processor import LoopGuardSpanProcessor

@@ -117,43 +117,31 @@ def test_the_line_stands_above_the_good_runs(objects: Any, past: Path) -> None:
     assert tried[made["line"] - 1] > 0
     assert made["settings"]["deny_after"] == made["settings"]["pause_after"] == made["line"]
     assert made["settings"]["abort_after"] > made["line"]
-
-
-def test_a_rate_that_allows_more(objects: Any, past: Path) -> None:
-    """At 5 % four of 99 may be stopped, and the lowest line will do."""
+    # At 5 % four may be stopped, and the lowest line will do.
     (made,) = objects("calibrate", past, "--false-stops", 0.05)
     assert (made["line"], made["after"]["stopped"]) == (1, 2)
 
 
-def test_the_file_does_what_is_said(objects: Any, command: Any, past: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["loopguard.toml", "loopguard.json"])
+def test_the_file_does_what_is_said(
+    objects: Any, command: Any, past: Path, tmp_path: Path, name: str
+) -> None:
     """The settings file is accepted, holds what was changed, and a replay with it stops nothing."""
-    path = tmp_path / "loopguard.toml"
+    path = tmp_path / name
     (made,) = objects("calibrate", past, "--false-stops", 0.01, "--output", path)
     changed = Settings.from_file(path)
     assert {name: getattr(changed, name) for name in made["settings"]} == made["settings"]
     assert changed == Settings(**made["settings"])
     sessions = objects("replay", past, "--settings", path)
     assert sum(each["strongest"] in ("deny", "pause", "abort") for each in sessions) == 0
-    again = command("calibrate", past, "--false-stops", 0.01, "--output", path)
+    order = ("calibrate", past, "--false-stops", 0.01, "--output")
+    again = command(*order, path)
     assert again.exit_code == 2
     assert "expected a new file" in again.stderr
-
-
-def test_json(objects: Any, past: Path, tmp_path: Path) -> None:
-    """A name ending in .json gives JSON."""
-    path = tmp_path / "loopguard.json"
-    (made,) = objects("calibrate", past, "--false-stops", 0.01, "--output", path)
-    assert json.loads(path.read_text()) == made["settings"]
-    assert Settings.from_file(path).deny_after == made["line"]
-
-
-def test_what_it_says(command: Any, past: Path, tmp_path: Path) -> None:
-    """For people it says what it would have done, before and after, and what it wrote."""
-    path = tmp_path / "loopguard.toml"
-    result = command("calibrate", past, "--false-stops", 0.01, "--output", path)
-    assert result.exit_code == 0
-    for wanted in ("before", "after", "99", "0.01 at most", f"Written to {path}", "deny_after = "):
-        assert wanted in result.stdout
+    other = tmp_path / f"other-{name}"
+    told = command(*order, other).stdout
+    for wanted in ("before", "after", "99", "0.01 at most", f"Written to {other}", "deny_after = "):
+        assert wanted in told
 
 
 def test_only_good_runs_count(objects: Any, past: Path, tmp_path: Path) -> None:
@@ -193,47 +181,30 @@ def test_broken_lines_are_told_once(command: Any, past: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--false-stops", "0.001"), "at least 999"),
-        (("--false-stops", "0.01", "--output", "nowhere/x.toml"), "expected a new file"),
-        (("--false-stops", "0.01", "--output", "x.ini"), ".toml or .json"),
-        (("--false-stops", "1.5"), "--false-stops"),
+        (("past.jsonl", "0.001"), "at least 999"),
+        (("past.jsonl", "0.01", "--output", "nowhere/x.toml"), "expected a new file"),
+        (("past.jsonl", "0.01", "--output", "x.ini"), ".toml or .json"),
+        (("past.jsonl", "1.5"), "--false-stops"),
+        (("-", "0.1"), "standard input"),
+        (("pipe", "0.5"), "pipe: calibrate reads its files more than once"),
+        (("endless.jsonl", "0.5"), "even after 100 confirmations"),
+        (("past.jsonl", "0.01", "--settings", "asks.toml"), "max_action = 'ask'"),
     ],
-    ids=["too few", "folder", "suffix", "rate"],
+    ids=["too few", "folder", "suffix", "rate", "stdin", "pipe", "no line helps", "no stop"],
 )
-def test_what_is_refused(command: Any, past: Path, arguments: tuple[str, ...], said: str) -> None:
-    """What cannot be done is said in one line, with exit code 2, and nothing is written."""
-    result = command("calibrate", past, *arguments)
+def test_what_is_refused(
+    command: Any, past: Path, monkeypatch: pytest.MonkeyPatch, arguments: Any, said: str
+) -> None:
+    """What cannot be done is said, with exit code 2, and nothing is written."""
+    monkeypatch.chdir(past.parent)
+    os.mkfifo("pipe")
+    Path("endless.jsonl").write_text(run(0, 400))
+    Path("asks.toml").write_text('max_action = "ask"')
+    file, rate, *options = arguments
+    result = command("calibrate", file, "--false-stops", rate, *options, stdin=b"")
     assert result.exit_code == 2
     assert said in result.stderr
-
-
-def test_standard_input_is_refused(command: Any) -> None:
-    """It cannot be read twice."""
-    result = command("calibrate", "-", "--false-stops", "0.1", stdin=b"")
-    assert result.exit_code == 2
-    assert "standard input" in result.stderr
-
-
-def test_a_pipe_is_refused(command: Any, tmp_path: Path) -> None:
-    """A pipe could not be read a second time either."""
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    done = command("calibrate", "--false-stops", "0.5", path)
-    assert done.exit_code == 2
-    assert f"{path}: calibrate reads its files more than once" in done.stderr
-
-
-def test_nothing_to_calibrate(command: Any, past: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With settings that never stop there is no line, and no line helps a run without an end."""
-    monkeypatch.setenv("LOOPGUARD_MAX_ACTION", "ask")
-    result = command("calibrate", past, "--false-stops", 0.01)
-    assert result.exit_code == 2
-    assert "max_action = 'ask'" in result.stderr
-    monkeypatch.delenv("LOOPGUARD_MAX_ACTION")
-    past.write_text(run(0, 400))
-    result = command("calibrate", past, "--false-stops", 0.5)
-    assert result.exit_code == 2
-    assert "even after 100 confirmations" in result.stderr
+    assert not Path("x.ini").exists()
 
 
 def test_the_highest_line_is_a_setting() -> None:

@@ -44,14 +44,9 @@ def test_scores() -> None:
     assert row["stopped_median_steps"] == 4
     assert row["false_stops_per_1000"] == 1000 / 400
     assert (row["unlabelled_noticed"], row["unlabelled_stopped"]) == (1, 1)
-
-
-def test_nothing_to_divide_by() -> None:
-    """What cannot be said is null."""
-    row = score("d", "t", "s", [judged(None, None, None)])
-    for name in ("noticed_precision", "noticed_recall", "stopped_median_steps"):
-        assert row[name] is None
-    assert row["false_stops_per_1000"] is None
+    unsaid = score("d", "t", "s", [judged(None, None, None)])
+    names = ("noticed_precision", "noticed_recall", "stopped_median_steps", "false_stops_per_1000")
+    assert [unsaid[name] for name in names] == [None] * 4
 
 
 def test_rows(objects: Any, runs: Path) -> None:
@@ -65,6 +60,9 @@ def test_rows(objects: Any, runs: Path) -> None:
     assert (own["detector"], own["n"], own["unlabelled"]) == ("otel-loopguard", 3, 1)
     assert (own["noticed_tp"], own["noticed_fp"], own["stopped_tp"]) == (1, 0, 1)
     assert (own["noticed_recall"], own["noticed_median_steps"]) == (1.0, 2)
+    assert (own["noticed_recall_high"], own["stopped_false"]) == (1.0, 0.0)
+    assert own["noticed_recall_low"] == pytest.approx(0.2065, abs=0.001)
+    assert own["stopped_false_high"] == pytest.approx(0.7935, abs=0.001)
 
 
 def test_spans_have_no_labels(command: Any, runs: Path, tmp_path: Path) -> None:
@@ -76,16 +74,6 @@ def test_spans_have_no_labels(command: Any, runs: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "spans.jsonl: 1 spans have no labels" in result.stderr
     assert json.loads(result.stdout.splitlines()[0])["n"] == 3
-
-
-def test_shares_have_intervals(objects: Any, runs: Path) -> None:
-    """What is found and what is wrongly touched is a share with its 95 % interval."""
-    own = objects("eval", runs)[0]
-    assert own["table"] == "scores"
-    assert (own["noticed_recall"], own["stopped_false"]) == (1.0, 0.0)
-    assert own["noticed_recall_low"] == pytest.approx(0.2065, abs=0.001)
-    assert own["noticed_recall_high"] == 1.0
-    assert own["stopped_false_high"] == pytest.approx(0.7935, abs=0.001)
 
 
 def test_related_runs_widen_the_interval(objects: Any, tmp_path: Path) -> None:
@@ -164,32 +152,6 @@ def test_worker_processes_change_nothing(
     assert any(row.get("stopped_tp") for row in found)
 
 
-@pytest.mark.parametrize(
-    ("hits", "of", "low", "high"),
-    [
-        (0, 428, 0.0, 0.0089),
-        (17, 22, 0.566, 0.899),
-        (72, 72, 0.949, 1.0),
-        (1, 2, 0.0945, 0.9055),
-    ],
-    ids=["none", "most", "all", "one of two"],
-)
-def test_wilson(hits: int, of: int, low: float, high: float) -> None:
-    """The bounds are those of Wilson's formula, also where all runs or none are hits."""
-    assert wilson(hits, of) == pytest.approx((low, high), abs=0.0005)
-
-
-def test_runs_that_stand_alone() -> None:
-    """Without related runs the interval is Wilson's."""
-    assert interval([("", True)] * 17 + [("", False)] * 5) == wilson(17, 22)
-    assert interval([(f"task {i}", i < 3) for i in range(9)]) == wilson(3, 9)
-
-
-def test_no_runs() -> None:
-    """Of no run at all there is no interval."""
-    assert interval([]) is None
-
-
 def test_related_runs_say_less() -> None:
     """Ten runs of one task that all go the same way say as much as about one run."""
     related = [(f"task {i % 10}", i % 10 < 5) for i in range(100)]
@@ -201,13 +163,26 @@ def test_related_runs_say_less() -> None:
     assert found[0] < 0.5 < found[1]
 
 
-def test_related_runs_without_a_hit() -> None:
-    """Where drawing shows no spread the number of groups counts, not that of the runs."""
-    assert interval([(f"task {i % 10}", False) for i in range(100)]) == wilson(0, 10)
-    assert interval([(f"task {i % 10}", True) for i in range(100)]) == wilson(10, 10)
-
-
 def test_the_same_every_time() -> None:
     """Drawing begins at a fixed seed, and the order of the runs does not matter."""
     runs = [(f"task {i % 7}", i % 3 == 0) for i in range(50)]
     assert interval(runs) == interval(runs[::-1])
+
+
+@pytest.mark.parametrize(
+    ("found", "low", "high"),
+    [
+        ([("", False)] * 428, 0.0, 0.0089),
+        ([("", True)] * 17 + [("", False)] * 5, 0.566, 0.899),
+        ([("", True)] * 72, 0.949, 1.0),
+        ([("", True), ("", False)], 0.0945, 0.9055),
+        ([(f"task {i}", i < 3) for i in range(9)], *wilson(3, 9)),
+        ([(f"task {i % 10}", False) for i in range(100)], *wilson(0, 10)),
+        ([(f"task {i % 10}", True) for i in range(100)], *wilson(10, 10)),
+    ],
+    ids=["none", "most", "all", "one of two", "each its own group", "no group", "all groups"],
+)
+def test_intervals(found: list[tuple[str, bool]], low: float, high: float) -> None:
+    """Wilson's; where drawing groups shows no spread, with the groups as its number."""
+    assert interval(found) == pytest.approx((low, high), abs=0.0005)
+    assert interval([]) is None

@@ -54,3 +54,23 @@ def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str)
     assert result.exit_code == 2
     assert "repeat_threshold" in result.stderr
     assert command(name, runs, "--settings", "no-such-file").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("replay",), "FILE"),
+        (("replay", "-", "--format", "xml"), "xml"),
+        (("nonsense",), "nonsense"),
+        (("steps", "."), ".: the folder holds no transcript of a coding agent"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
+)
+def test_what_cannot_be_used(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: Any, said: str
+) -> None:
+    """It ends with 2 and a message that names it."""
+    monkeypatch.chdir(tmp_path)
+    result = command(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr

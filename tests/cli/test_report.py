@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 KEYS = (
     "source session action should_stop highest_severity totals progress alerts_by_type "
     "notes_by_type alerts cycles tools error_rate mean_interval_s duration_s lacks "
@@ -28,23 +30,20 @@ def test_labelled_runs(objects: Any, runs: Path) -> None:
         assert quiet["highest_severity"] is None
 
 
-def test_recorded_spans(objects: Any, shared: Path) -> None:
-    """One report per trace, with times and tokens where the spans have them."""
-    rows = objects("report", shared / "traces/trail.otlp.jsonl.gz")
-    assert len(rows) == 70
-    assert all(row["totals"]["steps"] > 0 for row in rows)
-    assert any(row["totals"]["tokens"] for row in rows)
-    assert any(row["duration_s"] for row in rows)
-
-
-def test_it_agrees_with_replay(objects: Any, shared: Path) -> None:
-    """The same decisions, session by session."""
-    path = shared / "traces/intercode.jsonl.gz"
-    for replayed, report in zip(objects("replay", path), objects("report", path), strict=True):
-        assert replayed["session"] == report["session"]
-        assert replayed["steps"] == report["totals"]["steps"]
+@pytest.mark.parametrize("name", ["intercode.jsonl.gz", "trail.otlp.jsonl.gz"])
+def test_it_agrees_with_replay(objects: Any, shared: Path, name: str) -> None:
+    """The same decisions, run by run and trace by trace; times and tokens where spans have them."""
+    path = shared / "traces" / name
+    reports = objects("report", path)
+    for replayed, report in zip(objects("replay", path), reports, strict=True):
+        assert (replayed["session"], replayed["source"]) == (report["session"], report["source"])
+        assert replayed["steps"] == report["totals"]["steps"] > 0
         notes = sum(report["notes_by_type"].values())
         assert len(replayed["decisions"]) == report["totals"]["alerts"] + notes
+    assert any(report["alerts"] for report in reports)
+    if "otlp" in name:
+        assert len({report["session"] for report in reports}) == 70
+        assert any(report["totals"]["tokens"] and report["duration_s"] for report in reports)
 
 
 def test_the_tables(command: Any, runs: Path) -> None:

@@ -162,26 +162,10 @@ def test_pause_answer_and_abort_from_another_process(
     assert listed(command)["run-2"]["action"] == "allow"
 
 
-def test_what_was_stopped_by_mistake_is_allowed_from_another_process(
+def test_a_false_alarm_is_explained_and_allowed_from_another_process(
     agents: Callable[..., Agent], command: Command
 ) -> None:
-    """A false alarm costs one command: the run goes on, and is not stopped for it again."""
-    agent = agents("run-1")
-    agent.says("waits")
-    until(lambda: listed(command).get("run-1", {}).get("action") == "pause")
-    done = command("allow", "run-1", "--by", "anna")
-    assert done.exit_code == 0, done.output
-    assert "run-1 goes on, and is not stopped for this again, by anna" in done.stdout
-    assert "to allow this for good, set exempt_tools = [" in done.stdout
-    agent.says("goes on")
-    assert listed(command)["run-1"]["action"] == "allow"
-    assert command("allow", "nobody").exit_code == 1
-
-
-def test_a_live_session_is_explained_from_another_process(
-    agents: Callable[..., Agent], command: Command
-) -> None:
-    """What was counted, the rung and what comes next; one that nobody knows is an error."""
+    """Once it is explained, a false alarm costs one command, and is not stopped for it again."""
     agent = agents("run-1")
     agent.says("waits")
     until(lambda: listed(command).get("run-1", {}).get("action") == "pause")
@@ -190,8 +174,12 @@ def test_a_live_session_is_explained_from_another_process(
     assert "session run-1: the flag is pause" in done.stdout
     told = json.loads(command("explain", "run-1", "--format", "json").stdout)
     assert [loop["action"] for loop in told["loops"]] == ["pause"]
-    assert command("explain", "nobody").exit_code == 1
-    command("abort", "run-1")
+    done = command("allow", "run-1", "--by", "anna")
+    assert done.exit_code == 0, done.output
+    assert "run-1 goes on, and is not stopped for this again, by anna" in done.stdout
+    assert "to allow this for good, set exempt_tools = [" in done.stdout
+    agent.says("goes on")
+    assert listed(command)["run-1"]["action"] == "allow"
 
 
 def test_pause_and_resume_by_hand(agents: Callable[..., Agent], command: Command) -> None:
@@ -208,23 +196,19 @@ def test_pause_and_resume_by_hand(agents: Callable[..., Agent], command: Command
     assert agent.says("hint use the index")
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
-        ("show", "nobody"), ("pause", "nobody"), ("resume", "nobody"), ("abort", "nobody"),
-        ("answer", "nobody", "continue"),
-    ],
-    ids=lambda order: order[0],
-)  # fmt: skip
-def test_unknown(agents: Callable[..., Agent], command: Command, order: tuple[str, ...]) -> None:
-    """A clear message on standard error, and exit code 1."""
+def test_unknown(agents: Callable[..., Agent], command: Command) -> None:
+    """A clear message on standard error, and exit code 1; an answer that is none is not sent."""
     agents("run", 1).says("goes on")
     until(lambda: "run" in listed(command))
-    done = command(*order)
-    assert done.exit_code == 1
-    what = "escalation" if order[0] == "answer" else "session"
-    assert f"no live process knows the {what} 'nobody'" in done.stderr
-    assert "Traceback" not in done.output
+    for what in ("show", "pause", "resume", "abort", "allow", "explain", "answer"):
+        done = command(what, "nobody", *(["continue"] if what == "answer" else []))
+        assert done.exit_code == 1
+        kind = {"answer": "escalation", "explain": "file or session"}.get(what, "session")
+        assert f"no live process knows the {kind} 'nobody'" in done.stderr
+        assert "Traceback" not in done.output
+    done = command("answer", "0123456789abcdef", "perhaps")
+    assert done.exit_code == 2
+    assert "answer must be one of continue, abort, modify_plan, skip_task" in done.stderr
 
 
 def test_watch(agents: Callable[..., Agent], command: Command) -> None:
@@ -284,11 +268,3 @@ def test_what_cannot_be_asked(command: Command, options: tuple[str, str], part: 
         assert done.exit_code == 2
         assert part in done.stderr
         assert "Traceback" not in done.output
-
-
-def test_no_such_answer(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is refused before anybody is asked."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    done = command("answer", "0123456789abcdef", "perhaps")
-    assert done.exit_code == 2
-    assert "answer must be one of continue, abort, modify_plan, skip_task" in done.stderr

@@ -78,17 +78,27 @@ def test_folders_of_the_environment_are_asked_first(
     assert all(str(CAPTURES) in row["path"] for row in rows)
 
 
-@pytest.mark.usefixtures("home")
-def test_the_newest_sessions_are_chosen(objects: Any) -> None:
+def test_sessions_are_chosen(home: Path, objects: Any, command: Any) -> None:
+    """The newest ones, those of some days, or one that is named, with its sub-agents."""
     rows = objects("transcripts", "--last", "2", "--jobs", "1")
     assert [row["agent"] for row in rows] == ["codex", "gemini"]
-
-
-def test_old_sessions_are_left_out(home: Path, objects: Any) -> None:
     for path in (home / ".codex").rglob("*.jsonl"):
         os.utime(path, (1_000_000_000, 1_000_000_000))
     rows = objects("transcripts", "--days", "7", "--jobs", "1")
     assert [row["agent"] for row in rows] == ["claude-code", "gemini"]
+    (path,) = (home / ".claude").rglob(f"{KEY}.jsonl")
+    (row,) = objects("transcripts", path, "--jobs", "1")
+    assert row["whole"]["calls"] == 8
+    empty = home / "empty"
+    empty.mkdir()
+    said = command("transcripts", empty, "--days", "7").stdout
+    assert said == f"no sessions of the last 7 days in {empty}\n"
+    for name in (".claude", ".codex", ".gemini"):
+        shutil.rmtree(home / name)
+    result = command("transcripts")
+    assert result.exit_code == 2
+    assert "no coding agent keeps transcripts here" in result.stderr
+    assert command("transcripts", home / "nothing").exit_code == 2
 
 
 @pytest.mark.usefixtures("home")
@@ -102,26 +112,11 @@ def test_the_overview_says_where_a_stop_would_have_come(command: Any) -> None:
     assert "After the stops came 7 calls, 0 minutes, 1,590 tokens, $0.01." in result.stdout
 
 
-def test_that_there_is_no_session_is_said(tmp_path: Path, command: Any) -> None:
-    """With the folders that were looked at, and the time."""
-    said = command("transcripts", str(tmp_path), "--days", "7").stdout
-    assert said == f"no sessions of the last 7 days in {tmp_path}\n"
-
-
 def test_a_model_without_a_price_is_shown_as_such(home: Path, command: Any) -> None:
     for path in (home / ".claude").rglob("*.jsonl"):
         path.write_text(path.read_text().replace("claude-sonnet-4-5", "our-own-model"))
     shutil.rmtree(home / ".codex")
     assert "tokens, at a price that is not known." in command("transcripts", "--jobs", "1").stdout
-
-
-def test_no_agent_here_is_said(command: Any, home: Path) -> None:
-    for name in (".claude", ".codex", ".gemini"):
-        shutil.rmtree(home / name)
-    result = command("transcripts")
-    assert result.exit_code == 2
-    assert "no coding agent keeps transcripts here" in result.stderr
-    assert command("transcripts", home / "nothing").exit_code == 2
 
 
 def test_a_broken_line_is_told_with_its_place(home: Path, command: Any) -> None:
@@ -131,12 +126,6 @@ def test_a_broken_line_is_told_with_its_place(home: Path, command: Any) -> None:
     assert result.exit_code == 1
     assert f"{path}:44: no valid JSON" in result.stderr
     assert len(result.stdout.splitlines()) == 3
-
-
-def test_one_session_that_is_named_has_its_sub_agents(home: Path, objects: Any) -> None:
-    (path,) = (home / ".claude").rglob(f"{KEY}.jsonl")
-    (row,) = objects("transcripts", path, "--jobs", "1")
-    assert row["whole"]["calls"] == 8
 
 
 @pytest.mark.parametrize("name", ["replay", "report", "steps", "learn"])
@@ -187,19 +176,14 @@ def test_a_page_takes_the_place_of_files_only(home: Path, command: Any) -> None:
     pipe, link = home / "pipe", home / "link"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
-    for place in (pipe, link, home):
+    wrong = "it is no file"
+    nowhere = home / "nowhere" / "page.html"
+    for place, why in ((pipe, wrong), (link, wrong), (home, wrong), (nowhere, "cannot be written")):
         result = command("transcripts", "--html", place, "--jobs", "1")
         assert result.exit_code == 2
-        assert f"--html {place}: it is no file" in result.stderr
+        assert f"--html {place}: {why}" in result.stderr
     assert pipe.is_fifo()
     assert link.is_symlink()
-
-
-def test_a_page_that_cannot_be_written_is_one_line(home: Path, command: Any) -> None:
-    place = home / "nowhere" / "page.html"
-    result = command("transcripts", "--html", place, "--jobs", "1")
-    assert result.exit_code == 2
-    assert f"--html {place}: cannot be written: No such file" in result.stderr
 
 
 @needs_chromium

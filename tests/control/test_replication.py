@@ -81,7 +81,7 @@ def test_a_deny_out_of_the_journal_is_not_told_anew(guards: Guards) -> None:
     heard: list[bytes] = []
     joined = threading.Event()
     store = open_store(guard.settings)
-    subscription = store.subscribe(KIND, heard.append, joined.set)  # type: ignore[attr-defined]
+    subscription = store.subscribe(KIND, heard.append, joined.set)
     assert joined.wait(SOON_S)
     begin(run, guard)
     begin(other, guard)
@@ -89,7 +89,7 @@ def test_a_deny_out_of_the_journal_is_not_told_anew(guards: Guards) -> None:
     for _ in range(4):
         alone.observe(call(), run)
     decision = control_of(alone, run).decision
-    assert flag(guard, run).set(Action.DENY, decision=decision, recalled=True)
+    assert flag(guard, run).set(Action.DENY, decision=decision, source="journal")
     flag(guard, other).set(Action.PAUSE, by="ada")
     # They come in the order in which they are told.
     wait_for(lambda: other in {each.session for each in _decoded(heard)})
@@ -110,7 +110,7 @@ def test_a_deny_out_of_the_journal_is_lifted_by_the_guard_that_made_it(guards: G
     for _ in range(4):
         alone.observe(call(), run)
     decision = control_of(alone, run).decision
-    assert flag(guard, run).set(Action.DENY, decision=decision, recalled=True)
+    assert flag(guard, run).set(Action.DENY, decision=decision, source="journal")
     assert guard._replication.hear(notice(session=run, action=Action.ALLOW, who="policy"))
     assert action_of(guard, run) is Action.ALLOW
     assert not guard._replication.hear(
@@ -170,7 +170,7 @@ def test_nobody_hears_an_echo(guards: Guards) -> None:
     heard: list[bytes] = []
     joined = threading.Event()
     store = open_store(here.settings)
-    subscription = store.subscribe(KIND, heard.append, joined.set)  # type: ignore[attr-defined]
+    subscription = store.subscribe(KIND, heard.append, joined.set)
     assert joined.wait(SOON_S)
     begin(run, here, there)
     flag(here, run).set(Action.ABORT, reason="why", by="ada")
@@ -256,7 +256,7 @@ def test_the_command_line_can_say_it(guards: Guards, kept: Server) -> None:
     begin(run, guard)
     store = open_store(Settings(store_url=kept.url))
     joined = threading.Event()
-    store.subscribe(KIND, lambda raw: None, joined.set).close()  # type: ignore[attr-defined]
+    store.subscribe(KIND, lambda raw: None, joined.set).close()
     sent = notice(session=wire_name(run), who="eve from the shell", origin="")
     send(store, sent, ttl_s=60)
     store.close()
@@ -332,7 +332,7 @@ def test_garbage_on_the_topic_is_counted(guards: Guards) -> None:
     wait_for(lambda: guard._replication._subscriptions, SOON_S)
 
     def counted() -> bool:
-        store.publish(KIND, b"\xff" * 100_000)  # type: ignore[attr-defined]
+        store.publish(KIND, b"\xff" * 100_000)
         return guard._replication.unread >= 1
 
     wait_for(counted, SOON_S)
@@ -438,7 +438,7 @@ def test_tables_are_bounded(guards: Guards) -> None:
         begin(run, guard)
         guard._replication.hear(notice(session=run))
     sharing = guard._replication
-    assert max(len(sharing._last), len(sharing._applied), len(sharing._known)) <= 20
+    assert max(len(sharing._last), len(sharing._known)) <= 20
 
 
 def test_what_is_not_known_here_is_not_kept(guards: Guards) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Decision, Effect, ErrorClass, Evidence, Step
+from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
 from otel_loopguard.detectors import DETECTORS, Registry
 from tests.calls import Run
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision, Step
 
 _ENTRIES = Registry(Settings(), DETECTORS).entries
 # A name that is a family's as well would switch off more than the one detector.

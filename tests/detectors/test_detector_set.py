@@ -8,7 +8,8 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard._util.errors import InternalErrors, raise_faults
-from otel_loopguard.core import Detection, Severity
+from otel_loopguard.core import Detection
+from otel_loopguard.core.decision import Severity
 from otel_loopguard.detectors import Detector, DetectorSet, Registry
 from otel_loopguard.detectors.base import BaseDetector
 

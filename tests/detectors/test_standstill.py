@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Effect, Kind, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import Effect
 from otel_loopguard.detectors.standstill import Sweep
 from tests.calls import call
 from tests.detectors.alone import STEPS, actions, alone, case, cases, evidence, told_of

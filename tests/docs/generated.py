@@ -254,7 +254,7 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/project/evaluation.md", "effect"): measured.effect,
     ("docs/project/performance.md", "aims"): measured.aims,
     ("docs/project/performance.md", "results"): measured.figures,
-    ("docs/multi-process.md", "workers"): measured.workers,
-    ("docs/frameworks.md", "adapters"): adapters.measured,
-    ("docs/frameworks.md", "versions"): adapters.versions,
+    ("docs/project/evaluation.md", "adapters"): adapters.measured,
+    ("docs/project/evaluation.md", "versions"): adapters.versions,
+    ("docs/project/performance.md", "workers"): measured.workers,
 }

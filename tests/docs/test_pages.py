@@ -19,7 +19,8 @@ PAGES = pages()
 
 def measured(page: str, name: str) -> bool:
     """Whether a section is made by an evaluation of all recorded runs, which takes minutes."""
-    return name == "measured" or (page == "docs/project/evaluation.md" and name != "captures")
+    quick = {"captures", "adapters", "versions"}
+    return name == "measured" or (page == "docs/project/evaluation.md" and name not in quick)
 
 
 @pytest.mark.parametrize(

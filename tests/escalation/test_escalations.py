@@ -21,7 +21,8 @@ from otel_loopguard import (
     session,
     sessions,
 )
-from otel_loopguard.core import Kind, Severity, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.decision import Severity
 from otel_loopguard.errors import EscalationError
 from otel_loopguard.escalation import message
 from otel_loopguard.escalation.payload import encoded

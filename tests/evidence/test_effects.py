@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard.core import Effect
+from otel_loopguard.core.evidence import Effect
 from otel_loopguard.evidence.effects import effect_of, is_compound, is_runner
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_loopguard.core import ErrorClass, Kind, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.evidence.errors import error_class, error_line, error_shape, is_call_error
 
 

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind, NodeVisit, Progress, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import NodeVisit
+from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import EXTRACTORS, Extractors
 from otel_loopguard.evidence.graph import GraphExtractor
 from otel_loopguard.evidence.outcomes import leaves_of

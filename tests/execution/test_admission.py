@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
 
 from otel_loopguard import (
     LoopGuard,
@@ -23,13 +25,15 @@ from otel_loopguard import (
     session,
     sessions,
 )
-from otel_loopguard.core import Alert, FollowUp, Kind, ResourcePressure, Source, Step
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.admission import Choice
+from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
 from otel_loopguard.errors import PlanError
 from otel_loopguard.execution.resources import Reading
 from tests.agents import Ended, agent, provider_with, tool_call
 
+ROOT = Path(__file__).parents[2]
 ANSWER = "light rain in the west, twenty degrees, and a little wind"
 NOTHING = "No results found."
 SECOND = 1_000_000_000
@@ -448,17 +452,20 @@ def test_an_estimate_of_ones_own_is_said_too() -> None:
     assert found["loopguard.execution.choice"] in ("auto_background", "prompt_user")
 
 
-def test_alerts_say_what_they_are() -> None:
-    """Plain values: nothing known is nothing, and two alerts ask for workers."""
-    one = Alert("cpu", 99, 80, critical=True)
-    assert not ResourcePressure().critical
-    assert not ResourcePressure(alerts=(one,)).scale_workers
-    assert ResourcePressure(alerts=(one, one)).scale_workers
-
-
-def test_providers_go(guard: LoopGuard) -> None:
-    """A provider that is shut down keeps its guard answering."""
-    provider = TracerProvider()
-    provider.add_span_processor(LoopGuardSpanProcessor(guard))
-    provider.shutdown()
-    assert execution.admit("web_search").choice is Choice.EXECUTE_SYNC
+def test_a_long_tool_is_sent_to_the_background() -> None:
+    """The agent goes on with the next call, and has its result at the end."""
+    done = subprocess.run(
+        [sys.executable, "examples/background_tool.py"],
+        cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = [line.partition(",")[0] for line in done.stdout.splitlines()]
+    assert said == [
+        "file_read: execute_sync",
+        "file_read is done",
+        "video_process: auto_background",
+        "file_write: execute_sync",
+        "file_write is done",
+        "video_process is done",
+    ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import UNKNOWN_PRESSURE, Alert, Choice, FollowUp, ResourcePressure, Source
-from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, Workload, advise
+from otel_loopguard.core import Choice
+from otel_loopguard.core.admission import UNKNOWN_PRESSURE, Alert, Factors, ResourcePressure
+from otel_loopguard.core.decision import FollowUp, Source
+from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, advise
 from otel_loopguard.settings.preferences import Preferences, default_preferences
 
 SYNC, PROMPT = Choice.EXECUTE_SYNC, Choice.PROMPT_USER
@@ -18,12 +20,12 @@ PLAIN = Preferences()
 
 def work(
     seconds: float = 1, tasks: int = 1, *, parallel: bool = False, complexity: float = 0
-) -> Workload:
-    return Workload(tasks, ("t",), parallel, seconds * 1e3, complexity, 10, {"t": "profile"})
+) -> Factors:
+    return Factors(tasks, ("t",), parallel, seconds * 1e3, complexity, 10, {"t": "profile"})
 
 
 def choose(
-    what: Workload,
+    what: Factors,
     pressure: ResourcePressure = UNKNOWN_PRESSURE,
     remembered: Choice | None = None,
     wishes: Preferences = PLAIN,
@@ -43,7 +45,7 @@ def choose(
     ],
     ids=["one", "four", "five", "twelve and complex", "parallel", "complex"],
 )
-def test_the_total(what: Workload, added: tuple[float, float, float]) -> None:
+def test_the_total(what: Factors, added: tuple[float, float, float]) -> None:
     """Tools, changing between tasks, a checkpoint for every five, five seconds of complexity."""
     _, factors = advise(what, PLAIN, UNKNOWN_PRESSURE)
     found = (factors.switching_ms, factors.checkpoints_ms, factors.complexity_ms)
@@ -74,7 +76,7 @@ def test_the_total(what: Workload, added: tuple[float, float, float]) -> None:
     ],
 )
 def test_votes(
-    what: Workload, pressure: ResourcePressure | None, votes: list[tuple[str, Choice, float]]
+    what: Factors, pressure: ResourcePressure | None, votes: list[tuple[str, Choice, float]]
 ) -> None:
     """Each rule votes past its threshold and not at it; 2 s are added to the time of a call."""
     _, factors = advise(what, PLAIN, pressure or UNKNOWN_PRESSURE)
@@ -103,7 +105,7 @@ def test_the_highest_mean_wins() -> None:
 
 @pytest.mark.parametrize("remembered", [SYNC, PROMPT, BACKGROUND, DEFER], ids=str)
 @pytest.mark.parametrize("what", [work(1), work(20), work(60), work(90, 30)], ids=repr)
-def test_a_remembered_answer_decides(what: Workload, remembered: Choice) -> None:
+def test_a_remembered_answer_decides(what: Factors, remembered: Choice) -> None:
     """However sure the other rules are of theirs."""
     chosen, factors = advise(what, PLAIN, UNKNOWN_PRESSURE, remembered)
     assert (chosen.choice, factors.remembered) == (remembered, remembered)

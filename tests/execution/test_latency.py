@@ -8,7 +8,6 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.execution.latency import (
-    DEFAULTS_MS,
     CallRecord,
     Knowledge,
     Profile,
@@ -26,13 +25,6 @@ def profile(*durations: float, tool: str = "t", size: int = 10) -> Profile:
     for number, ms in enumerate(durations):
         made.add(record(number, ms, size=size))
     return made
-
-
-@pytest.mark.parametrize(("tool", "ms"), DEFAULTS_MS.items(), ids=DEFAULTS_MS)
-def test_the_table_of_defaults(tool: str, ms: float) -> None:
-    """A tool of the table is estimated by it while there is no record."""
-    found = Profiler(Settings()).estimate(tool)
-    assert (found.duration_ms, found.source, found.known) == (ms, Knowledge.DEFAULT, True)
 
 
 def test_defaults_of_the_user() -> None:

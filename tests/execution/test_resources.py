@@ -17,7 +17,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings, execution
 from otel_loopguard._util.errors import InternalErrors, raise_faults
-from otel_loopguard.core import UNKNOWN_PRESSURE
+from otel_loopguard.core.admission import UNKNOWN_PRESSURE
 from otel_loopguard.execution.resources import Gauges, Reading, Resources, queue_depth
 from tests.stores.servers import Server
 

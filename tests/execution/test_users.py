@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -53,7 +52,7 @@ def users(keeping: Any = None, **given: object) -> Users:
 def test_the_settings_are_what_everybody_prefers() -> None:
     """The defaults, and what a process sets otherwise."""
     found = users(tuning={"execution": {"prompt_s": 5}}).preferences("ada")
-    assert asdict(found) == {
+    assert dict(found) == {
         "auto_background_threshold_s": 45,
         "prompt_threshold_s": 5,
         "auto_background_enabled": True,
@@ -96,10 +95,16 @@ def test_a_bad_preference_is_refused(changes: dict[str, object], told: str) -> N
 
 
 def test_who_wants_no_answers_remembered_is_asked_anew() -> None:
-    """Answers given before do not vote either; they do again once they are wanted."""
+    """Answers given before do not vote either; they do again once they are wanted.
+
+    A refusal is no way to run a call.
+    """
     known = users()
     known.answered("ada", ("crawl",), BACKGROUND)
+    known.answered("ada", ("crawl",), Choice.DENY)
     known.prefer("ada", {"remember_choices": False})
+    for _ in range(3):
+        known.answered("ada", ("crawl",), SYNC)
     assert known.remembered("ada", ("crawl",)) is None
     known.prefer("ada", {"remember_choices": True})
     assert known.remembered("ada", ("crawl",)) is BACKGROUND
@@ -209,16 +214,6 @@ def test_the_usual_answer_is_remembered() -> None:
     known.answered("ada", ("a",), BACKGROUND)
     assert known.remembered("ada", ("a",)) is BACKGROUND
     assert known.remembered("ada", ("a", "b")) is None
-    assert known.remembered("bob", ("a",)) is None
-
-
-def test_who_does_not_want_to_be_remembered_is_not() -> None:
-    """Nor is a refusal, which is no way to run a call."""
-    known = users()
-    known.prefer("ada", {"remember_choices": False})
-    known.answered("ada", ("a",), SYNC)
-    known.answered("bob", ("a",), Choice.DENY)
-    assert known.remembered("ada", ("a",)) is None
     assert known.remembered("bob", ("a",)) is None
 
 

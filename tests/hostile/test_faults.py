@@ -20,7 +20,8 @@ from tests.control.messages import begin, call, flag, new_name
 from tests.hostile.rig import LOOP, Rig
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Evidence, Step
+    from otel_loopguard.core import Step
+    from otel_loopguard.core.evidence import Evidence
     from otel_loopguard.spans.views import SpanView
 
 

@@ -28,7 +28,7 @@ from otel_loopguard import (
     resilience,
     session,
 )
-from otel_loopguard._control.refusals import spellings
+from otel_loopguard._control.gate import spellings
 from otel_loopguard.integrations._adapter import Adapter, raising_as
 
 

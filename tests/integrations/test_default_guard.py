@@ -21,7 +21,7 @@ from otel_loopguard import (
     control,
     execution,
 )
-from otel_loopguard._control.context import GuardRegistry, forget
+from otel_loopguard._control.context import forget
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.guard import guard as guard_module
 from otel_loopguard.integrations._adapter import (
@@ -59,12 +59,12 @@ class Seen(list[tuple[str, Step]]):
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     """What the default guard of a process without any other was shown."""
     steps = Seen()
-    guards: GuardRegistry[LoopGuard] = GuardRegistry()
+    guards = type(guard_module._guards)()
     monkeypatch.setattr(guard_module, "_guards", guards)
     _default_provider.cache_clear()
     made = steps.guards = list[LoopGuard]()
 
-    def default(_: object) -> LoopGuard:
+    def default() -> LoopGuard:
         if not made:
             made.append(
                 LoopGuard(on_step=lambda session, _, step: steps.append((session.key, step)))

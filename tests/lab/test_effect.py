@@ -133,14 +133,8 @@ def test_a_model_that_heeds_a_hint_solves_its_task_with_the_guard_alone() -> Non
     assert (guarded.ended, guarded.solved, guarded.hints) == ("answered", True, 1)
 
 
-def test_what_a_server_does_not_accept_ends_the_run() -> None:
-    """As a conversation that is too long."""
-    without, guarded = both(lambda messages: stuck(messages) if len(results(messages)) < 2 else 400)
-    assert (without.ended, guarded.ended) == ("rejected", "rejected")
-
-
 def test_an_overload_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request is made again; a server that goes on failing ends the run."""
+    """A request is made again; a server that goes on failing, or refuses it, ends the run."""
     waits: list[float] = []
     monkeypatch.setattr("lab.effect.model.time", SimpleNamespace(sleep=waits.append))
     statuses = iter([429, 503])
@@ -149,6 +143,9 @@ def test_an_overload_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waits == [2, 4]
     without, guarded = both(lambda messages: 503 if results(messages) else solves(messages))
     assert (without.ended, guarded.ended) == ("error", "error")
+    # As a conversation that is too long.
+    without, guarded = both(lambda messages: stuck(messages) if len(results(messages)) < 2 else 400)
+    assert (without.ended, guarded.ended) == ("rejected", "rejected")
 
 
 def test_a_request_is_as_openai_has_it() -> None:
@@ -190,23 +187,18 @@ def test_the_command_writes_results_and_says_what_came_of_them(
     assert "gate" not in (tmp_path / "results.json").read_text()
 
 
-def test_what_was_measured_is_kept_where_a_key_is_no_longer_accepted(tmp_path: Path) -> None:
-    """Runs cost money."""
+def test_a_key_that_is_not_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Is told at once, with nothing written; what was measured before is kept, for it cost."""
     files = ["--out", str(tmp_path / "results.json"), "--log", str(tmp_path / "log.txt")]
+    with served(lambda _: 401) as (url, asked):
+        assert main(["--url", url, "--model", "m", *files]) == 1
+    assert len(asked) == 1
+    assert "401" in capsys.readouterr().err
+    assert not (tmp_path / "results.json").exists()
     count = iter(range(100))
     with served(lambda messages: "42" if next(count) < 3 else 401) as (url, _):
         assert main(["--url", url, "--model", "m", *files]) == 1
     assert [run.ended for run in read(tmp_path / "results.json")[1]] == ["answered"] * 3
-
-
-def test_a_wrong_key_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And nothing is written."""
-    with served(lambda _: 401) as (url, asked):
-        words = ["--url", url, "--model", "m", "--out", str(tmp_path / "none.json")]
-        assert main([*words, "--log", str(tmp_path / "log.txt")]) == 1
-    assert len(asked) == 1
-    assert "401" in capsys.readouterr().err
-    assert not (tmp_path / "none.json").exists()
 
 
 @pytest.mark.rare
@@ -258,17 +250,13 @@ def test_figures_of_runs_that_are_known() -> None:
     assert "| answered | 12 | 12 |" in text
     assert "| the guard was silent | 12 | 12 | 0 | 0 |" in text
     assert "| it refused calls or ended the run | 4 | 0 | 0 | 0 |" in text
-
-
-def test_a_healthy_run_that_was_stopped_is_seen() -> None:
-    """It is solved without the guard only, and costs points."""
+    # A healthy run that was stopped is solved without the guard only, and costs points.
     runs = [
         made(f"task-{number}", 1, on, solved=True) for number in range(4) for on in (False, True)
     ]
     runs[-1].ended, runs[-1].solved = "loop", False
-    text = report(runs)
-    assert "| -25.0 points (" in text
-    assert "| it refused calls or ended the run | 1 | 0 | 0 | 1 |" in text
+    assert "| -25.0 points (" in report(runs)
+    assert "| it refused calls or ended the run | 1 | 0 | 0 | 1 |" in report(runs)
 
 
 def test_a_pair_without_one_of_its_runs_is_left_out() -> None:
@@ -311,11 +299,14 @@ def test_a_task_can_be_solved_with_its_tools(task: Task) -> None:
     assert not task.solved(None)
 
 
-def test_tasks_are_the_same_for_everybody() -> None:
-    """From a number, with ids of their own."""
+def test_tasks_and_their_answers() -> None:
+    """From a number, with ids of their own; an answer is a word, not part of another number."""
     assert tasks() == tasks(32)
     assert tasks(seed=2) != tasks()
     assert len({task.id for task in tasks(40)}) == 40
+    number = replace(CODE, answer="1435")
+    assert all(number.solved(said) for said in ("The total is 1,435.", "1435"))
+    assert not any(number.solved(said) for said in ("It is 1435.5", "It is 14350", ""))
 
 
 @pytest.mark.parametrize(
@@ -333,18 +324,3 @@ def test_a_tool_says_what_it_cannot_do(name: str, args: Row, says: str) -> None:
     """In words for the model."""
     with pytest.raises(ToolError, match=says):
         Desk(CODE).call(name, args)
-
-
-@pytest.mark.parametrize(
-    ("said", "right"),
-    [
-        ("The total is 1,435.", True),
-        ("1435", True),
-        ("It is 1435.5", False),
-        ("It is 14350", False),
-        ("", False),
-    ],
-)
-def test_an_answer_counts_as_a_word_of_its_own(said: str, right: bool) -> None:
-    """Not as part of another number."""
-    assert replace(CODE, answer="1435").solved(said) is right

@@ -19,7 +19,9 @@ from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay import Run, workers
 from otel_loopguard.settings import Settings
-from tests.cli.conftest import line
+from tests.cli.conftest import line, runs
+
+__all__ = ["runs"]  # a fixture
 
 BASELINES = """
 class Third:
@@ -42,15 +44,6 @@ def evaluated(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[dict[str
         return [json.loads(row) for row in capsys.readouterr().out.splitlines()]
 
     return run
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    """A file with one run that loops and two that do not."""
-    path = tmp_path / "runs.jsonl"
-    lines = [line("stuck", loop=True), line("well", loop=False), line("who", loop=None)]
-    path.write_text("\n".join(lines))
-    return path
 
 
 def test_rows(evaluated: Any, runs: Path, tmp_path: Path) -> None:

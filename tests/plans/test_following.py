@@ -12,7 +12,8 @@ from opentelemetry.sdk.trace import TracerProvider
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._control.context import named_session
-from otel_loopguard.core import Decision, Kind, Milestones, Reached, Step
+from otel_loopguard.core import Decision, Kind, Milestones, Step
+from otel_loopguard.core.milestones import Reached
 from otel_loopguard.core.task import Task
 from otel_loopguard.errors import PlanError
 from otel_loopguard.plans import follow
@@ -46,17 +47,61 @@ def board(guard: LoopGuard, key: str) -> Milestones:
     return flag.milestones
 
 
-def test_tasks_are_counted_by_the_steps_that_name_them(guard: LoopGuard) -> None:
-    """By the name of a node or a tool, or by the task that a step names."""
-    with otel_loopguard.session("counted", tasks=PLAN) as key:
-        guard.observe(done("a"), key)
-        assert board(guard, key).percent() == pytest.approx(33.3)
-        guard.observe(done("something else"), key)
-        step = done("researcher", kind=Kind.AGENT)
-        step.task = "b"
-        guard.observe(step, key)
-        guard.observe(done("c", kind=Kind.TOOL), key)
-        assert board(guard, key).percent() == 100.0
+def failed(name: str, times: int = 1) -> list[Step]:
+    """Steps of the name of a task that fail."""
+    return [done(name, error=True)] * times
+
+
+def tagged(task: str) -> Step:
+    """A step that names its task."""
+    step = done("researcher", kind=Kind.AGENT)
+    step.task = task
+    return step
+
+
+def run_over() -> Step:
+    """The end of a root span."""
+    root = done("crew", kind=Kind.AGENT)
+    root.span_id = 7
+    return root
+
+
+TWO = [{"id": "a"}, {"id": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "steps", "percent", "expected"),
+    [
+        (PLAN, [done("a"), done("something else")], 33.3, []),
+        (PLAN, [done("a"), tagged("b"), done("c", kind=Kind.TOOL)], 100, []),
+        (TWO, [*failed("a", 2), done("a")] * 3 + [done("b")], 100, []),
+        (TWO, [done("a"), *failed("b", 3)], 50, ["cannot_succeed"]),
+        (TWO, [done("a"), *failed("b", 3), done("b")], 100, ["cannot_succeed"]),
+        ([{"id": "a", "optional": True}, {"id": "b"}], [done("b"), *failed("a", 4)], 50, []),
+        (
+            TWO,
+            [step for one in (done("a"), *failed("b", 2), done("b")) for step in (one, run_over())],
+            100,
+            [],
+        ),
+    ],
+    ids=["by name", "by tag and tool", "tried again", "failed", "late", "optional", "several runs"],
+)
+def test_tasks_are_counted_by_the_steps_that_name_them(
+    guard: LoopGuard,
+    said: list[Decision],
+    *,
+    tasks: list[dict[str, Any]],
+    steps: list[Step],
+    percent: float,
+    expected: list[str],
+) -> None:
+    """By the name of a node or a tool, or by the task it names; three failures fail a task."""
+    with otel_loopguard.session(f"counted {percent} {len(steps)}", tasks=tasks) as key:
+        for step in steps:
+            guard.observe(step, key)
+        assert board(guard, key).percent() == pytest.approx(percent)
+    assert [found.detector for found in said] == expected
 
 
 def test_what_waits_for_a_failed_task_cannot_succeed(
@@ -101,47 +146,11 @@ def test_one_of_several_optional_sources_is_enough(guard: LoopGuard, said: list[
         )
 
 
-def test_a_task_that_is_tried_again_harms_nobody(guard: LoopGuard, said: list[Decision]) -> None:
-    """Two failures and a success are a success; so is one that comes late."""
-    with otel_loopguard.session("retried", tasks=[{"id": "a"}, {"id": "b"}]) as key:
-        for _ in range(3):
-            guard.observe(done("a", error=True), key)
-            guard.observe(done("a", error=True), key)
-            guard.observe(done("a"), key)
-        for _ in range(3):
-            guard.observe(done("b", error=True), key)
-        guard.observe(done("b"), key)
-        assert board(guard, key).percent() == 100.0
-    assert [found.detector for found in said] == ["cannot_succeed"]
-
-
-def test_an_optional_task_may_fail(guard: LoopGuard, said: list[Decision]) -> None:
-    """The plan may succeed without it."""
-    tasks = [{"id": "a", "optional": True}, {"id": "b"}]
-    with otel_loopguard.session("optional", tasks=tasks) as key:
-        guard.observe(done("b"), key)
-        for _ in range(4):
-            guard.observe(done("a", error=True), key)
-    assert said == []
-
-
 def test_a_long_task_is_no_stall(guard: LoopGuard, said: list[Decision]) -> None:
     """Tasks take their time; milestones are what somebody expects every few steps."""
     with otel_loopguard.session("long", tasks=PLAN) as key:
         for number in range(40):
             guard.observe(Step(Kind.TOOL, "read", args={"p": number}, outcome=f"{number:x}"), key)
-    assert said == []
-
-
-def test_a_plan_goes_on_over_several_runs(guard: LoopGuard, said: list[Decision]) -> None:
-    """A root span that ends, or the user's next word, leaves it as it is."""
-    with otel_loopguard.session("runs", tasks=[{"id": "a"}, {"id": "b"}]) as key:
-        for name, failed in (("a", False), ("b", True), ("b", True), ("b", False)):
-            root = done("crew", kind=Kind.AGENT)
-            root.span_id = 7
-            guard.observe(done(name, error=failed), key)
-            guard.observe(root, key)
-        assert board(guard, key).percent() == 100.0
     assert said == []
 
 

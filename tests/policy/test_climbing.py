@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard import Action, Settings
-from otel_loopguard.core import Detection, Severity
+from otel_loopguard.core import Detection
+from otel_loopguard.core.decision import Severity
 from otel_loopguard.policy import RUNGS, Policy
 from tests.calls import Run, call
 from tests.policy.test_ladder import climb, found

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from otel_loopguard import Action, LoopGuardSettingsError, Settings
-from otel_loopguard.core import Detection, Severity
+from otel_loopguard.core import Detection
+from otel_loopguard.core.decision import Severity
 from otel_loopguard.policy import Policy
 from tests.calls import SECOND
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from otel_loopguard import Action
-from otel_loopguard.core import Detection, FollowUp, Severity, Source
+from otel_loopguard.core import Detection
+from otel_loopguard.core.decision import FollowUp, Severity, Source
 from otel_loopguard.policy import certainty_of, follow_ups_of, place_of, source_of
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_loopguard.core import Action, FollowUp, Source
+from otel_loopguard.core import Action
+from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.policy import DIAGNOSES, STRATEGIES, follow_ups_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text(encoding="utf-8")

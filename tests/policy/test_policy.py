@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from otel_loopguard import Action, LoopGuardSettingsError, Settings
-from otel_loopguard.core import Detection, FollowUp, Severity, Source, Step
+from otel_loopguard.core import Detection, Step
+from otel_loopguard.core.decision import FollowUp, Severity, Source
 from otel_loopguard.policy import Policy
 from tests.calls import Run, call
 

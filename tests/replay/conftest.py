@@ -26,11 +26,11 @@ def reports() -> Reports:
 def read(tmp_path: Path, reports: Reports) -> Read:
     """Writes content into a file and reads it as a recording."""
 
-    def reading(content: object, *, zipped: bool = False, **options: int) -> list[object]:
+    def reading(content: object, *, zipped: bool = False) -> list[object]:
         if not isinstance(content, bytes):
             content = (content if isinstance(content, str) else json.dumps(content)).encode()
         path = tmp_path / "recorded.jsonl"
         path.write_bytes(gzip.compress(content) if zipped else content)
-        return list(Recording(str(path), lambda *broken: reports.append(broken), **options))
+        return list(Recording(str(path), lambda *broken: reports.append(broken)))
 
     return reading

@@ -25,16 +25,63 @@ def whys(reports: Any) -> list[tuple[int, str]]:
     return [(number, why) for _, number, why in reports]
 
 
-@pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "middle", "last"])
-def test_a_line_of_too_many_values_is_passed_over(
-    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch, place: int
+MANY = '{"data":[{}' + ",{}" * 2000 + "]}"
+LONG = json.dumps({"id": "long", "steps": [0] * 11})
+
+
+@pytest.mark.parametrize(
+    ("bound", "content", "runs", "told"),
+    [
+        *(
+            pytest.param(
+                (shape, "MAX_RECORDED_VALUES", 2000),
+                "\n".join([*[RUN] * place, MANY, *[RUN] * (2 - place)]),
+                2,
+                [(place + 1, "the line has more than 2,000 values")],
+                id=f"values of line {place + 1}",
+            )
+            for place in range(3)
+        ),
+        pytest.param(
+            (shape, "MAX_RECORDED_VALUES", 2000),
+            "[\n" + "1,\n" * 3000 + "1\n]\n",
+            0,
+            [(1, "the document has more than 2,000 values, the rest is not read")],
+            id="values of a document",
+        ),
+        pytest.param(
+            (lines, "MAX_STEPS", 10),
+            f"{LONG}\n{RUN}",
+            1,
+            [(1, "a run of 11 steps, more than 10, is left out")],
+            id="steps of a run",
+        ),
+        pytest.param(
+            (recording, "_BARREN", 50),
+            "{}\n" * 49 + f"{RUN}\n" + "{}\n" * 60 + f"{RUN}\n",
+            1,
+            [(100, f"50 lines in a row hold nothing, the rest is not read; {recording.EXPECTED}")],
+            id="lines that hold nothing",
+        ),
+    ],
+)
+def test_what_is_too_much_costs_one_report(  # noqa: PLR0917
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch, bound: Any, content: str, runs: int,
+    told: list[tuple[int, str]],
+) -> None:  # fmt: skip
+    """And what is honest around it is read."""
+    monkeypatch.setattr(*bound)
+    assert len(read(content)) == runs
+    assert whys(reports) == told
+
+
+def test_a_document_that_never_ends_is_not_collected(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line of more values than the bound is reported and never parsed; the others are read."""
-    monkeypatch.setattr(shape, "MAX_RECORDED_VALUES", 2000)
-    content = [RUN, RUN]
-    content.insert(place, '{"data":[{}' + ",{}" * 2000 + "]}")
-    assert len(read("\n".join(content))) == 2
-    assert whys(reports) == [(place + 1, "the line has more than 2,000 values")]
+    """What begins like a document is given up after so many lines, and read as lines."""
+    monkeypatch.setattr(recording, "_LINES", 100)
+    assert len(read("[\n" + "x\n" * 200 + f"{RUN}\n{RUN}\n")) == 2
+    assert [number for number, _ in whys(reports)] == list(range(1, 202))
 
 
 @pytest.mark.parametrize("opener", ["[", '{"a":', '[{"a":'])
@@ -60,45 +107,6 @@ def test_what_stands_in_texts_is_not_counted(
     [run] = read(json.dumps({"id": "r", "steps": [{"kind": "tool", "output": output}]}))
     assert run.steps[0].outcome == output
     assert reports == []
-
-
-def test_a_document_of_too_many_values_ends_the_reading(
-    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A document over many lines with too many values gets one report, and no line a report."""
-    monkeypatch.setattr(shape, "MAX_RECORDED_VALUES", 2000)
-    assert read("[\n" + "1,\n" * 3000 + "1\n]\n") == []
-    assert whys(reports) == [(1, "the document has more than 2,000 values, the rest is not read")]
-
-
-def test_a_document_that_never_ends_is_not_collected(
-    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What begins like a document is given up after so many lines, and read as lines."""
-    monkeypatch.setattr(recording, "_LINES", 100)
-    assert len(read("[\n" + "x\n" * 200 + f"{RUN}\n{RUN}\n")) == 2
-    assert [number for number, _ in whys(reports)] == list(range(1, 202))
-
-
-def test_a_run_of_too_many_steps_is_left_out(
-    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run of more steps than the bound is reported; the others are read."""
-    monkeypatch.setattr(lines, "MAX_STEPS", 10)
-    content = json.dumps({"id": "long", "steps": [0] * 11})
-    assert [run.id for run in read(f"{content}\n{RUN}")] == ["r"]
-    assert whys(reports) == [(1, "a run of 11 steps, more than 10, is left out")]
-
-
-def test_lines_in_vain_end_the_reading(
-    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After so many lines in a row that hold nothing the rest is not read."""
-    monkeypatch.setattr(recording, "_BARREN", 50)
-    assert len(read("{}\n" * 49 + f"{RUN}\n" + "{}\n" * 60 + f"{RUN}\n")) == 1
-    [(number, why)] = whys(reports)
-    assert number == 100
-    assert why.startswith("50 lines in a row hold nothing, the rest is not read")
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 1000])

@@ -145,17 +145,24 @@ def test_a_row_without_ids_is_reported(read: Any, reports: Any, kind: str, chang
     ]
 
 
-@pytest.mark.parametrize("kind", ROWS)
-def test_a_call_under_way_has_no_end(read: Any, kind: str) -> None:
-    ends = {"endTime": None} if kind == "langfuse" else {"end_time": None}
-    [span] = read({**ROWS[kind], **ends})
-    assert span.end is None
-    assert span.start == 1_795_292_772_542_000_000
+BEGUN = 1_795_292_772_542_000_000
 
 
-def test_an_event_of_langfuse_ends_at_once(read: Any) -> None:
-    [span] = read({**OBSERVATION, "type": "EVENT", "endTime": None})
-    assert span.end == span.start
+@pytest.mark.parametrize(
+    ("row", "end"),
+    [
+        ({**OBSERVATION, "endTime": None}, None),
+        ({**LANGSMITH, "end_time": None}, None),
+        ({**PHOENIX, "end_time": None}, None),
+        ({**OBSERVATION, "type": "EVENT", "endTime": None}, BEGUN),
+    ],
+    ids=["langfuse", "langsmith", "phoenix", "event of langfuse"],
+)
+def test_a_call_under_way_has_no_end_and_an_event_ends_at_once(
+    read: Any, row: Any, end: int | None
+) -> None:
+    [span] = read(row)
+    assert (span.start, span.end) == (BEGUN, end)
 
 
 def test_ids_that_programs_made_up_join_spans(read: Any) -> None:

@@ -25,60 +25,48 @@ def step(**fields: object) -> Step:
 
 
 @pytest.mark.parametrize(
-    ("fields", "kind", "name"),
+    ("fields", "expected"),
     [
-        pytest.param({}, Kind.TOOL, "t", id="tool"),
-        pytest.param({"kind": "llm", "tool": "gpt"}, Kind.MODEL, "gpt", id="model"),
-        pytest.param({"kind": "llm", "tool": ""}, Kind.MODEL, None, id="model without a name"),
-        pytest.param({"kind": "node"}, Kind.NODE, "t", id="node"),
-        pytest.param({"kind": "agent"}, Kind.HANDOFF, "t", id="handoff"),
-        pytest.param({"kind": "agent", "tool": "user"}, Kind.OTHER, "user", id="user turn"),
-        pytest.param(
+        ({}, {"kind": Kind.TOOL, "name": "t", "outcome": "out", "error": False}),
+        ({"kind": "llm", "tool": "gpt"}, {"kind": Kind.MODEL, "name": "gpt", "model": "gpt"}),
+        ({"kind": "llm", "tool": ""}, {"kind": Kind.MODEL, "name": None}),
+        ({"kind": "node"}, {"kind": Kind.NODE, "name": "t", "node": "t"}),
+        ({"kind": "agent"}, {"kind": Kind.HANDOFF, "name": "t"}),
+        ({"kind": "agent", "tool": "user"}, {"kind": Kind.OTHER, "name": "user"}),
+        # The end of an agent's run.
+        (
             {"kind": "agent", "tool": "CodeAgent.run", "args": {}, "agent": "CodeAgent"},
-            Kind.AGENT,
-            "CodeAgent",
-            id="end of an agent",
+            {"kind": Kind.AGENT, "name": "CodeAgent"},
         ),
-        pytest.param({"kind": "dream"}, Kind.OTHER, "t", id="unknown"),
-        pytest.param({"kind": None}, Kind.OTHER, "t", id="none"),
+        ({"kind": "dream"}, {"kind": Kind.OTHER, "name": "t"}),
+        ({"kind": None}, {"kind": Kind.OTHER, "name": "t"}),
+        # What was not captured is unknown; what was captured empty is empty.
+        ({"output": ""}, {"outcome": ""}),
+        ({"output": "", "span_id": "1"}, {"outcome": None}),  # TRAIL writes unknown as empty
+        ({"output": None}, {"outcome": None}),
+        ({"output": {"a": 1}}, {"outcome": {"a": 1}}),
+        ({"kind": "llm", "output": ""}, {"outcome": None}),  # a model answers by its text
+        (
+            {"error": True, "output": "boom"},
+            {"error": True, "error_text": "boom", "outcome": "boom"},
+        ),
+        ({"error": True, "output": ""}, {"error": True, "error_text": None, "outcome": ""}),
+        ({"error": "false"}, {"error": False}),
+        # Seconds become nanoseconds; what cannot be is unknown.
+        (
+            {"t_start": 1.5, "t_end": 2.0, "tokens": 12},
+            {"start": 1_500_000_000, "end": 2_000_000_000, "tokens": 12},
+        ),
+        (
+            {"t_start": "x", "t_end": float("inf"), "tokens": -1},
+            {"start": 0, "end": 0, "tokens": None},
+        ),
     ],
+    ids=str,
 )
-def test_kinds(fields: Any, kind: Kind, name: str | None) -> None:
-    """Each kind of entry becomes its kind of step."""
+def test_steps(fields: Any, expected: Any) -> None:
     known = step(**fields)
-    assert (known.kind, known.name) == (kind, name)
-
-
-@pytest.mark.parametrize(
-    ("fields", "outcome"),
-    [
-        pytest.param({"output": ""}, "", id="empty is captured and empty"),
-        pytest.param({"output": "", "span_id": "1"}, None, id="TRAIL writes unknown as empty"),
-        pytest.param({"output": None}, None, id="null is unknown"),
-        pytest.param({"output": {"a": 1}}, {"a": 1}, id="a map stays one"),
-        pytest.param({"kind": "llm", "output": ""}, None, id="a model answers by its text"),
-    ],
-)
-def test_outcomes(fields: Any, outcome: object) -> None:
-    """What was not captured is unknown; what was captured empty is empty."""
-    assert step(**fields).outcome == outcome
-
-
-def test_errors() -> None:
-    """A failed call has its output as outcome and, if there is any, as error text."""
-    failed = step(error=True, output="boom")
-    assert (failed.error, failed.error_text, failed.outcome) == (True, "boom", "boom")
-    silent = step(error=True, output="")
-    assert (silent.error, silent.error_text, silent.outcome) == (True, None, "")
-    assert step(error="false").error is False
-
-
-def test_times_and_tokens() -> None:
-    """Seconds become nanoseconds; unknown times are 0; negative tokens are unknown."""
-    known = step(t_start=1.5, t_end=2.0, tokens=12)
-    assert (known.start, known.end, known.tokens) == (1_500_000_000, 2_000_000_000, 12)
-    unknown = step(t_start="x", t_end=float("inf"), tokens=-1)
-    assert (unknown.start, unknown.end, unknown.tokens) == (0, 0, None)
+    assert {name: getattr(known, name) for name in expected} == expected
 
 
 def test_a_run_has_its_label() -> None:

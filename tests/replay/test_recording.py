@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard.errors import RecordingError
-from otel_loopguard.replay import Recording, Run
+from otel_loopguard.replay import Recording, Run, file
 
 RUN = json.dumps({"id": "r", "steps": [{"kind": "tool", "tool": "t", "args": {}, "output": "o"}]})
 DEEP = "[" * 50_000
@@ -26,12 +27,28 @@ def numbers(reports: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
-def test_lines_are_read(read: Any, reports: Any, zipped: bool, end: str) -> None:
-    """Lines are read whatever their ends, with blank lines between and a missing last end."""
-    found = read(end.join([RUN, "", "  ", RUN]), zipped=zipped)
-    assert [run.id for run in found] == ["r", "r"]
-    assert reports == []
+@pytest.mark.parametrize(
+    ("content", "runs", "why"),
+    [
+        pytest.param(f"{RUN}\n\n  \n{RUN}".encode(), 2, "", id="lf"),
+        pytest.param(f"{RUN}\r\n\r\n  \r\n{RUN}".encode(), 2, "", id="crlf"),
+        pytest.param(b"\xef\xbb\xbf" + RUN.encode(), 1, "", id="byte order mark"),
+        pytest.param(b"{}\n", 0, "", id="an empty request"),
+        pytest.param(b'{"data": null}', 0, "", id="null"),
+        pytest.param(b"", 0, "the file is empty, expected OTLP", id="empty"),
+        pytest.param(b"\n\n", 0, "the file is empty, expected OTLP", id="blank"),
+        pytest.param(
+            b"\x7fELF\x02\x00\x00\n" * 500, 0, "the file is binary, expected JSON text", id="binary"
+        ),
+    ],
+)
+def test_files(
+    read: Any, reports: Any, *, zipped: bool, content: bytes, runs: int, why: str
+) -> None:
+    """A file is read to its end, or gets one report, which says what is expected."""
+    assert [run.id for run in read(content, zipped=zipped)] == ["r"] * runs
+    assert [said.startswith(why) for _, _, said in reports] == [True] * bool(why)
+    assert numbers(reports) == [1] * bool(why)
 
 
 @pytest.mark.parametrize(
@@ -70,46 +87,17 @@ def test_what_strict_parsers_refuse(read: Any, reports: Any) -> None:
     assert reports == []
 
 
-def test_a_byte_order_mark(read: Any, reports: Any) -> None:
-    """A byte order mark before the first line is no part of it."""
-    assert len(read(b"\xef\xbb\xbf" + RUN.encode())) == 1
-    assert reports == []
-
-
-@pytest.mark.parametrize("content", [b"{}\n", b'{"data": null}'], ids=repr)
-def test_nothing_in_it(read: Any, reports: Any, content: bytes) -> None:
-    """An empty request holds nothing and is not broken."""
-    assert read(content) == []
-    assert reports == []
-
-
-@pytest.mark.parametrize("content", [b"", b"\n\n"], ids=repr)
-@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
-def test_an_empty_file_is_reported(read: Any, reports: Any, content: bytes, zipped: bool) -> None:
-    """An empty file gets one report, which says what is expected."""
-    assert read(content, zipped=zipped) == []
-    [(_, number, why)] = reports
-    assert number == 1
-    assert why.startswith("the file is empty, expected OTLP")
-
-
-@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
-def test_a_binary_file_is_reported_once(read: Any, reports: Any, zipped: bool) -> None:
-    """A binary file gets one report, and nothing of it is read."""
-    assert read(b"\x7fELF\x02\x00\x00\n" * 500, zipped=zipped) == []
-    assert [why for _, _, why in reports] == ["the file is binary, expected JSON text"]
-
-
 def test_zero_bytes_between_lines_cost_one_line(read: Any, reports: Any) -> None:
     """Zero bytes between lines of JSON, as a crash leaves them, cost only their own line."""
     assert len(read(f"{RUN}\n" + "\0" * 100 + f"\n{RUN}")) == 2
     assert numbers(reports) == [2]
 
 
-def test_a_line_over_the_limit(read: Any, reports: Any) -> None:
+def test_a_line_over_the_limit(read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line over the limit is reported and passed over without being kept."""
+    monkeypatch.setattr(file, "LIMIT", 4000)
     long = json.dumps({"id": "x" * 5000, "steps": []})
-    found = read("\n".join([RUN, long, RUN, RUN[:-1] + " " * 4000 + "}"]), limit=4000)
+    found = read("\n".join([RUN, long, RUN, RUN[:-1] + " " * 4000 + "}"]))
     assert len(found) == 2
     assert numbers(reports) == [2, 4]
     assert "4,000" in reports[0][2]
@@ -122,41 +110,14 @@ def test_a_document_that_is_none(read: Any, reports: Any) -> None:
     assert numbers(reports) == [1]
 
 
-def test_a_document_over_the_limit(read: Any, reports: Any) -> None:
+def test_a_document_over_the_limit(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A document over the limit is read as lines: all its lines are reported, none is lost."""
+    monkeypatch.setattr(file, "LIMIT", 200)
     text = json.dumps({"data": [json.loads(RUN)] * 20}, indent=1)
-    assert read(text, limit=200) == []
+    assert read(text) == []
     assert numbers(reports) == list(range(1, len(text.splitlines()) + 1))
-
-
-def test_truncated_gzip(tmp_path: Path) -> None:
-    """Of a gzip file that ends too early what is there is read, and the damage is reported."""
-    whole = gzip.compress("\n".join(RUN.replace('"r"', f'"{i}"') for i in range(20_000)).encode())
-    path = tmp_path / "cut.gz"
-    path.write_bytes(whole[: len(whole) // 2])
-    reports: list[tuple[str, int, str]] = []
-    found = list(Recording(str(path), lambda *broken: reports.append(broken)))
-    assert 1_000 < len(found) < 20_000
-    assert any("ends too early" in why for _, _, why in reports)
-    assert {number for _, number, _ in reports} == {len(found) + 1}
-
-
-def test_damaged_gzip(tmp_path: Path) -> None:
-    """Of a gzip file with damage inside what stands before it is read."""
-    path = tmp_path / "bad.gz"
-    path.write_bytes(gzip.compress(f"{RUN}\n".encode()) + b"\x1f\x8brubbish and more of it")
-    reports: list[tuple[str, int, str]] = []
-    found = list(Recording(str(path), lambda *broken: reports.append(broken)))
-    assert len(found) == 1
-    assert "damaged" in reports[0][2]
-
-
-def test_gzip_of_several_members(tmp_path: Path) -> None:
-    """Members one after another, as appending writes them, are read as one; zeros may follow."""
-    path = tmp_path / "many.gz"
-    path.write_bytes(gzip.compress(f"{RUN}\n".encode()) * 3 + b"\0" * 64)
-    found = list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))
-    assert len(found) == 3
 
 
 @pytest.mark.parametrize("name", ["none.jsonl", "with\0nul", ""], ids=repr)
@@ -222,3 +183,36 @@ def test_any_bytes_are_read(tmp_path_factory: pytest.TempPathFactory, content: b
     path = tmp_path_factory.getbasetemp() / "any"
     path.write_bytes(content)
     list(Recording(str(path), lambda *_broken: None))
+
+
+WHOLE = gzip.compress(f"{RUN}\n".encode() * 20_000)
+
+
+@pytest.mark.parametrize(
+    ("content", "runs", "why"),
+    [
+        (gzip.compress(f"{RUN}\n".encode()) * 3 + b"\0" * 64, range(3, 4), ""),
+        (WHOLE[: len(WHOLE) // 2], range(1_000, 20_000), "ends too early"),
+        (WHOLE + b"\x1f\x8brubbish and more of it", range(20_000, 20_001), "is damaged"),
+        (WHOLE[:-8] + b"\0" * 8, range(1_000, 20_001), "is damaged"),
+    ],
+    ids=["members", "cut", "rubbish", "checksum"],
+)
+def test_gzip(
+    content: bytes, runs: range, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands before the damage is read, alike with isal, where it is installed, and zlib."""
+    path = tmp_path / "runs.gz"
+    path.write_bytes(content)
+
+    def read(module: str) -> tuple[int, list[tuple[int, str]]]:
+        monkeypatch.setattr("otel_loopguard.replay.file.zlib", import_module(module))
+        reports: list[tuple[int, str]] = []
+        recording = Recording(str(path), lambda _, line, why: reports.append((line, why)))
+        return sum(isinstance(entry, Run) for entry in recording), reports
+
+    found, reports = read("zlib")
+    assert found in runs
+    assert why in "\n".join(said for _, said in reports)
+    assert {line for line, _ in reports} == ({found + 1} if why else set())
+    assert read("isal.isal_zlib") == (found, reports)

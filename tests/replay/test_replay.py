@@ -86,27 +86,24 @@ def test_order_of_time() -> None:
     ]
 
 
-def test_families_at_one_time() -> None:
-    """At one time parents start before and end after their children."""
-    log = fed(span(2, 10, 20, 1), span(1, 10, 20))
-    assert log.events == [("open", 1), ("open", 2), ("close", 2), ("close", 1)]
-    log = fed(span(2, 10, 19, 1), span(1, 10, 20))
-    assert log.events == [("open", 1), ("open", 2), ("close", 2), ("close", 1)]
-    log = fed(span(2, 11, 20, 1), span(1, 10, 20))
-    assert log.events == [("open", 1), ("open", 2), ("close", 2), ("close", 1)]
+OPEN, CLOSE = "open", "close"
+FAMILY = [(OPEN, 1), (OPEN, 2), (CLOSE, 2), (CLOSE, 1)]
 
 
 @pytest.mark.parametrize(
-    ("end", "events"),
+    ("spans", "events"),
     [
-        pytest.param(10, [("open", 1), ("close", 1)], id="no length"),
-        pytest.param(5, [("open", 1), ("close", 1)], id="ends before it starts"),
-        pytest.param(None, [("open", 1)], id="never ends"),
+        pytest.param([span(2, 10, 20, 1), span(1, 10, 20)], FAMILY, id="family at one time"),
+        pytest.param([span(2, 10, 19, 1), span(1, 10, 20)], FAMILY, id="family at one start"),
+        pytest.param([span(2, 11, 20, 1), span(1, 10, 20)], FAMILY, id="family at one end"),
+        pytest.param([span(1, 10, 10)], [(OPEN, 1), (CLOSE, 1)], id="no length"),
+        pytest.param([span(1, 10, 5)], [(OPEN, 1), (CLOSE, 1)], id="ends before it starts"),
+        pytest.param([span(1, 10, None)], [(OPEN, 1)], id="never ends"),
     ],
 )
-def test_odd_spans(end: int | None, events: list[tuple[str, int]]) -> None:
-    """A span is opened before it is closed, whatever its times; one that never ended stays open."""
-    assert fed(span(1, 10, end)).events == events
+def test_orders(spans: list[RecordedSpan], events: list[tuple[str, int]]) -> None:
+    """Parents start before and end after their children; a span is opened before it is closed."""
+    assert fed(*spans).events == events
 
 
 def test_an_opened_span_is_open() -> None:
@@ -211,9 +208,6 @@ def test_a_labelled_run() -> None:
     log = Log()
     replay_run(log, Run("run-1", steps=steps))
     assert [(session, step.name) for session, step in log.steps] == [
-        ("run-1", "0"),
-        ("run-1", "1"),
-        ("run-1", "2"),
-        ("run-1", "3"),
+        ("run-1", name) for name in "0123"
     ]
     assert log.ticks == [10, 20]

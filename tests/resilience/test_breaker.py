@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from otel_loopguard import (
     set_testing,
 )
 from otel_loopguard._util.errors import InternalErrors
-from otel_loopguard.core import ErrorClass, Kind, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import StoreError
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus
 from otel_loopguard.stores import Store, Writer
@@ -89,40 +91,27 @@ def test_three_failures_in_a_row_open_it_for_300_seconds(clock: Clock) -> None:
     assert [breakers.allow("search") for _ in range(3)] == [True, False, False]
 
 
-def test_a_trial_that_goes_well_closes_it(clock: Clock) -> None:
-    """And the count starts anew."""
+@pytest.mark.parametrize(
+    ("outcome", "seconds"),
+    [(succeed, 0), (fail, 300), (lambda _: None, 60)],
+    ids=["goes well", "fails", "has no outcome"],
+)
+def test_how_a_trial_ends(
+    clock: Clock, outcome: Callable[[Breakers], object], seconds: int
+) -> None:
+    """It closes the breaker, or opens it for as long again; one whose caller died makes way."""
     breakers = Breakers(Settings(), clock=clock)
     fail(breakers, 3)
     clock.pass_by(300)
     assert breakers.allow("search")
-    succeed(breakers)
-    assert breakers.standing("search") == BreakerStatus()
-    fail(breakers, 2)
-    assert breakers.allow("search")
-
-
-def test_a_trial_that_fails_opens_it_again(clock: Clock) -> None:
-    """At once, for another 300 seconds."""
-    breakers = Breakers(Settings(), clock=clock)
-    fail(breakers, 3)
-    clock.pass_by(300)
-    assert breakers.allow("search")
-    fail(breakers)
-    clock.pass_by(299)
-    assert not breakers.allow("search")
-    clock.pass_by(1)
-    assert breakers.allow("search")
-
-
-def test_a_trial_without_an_outcome_makes_way(clock: Clock) -> None:
-    """Whoever made it may have died."""
-    breakers = Breakers(Settings(), clock=clock)
-    fail(breakers, 3)
-    clock.pass_by(300)
-    assert breakers.allow("search")
-    clock.pass_by(59)
-    assert not breakers.allow("search")
-    clock.pass_by(1)
+    outcome(breakers)
+    if seconds:
+        clock.pass_by(seconds - 1)
+        assert not breakers.allow("search")
+        clock.pass_by(1)
+    else:
+        assert breakers.standing("search") == BreakerStatus()
+        fail(breakers, 2)
     assert breakers.allow("search")
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings, execution, resilience, set_testing
 from otel_loopguard._util.errors import raise_faults
-from otel_loopguard.core import ErrorClass, Kind, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.resilience.checks import Checks, described, shape_of
 
 WRONG = ErrorClass.DETERMINISTIC

@@ -14,7 +14,7 @@ import pytest
 from lab import tables
 from lab.recorded import steps
 from otel_loopguard import LoopGuard, Settings, execution
-from otel_loopguard.core import Detection, Evidence, Step
+from otel_loopguard.core.evidence import Evidence
 from otel_loopguard.core.milestones import Reached
 from otel_loopguard.sessions import Session
 from otel_loopguard.sessions import registry as table
@@ -23,6 +23,7 @@ from tests.documented.acting import Run
 
 if TYPE_CHECKING:
     from lab.tables import Table
+    from otel_loopguard.core import Detection, Step
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 ALL = [

@@ -7,7 +7,9 @@ from dataclasses import fields
 import pytest
 
 from otel_loopguard import Action, LoopGuard, Settings
-from otel_loopguard.core import Kind, Progress, Severity, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.decision import Severity
+from otel_loopguard.core.progress import Progress
 from otel_loopguard.core.report import Report
 from otel_loopguard.sessions.stats import SessionStats
 from tests.calls import EPOCH, SECOND, Run, call

@@ -126,9 +126,9 @@ def test_nothing_open_costs_nothing() -> None:
     began = time.time_ns()
     with agent(watched.tracer):
         tool_call(watched.tracer)
+    watched.guard.settle()
     hour = began + 3600 * 10**9
-    until(lambda: watched.processor._timer.planned >= hour)
-    assert watched.guard.due >= hour
+    until(lambda: min(watched.guard.due, watched.processor._timer.planned) >= hour)
     ticks: list[int] = []
     watched.guard.tick = ticks.append  # type: ignore[method-assign]
     time.sleep(0.4)
@@ -201,6 +201,7 @@ def test_the_state_is_checked_while_spans_are_open() -> None:
     """What does not agree with itself is counted, and put right where it can be."""
     watched = Watched(tuning={"stalls": {"health_s": 0.1}})
     with agent(watched.tracer), watched.slow() as span:
+        watched.guard.settle()
         opened = watched.guard._opened(span.get_span_context().span_id)
         assert opened is not None
         assert opened.run is not None

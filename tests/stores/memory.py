@@ -1,4 +1,4 @@
-"""A store in memory, for tests: the contract of `Store` and `PubSub`, without a server."""
+"""A store in memory, for tests: the contract of `Store`, without a server."""
 
 from __future__ import annotations
 

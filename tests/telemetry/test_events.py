@@ -16,7 +16,8 @@ from opentelemetry.trace import StatusCode
 
 from otel_loopguard import LoopGuard, LoopGuardSampler, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._util.errors import raise_faults
-from otel_loopguard.core import Action, Kind, Severity, Step
+from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.sdk import exporter
 from otel_loopguard.sessions.agent_cycles import CycleNews

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 import pytest
+
+from tests.zero_code.interpreter import ROOT, run
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -433,3 +436,13 @@ def test_loops(loopguard):
     )  # fmt: skip
     done.assert_outcomes(passed=8, failed=1)
     done.stdout.fnmatch_lines(["E*◆ execute_tool search*"])
+
+
+def test_the_example_passes() -> None:
+    """`pytest examples/test_my_agent.py`, with the plugin that is installed."""
+    file = str(ROOT / "examples" / "test_my_agent.py")
+    done = run(
+        sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", file
+    )
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout

@@ -14,10 +14,8 @@ from typing import Final
 from otel_loopguard.replay.fields import (
     Report,
     instant,
-    is_list,
-    is_map,
-    kind_of,
     mapping,
+    rows,
     sequence,
     text,
 )
@@ -46,7 +44,7 @@ class Atif(Reader):
 
     @staticmethod
     def begins(line: Mapping[str, object]) -> bool:
-        """Whether an object is a trajectory."""
+        """True if an object is a trajectory."""
         return text(line.get("schema_version")).startswith(_VERSION)
 
     def take(self, line: Mapping[str, object]) -> Transcript | None:
@@ -72,17 +70,13 @@ class _Steps:
         session.model = model or None
 
     def take(self, trajectory: Mapping[str, object], agent: str | None, depth: int) -> None:
-        steps = trajectory.get("steps")
-        if not is_list(steps):
-            self._report(f"`steps` is {kind_of(steps)}, expected a list")
         inner = {
             text(one.get("trajectory_id")) or text(one.get("session_id")): one
             for one in map(mapping, sequence(trajectory.get("subagent_trajectories")))
         }
-        for step in sequence(steps):
-            if not is_map(step):
-                self._report(f"an entry of `steps` is {kind_of(step)}, expected an object")
-                continue
+        if trajectory.get("steps") is None:
+            self._report("a trajectory has no `steps`")
+        for step in rows(trajectory, ("steps",), self._report):
             time = instant(step.get("timestamp"))
             if step.get("source") == "user" and agent is None:
                 self._session.prompt(time)
@@ -121,10 +115,7 @@ class _Steps:
 
     def _called(self, step: Mapping[str, object], time: int, agent: str | None) -> list[str]:
         keys: list[str] = []
-        for call in sequence(step.get("tool_calls")):
-            if not is_map(call):
-                self._report(f"a call is {kind_of(call)}, expected an object")
-                continue
+        for call in rows(step, ("tool_calls",), self._report):
             self._calls += 1
             # An id needs to be unique only within its step.
             key = f"{text(call.get('tool_call_id')) or 'call'}#{self._calls}"
@@ -156,7 +147,7 @@ class _Steps:
 
 
 def _first(*maps: Mapping[str, object]) -> bool | None:
-    """Whether something says that a call failed."""
+    """True if something says that a call failed."""
     for one in maps:
         for name in ("tool_result_is_error", "is_error"):
             found = one.get(name)

@@ -65,7 +65,7 @@ class ClaudeCode(Reader):
 
     @staticmethod
     def begins(line: Mapping[str, object]) -> bool:
-        """Whether a line says that it belongs to a session, in the words of Claude Code."""
+        """True if a line says that it belongs to a session, in the words of Claude Code."""
         kind = text(line.get("type"))
         if kind in _TALK:
             message = mapping(line.get("message"))
@@ -75,11 +75,8 @@ class ClaudeCode(Reader):
     def take(self, line: Mapping[str, object]) -> Transcript | None:
         """Takes a line; one of another session starts a new one."""
         key = text(line.get("sessionId")) or text(line.get("session_id"))
-        before = None
-        if key and self._session.id and key != self._session.id:
-            before = self._begin_anew()
+        before = self._named(key) if key else None
         session = self._session
-        session.id = session.id or key
         session.cwd = session.cwd or text(line.get("cwd"))
         version = text(line.get("version")) or text(line.get("claude_code_version"))
         session.version = version or session.version
@@ -193,7 +190,7 @@ def _is_prompt(line: Mapping[str, object], found: list[Mapping[str, object]], wr
 
 
 def _stopped(line: Mapping[str, object]) -> bool:
-    """Whether a person refused the call that a line answers, or interrupted it."""
+    """True if a person refused the call that a line answers, or interrupted it."""
     told = map(mapping, sequence(line.get("tool_result_meta")))
     decisions = [line.get("permissionDecision"), *(one.get("permission_decision") for one in told)]
     by_person = any(

@@ -46,7 +46,7 @@ class Codex(Reader):
 
     @staticmethod
     def begins(line: Mapping[str, object]) -> bool:
-        """Whether a line is one of a rollout."""
+        """True if a line is one of a rollout."""
         if text(line.get("type")) in _LINES:
             return "payload" in line
         return "instructions" in line and "id" in line and "timestamp" in line
@@ -70,11 +70,9 @@ class Codex(Reader):
         above = text(meta.get("session_id")) or own
         spawned = mapping(mapping(mapping(meta.get("source")).get("subagent")).get("thread_spawn"))
         above = text(spawned.get("parent_thread_id")) or above
-        before = None
-        if self._session.id:
-            if own in (self._session.id, self._agent):
-                return None  # a session that was resumed
-            before = self._begin_anew()
+        if self._session.id and own in (self._session.id, self._agent):
+            return None  # a session that was resumed
+        before = self._begin_anew() if self._session.id else None
         self._session.id = above
         self._session.cwd = text(meta.get("cwd"))
         self._session.version = text(meta.get("cli_version"))

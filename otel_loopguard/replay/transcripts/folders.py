@@ -18,9 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
-from typing import Final, NamedTuple
+from typing import Final
 
 from otel_loopguard.replay.opencode_database import (
+    TranscriptFile,
     is_database,
     is_session,
     session_above,
@@ -50,7 +51,6 @@ _SUB_AGENT: Final = re.compile(rb'"kind"\s*:\s*"subagent"')
 class SessionFiles:
     """The files of one session."""
 
-    agent: str
     path: Path
     modified: float  # seconds since the epoch, of the newest
     sub_agents: list[Path] = field(default_factory=list[Path])
@@ -75,14 +75,14 @@ def usual_folders() -> list[tuple[str, Path]]:
 
 
 def holds_sessions(path: Path) -> bool:
-    """Whether a path is a folder, or a database, that may hold many sessions."""
+    """True if a path is a folder, or a database, that may hold many sessions."""
     return path.is_dir() or is_database(path)
 
 
 def session_files(path: Path) -> SessionFiles:
     """A file that was named, with its sub-agents' where they lie beside it."""
     beside = path.with_suffix("") / "subagents"
-    found = SessionFiles("", path, modified(path))
+    found = SessionFiles(path, modified(path))
     if path.suffix == ".jsonl" and beside.is_dir():
         found.sub_agents = sorted(file.path for file in transcript_files(beside))
     return found
@@ -104,7 +104,7 @@ def sessions_in(folder: Path) -> list[SessionFiles]:
     for head in sorted(heads, key=lambda head: head.above is not None):
         top = head if head.above is None else _top(head, by_key, parents)
         if top is None or top is head:
-            found[head.path] = SessionFiles(head.agent, head.path, head.modified)
+            found[head.path] = SessionFiles(head.path, head.modified)
             continue
         files = found[top.path]
         files.sub_agents.append(head.path)
@@ -188,27 +188,13 @@ def _top(
     return None
 
 
-class TranscriptFile(NamedTuple):
-    """A file that may be a transcript, or a session of opencode.
-
-    Attributes:
-        path: Of the file; of a session, the one that names it.
-        size: Its bytes; of a session, its messages.
-        modified: When it changed last, seconds since the epoch.
-    """
-
-    path: Path
-    size: int
-    modified: float
-
-
 def transcript_files(folder: Path) -> Iterator[TranscriptFile]:
     """The files below a folder that may be transcripts; links to folders are not followed.
 
     A database of opencode is read as a folder of sessions.
     """
     if is_database(folder):
-        yield from map(TranscriptFile._make, stored_sessions(folder))
+        yield from stored_sessions(folder)
     for root, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
@@ -219,7 +205,7 @@ def transcript_files(folder: Path) -> Iterator[TranscriptFile]:
                     if S_ISREG(found.st_mode):
                         yield TranscriptFile(path, found.st_size, found.st_mtime)
             elif is_database(path):
-                yield from map(TranscriptFile._make, stored_sessions(path))
+                yield from stored_sessions(path)
 
 
 def project_of(path: Path) -> str:

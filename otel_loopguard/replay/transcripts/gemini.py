@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.replay.fields import instant, is_map, kind_of, mapping, sequence, text
+from otel_loopguard.replay.fields import instant, is_map, kind_of, mapping, rows, text
 from otel_loopguard.replay.transcripts.session import (
     Reader,
     Transcript,
@@ -41,7 +41,7 @@ class Gemini(Reader):
 
     @staticmethod
     def begins(line: Mapping[str, object]) -> bool:
-        """Whether a line is the head of a session, or all of it."""
+        """True if a line is the head of a session, or all of it."""
         return isinstance(line.get("sessionId"), str) and "projectHash" in line
 
     def take(self, line: Mapping[str, object]) -> Transcript | None:
@@ -49,13 +49,11 @@ class Gemini(Reader):
         before = None
         if self.begins(line):
             key = text(line.get("sessionId"))
-            if self._session.id not in ("", key):
-                before = self._begin_anew()
-            self._session.id = key
+            before = self._named(key)
             self._agent = key if line.get("kind") == "subagent" else None
-            self._messages(line.get("messages"))
+            self._messages(line)
         elif is_map(line.get("$set")):
-            self._messages(mapping(line["$set"]).get("messages"))
+            self._messages(mapping(line["$set"]))
         elif "id" in line:
             self._message(line)
         elif "$rewindTo" not in line:
@@ -67,12 +65,9 @@ class Gemini(Reader):
         self._let_go()
         return super().finish()
 
-    def _messages(self, messages: object) -> None:
-        for message in sequence(messages):
-            if is_map(message):
-                self._message(message)
-            else:
-                self.report(f"a message is {kind_of(message)}, expected an object")
+    def _messages(self, within: Mapping[str, object]) -> None:
+        for message in rows(within, ("messages",), self.report):
+            self._message(message)
 
     def _message(self, message: Mapping[str, object]) -> None:
         key = text(message.get("id"))
@@ -111,13 +106,10 @@ class Gemini(Reader):
             out = tokens(used, "output", "thoughts")
             whole = tokens(used, "input", "tool")
             session.used(step, whole, out, tokens(used, "cached"))
-        calls = sequence(message.get("toolCalls"))
-        for call in calls:
-            if is_map(call):
-                self._call(call, time)
-            else:
-                self.report(f"a call is {kind_of(call)}, expected an object")
-        session.ending = "unknown" if calls else "finished"
+        session.ending = "finished"
+        for call in rows(message, ("toolCalls",), self.report):
+            session.ending = "unknown"
+            self._call(call, time)
 
     def _call(self, call: Mapping[str, object], time: int) -> None:
         key, status = call.get("id"), text(call.get("status"))

@@ -44,7 +44,7 @@ class OpenCode(Reader):
 
     @staticmethod
     def begins(line: Mapping[str, object]) -> bool:
-        """Whether a line is a row of a session."""
+        """True if a line is a row of a session."""
         return text(line.get("opencode")) in _ROWS and "data" in line
 
     def take(self, line: Mapping[str, object]) -> Transcript | None:
@@ -56,9 +56,7 @@ class OpenCode(Reader):
             return None
         before = None
         if kind == "session":
-            if self._session.id not in ("", key):
-                before = self._begin_anew()
-            self._session.id = key
+            before = self._named(key)
             self._session.cwd = text(data.get("directory"))
             self._session.version = text(data.get("version"))
             self._agent = key if text(data.get("parentID")) else None

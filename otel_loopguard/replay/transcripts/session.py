@@ -148,7 +148,7 @@ class Session:
         self._add(step)
 
     def is_open(self, key: str) -> bool:
-        """Whether a call has no result yet."""
+        """True if a call has no result yet."""
         return key in self._calls
 
     def settled(self) -> list[Step]:
@@ -208,7 +208,7 @@ class Reader(ABC):
     @staticmethod
     @abstractmethod
     def begins(line: Mapping[str, object]) -> bool:
-        """Whether a transcript of this agent may begin with such a line."""
+        """True if a transcript of this agent may begin with such a line."""
 
     @abstractmethod
     def take(self, line: Mapping[str, object]) -> Transcript | None:
@@ -222,6 +222,12 @@ class Reader(ABC):
         """Starts another session; returns the one before."""
         before = self.finish()
         self._begin()
+        return before
+
+    def _named(self, key: str) -> Transcript | None:
+        """Takes the id of the session; returns the one before, where it is another's."""
+        before = self._begin_anew() if self._session.id not in ("", key) else None
+        self._session.id = key
         return before
 
     def settled(self) -> list[Step]:

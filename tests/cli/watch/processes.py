@@ -25,6 +25,12 @@ def until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
+def state_of(number: int) -> str:
+    """The state of a process: `T` while it is stopped."""
+    text = Path(f"/proc/{number}/stat").read_text("utf-8")
+    return text.rpartition(")")[2].split()[0]
+
+
 class Watch:
     """`otel-loopguard watch --agents` over one folder; what it prints is in a file."""
 
@@ -98,8 +104,7 @@ class Agent:
 
     @property
     def state(self) -> str:
-        text = Path(f"/proc/{self.process.pid}/stat").read_text("utf-8")
-        return text.rpartition(")")[2].split()[0]
+        return state_of(self.process.pid)
 
     def wait_for(self, stopped: bool) -> None:
         until(lambda: (self.state == "T") is stopped, f"stopped: {stopped}")

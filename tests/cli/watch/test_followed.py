@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.cli import followed_folders as followed
-from otel_loopguard.cli.followed_folders import FollowedFolders
 from otel_loopguard.cli.replay import result_of
+from otel_loopguard.replay import FollowedFolders
+from otel_loopguard.replay import followed_transcripts as followed
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES, lines, one
 from tests.replay.transcripts.writing import Labelled, write
@@ -203,13 +203,12 @@ def test_what_was_there_before_is_known_and_not_told_again(
     place.mkdir()
     path = place / "session.jsonl"
     half = next(n for n in range(len(stuck)) if len(_all_of(tmp_path / f"{n}", stuck[:n])) == 1)
-    path.write_text("".join(stuck[:half]), "utf-8")
+    _append(path, stuck[:half])
     following = Following(place)
     following.look()
     assert not following.old
     assert not following.new  # nothing is read of what nobody writes
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(stuck[half:])
+    _append(path, stuck[half:])
     following.look()
     whole = _all_of(tmp_path / "whole", stuck)
     assert [*following.old, *following.new] == whole
@@ -218,11 +217,21 @@ def test_what_was_there_before_is_known_and_not_told_again(
 
 
 def _all_of(folder: Path, written: list[str]) -> list[Told]:
-    folder.mkdir()
-    following = Following(folder)
-    (folder / "session.jsonl").write_text("".join(written), "utf-8")
+    path, following = _begun(folder)
+    _append(path, written)
     following.look()
     return following.new
+
+
+def _begun(folder: Path) -> tuple[Path, Following]:
+    """A transcript that is not there yet, in a folder that is followed."""
+    folder.mkdir()
+    return folder / "session.jsonl", Following(folder)
+
+
+def _append(path: Path, written: list[str]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(written)
 
 
 @pytest.mark.parametrize("how", ["truncated", "replaced"])
@@ -231,11 +240,9 @@ def test_a_file_that_is_written_anew_is_read_anew(
 ) -> None:
     """Of what is in it again nothing is told again; what comes after is judged with it."""
     whole = _all_of(tmp_path / "whole", stuck)
-    place = tmp_path / "here"
-    place.mkdir()
-    path, following = place / "session.jsonl", Following(place)
+    path, following = _begun(tmp_path / "here")
     half = len(stuck) // 2
-    path.write_text("".join(stuck[:half]), "utf-8")
+    _append(path, stuck[:half])
     following.look()
     before = list(following.new)
     assert before
@@ -248,8 +255,7 @@ def test_a_file_that_is_written_anew_is_read_anew(
     following.look()
     assert following.new == before
     assert following.old == before
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(stuck[half:])
+    _append(path, stuck[half:])
     following.look()
     assert following.new == whole
 
@@ -257,12 +263,10 @@ def test_a_file_that_is_written_anew_is_read_anew(
 def test_a_file_that_was_moved_here_is_old(tmp_path: Path, stuck: list[str]) -> None:
     """As Codex moves a rollout that is archived."""
     away = tmp_path / "away.jsonl"
-    away.write_text("".join(stuck), "utf-8")
+    _append(away, stuck)
     os.utime(away, (1_700_000_000, 1_700_000_000))
-    place = tmp_path / "here"
-    place.mkdir()
-    following = Following(place)
-    away.replace(place / "session.jsonl")
+    path, following = _begun(tmp_path / "here")
+    away.replace(path)
     following.look()
     assert not following.new
     assert not following.old
@@ -272,9 +276,7 @@ def test_a_line_that_is_torn_waits_and_one_that_is_broken_is_passed_over(
     tmp_path: Path, stuck: list[str]
 ) -> None:
     whole = _all_of(tmp_path / "whole", stuck)
-    place = tmp_path / "here"
-    place.mkdir()
-    path, following = place / "session.jsonl", Following(place)
+    path, following = _begun(tmp_path / "here")
     written = "".join([stuck[0], "{broken\n", "[]\n", "\n", *stuck[1:]]).encode()
     with path.open("wb", buffering=0) as file:
         for start in range(0, len(written), 999):
@@ -290,22 +292,18 @@ def test_only_so_many_sessions_are_held(
     """One that goes on after others took its place is judged on, and tells nothing twice."""
     monkeypatch.setattr(followed, "_SESSIONS", 3)
     whole = _all_of(tmp_path / "whole", stuck)
-    place = tmp_path / "here"
-    place.mkdir()
-    following = Following(place)
+    first, following = _begun(tmp_path / "here")
     half = len(stuck) // 2
-    first = place / "first.jsonl"
-    first.write_text("".join(stuck[:half]), "utf-8")
+    _append(first, stuck[:half])
     following.look()
     before = list(following.new)
     for number in range(5):
         key = f"session-{number}"
         person = {"type": "user", "message": {"role": "user", "content": "do it"}}
-        lines(place / f"{key}.jsonl", [{**person, "sessionId": key, "uuid": "u"}])
+        lines(first.with_name(f"{key}.jsonl"), [{**person, "sessionId": key, "uuid": "u"}])
         following.look()
     assert len(list(following.folders.look())) == 3
-    with first.open("a", encoding="utf-8") as file:
-        file.writelines(stuck[half:])
+    _append(first, stuck[half:])
     following.look()
     assert following.new == whole
     assert following.old == before

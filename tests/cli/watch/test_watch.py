@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.watch.processes import Agent, Watch, until
+from tests.cli.watch.processes import Agent, Watch, state_of, until
 from tests.cli.watch.test_followed import FILES, labelled
 from tests.escalation.hooks import Hook, served
 from tests.replay.transcripts import opencode
@@ -53,9 +53,6 @@ def projects(tmp_path: Path, runtime_dir: Path) -> Path:
     return place
 
 
-Start = Callable[..., Any]
-
-
 @pytest.fixture
 def watch(projects: Path, tmp_path: Path) -> Iterator[Callable[..., Watch]]:
     started: list[Watch] = []
@@ -82,6 +79,16 @@ def agent(projects: Path) -> Iterator[Callable[..., Agent]]:
         one.end()
 
 
+@pytest.fixture
+def held(watch: Callable[..., Watch], agent: Callable[..., Agent]) -> tuple[Watch, Agent]:
+    """A watch and an agent that it has stopped, and asks about."""
+    watching, writer = watch("--may-stop"), agent()
+    writer.write(STUCK[:CUT])
+    writer.wait_for(stopped=True)
+    watching.wait_for(f"let {KEY} go on?")
+    return watching, writer
+
+
 def control(*arguments: str) -> str:
     """What another terminal does."""
     code = "from otel_loopguard.cli import main; main()"
@@ -106,12 +113,9 @@ def test_each_decision_is_a_line_and_nothing_is_stopped(
 
 @pytest.mark.parametrize("how", ["typed", "resumed", "allowed"])
 def test_who_goes_in_circles_is_stopped_until_a_person_lets_it_go_on(
-    how: str, watch: Callable[..., Watch], agent: Callable[..., Agent]
+    how: str, held: tuple[Watch, Agent]
 ) -> None:
-    watching, writer = watch("--may-stop"), agent()
-    writer.write(STUCK[:CUT])
-    writer.wait_for(stopped=True)
-    watching.wait_for(f"let {KEY} go on?")
+    watching, writer = held
     writer.ask(STUCK[CUT])
     if how == "typed":
         watching.type("what\n")
@@ -129,11 +133,9 @@ def test_who_goes_in_circles_is_stopped_until_a_person_lets_it_go_on(
 
 @pytest.mark.parametrize("how", ["typed", "aborted"])
 def test_who_goes_in_circles_is_ended_where_a_person_says_so(
-    how: str, watch: Callable[..., Watch], agent: Callable[..., Agent]
+    how: str, held: tuple[Watch, Agent]
 ) -> None:
-    watching, writer = watch("--may-stop"), agent()
-    writer.write(STUCK[:CUT])
-    watching.wait_for(f"let {KEY} go on?")
+    watching, writer = held
     if how == "typed":
         watching.type("n\n")
     else:
@@ -143,25 +145,24 @@ def test_who_goes_in_circles_is_ended_where_a_person_says_so(
     watching.end()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, None])
 def test_what_was_stopped_goes_on_when_the_watch_ends(
-    number: signal.Signals, watch: Callable[..., Watch], agent: Callable[..., Agent]
+    number: signal.Signals | None, held: tuple[Watch, Agent]
 ) -> None:
-    watching, writer = watch("--may-stop"), agent()
-    writer.write(STUCK[:CUT])
-    writer.wait_for(stopped=True)
-    watching.wait_for("is stopped until a person answers")
+    """What has ended meanwhile it asks about no more."""
+    watching, writer = held
+    if number is None:
+        writer.end()
+        watching.wait_for(f"process {writer.process.pid} of {KEY} has ended")
+        watching.end()
+        return
     assert "the watch ends" in watching.end(number)
     writer.wait_for(stopped=False)
     assert writer.process.poll() is None
 
 
-def test_who_is_continued_from_elsewhere_goes_on(
-    watch: Callable[..., Watch], agent: Callable[..., Agent]
-) -> None:
-    watching, writer = watch("--may-stop", "--interval", "0.5"), agent()
-    writer.write(STUCK[:CUT])
-    watching.wait_for("go on?")
+def test_who_is_continued_from_elsewhere_goes_on(held: tuple[Watch, Agent]) -> None:
+    watching, writer = held
     until(lambda: '"pause"' in control("sessions", "--format", "json"), "listed as paused")
     # Seen as stopped at one look at least.
     until(lambda: _looks_after(watching), "looked")
@@ -172,22 +173,11 @@ def test_who_is_continued_from_elsewhere_goes_on(
 
 
 def _looks_after(watching: Watch) -> bool:
-    """Whether it has looked again: what is typed is answered after a look."""
+    """True if it has looked again: what is typed is answered after a look."""
     asked = watching.printed.count("go on?")
     watching.type("hm\n")
     until(lambda: watching.printed.count("go on?") > asked, "asked again")
     return True
-
-
-def test_who_has_ended_is_asked_about_no_more(
-    watch: Callable[..., Watch], agent: Callable[..., Agent]
-) -> None:
-    watching, writer = watch("--may-stop"), agent()
-    writer.write(STUCK[:CUT])
-    watching.wait_for("go on?")
-    writer.end()
-    watching.wait_for(f"process {writer.process.pid} of {KEY} has ended")
-    watching.end()
 
 
 def test_an_agent_that_opens_the_file_for_each_line_is_known_by_name_and_folder(
@@ -222,8 +212,8 @@ def test_of_gemini_cli_the_process_is_stopped_that_its_launcher_started(
             assert launcher.stdout is not None
             child = int(launcher.stdout.readline())
             watching.wait_for(f"process {child} (")
-            assert _state(launcher.pid) != "T"
-            until(lambda: _state(child) == "T", "stopped")
+            assert state_of(launcher.pid) != "T"
+            until(lambda: state_of(child) == "T", "stopped")
             # What it had written by then goes as far as an abort: a person decides on that too.
             watching.wait_for("abort s (gemini, work)")
             watching.type("n\n")
@@ -282,11 +272,6 @@ sleep(600)
 """Starts itself with an option, as gemini-cli does; then writes, and goes on."""
 
 
-def _state(number: int) -> str:
-    text = Path(f"/proc/{number}/stat").read_text("utf-8")
-    return text.rpartition(")")[2].split()[0]
-
-
 def test_of_two_that_may_be_it_none_is_stopped(
     watch: Callable[..., Watch], agent: Callable[..., Agent], projects: Path
 ) -> None:
@@ -299,30 +284,22 @@ def test_of_two_that_may_be_it_none_is_stopped(
     watching.end()
 
 
-def test_who_only_reads_a_transcript_is_not_stopped(
+def test_neither_readers_nor_itself_nor_who_started_it_is_stopped(
     watch: Callable[..., Watch], agent: Callable[..., Agent], projects: Path
 ) -> None:
+    """The test writes the second transcript, and is the parent of the watch."""
     place = projects / f"{KEY}.jsonl"
     place.touch()
     with subprocess.Popen(["tail", "-f", str(place)], stdout=subprocess.DEVNULL) as reader:
         watching, writer = watch("--may-stop"), agent(KEY, "--by-name")
         writer.write(STUCK[:CUT])
         watching.wait_for("not stopped: no process of yours")
-        stat = Path(f"/proc/{reader.pid}/stat").read_text("utf-8")
-        assert stat.rpartition(")")[2].split()[0] != "T"
+        assert state_of(reader.pid) != "T"
         reader.kill()
-    watching.end()
-
-
-def test_neither_itself_nor_who_started_it_is_stopped(
-    watch: Callable[..., Watch], projects: Path
-) -> None:
-    """The test writes the transcript, and is the parent of the watch."""
-    watching = watch("--may-stop")
-    with (projects / f"{KEY}.jsonl").open("a", encoding="utf-8") as file:
-        file.writelines(STUCK[:CUT])
+    with (projects / "mine.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(line.replace(KEY, "mine") for line in STUCK[:CUT])
         file.flush()
-        watching.wait_for("not stopped: no process of yours")
+        until(lambda: watching.printed.count("not stopped: no process of yours") == 2, "told")
     watching.end()
 
 
@@ -374,11 +351,16 @@ def test_many_sessions_are_told_what_transcripts_says_of_them(
         (("--agents", "--folder", "/nowhere"), "--folder /nowhere: there is no such folder"),
         (("--may-stop",), "need --agents"),
         (("--agents", "--store", "memory://"), "--store and --socket are for live processes"),
+        (("--agents", "--rounds", "1"), "no coding agent keeps transcripts here"),
     ],
 )
 def test_what_cannot_be_watched_is_said_at_once(
-    options: tuple[str, ...], why: str, command: Any
-) -> None:
+    options: tuple[str, ...], why: str, command: Any, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
     result = command("watch", *options)
     assert result.exit_code == 2
     assert why in " ".join(result.output.replace("│", " ").split())
@@ -396,14 +378,3 @@ def test_in_shadow_it_says_what_it_would_do_and_may_not_stop(
     writer.write(STUCK)
     watching.wait_for(f"would deny {KEY} ")
     watching.end()
-
-
-def test_without_a_folder_of_transcripts_there_is_nothing_to_watch(
-    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    result = command("watch", "--agents", "--rounds", "1")
-    assert result.exit_code == 2
-    assert "no coding agent keeps transcripts here" in result.output

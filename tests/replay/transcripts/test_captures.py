@@ -7,6 +7,7 @@ is of the machine, and without prompts of the system.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Kind
 from otel_loopguard.settings import Settings
+from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES, one
 
 if TYPE_CHECKING:
@@ -100,8 +102,10 @@ def test_gemini_writes_a_message_anew_and_it_counts_once() -> None:
     assert len(of(run, Kind.OTHER)) == 1
 
 
-@pytest.mark.parametrize("agent", ["claude", "codex", "gemini"])
-def test_looking_for_a_missing_file_again_brings_a_hint(agent: str) -> None:
-    result = result_of(one(CAPTURES / agent), Settings())
-    assert result.decisions[0].action.value == "hint"
-    assert result.decisions[0].reason == "equal_error"
+@pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "opencode"])
+def test_looking_for_a_missing_file_again_brings_a_hint(agent: str, tmp_path: Path) -> None:
+    place = CAPTURES / agent
+    if agent == "opencode":
+        place = opencode.whole(tmp_path / "opencode.db")
+    first = result_of(one(place), Settings()).decisions[0]
+    assert (first.action.value, first.reason) == ("hint", "equal_error")

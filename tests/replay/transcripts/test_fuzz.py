@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_loopguard.core import Kind
+from otel_loopguard.replay import file
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES, Told, read
 
@@ -116,17 +117,16 @@ def test_lines_of_any_shape_behind_a_head_are_read(head: str, fields: list[dict[
             assert all(step.kind in Kind for step in run.steps)
 
 
-def test_a_line_over_the_limit_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
-    from otel_loopguard.replay import Recording, Transcript
-
+def test_a_line_over_the_limit_is_told_and_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "LIMIT", 50_000)
     told: Told = []
     place = tmp_path / "session.jsonl"
     lines = LINES["claude"]
     place.write_text(
         "\n".join([*lines[:-1], json.dumps({"type": "x" * 100_000}), lines[-1]]) + "\n"
     )
-    recording = Recording(str(place), lambda _, line, why: told.append((line, why)), limit=50_000)
-    (run,) = recording
-    assert isinstance(run, Transcript)
+    (run,) = read(place, told)
     assert run.ending == "finished"
     assert told == [(len(lines), "the line has 100,012 bytes, more than the limit of 50,000")]

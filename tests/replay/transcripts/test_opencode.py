@@ -13,10 +13,8 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Kind
 from otel_loopguard.errors import RecordingError
-from otel_loopguard.settings import Settings
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import Told, lines, one, read
 from tests.replay.transcripts.test_captures import MISSING, of
@@ -52,17 +50,9 @@ def test_a_session_and_its_sub_agent_are_one(database: Path) -> None:
     assert answers[0].text == "Let me look."
     assert {answer.model for answer in answers} == {"scripted-model"}
     assert len(of(run, Kind.OTHER)) == 1
-
-
-def test_looking_for_a_missing_file_again_brings_a_hint(database: Path) -> None:
-    result = result_of(one(database), Settings())
-    assert [each.action.value for each in result.decisions] == ["hint", "deny"]
-
-
-def test_one_session_of_a_database_can_be_named(database: Path) -> None:
-    run = one(database / opencode.SESSION)
-    assert run.id == opencode.SESSION
-    assert len(of(run, Kind.TOOL)) == 6  # without those of the sub-agent
+    named = one(database / opencode.SESSION)
+    assert named.id == opencode.SESSION
+    assert len(of(named, Kind.TOOL)) == 6  # without those of the sub-agent
 
 
 @pytest.mark.parametrize(
@@ -145,17 +135,14 @@ def test_what_opencode_writes_in_a_users_name_is_no_prompt(tmp_path: Path) -> No
     assert run.endings == ("finished", "finished")
 
 
-def test_a_call_that_did_not_end_has_no_result(tmp_path: Path) -> None:
+def test_a_call_that_did_not_end_has_no_result_and_tokens_are_those_of_the_cache_too(
+    tmp_path: Path,
+) -> None:
     state = {"status": "running", "input": {"command": "make"}, "time": {"start": 3}}
     part = row("part", "p2", type="tool", tool="bash", state=state)
-    run = one(lines(tmp_path / "s.jsonl", [row("session", "s"), *PERSON, part, answer()]))
+    used = {"input": 10, "output": 7, "reasoning": 3, "cache": {"read": 80, "write": 5}}
+    written = [row("session", "s"), *PERSON, part, answer(tokens=used)]
+    run = one(lines(tmp_path / "s.jsonl", written))
     assert (of(run, Kind.TOOL), run.unfinished) == ([], 1)
-
-
-def test_tokens_are_those_of_the_cache_too(tmp_path: Path) -> None:
-    cache = {"read": 80, "write": 5}
-    used = {"input": 10, "output": 7, "reasoning": 3, "cache": cache}
-    run = one(lines(tmp_path / "s.jsonl", [row("session", "s"), *PERSON, answer(tokens=used)]))
     (step,) = of(run, Kind.MODEL)
-    assert (step.tokens_in, step.tokens_out) == (95, 10)
-    assert (step.cache_read, step.cache_write) == (80, 5)
+    assert (step.tokens_in, step.tokens_out, step.cache_read, step.cache_write) == (95, 10, 80, 5)
