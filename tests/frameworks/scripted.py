@@ -203,13 +203,10 @@ class Run:
 
     def _default(self) -> LoopGuard:
         """The guard of this process, which an adapter feeds where no processor does."""
-        decided = self._decided
-
-        class Default(LoopGuard):
-            def __init__(self) -> None:
-                super().__init__(on_decision=decided)
-
-        return Default.default()
+        guard = LoopGuard.default()
+        told = ("scenario", lambda made: self._decided(made.session, made.decision))
+        guard.subscribers.decisions.append(told)
+        return guard
 
     def _named(self) -> AbstractContextManager[Any]:
         return otel_loopguard.session(self.session) if self.session else nullcontext()
