@@ -21,7 +21,7 @@ from otel_loopguard.sessions.observation import DecisionRecord, Observation
 from otel_loopguard.sessions.requested_calls import WaitingRound
 from otel_loopguard.settings import Settings
 from otel_loopguard.settings._file import read_file as read_table
-from otel_loopguard.spans import coding_tools
+from otel_loopguard.spans import coding_tools, values
 from otel_loopguard.spans.dialects.registry import collect_keys
 from otel_loopguard.spans.messages import calls_on
 from otel_loopguard.spans.reader import Reader
@@ -40,6 +40,7 @@ __all__ = [
     "Engine", "Flag", "JournalStore", "Kind", "Metric", "Observation", "Reader", "RecordedSpan",
     "Settings", "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
     "coding_tools", "encoded", "read_table", "requested_tools", "session_keys", "shared_store",
+    "values",
 ]  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""Tool calls for tests, and a session that judges them."""
+"""Steps for tests, and a session that judges them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from otel_loopguard import LoopGuard, Settings
@@ -37,6 +37,40 @@ def call(
         start=start,
         end=end,
     )
+
+
+def node(
+    name: str,
+    gave: object = None,
+    got: object = None,
+    *,
+    at: float | None = None,
+    took: float = 0.01,
+    trace: int = 0,
+) -> Step:
+    """One finished visit of a node; with a trace, its graph run is span 77 of that trace."""
+    step = replace(call(name, got, gave, at=at, took=took), kind=Kind.NODE, node=name)
+    if trace:
+        step.trace_id, step.span_id, step.parent_id = trace, 1 + step.start, 77
+    return step
+
+
+def agent(name: str, gave: object = None) -> Step:
+    """One finished run of an agent among others."""
+    return Step(Kind.AGENT, name, agent=name, outcome=gave)
+
+
+def said(text: str | None) -> Step:
+    """One finished model call."""
+    return Step(Kind.MODEL, "m", model="m", text=text)
+
+
+def hand(
+    text: object, agent: str = "critic", source: str | None = "planner", *, at: float | None = None
+) -> Step:
+    """One hand-off of work to an agent; `at` seconds after the epoch of the tests."""
+    end = 0 if at is None else EPOCH + round(at * SECOND)
+    return Step(Kind.HANDOFF, agent, agent=source, args=text, start=end, end=end)
 
 
 def handle_of(guard: LoopGuard, session: str = "run") -> SessionHandle:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pydantic import SecretStr, create_model
 
 from otel_loopguard import LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
-from otel_loopguard.settings._names import variable_of
+from otel_loopguard.settings._names import RETIRED, variable_of
 from otel_loopguard.settings.tuning import TextTuning, Tuning
 
 CANDIDATES = (
@@ -184,6 +185,31 @@ def test_a_checkpoint_is_advised_where_somebody_asked_for_it() -> None:
     assert Settings(tuning={"budget": {"checkpoint_every": 9}}).checkpoint_every == 9
     none = Settings(limits="standard", tuning={"budget": {"checkpoint_every": 0}})
     assert none.checkpoint_every == 0
+
+
+@pytest.mark.parametrize(("old", "new"), RETIRED.items())
+def test_a_retired_setting_is_told_with_what_to_use(
+    old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In code, in a file and in the environment, where nothing else that is unknown fails."""
+    file = tmp_path / "settings.toml"
+    file.write_text(f"{old} = 5\n")
+    told = re.escape(f"{old} ({variable_of(old)}) is no setting any more")
+    told += re.escape(f": use {new} instead") if new else ""
+    with pytest.raises(LoopGuardSettingsError, match=told):
+        Settings(**{old: 5})
+    with pytest.raises(LoopGuardSettingsError, match=told):
+        Settings.from_file(file)
+    monkeypatch.setenv(variable_of(old), "5")
+    with pytest.raises(LoopGuardSettingsError, match=told):
+        Settings()
+
+
+def test_what_to_use_is_there() -> None:
+    """A setting or tuning value that stands in place of another one is none that went too."""
+    known = set(Settings.pydantic_fields())
+    assert {new for new in RETIRED.values() if re.fullmatch(r"tuning[\w.]+", new)} <= known
+    assert not RETIRED.keys() & known
 
 
 @pytest.mark.parametrize(

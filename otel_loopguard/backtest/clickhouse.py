@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from otel_loopguard.backtest.extras import load
+from otel_loopguard.backtest.rows import load
 from otel_loopguard.errors import RecordingError
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime, timezone
 from functools import lru_cache
+from importlib import import_module
 from itertools import zip_longest
 from typing import Any, Final, cast
 
@@ -18,6 +19,7 @@ import orjson
 
 from otel_loopguard._util import bounded_json
 from otel_loopguard.engine import Kind, RecordedSpan, Status, Step
+from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay.fields import identifier, integer, is_map, mapping, sequence, text, time
 from otel_loopguard.replay.labelled_runs import Run, run
 
@@ -208,3 +210,20 @@ def parsed(value: str) -> object:
         except (ValueError, RecursionError):
             msg = "a row is no valid JSON"
             raise BrokenRow(msg) from None
+
+
+_EXTRAS: Final = {"chdb": "clickhouse", "ray": "ray"}
+
+
+def load(name: str) -> Any:
+    """A module of an extra.
+
+    Raises:
+        LoopGuardError: It is not installed; the message has the extra.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        extra = _EXTRAS.get(name.partition(".")[0], "backtest")
+        msg = f"this backtest needs the extra `{extra}`: pip install 'otel-loopguard[{extra},cli]'"
+        raise LoopGuardError(msg) from missing

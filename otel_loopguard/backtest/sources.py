@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from otel_loopguard.backtest.clickhouse import SCHEME, Table, table_of
-from otel_loopguard.backtest.extras import load
-from otel_loopguard.backtest.rows import ENTRY, RUN, SPAN, STEP, entry_of, row_of, written
+from otel_loopguard.backtest.rows import ENTRY, RUN, SPAN, STEP, entry_of, load, row_of, written
 from otel_loopguard.engine import Reader, session_keys
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Run
@@ -206,20 +205,22 @@ def _filtered(connection: Any, source: Source, name: str, read: str) -> str:
     return found
 
 
-def _span_query(read: str, types: dict[str, str]) -> str:
+def _span_query(read: str, types: dict[str, str], body: str = "") -> str:
+    """Spans from columns of these types; `body` is an expression, by default all of them."""
     held = {name: _name(name) for name in _SPANS if name in types}
     held["Timestamp"] = _epoch(held["Timestamp"], types["Timestamp"])
-    attributes = held["SpanAttributes"]
-    if types["SpanAttributes"].startswith("MAP"):
+    attributes, kind = held["SpanAttributes"], types["SpanAttributes"]
+    if kind.startswith("MAP"):
         found = _conversation(lambda key: f"{attributes}[{_text(key)}]::VARCHAR", types)
     else:
-        plain = types["SpanAttributes"] == "VARCHAR"
-        valid = f"CASE WHEN json_valid({attributes}) THEN {attributes} END"
-        found = _conversation(_within(valid if plain else f"to_json({attributes})"), types)
+        # JSON may be that of a text, which is JSON.
+        text = {"VARCHAR": attributes, "JSON": f"({attributes}->>'$')"}.get(kind)
+        valid = f"CASE WHEN json_valid({text}) THEN {text} END"
+        found = _conversation(_within(valid if text else f"to_json({attributes})"), types)
     length = f"try_cast({held['Duration']} AS BIGINT)" if "Duration" in held else "0"
     at = f"coalesce({held['Timestamp']}, 0) + coalesce({length}, 0)"
     place = f"TraceId::VARCHAR AS unit, {found} AS conversation, {at}"
-    return _select(read, place, SPAN, held)
+    return _select(read, place, SPAN, body or _packed(held))
 
 
 def _step_query(read: str, types: dict[str, str]) -> str:
@@ -230,47 +231,39 @@ def _step_query(read: str, types: dict[str, str]) -> str:
     start = f"coalesce(({held['t_start']}) * 1e9, 0)::BIGINT" if "t_start" in held else "0"
     at = '"index"::BIGINT' if "index" in types else start
     place = f"session::VARCHAR AS unit, NULL::VARCHAR AS conversation, {at}"
-    return _select(read, place, ENTRY, held)
+    return _select(read, place, ENTRY, _packed(held))
 
 
-def _select(read: str, place: str, form: str, held: dict[str, str]) -> str:
-    body = ", ".join(f"{_name(name)} := {value}" for name, value in held.items())
+def _packed(held: dict[str, str]) -> str:
+    """These columns as one JSON text."""
+    columns = ", ".join(f"{_name(name)} := {value}" for name, value in held.items())
+    return f"to_json(struct_pack({columns}))::VARCHAR"
+
+
+def _select(read: str, place: str, form: str, body: str) -> str:
     return (
-        f"SELECT {place} AS moment, file_row_number AS seq,"
-        f" '{form}' AS form, to_json(struct_pack({body}))::VARCHAR AS body,"
+        f"SELECT {place} AS moment, file_row_number AS seq, '{form}' AS form, {body} AS body,"
         f" parse_filename(_file) AS source FROM {read}"
     )
 
 
 def _lines(connection: Any, source: Source) -> str:
-    inner = "json_extract_string(json, '$.SpanAttributes')"
-    read = _within(f"CASE WHEN json_valid({inner}) THEN {inner} END")
-    found = _conversation(read, (), "json_extract_string(json, '$.ScopeName')")
-    at = "json_extract_string(json, '$.Timestamp')"
-    start = f"coalesce(try_cast({at} AS BIGINT), epoch_ns(try_cast({at} AS TIMESTAMP_NS)), 0)"
-    length = "coalesce(try_cast(json_extract_string(json, '$.Duration') AS BIGINT), 0)"
-    rows = (
-        f"read_json_objects({_listed(source.files)}, format = 'newline_delimited',"
-        f" ignore_errors = true, filename = true, maximum_object_size = {_LINE})"
+    """Spans from JSON lines, whose members are columns: maps and lists are JSON, all else text."""
+    names = [name for name in (*_SPANS, "ServiceName", "ResourceAttributes") if "." not in name]
+    types = {name: "JSON" if name in _NESTED else "VARCHAR" for name in names}
+    columns = ", ".join(
+        f"json{'->' if kind == 'JSON' else '->>'}'$.{name}' AS {_name(name)}"
+        for name, kind in types.items()
     )
-    if source.where:
-        columns = ", ".join(
-            f"json->'$.{name}' AS {_name(name)}" if name in _NESTED
-            else f"json_extract_string(json, '$.{name}') AS {_name(name)}"
-            for name in (*_SPANS, "ServiceName", "ResourceAttributes") if "." not in name
-        )  # fmt: skip
-        rows = _filtered(connection, source, "spans", f"(SELECT *, {columns} FROM {rows})")
-    return (
-        f"SELECT json_extract_string(json, '$.TraceId') AS unit,"
-        f" {found} AS conversation, {start} + {length} AS moment,"
-        f" row_number() OVER () AS seq, '{SPAN}' AS form, json::VARCHAR AS body,"
-        f" parse_filename(filename) AS source FROM {rows}"
+    read = (
+        f"(SELECT json, {columns}, row_number() OVER () AS file_row_number, filename AS _file FROM"
+        f" read_json_objects({_listed(source.files)}, format = 'newline_delimited',"
+        f" ignore_errors = true, filename = true, maximum_object_size = {_LINE}))"
     )
+    return _span_query(_filtered(connection, source, "spans", read), types, "json::VARCHAR")
 
 
-def _conversation(
-    read: Callable[[str], str], columns: Container[str], scope: str | None = None
-) -> str:
+def _conversation(read: Callable[[str], str], columns: Container[str]) -> str:
     """The conversation of a span: the keys that dialects declare, and what some work out.
 
     It says which traces are replayed together. To whom a step belongs, the guard says by itself.
@@ -278,11 +271,9 @@ def _conversation(
     found = [read(key) for key in session_keys()]
     found += [_within(f"CASE WHEN json_valid({read('metadata')}) THEN {read('metadata')} END")(key)
               for key in ("session_id", "thread_id")]  # fmt: skip
-    if scope is None and "ScopeName" in columns:
-        scope = '"ScopeName"'
-    if scope is not None:
+    if "ScopeName" in columns:
         found += [
-            f"CASE WHEN {scope} LIKE '{start}%' THEN {value} END"
+            f"CASE WHEN \"ScopeName\" LIKE '{start}%' THEN {value} END"
             for start, value in (
                 ("logfire", read("group_id")),
                 ("openinference", read("team_id")),

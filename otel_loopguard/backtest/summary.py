@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.backtest.extras import load
+from otel_loopguard.backtest.rows import load
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from otel_loopguard.cli.output import log_all, say
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Server, ServerSettings, Tenants
 from otel_loopguard.server.forward import without_user
-from otel_loopguard.server.telemetry import ServerTelemetry
+from otel_loopguard.server.metrics import ServerTelemetry
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings

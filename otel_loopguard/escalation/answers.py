@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 # A page: more belongs in a file that the agent can read.
 GUIDANCE: Final = 2000
 """Characters of guidance that are kept."""
-# As in lists of sessions.
-_NAME: Final = 100
+# A line of a list of sessions has room for a few of them.
+NAME: Final = 100
+"""Characters of a person's name that are kept."""
 
 
 _SAID: Final = {
@@ -67,23 +68,25 @@ class Reply:
         return f"{said} {self.guidance}".strip() or None
 
 
-def reply_of(  # noqa: PLR0913
-    answer: object, guidance: object, by: object, via: str, plan: object = None, *,
-    limit: object = None,
-) -> Reply:  # fmt: skip
+def reply_of(said: Mapping[str, object], via: str) -> Reply:
     """Checks an answer from outside.
+
+    Args:
+        said: Its `answer`, and perhaps `guidance`, `by`, `plan` and `limit`.
+        via: The way it came.
 
     Raises:
         EscalationError: A part of it is wrong.
         PlanError: Its plan is not sound.
     """
-    for name, value in (("guidance", guidance), ("by", by)):
+    for name in ("guidance", "by"):
+        value = said.get(name)
         if value is not None and not isinstance(value, str):
             msg = f"{name} of an answer must be a text, got {value!r:.100}"
             raise EscalationError(msg)
-    who = str(by or "").strip()[:_NAME] or via
+    who = str(said.get("by") or "").strip()[:NAME] or via
     _check_name(who)
-    taken = answer_of(answer)
+    taken, plan, limit = answer_of(said.get("answer")), said.get("plan"), said.get("limit")
     if plan is not None and taken is not Answer.MODIFY_PLAN:
         msg = f"a plan goes with the answer modify_plan, got {taken.value}"
         raise EscalationError(msg)
@@ -95,7 +98,8 @@ def reply_of(  # noqa: PLR0913
     if tasks:
         # Refused now, and not when it takes effect.
         declare((Milestones(),), tasks)
-    return Reply(taken, who, str(guidance or "").strip()[:GUIDANCE], via, tasks, most)
+    guidance = str(said.get("guidance") or "").strip()[:GUIDANCE]
+    return Reply(taken, who, guidance, via, tasks, most)
 
 
 def _limit_of(given: object) -> float:
@@ -144,13 +148,8 @@ def reply_in(said: object, via: str) -> Reply | None:
         return said
     if isinstance(said, Mapping):
         given = cast("Mapping[str, object]", said)
-        if given.get("answer") is None:
-            return None
-        return reply_of(
-            given["answer"], given.get("guidance"), given.get("by"), via, given.get("plan"),
-            limit=given.get("limit"),
-        )  # fmt: skip
-    return reply_of(said, None, None, via)
+        return None if given.get("answer") is None else reply_of(given, via)
+    return reply_of({"answer": said}, via)
 
 
 def _check_name(who: str) -> None:

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import secrets
-import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.context import sessions_at
-from otel_loopguard._control.escalation import register_backend
+from otel_loopguard._control.escalation import ESCALATIONS, register_backend
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT
 from otel_loopguard._control.pending import declare
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import ticks
 from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import truncate
-from otel_loopguard._util.worker import BackgroundThread
+from otel_loopguard._util.worker import BackgroundThread, weak_callback
 from otel_loopguard.core import Action
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.escalation import Answer, Escalation
-from otel_loopguard.escalation.answers import GUIDANCE, Reply, check_limit, reply_of
-from otel_loopguard.escalation.channels import Channels
-from otel_loopguard.escalation.payload import log_record, suggestions
-from otel_loopguard.escalation.registry import Case, EscalationRegistry
+from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
+from otel_loopguard.escalation.answers import GUIDANCE, Reply, check_limit, reply_in, reply_of
+from otel_loopguard.escalation.payload import Case, encoded, suggestions
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
+    from otel_loopguard.escalation.webhook import Webhook
     from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
@@ -40,10 +42,121 @@ _HUMAN: Final = "escalate_human"
 _EARLIER_S: Final = 1.0
 # Between two looks at the clock: so late at most a fallback is taken after a jump of it.
 _LOOK_S: Final = 5.0
+# As many as sessions are known by default: each may wait for an answer.
+_MOST_OPEN: Final = 10_000
+# A late answer is refused with how the escalation ended: a day of them, at 40 an hour.
+_MOST_OVER: Final = 1000
+
+KIND: Final = "escalation"
+"""Kind of the value of an escalation in a store."""
+# A day: an escalation of the evening is there in the morning.
+_KEPT_S: Final = 86_400.0
 _WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 Listener = Callable[[Escalation, str | None, str | None], object]
 """Takes an escalation, who ended it (None while it is open), and the answer, if any."""
+
+
+class EscalationRegistry:
+    """The open escalations of one guard, 10,000 at most, and the newest 1000 that are over.
+
+    Thread-safe, with a lock under which nothing else is done.
+    """
+
+    def __init__(self, cooldown_s: float) -> None:
+        self._cooldown = int(cooldown_s * 1e9)
+        self._open: dict[str, Case] = {}
+        # The same by the flag of their session: every guard of a process is told of every flag.
+        self._of_flag: dict[Flag, list[Case]] = {}
+        self._over: BoundedDict[str, Case] = BoundedDict(_MOST_OVER)
+        # By session: the newest case, and the newest that people were sent a message about.
+        self._newest: BoundedDict[str, Case] = BoundedDict(_MOST_OPEN)
+        self._sent: BoundedDict[str, Case] = BoundedDict(_MOST_OPEN)
+        # Re-entrant: a finalizer may end a span, and that change a flag, while it is held.
+        self._lock = new_lock()
+
+    @property
+    def due(self) -> int | None:
+        """The end of the next open escalation, nanoseconds since the epoch; None without one."""
+        with self._lock:
+            return min((case.escalation.until for case in self._open.values()), default=None)
+
+    def is_cooling(self, session: str, now: int, *, holds: bool) -> bool:
+        """True if people were notified of a session recently, so that no message is sent again.
+
+        A message that says that the session waits is sent all the same where the one before did
+        not say so, or where somebody answered it.
+        """
+        if not self._sent:
+            return False
+        with self._lock:
+            sent = self._sent.get(session)
+            if sent is None or now - sent.escalation.at >= self._cooldown:
+                return False
+            unheard = sent.reply is None or sent.reply.via == "limit"
+            return not holds or (sent.escalation.held and unheard)
+
+    def open(self, case: Case, *, sent: bool) -> bool:
+        """Adds an escalation, of which people are `sent` a message; False if there is no room."""
+        found, flag = case.escalation, case.flag
+        with self._lock:
+            if len(self._open) >= _MOST_OPEN:
+                return False
+            self._open[found.id] = self._newest[found.session] = case
+            if sent:
+                self._sent[found.session] = case
+            if flag is not None:
+                self._of_flag.setdefault(flag, []).append(case)
+                flag.escalations += found.held
+            return True
+
+    def end(self, case: Case, reply: Reply, now: int) -> bool:
+        """Ends an escalation; False if it was over already."""
+        found, flag = case.escalation, case.flag
+        with self._lock:
+            if case.reply is not None:
+                return False
+            del self._open[found.id]
+            if flag is not None:
+                self._of_flag[flag].remove(case)
+                if not self._of_flag[flag]:
+                    del self._of_flag[flag]
+                flag.escalations -= found.held
+            case.reply, case.over, case.flag = reply, now, None
+            self._over[found.id] = case
+            return True
+
+    def late(self, now: int) -> list[Case]:
+        """The open escalations whose time is over."""
+        return [case for case in self.cases() if case.escalation.until <= now]
+
+    def of_flag(self, flag: Flag) -> list[Case]:
+        """The open escalations of the session of a flag."""
+        if flag not in self._of_flag:
+            return []  # no lock, for nearly every change of a flag ends here
+        with self._lock:
+            return list(self._of_flag.get(flag, ()))
+
+    def find(self, escalation_id: str) -> Case | None:
+        """An escalation by its id, open or over; None if it is not known."""
+        with self._lock:
+            return self._open.get(escalation_id) or self._over.get(escalation_id)
+
+    def newest_of(self, session: str) -> Case | None:
+        """The newest escalation of a session, open or over; None if there is none."""
+        with self._lock:
+            return self._newest.get(session)
+
+    def forget(self, session: str) -> None:
+        """Forgets a session; open escalations stay open, and sent ones cool down."""
+        if self._newest:
+            with self._lock:
+                self._newest.pop(session, None)
+
+    def cases(self) -> list[Case]:
+        """The open escalations, oldest first."""
+        with self._lock:
+            return list(self._open.values())
 
 
 class Escalations:
@@ -70,8 +183,10 @@ class Escalations:
         self._least = min(worse, default=None)
         self._process = process
         self.register = EscalationRegistry(settings.tuning.escalation.cooldown_s)
-        # The channels hold this weakly, for it holds them.
-        self.channels = Channels(settings, faults, weakref.WeakMethod(self.reply), writer)
+        self._writer = writer
+        # Channels that wait for an answer do not keep the guard alive.
+        self._take = weak_callback(self._answered)
+        self.webhook = _webhook(settings, faults, partial(self._take, "webhook"))
         # Spans are not suppressed: listeners and loggers are the application's.
         self._timeouts = BackgroundThread(
             "escalations", self._turn, faults, idle_s=0, suppress=False
@@ -105,8 +220,8 @@ class Escalations:
         plan: object = None, limit: object = None,
     ) -> bool:  # fmt: skip
         """Applies an answer; False if the escalation is not known here. See `control.answer`."""
-        reply = reply_of(answer, guidance, by, "api", plan, limit=limit)
-        return self.reply(escalation_id, reply)
+        said = {"answer": answer, "guidance": guidance, "by": by, "plan": plan, "limit": limit}
+        return self.reply(escalation_id, reply_of(said, "api"))
 
     def reply(self, escalation_id: str, reply: Reply) -> bool:
         """As `answer`, with a reply; raises `EscalationError` if the escalation is over."""
@@ -161,7 +276,9 @@ class Escalations:
         while self._unpublished:
             self._publish(self._unpublished.popleft())
         for case in self.register.late(now):
-            reply, flag = self._fallback(case), case.flag
+            taken = case.escalation.fallback if case.escalation.held else "wait"
+            answer, flag = None if taken == "wait" else Answer(taken), case.flag
+            reply = Reply(answer, TIME_LIMIT, via="limit")
             if self.register.end(case, reply, now):
                 if case.escalation.held:
                     self._apply(case, flag, reply)
@@ -197,8 +314,24 @@ class Escalations:
         self._publish(case)
         if send:
             with swallow(self._faults, "escalation"):
-                self.channels.send(found)
+                self._send(found)
         return found.id
+
+    def _send(self, found: Escalation) -> None:
+        """Sends an escalation by the webhook and to callbacks."""
+        if self.webhook is not None:
+            self.webhook.put(found)
+        taken = partial(self._take, "callback", "on_escalation", found)
+        ESCALATIONS.notify(found, found.session, self._faults, taken)
+
+    def _answered(self, via: str, where: str, found: Escalation, said: object) -> None:
+        """Applies what a channel returned, if it is an answer; logs a wrong or late one."""
+        try:
+            reply = reply_in(said, via)
+            if reply is not None:
+                self.reply(found.id, reply)
+        except (EscalationError, PlanError) as error:
+            logger.warning("%s: its answer was not taken: %s", where, error)
 
     def _package(
         self, session: Session, cause: str, reason: str, decision: Decision | None, now: int
@@ -228,10 +361,6 @@ class Escalations:
             shows_content=self._settings.escalation_content,
         )
 
-    def _fallback(self, case: Case) -> Reply:
-        taken = case.escalation.fallback if case.escalation.held else "wait"
-        return Reply(None if taken == "wait" else Answer(taken), TIME_LIMIT, via="limit")
-
     def _apply(self, case: Case, own: Flag | None, reply: Reply) -> None:
         if reply.answer is None or own is None:
             return
@@ -254,7 +383,7 @@ class Escalations:
 
     def _publish(self, case: Case) -> None:
         """Logs the state of a case, and notifies listeners and the store."""
-        level, text, fields = log_record(case)
+        level, text, fields = case.log_record()
         reply = case.reply
         by = None if reply is None else reply.by
         answer = None if reply is None or reply.answer is None else str(reply.answer)
@@ -263,5 +392,21 @@ class Escalations:
         for listener in self._listeners:
             with swallow(self._faults, "escalation_listener"):
                 listener(case.escalation, by, answer)
-        with swallow(self._faults, "escalation"):
-            self.channels.keep(case)
+        if self._writer is not None:
+            with swallow(self._faults, "escalation"):
+                self._writer.put(KIND, case.escalation.id, encoded(case.row()), _KEPT_S)
+
+
+def _webhook(
+    settings: Settings, faults: InternalErrors, take: Callable[[str, Escalation, object], None]
+) -> Webhook | None:
+    if not settings.webhook_url:
+        return None
+    try:
+        from otel_loopguard.escalation.webhook import Webhook  # noqa: PLC0415  # httpx is an extra
+    except ModuleNotFoundError as error:
+        if error.name != "httpx":
+            raise
+        msg = "webhook_url (LOOPGUARD_WEBHOOK_URL) needs: pip install 'otel-loopguard[webhook]'"
+        raise LoopGuardSettingsError(msg) from None
+    return Webhook(settings, faults, take)

@@ -13,12 +13,14 @@ import orjson
 from otel_loopguard import semconv
 from otel_loopguard._util.text import truncate
 from otel_loopguard.core.escalation import Answer, Suggestion
+from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:
+    from otel_loopguard._control.flag import Flag
     from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
-    from otel_loopguard.core.report import Act, Context
-    from otel_loopguard.escalation.registry import Case
+    from otel_loopguard.core.report import Act, Context, Report
+    from otel_loopguard.escalation.answers import Reply
 
 
 def encoded(value: Mapping[str, Any]) -> bytes:
@@ -43,23 +45,6 @@ def _plain(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
         return str(value)
     return value
-
-
-def case_row(case: Case) -> dict[str, object]:
-    """An escalation and its state, as one JSON object; `ended` is null while it is open."""
-    reply = case.reply
-    ended = None
-    if reply is not None:
-        ended = {
-            "answer": None if reply.answer is None else reply.answer.value,
-            "by": reply.by,
-            "via": reply.via,
-            "guidance": reply.guidance or None,
-            "plan": [task.id for task in reply.plan] or None,
-            "limit": reply.limit,
-            "at": case.over,
-        }
-    return {**case.escalation.row(), "ended": ended, "written": time.time_ns()}
 
 
 # People read the first two or three.
@@ -113,30 +98,69 @@ def message(escalation: Escalation) -> str:
     return "\n".join(f"  {line}" if indented else line for indented, line in lines)
 
 
-def log_record(case: Case) -> tuple[int, str, dict[str, object]]:
-    """Returns level, text and fields of the log record of an escalation."""
-    found, reply = case.escalation, case.reply
-    fields: dict[str, object] = {
-        semconv.SESSION_ID: found.session,
-        semconv.ESCALATION_ID: found.id,
-        semconv.ESCALATION_CAUSE: found.cause,
-    }
-    if found.decision is not None:
-        fields[semconv.DECISION_ID] = found.decision.id
-        fields[semconv.DETECTOR_NAME] = found.decision.detector
-    which = f"escalation {found.id}: session {found.session}"
-    if reply is None:
-        return logging.WARNING, f"{which}: {found.cause}: {found.reason}", fields
-    fields[semconv.CONTROL_BY] = reply.by
-    if reply.answer is not None:
-        fields[semconv.ESCALATION_ANSWER] = reply.answer.value
-    said = f": {reply.guidance}" if reply.guidance else ""
-    if reply.via == "limit":
-        taken = "nothing was changed" if reply.answer is None else f"{reply.answer} is taken"
-        return logging.WARNING, f"{which}: nobody answered in time, {taken}", fields
-    if reply.via == "control":
-        return logging.INFO, f"{which}: over, the session was changed by {reply.by}", fields
-    return logging.INFO, f"{which}: {reply.by} answered {reply.answer} by {reply.via}{said}", fields
+class Case:
+    """An escalation, and how it ended."""
+
+    def __init__(self, escalation: Escalation, flag: Flag) -> None:
+        self.escalation = escalation
+        self.flag: Flag | None = flag  # None once it is over
+        self.reply: Reply | None = None  # None while it is open
+        self.over = 0  # when it ended, nanoseconds since the epoch
+
+    def row(self) -> dict[str, object]:
+        """Returns it as one JSON object; `ended` is null while it is open."""
+        reply = self.reply
+        ended = None
+        if reply is not None:
+            ended = {
+                "answer": None if reply.answer is None else reply.answer.value,
+                "by": reply.by,
+                "via": reply.via,
+                "guidance": reply.guidance or None,
+                "plan": [task.id for task in reply.plan] or None,
+                "limit": reply.limit,
+                "at": self.over,
+            }
+        return {**self.escalation.row(), "ended": ended, "written": time.time_ns()}
+
+    def log_record(self) -> tuple[int, str, dict[str, object]]:
+        """Returns level, text and fields of its log record."""
+        found, reply = self.escalation, self.reply
+        fields: dict[str, object] = {
+            semconv.SESSION_ID: found.session,
+            semconv.ESCALATION_ID: found.id,
+            semconv.ESCALATION_CAUSE: found.cause,
+        }
+        if found.decision is not None:
+            fields[semconv.DECISION_ID] = found.decision.id
+            fields[semconv.DETECTOR_NAME] = found.decision.detector
+        which = f"escalation {found.id}: session {found.session}"
+        if reply is None:
+            return logging.WARNING, f"{which}: {found.cause}: {found.reason}", fields
+        fields[semconv.CONTROL_BY] = reply.by
+        if reply.answer is not None:
+            fields[semconv.ESCALATION_ANSWER] = reply.answer.value
+        if reply.via == "limit":
+            taken = "nothing was changed" if reply.answer is None else f"{reply.answer} is taken"
+            return logging.WARNING, f"{which}: nobody answered in time, {taken}", fields
+        if reply.via == "control":
+            return logging.INFO, f"{which}: over, the session was changed by {reply.by}", fields
+        how = f"{reply.by} answered {reply.answer} by {reply.via}"
+        said = f": {reply.guidance}" if reply.guidance else ""
+        return logging.INFO, f"{which}: {how}{said}", fields
+
+    def error(self) -> EscalationError:
+        """Returns the error for a second answer."""
+        how, reply = "", self.reply
+        if reply is not None:
+            how = {
+                "limit": f"nobody answered in time, and {reply.answer} was taken",
+                "control": f"the session was changed by {reply.by}",
+            }.get(reply.via, f"{reply.by} answered {reply.answer}")
+        found = self.escalation
+        return EscalationError(
+            f"escalation {found.id!r} of session {found.session!r} is over: {how}"
+        )
 
 
 def _lines(found: Escalation) -> Iterator[str]:
@@ -182,13 +206,10 @@ def _about(found: Escalation) -> Iterator[str]:
     if where:
         yield f"Where: {where}."
     if found.report is not None:
-        yield f"So far: {_totals(found)}."
+        yield f"So far: {_totals(found.report)}."
 
 
-def _totals(found: Escalation) -> str:
-    report = found.report
-    if report is None:
-        return ""
+def _totals(report: Report) -> str:
     parts = [
         f"{report.steps} steps",
         f"{report.actions} tool calls ({report.failures} failed)",

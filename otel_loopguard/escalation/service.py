@@ -113,7 +113,7 @@ class EscalationService:
 
         Callbacks are not waited for: one may ask a person.
         """
-        webhook = self.escalations.channels.webhook
+        webhook = self.escalations.webhook
         return webhook is None or webhook.flush(limit_s)
 
     def close(self) -> None:

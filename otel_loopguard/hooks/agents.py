@@ -16,14 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-import orjson
-
-from otel_loopguard.engine import coding_tools
+from otel_loopguard.engine import coding_tools, values
 
 # Ids are UUIDs and the like; what is longer is no id, and would be kept with the state.
 _LONGEST_ID: Final = 512
-# As much of an answer as the guard compares by default; longer JSON stays text.
-_LONGEST_PARSED: Final = 1_000_000
 _LONGEST_TOLD: Final = 8_000
 """Codex cuts what it passes on at about 10,000 characters."""
 # A duration beyond is a moment, or another unit.
@@ -154,8 +150,10 @@ class HookAgent:
         if name is None or kind is None or session is None:
             return None
         outcome, error = self.outcome(fields) if kind is RESULT else (None, None)
-        texts = map(text, map(fields.get, ("last_assistant_message", "prompt_response", "prompt")))
-        roots = listing(fields.get("workspace_roots")) or (None,)
+        texts = map(
+            values.text, map(fields.get, ("last_assistant_message", "prompt_response", "prompt"))
+        )
+        roots = values.listing(fields.get("workspace_roots")) or (None,)
         return HookEvent(
             self.name,
             name,
@@ -169,9 +167,9 @@ class HookAgent:
             outcome=outcome,
             error=error,
             duration_ns=nanoseconds(fields.get("duration_ms", fields.get("duration"))),
-            text=next(filter(None, texts), None) or text(fields.get("text")),
+            text=next(filter(None, texts), None) or values.text(fields.get("text")),
             model=identifier(fields, "model"),
-            cwd=text(fields.get(self.folder)) or text(roots[0]),
+            cwd=values.text(fields.get(self.folder)) or values.text(roots[0]),
             accepts_hint=name in self.hinted,
         )
 
@@ -270,9 +268,9 @@ class _Codex(HookAgent):
         failed = code != 0 or mapping(written).get("isError") is True
         written = result(written)
         if isinstance(written, str) and not failed:
-            line = text(mapping(fields.get(self.args)).get("command")) or ""
+            line = values.text(mapping(fields.get(self.args)).get("command")) or ""
             failed = _is_complaint(written, line)
-        return written, (text(written) or "") if failed else None
+        return written, (values.text(written) or "") if failed else None
 
     def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:
         # It can neither ask nor end a turn here.
@@ -303,8 +301,8 @@ class _Gemini(HookAgent):
         if not error:
             said = isinstance(written, str)
             return coding_tools.gemini_output(written) if said else (written, None)
-        message = text(mapping(error).get("message")) or text(error)
-        return written, message or text(written) or ""
+        message = values.text(mapping(error).get("message")) or values.text(error)
+        return written, message or values.text(written) or ""
 
     def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:  # noqa: ARG002
         why = reason(answer)
@@ -332,7 +330,7 @@ class _VSCode(HookAgent):
             return super().outcome(fields)
         written, code = coding_tools.copilot_output(result(found.get("text_result_for_llm")))
         failed = code != 0 or found.get("result_type") == "failure"
-        return written, (text(written) or "") if failed else None
+        return written, (values.text(written) or "") if failed else None
 
     def tell(self, name: str, message: str) -> dict[str, Any]:
         # Copilot CLI reads it outside.
@@ -374,15 +372,15 @@ class _Cursor(HookAgent):
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
         if self.event(fields) == "postToolUseFailure":
             stopped = fields.get("is_interrupt") is True
-            return None, None if stopped else text(fields.get("error_message")) or ""
-        output = parsed(fields.get("tool_output"))
+            return None, None if stopped else values.text(fields.get("error_message")) or ""
+        output = values.parsed(fields.get("tool_output"))
         answer = mapping(output)
         if answer and self._silent.issuperset(answer):
             return None, None
         command = "exitCode" in answer
         written = answer.get("output", answer.get("stdout")) if command else result(output)
         failed = answer.get("isError") is True or answer.get("exitCode") not in (None, 0)
-        return written, (text(written) or "") if failed else None
+        return written, (values.text(written) or "") if failed else None
 
     def answer(self, payload: Mapping[str, Any], answer: HookAnswer) -> dict[str, Any]:
         fields = mapping(payload)
@@ -428,11 +426,11 @@ class _OpenCode(HookAgent):
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
         if self.event(fields) == "tool.error":
-            return None, text(fields.get("error")) or ""
+            return None, values.text(fields.get("error")) or ""
         written = result(fields.get("output"))
         code = mapping(fields.get("metadata")).get("exit")
         failed = isinstance(code, int) and code != 0
-        return written, (text(written) or "") if failed else None
+        return written, (values.text(written) or "") if failed else None
 
     def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:  # noqa: ARG002
         why = reason(answer)
@@ -457,16 +455,6 @@ def mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def listing(value: object) -> list[object]:
-    """The value if it is a list, else an empty one."""
-    return cast("list[object]", value) if isinstance(value, list) else []
-
-
-def text(value: object) -> str | None:
-    """The value if it is text with something in it, else None."""
-    return value if isinstance(value, str) and value else None
-
-
 def identifier(payload: Mapping[str, Any], *keys: str) -> str | None:
     """The first of these fields that can be an id."""
     for key in keys:
@@ -476,19 +464,9 @@ def identifier(payload: Mapping[str, Any], *keys: str) -> str | None:
     return None
 
 
-def parsed(value: object) -> object:
-    """The value of JSON text; other values, and text that is none, as they are."""
-    if not isinstance(value, str) or len(value) > _LONGEST_PARSED or value[:1] not in '{["':
-        return value
-    try:
-        return orjson.loads(value)  # what it cannot write again is no value here, but text
-    except orjson.JSONDecodeError:
-        return value
-
-
 def arguments(value: object) -> Mapping[str, Any] | None:
     """Arguments of a call: a map, or JSON text of one; other values under the name `input`."""
-    found = parsed(value)
+    found = values.parsed(value)
     if isinstance(found, dict):
         return cast("Mapping[str, Any]", found)
     return None if found is None else {"input": found}

@@ -244,7 +244,9 @@ class HookGuard:
         call_id = call_id or self._nameless(step, event)
         self._observe(step, event, call_id)
         self._state.put_call(session, call_id, KnownCall("done", at, event.sub_agent or ""))
-        return self._after(event, at)
+        control = self._flag(session).control
+        answer = self._held(event, control) if control.action in _HELD else NOTHING
+        return self._hint(event, at) if answer.reply is Reply.NOTHING else answer
 
     def _denial(self, session: str) -> Control | None:
         """The deny that calls of denied loops are refused with, also once it was lowered."""
@@ -298,15 +300,6 @@ class HookGuard:
         if decision.tool != step.name or not self._first("ask", event.session, decision):
             return NOTHING
         return HookAnswer(Reply.ASK, decision.question or decision.message)
-
-    def _after(self, event: HookEvent, at: int) -> HookAnswer:
-        """Returns the answer to a call that has ended."""
-        control = self._flag(event.session).control
-        if control.action in _HELD:
-            answer = self._held(event, control)
-            if answer.reply is not Reply.NOTHING:
-                return answer
-        return self._hint(event, at)
 
     def _hint(self, event: HookEvent, at: int) -> HookAnswer:
         """Returns the hint for the model, once per decision, at an event that can carry it."""

@@ -30,16 +30,17 @@ import orjson
 from otel_loopguard._util.bounded_json import oversized
 from otel_loopguard.engine import Settings, answer_people
 from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.hook_guard import HookGuard
 from otel_loopguard.hooks.state import HookState
 from otel_loopguard.hooks.state_folder import GREETING, MODES, MOST_BYTES, NOTHING, StateFolder
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator
 
     from otel_loopguard.engine import DecisionRecord
-    from otel_loopguard.hooks.agents import HookAgent, HookAnswer, HookEvent
+    from otel_loopguard.hooks.agents import HookAnswer, HookEvent
     from otel_loopguard.hooks.telemetry import CallSpans
 
 try:
@@ -84,10 +85,6 @@ class RequestHandler:
 
     def __init__(self, folder: StateFolder) -> None:
         self.outdated = False
-        # All of them: events may be of any agent.
-        from otel_loopguard.hooks.agents import AGENTS  # noqa: PLC0415
-
-        self._agents: Mapping[str, HookAgent] = AGENTS
         self._folder = folder
         self._settings = Settings()
         self._state = HookState(Path(folder.path))
@@ -120,6 +117,20 @@ class RequestHandler:
         except Exception as error:  # noqa: BLE001  # the agent goes on
             self._log.fault(error)
             return NOTHING, None
+
+    def answer(self, request: bytes, write: Callable[[bytes], object]) -> None:
+        """Answers a request; what cannot be written is said with the next answer.
+
+        Args:
+            request: As of `handle`.
+            write: Delivers the answer, or raises `OSError`.
+        """
+        answer, undelivered = self.handle(request)
+        try:
+            write(answer)
+        except OSError:
+            if undelivered is not None:
+                undelivered()
 
     def close(self) -> None:
         """Closes its resources."""
@@ -181,7 +192,7 @@ class RequestHandler:
     def _judged(
         self, name: str, mode: str, payload: bytes, at: int | None
     ) -> tuple[bytes, Callable[[], None] | None]:
-        agent, engine = self._agents.get(name), self._engines.get(mode)
+        agent, engine = AGENTS.get(name), self._engines.get(mode)
         if agent is None or engine is None or oversized(payload) is not None:
             return NOTHING, None
         found = _loaded(payload)
@@ -320,50 +331,38 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S) -> int:
         listening = stack.enter_context(_listening(folder))
         Path(folder.starting).unlink(missing_ok=True)
         handler.handle_spooled()
-        _Server(handler, listening, idle_s).run()
+        _run(handler, listening, idle_s)
     return 0
 
 
-class _Server:
-    """Answers the connections of one socket."""
+def _run(handler: RequestHandler, listening: socket.socket, idle_s: float) -> None:
+    """Answers the connections of a socket until the process is idle or outdated."""
+    used = time.monotonic()
 
-    def __init__(self, handler: RequestHandler, listening: socket.socket, idle_s: float) -> None:
-        self._handler = handler
-        self._socket = listening
-        self._idle_s = idle_s
-        self._used = time.monotonic()
-
-    def run(self) -> None:
-        """Answers until the process is idle or outdated."""
-        self._socket.settimeout(_LOOK_S)
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="loopguard-hook") as pool:
-            while time.monotonic() - self._used < self._idle_s and not self._handler.outdated:
-                try:
-                    connection, _ = self._socket.accept()
-                except TimeoutError:  # noqa: PERF203
-                    self._handler.handle_spooled()
-                except OSError as error:
-                    if error.errno not in _PASSING:
-                        return
-                    time.sleep(_PASSING_S)  # until others have closed theirs
-                else:
-                    self._used = time.monotonic()
-                    self._handler.handle_spooled()
-                    pool.submit(self._answer, connection)
-
-    def _answer(self, connection: socket.socket) -> None:
+    def converse(connection: socket.socket) -> None:
+        nonlocal used
         with connection, suppress(OSError):
             request = _read(connection)
-            if request is None:
-                return
-            connection.settimeout(_READ_S)
-            answer, undelivered = self._handler.handle(request)
+            if request is not None:
+                connection.settimeout(_READ_S)
+                handler.answer(request, connection.sendall)
+        used = time.monotonic()
+
+    listening.settimeout(_LOOK_S)
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="loopguard-hook") as pool:
+        while time.monotonic() - used < idle_s and not handler.outdated:
             try:
-                connection.sendall(answer)
-            except OSError:
-                if undelivered is not None:
-                    undelivered()
-        self._used = time.monotonic()
+                connection, _ = listening.accept()
+            except TimeoutError:  # noqa: PERF203
+                handler.handle_spooled()
+            except OSError as error:
+                if error.errno not in _PASSING:
+                    return
+                time.sleep(_PASSING_S)  # until others have closed theirs
+            else:
+                used = time.monotonic()
+                handler.handle_spooled()
+                pool.submit(converse, connection)
 
 
 def judge_here(
@@ -392,12 +391,7 @@ def judge_here(
         try:
             handler.handle_spooled()
             header = f"{GREETING} {__version__} {agent} {mode}\n".encode()
-            answer, undelivered = handler.handle(header + payload)
-            try:
-                write(answer)
-            except OSError:
-                if undelivered is not None:
-                    undelivered()
+            handler.answer(header + payload, write)
         finally:
             handler.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -112,21 +113,12 @@ class CallSpans:
 
 def _exporters() -> tuple[Any, Any]:
     """The exporters of the protocol that the environment names."""
+    form = "grpc" if os.environ.get(OTEL_EXPORTER_OTLP_PROTOCOL, "").strip() == "grpc" else "http"
     try:
-        if os.environ.get(OTEL_EXPORTER_OTLP_PROTOCOL, "").strip() == "grpc":
-            from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415  # an extra
-                _log_exporter as logs,
-            )
-            from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
-                trace_exporter as spans,
-            )
-        else:
-            from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415  # an extra
-                _log_exporter as logs,
-            )
-            from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
-                trace_exporter as spans,
-            )
+        spans, logs = (
+            import_module(f"opentelemetry.exporter.otlp.proto.{form}.{name}_exporter")
+            for name in ("trace", "_log")
+        )
     except ModuleNotFoundError as error:
         msg = f"{OTEL_EXPORTER_OTLP_ENDPOINT} needs: pip install 'otel-loopguard[otlp]' ({error})"
         raise LoopGuardSettingsError(msg) from None

@@ -1,36 +1,26 @@
-"""The HTTP application: OTLP, the flag's API, and a page for people."""
+"""The HTTP application: OTLP, the flag's API, a page for people, and whether it is ready."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import orjson
-from google.rpc.status_pb2 import Status
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from otel_loopguard import semconv
 from otel_loopguard.server.access import is_loopback
 from otel_loopguard.server.api import problem
-from otel_loopguard.server.forward import SIGNALS, NextHopError, Signal
-from otel_loopguard.server.otlp import (
-    JSON,
-    PROTOBUF,
-    BadRequest,
-    TooLarge,
-    decode,
-    decompressed,
-    encode,
-)
-from otel_loopguard.server.readiness import OK
-from otel_loopguard.server.receiver import aside
-from otel_loopguard.server.tenant_guard import RETRY_S, Busy
+from otel_loopguard.server.forward import SIGNALS, NextHopError
+from otel_loopguard.server.metrics import TroubleLog
+from otel_loopguard.server.receiver import Unauthorized, endpoint, refusal
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -38,16 +28,22 @@ if TYPE_CHECKING:
 
     from otel_loopguard.server.access import Tenants
     from otel_loopguard.server.api import ControlApi
-    from otel_loopguard.server.metrics import ServerMetrics
-    from otel_loopguard.server.readiness import Readiness
+    from otel_loopguard.server.forward import NextHop
+    from otel_loopguard.server.metrics import Refusals, ServerMetrics, ServerTelemetry
     from otel_loopguard.server.receiver import Receiver
-    from otel_loopguard.server.telemetry import ServerTelemetry
-    from otel_loopguard.server.troubles import Refusals
+    from otel_loopguard.server.tenant_guard import TenantGuard
 
-# 16 MiB come in that time over 5 Mbit/s; exporters give up after ten seconds anyway.
-BODY_S: Final = 30.0
-_DROPPED: Final = 10
-"""Bodies of the largest size that are read of one that is refused."""
+OK: Final = "ok"
+_SILENT_S: Final = 15.0
+"""Without a sign of the judging thread, which gives one each second: past any pause for garbage."""
+_HOP_S: Final = 2.0
+"""For the next hop: orchestrators give up after a few seconds themselves."""
+_KNOWN_S: Final = 1.0
+"""Seconds for which the next hop is not asked again, whoever asks here."""
+_IDLE_S: Final = 15.0
+"""Seconds after which a next hop that took nothing is asked though nobody sends."""
+_RECENT_S: Final = 5.0
+"""Seconds after a refusal for which too much waits: senders come again after one."""
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -58,9 +54,9 @@ _ASSETS: Final = {
     "/page.css": ("page.css", "text/css"),
 }
 _ALIVE: Final = ("/livez", "/healthz")
+_OPEN: Final = frozenset((*_ASSETS, *_ALIVE, "/readyz", "/v1/openapi.json"))
+"""Paths that need no token: orchestrators ask them, and nothing of a session is there."""
 _METRICS: Final = "/metrics"
-_INVALID_ARGUMENT, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED = 3, 4, 8
-_UNAVAILABLE, _UNAUTHENTICATED = 14, 16
 
 
 def http_app(  # noqa: PLR0913
@@ -79,7 +75,7 @@ def http_app(  # noqa: PLR0913
         most_bytes: Bytes of the largest request, also when decompressed.
     """
     otlp = [
-        Route(signal.path, _otlp(signal, receiver, most_bytes), methods=["POST"])
+        Route(signal.path, endpoint(signal, receiver, most_bytes), methods=["POST"])
         for signal in SIGNALS.values()
     ]
     pages = [Route(path, _asset(*found)) for path, found in _ASSETS.items()]
@@ -94,42 +90,11 @@ def http_app(  # noqa: PLR0913
     if telemetry is not None:
         routes.append(Route(_METRICS, _metrics(telemetry)))
     app = Starlette(routes=routes)
-    open_paths = {*_ASSETS, *_ALIVE, "/readyz", "/v1/openapi.json"}
-    app.add_middleware(_Access, tenants=tenants, open_paths=open_paths, refusals=receiver.refusals)
     paths = {route.endpoint: route.path.replace(":path", "") for route in routes}
-    app.add_middleware(_Measured, metrics=metrics, paths=paths)  # around the other one
+    app.add_middleware(
+        _Access, tenants=tenants, refusals=receiver.refusals, metrics=metrics, paths=paths
+    )
     return app
-
-
-class _Measured:
-    """Records how long each request takes, by its route and its status."""
-
-    def __init__(self, app: Any, metrics: ServerMetrics, paths: Mapping[Any, str]) -> None:
-        self._app = app
-        self._metrics = metrics
-        self._paths = paths
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began = time.monotonic()
-        status = 0
-
-        async def sent(message: Any) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, sent)
-        finally:
-            # Of a request that was refused before: what it asked for, if there is such a place.
-            asked = scope["path"] if scope["path"] in self._paths.values() else ""
-            route = self._paths.get(scope.get("endpoint"), asked)
-            name, took = semconv.METRIC_SERVER_REQUEST_DURATION, time.monotonic() - began
-            self._metrics.add(name, took, route, status or "")  # none: the client is gone
 
 
 class _Access:
@@ -137,28 +102,47 @@ class _Access:
 
     A page of another site must not read or steer what a browser can reach on loopback: its name
     for this machine is not the machine's own (DNS rebinding), or its `Origin` is not ours.
+
+    It records how long each request takes, by its route and its status.
     """
 
     def __init__(
-        self, app: Any, tenants: Tenants, open_paths: set[str], refusals: Refusals
-    ) -> None:
+        self, app: Any, tenants: Tenants, refusals: Refusals, metrics: ServerMetrics,
+        paths: Mapping[Any, str],
+    ) -> None:  # fmt: skip
         self._app = app
         self._tenants = tenants
-        self._open = open_paths
         self._refusals = refusals
+        self._metrics = metrics
+        self._paths = paths
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if scope["path"].startswith("/v1/sessions/"):
+        began, asked, status = time.monotonic(), scope["path"], 0
+
+        async def sent(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        if asked.startswith("/v1/sessions/"):
             # The raw path: an id may have slashes, and end like the name of an action.
             scope["path"] = scope["raw_path"].decode("latin-1")
         request = Request(scope)
         refusal = self._refusal(request)
         if refusal is not None:
             refusal.headers["connection"] = "close"  # no stranger keeps one
-        await (refusal or self._app)(scope, receive, send)
+        try:
+            await (refusal or self._app)(scope, receive, sent)
+        finally:
+            # Of a request that was refused: what it asked for, if there is such a place.
+            known = asked if asked in self._paths.values() else ""
+            route = self._paths.get(scope.get("endpoint"), known)
+            name, took = semconv.METRIC_SERVER_REQUEST_DURATION, time.monotonic() - began
+            self._metrics.add(name, took, route, status or "")  # none: the client is gone
 
     def _refusal(self, request: Request) -> Response | None:
         if self._tenants.is_open and not is_loopback(_host(request)):
@@ -170,7 +154,7 @@ class _Access:
             why = "requests from pages of other sites are not taken"
             self._refusals.note("origin", why)
             return problem(403, why)
-        return None if request.url.path in self._open else self._refusal_of_token(request)
+        return None if request.url.path in _OPEN else self._refusal_of_token(request)
 
     def _refusal_of_token(self, request: Request) -> Response | None:
         given, path = request.headers.get("authorization"), request.url.path
@@ -185,10 +169,9 @@ class _Access:
             return None
         peer = "" if request.client is None else f" of {request.client.host}"
         self._refusals.note("token", f"no valid token came with a request{peer}")
-        headers = {"www-authenticate": "Bearer"}
         if path in {signal.path for signal in SIGNALS.values()}:
-            return _status(request, 401, _UNAUTHENTICATED, why, headers)
-        return problem(401, why, headers)
+            return refusal(request, Unauthorized(why))
+        return problem(401, why, dict(Unauthorized.headers))
 
 
 def _host(request: Request) -> str:
@@ -200,87 +183,6 @@ def _host(request: Request) -> str:
     except ValueError:
         return ""
     return (parts.netloc == given and parts.hostname) or ""
-
-
-def _otlp(
-    signal: Signal, receiver: Receiver, most_bytes: int
-) -> Callable[[Request], Awaitable[Response]]:
-    async def take(request: Request) -> Response:  # noqa: PLR0911  # one for each outcome
-        headers = request.headers
-        content_type = headers.get("content-type", "")
-        try:
-            with receiver.holding() as hold:
-                body = await asyncio.wait_for(_body(request, most_bytes, hold), BODY_S)
-                encoding = headers.get("content-encoding", "").lower()
-                data = await aside(len(body), decompressed, body, encoding, most_bytes)
-                hold(len(data) - len(body))
-                message = await aside(len(data), decode, signal.request, data, content_type)
-                response = await receiver.take(signal, message, request.state.tenant, len(data))
-        except ClientDisconnect:
-            return Response(status_code=400)
-        except asyncio.TimeoutError:
-            why = f"the body did not come within {BODY_S:g} seconds"
-            receiver.refusals.note("slow", why)
-            return _status(request, 408, _DEADLINE_EXCEEDED, why, {"connection": "close"})
-        except TooLarge as error:
-            return _status(request, 413, _INVALID_ARGUMENT, str(error))
-        except BadRequest as error:
-            code = 415 if "is not supported" in str(error) else 400
-            return _status(request, code, _INVALID_ARGUMENT, str(error))
-        except Busy as error:
-            after = {"retry-after": str(RETRY_S)}
-            return _status(request, 503, _RESOURCE_EXHAUSTED, str(error), after)
-        except NextHopError as error:
-            if not error.retryable:
-                return _status(request, 400, _INVALID_ARGUMENT, str(error))
-            after = {"retry-after": error.retry_after or str(RETRY_S)}
-            return _status(request, 503, _UNAVAILABLE, str(error), after)
-        media = _media(request)
-        return Response(encode(response, media), media_type=media)
-
-    return take
-
-
-async def _body(request: Request, most_bytes: int, hold: Callable[[int], None]) -> bytes:
-    """The body of a request.
-
-    What is refused is read on, up to a limit, and dropped: most clients read no answer before they
-    have sent everything, and take a closed connection for a reason to send it all again.
-    """
-    parts: list[bytes] = []
-    size = 0
-    refusal: TooLarge | Busy | None = None
-    async for chunk in request.stream():
-        size += len(chunk)
-        if refusal is None:
-            try:
-                if size > most_bytes:
-                    msg = f"the body has more than {most_bytes:,} bytes"
-                    raise TooLarge(msg)  # noqa: TRY301
-                hold(len(chunk))
-                parts.append(chunk)
-            except (TooLarge, Busy) as error:
-                refusal = error
-                hold(-sum(map(len, parts)))
-                parts.clear()
-        elif size > _DROPPED * most_bytes:
-            break
-    if refusal is not None:
-        raise refusal
-    return b"".join(parts)
-
-
-def _media(request: Request) -> str:
-    return JSON if request.headers.get("content-type", "").startswith(JSON) else PROTOBUF
-
-
-def _status(
-    request: Request, code: int, grpc_code: int, why: str, headers: dict[str, str] | None = None
-) -> Response:
-    """An error of OTLP/HTTP, in the encoding of its request."""
-    media = _media(request)
-    body = encode(Status(code=grpc_code, message=why), media)
-    return Response(body, code, headers, media)
 
 
 def document() -> dict[str, Any]:
@@ -328,3 +230,85 @@ def _asset(name: str, media: str) -> Callable[[Request], Response]:
         return HTMLResponse(content, headers=headers, media_type=media)
 
     return asset
+
+
+class Readiness:
+    """Checks what a request needs: the judging threads, room, the store and the next hop.
+
+    Whoever can connect may ask, so a check costs next to nothing: the threads look at the store
+    every second anyway, and the next hop gets an empty request once per second at most.
+
+    Attributes:
+        stopping: True once the server is being shut down.
+    """
+
+    def __init__(
+        self, engines: Mapping[str, TenantGuard], hop: NextHop | None, refusals: Refusals
+    ) -> None:
+        self._engines = engines
+        self._hop = hop
+        self._refusals = refusals.log
+        self._log = TroubleLog("not ready")
+        self._asking: asyncio.Task[None] | None = None
+        self._asked_at = 0.0
+        self.stopping = False
+
+    async def checks(self) -> dict[str, str]:
+        """Asks the next hop, and returns `ok` or a reason for each check.
+
+        What is not configured is left out.
+        """
+        if self._hop is not None:
+            await asyncio.shield(self._ask(self._hop))
+        found = self.known()
+        if found.get("store", OK) != OK:
+            # Whoever can connect may ask, and what the store says has its address.
+            found["store"] = "the store does not answer; the log says why"
+        return found
+
+    def known(self) -> dict[str, str]:
+        """The same without asking anybody; from any thread."""
+        engines, now = tuple(self._engines.values()), time.monotonic()
+        works = all(now - engine.ticked < _SILENT_S for engine in engines)
+        troubles = [engine.store_trouble for engine in engines]
+        found = {
+            "running": OK if not self.stopping else "the server is shutting down",
+            "judging": OK if works else f"nothing was judged for {_SILENT_S:g} s",
+            "queue": self._refusals.newest("busy", _RECENT_S) or OK,
+        }
+        if troubles and None not in troubles:
+            found["store"] = next(filter(None, troubles), OK)
+        if self._hop is not None and self._hop.trouble is not None:
+            found["next_hop"] = self._hop.trouble or OK
+        return found
+
+    def tick(self) -> None:
+        """Logs what began, or is over; asks a next hop that nobody asks."""
+        hop = self._hop
+        if hop is not None and hop.trouble != "" and time.monotonic() - hop.asked_at > _IDLE_S:
+            self._ask(hop)
+        for check, said in self.known().items():
+            if said != OK:
+                self._log.note(check, said)
+        self._log.tick()
+
+    def close(self) -> None:
+        """Logs what is not over."""
+        self._log.close()
+
+    def _ask(self, hop: NextHop) -> asyncio.Task[None]:
+        asking, now = self._asking, time.monotonic()
+        if asking is None or (asking.done() and now - self._asked_at > _KNOWN_S):
+            self._asked_at = now
+            asking = self._asking = asyncio.create_task(_ask(hop))
+        return asking
+
+
+async def _ask(hop: NextHop) -> None:
+    """Sends a next hop an empty request; many refuse one, which is an answer, too."""
+    traces = SIGNALS["traces"]
+    with suppress(NextHopError):
+        try:
+            await asyncio.wait_for(hop.send(traces, traces.request()), _HOP_S)
+        except asyncio.TimeoutError:
+            hop.trouble = f"the next hop did not answer within {_HOP_S:g} s"

@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 import httpx
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs  # pyright: ignore[reportMissingTypeStubs]
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
@@ -25,7 +26,7 @@ from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.server.otlp import PROTOBUF, key_values
+from otel_loopguard.server.otlp import PROTOBUF, RETRY_S, Refused, key_values
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-    from otel_loopguard.server.metrics import Cause, ServerMetrics
+    from otel_loopguard.server.metrics import ServerMetrics
 
 # OTLP's own default for exporters.
 TIMEOUT_S: Final = 10.0
@@ -65,38 +66,29 @@ class Signal:
     response: type[Message]
 
 
-_SERVICE: Final = "/opentelemetry.proto.collector"
-SIGNALS: Final = {
-    signal.name: signal
-    for signal in (
-        Signal(
-            "traces", "/v1/traces", f"{_SERVICE}.trace.v1.TraceService/Export",
-            traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse,
-        ),
-        Signal(
-            "logs", "/v1/logs", f"{_SERVICE}.logs.v1.LogsService/Export",
-            logs.ExportLogsServiceRequest, logs.ExportLogsServiceResponse,
-        ),
-        Signal(
-            "metrics", "/v1/metrics", f"{_SERVICE}.metrics.v1.MetricsService/Export",
-            metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse,
-        ),
-    )
-}  # fmt: skip
+def _signal(name: str, module: Any) -> Signal:
+    """The signal of a module that protoc made for its service."""
+    (service,) = module.DESCRIPTOR.services_by_name.values()
+    export = service.methods_by_name["Export"]
+    messages = GetMessageClass(export.input_type), GetMessageClass(export.output_type)
+    return Signal(name, f"/v1/{name}", f"/{service.full_name}/{export.name}", *messages)
 
 
-class NextHopError(Exception):
+_SERVICES: Final = {"traces": traces, "logs": logs, "metrics": metrics}
+SIGNALS: Final = {name: _signal(name, module) for name, module in _SERVICES.items()}
+
+
+class NextHopError(Refused):
     """The next hop did not take a request.
 
     Attributes:
         retryable: True if the sender may try again.
-        retry_after: When to, as the next hop wrote it; empty if it did not.
         bad_request: True if only this request is not taken; else the next hop takes none now.
         unsupported: True if the next hop has no place for such requests at all.
         kind: Its status, or the exception.
     """
 
-    cause: Cause = "next_hop"
+    cause = "next_hop"
 
     def __init__(  # noqa: PLR0913
         self, why: str, kind: str, *, retryable: bool, retry_after: str = "",
@@ -105,9 +97,11 @@ class NextHopError(Exception):
         super().__init__(why)
         self.kind = kind
         self.retryable = retryable
-        self.retry_after = retry_after
         self.bad_request = bad_request
         self.unsupported = unsupported
+        if retryable:
+            self.status, self.code = 503, 14  # UNAVAILABLE
+            self.headers = {"retry-after": retry_after or str(RETRY_S)}
 
 
 class NextHop(ABC):
@@ -311,32 +305,42 @@ class DecisionLog:
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
         self._lock = new_lock()
-        self._waiting: BoundedDict[str, LogRecord] = BoundedDict(MOST_DECISIONS)
+        self._waiting: BoundedDict[str, tuple[str, LogRecord]] = BoundedDict(MOST_DECISIONS)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, decision_id: str, record: LogRecord) -> None:
+    def add(self, decision_id: str, session: str, record: LogRecord) -> None:
         """Adds a decision."""
         with self._lock:
-            self._waiting[decision_id] = record
+            self._waiting[decision_id] = session, record
 
     def request(self) -> tuple[logs.ExportLogsServiceRequest | None, Sequence[str]]:
         """Returns pending decisions as a request, and their ids for `sent`; None for none."""
         with self._lock:
-            records = dict(self._waiting)
-        if not records:
+            waiting = dict(self._waiting)
+        if not waiting:
             return None, ()
         named = key_values({"service.name": "otel-loopguard", "tenant": self._tenant})
         request = logs.ExportLogsServiceRequest()
         group = request.resource_logs.add(resource=Resource(attributes=named)).scope_logs.add(
             scope=InstrumentationScope(name="otel_loopguard", version=__version__)
         )
-        group.log_records.extend(records.values())
-        return request, tuple(records)
+        group.log_records.extend(record for _, record in waiting.values())
+        return request, tuple(waiting)
 
-    def sent(self, ids: Sequence[str]) -> None:
-        """Removes decisions that the next hop took."""
+    def sent(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """Removes decisions that the next hop took; returns their ids by session."""
+        by_session: dict[str, list[str]] = {}
         with self._lock:
             for decision_id in ids:
-                self._waiting.pop(decision_id, None)
+                known = self._waiting.pop(decision_id, None)
+                if known is not None:
+                    by_session.setdefault(known[0], []).append(decision_id)
+        return by_session
+
+    def forget(self, session: str) -> None:
+        """Removes the decisions of a session that another worker has: it sends them."""
+        with self._lock:
+            for decision_id in [one for one, (of, _) in self._waiting.items() if of == session]:
+                del self._waiting[decision_id]

@@ -207,12 +207,12 @@ class SessionLeases:
         with self._lock:
             self._change(session).calls = calls
 
-    def commit(self) -> tuple[dict[str, bytes], list[str]]:
+    def commit(self) -> tuple[dict[str, tuple[str, bytes]], list[str]]:
         """Stores what waits. After a `StoreError` it waits on.
 
         Returns:
-            The decisions to send to the next hop, and the sessions that another worker has:
-            nothing of them was stored.
+            The decisions to send to the next hop, by id with their session and record, and the
+            sessions that another worker has: nothing of them was stored.
         """
         with self._lock:
             without = [key for key, one in self._waiting().items() if not one.number]
@@ -222,7 +222,7 @@ class SessionLeases:
         # First this: watching a session in vain is harmless.
         self._watch((key for key, one in waiting.items() if one.calls), self._watched_s)
         calls = [self._commit(session, one) for session, one in waiting.items()]
-        tell: dict[str, bytes] = {}
+        tell: dict[str, tuple[str, bytes]] = {}
         over: list[str] = []
         for (session, one), unsent in zip(
             waiting.items(), self._run("commit", _COMMIT, calls), strict=True
@@ -230,9 +230,9 @@ class SessionLeases:
             if unsent == -1:
                 lost.append(session)
                 continue
-            tell.update(
-                pair for pair, open_ in zip(one.decisions.items(), unsent, strict=True) if open_
-            )
+            for (name, record), open_ in zip(one.decisions.items(), unsent, strict=True):
+                if open_:
+                    tell[name] = session, record
             with self._lock:
                 if one.calls == b"":
                     over.append(session)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 PROTOBUF: Final = "application/x-protobuf"
 JSON: Final = "application/json"
 
+RETRY_S: Final = 1
+"""Seconds after which who was told `Busy` may come again: much of what waits is judged by then."""
 _IDS: Final = ("traceId", "spanId", "parentSpanId")
 _KINDS: Final = ("INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 _STATUSES: Final[tuple[Status, ...]] = ("unset", "ok", "error")
@@ -46,30 +48,54 @@ _M = TypeVar("_M", bound=Message)
 _Value = Union[str, bool, int, float, "Sequence[str]"]
 
 
-class BadRequest(ValueError):  # noqa: N818  # named after the status it becomes
-    """A request cannot be read; the text says why, without its content."""
+class Refused(Exception):  # noqa: N818  # named after what becomes of the request
+    """A request is not taken; the text says why, without its content.
 
-    cause: Cause = "bad_request"
+    Attributes:
+        cause: Why, for the log and the metrics.
+        status: That of HTTP; of 503 the sender may try again.
+        code: That of gRPC, for the body of an answer over HTTP.
+        headers: Of the answer.
+    """
+
+    cause: Cause
+    status = 400
+    code = 3  # INVALID_ARGUMENT
+    headers: Mapping[str, str] = {}
+
+
+class BadRequest(Refused):
+    """A request cannot be read."""
+
+    cause = "bad_request"
+
+
+class UnknownForm(BadRequest):
+    """A request has a content type or an encoding that is not read."""
+
+    status = 415
 
 
 class TooLarge(BadRequest):
     """A request has more bytes than the server reads."""
 
     cause = "too_large"
+    status = 413
 
 
 def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     """Decompresses a body.
 
     Raises:
-        BadRequest: The encoding is not `gzip` or `identity`, or the body is damaged.
+        UnknownForm: The encoding is neither `gzip` nor `identity`.
+        BadRequest: The body is damaged.
         TooLarge: It has more than `limit` bytes.
     """
     if encoding in {"", "identity"}:
         return body
     if encoding != "gzip":
         msg = f"content-encoding {encoding!r:.50} is not supported, expected gzip"
-        raise BadRequest(msg)
+        raise UnknownForm(msg)
     inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
         data = inflate.decompress(body, limit + 1)
@@ -89,7 +115,8 @@ def decode(kind: type[_M], body: bytes, content_type: str) -> _M:
     """Decodes the body of a request.
 
     Raises:
-        BadRequest: The content type is neither protobuf nor JSON, or the body is not what it says.
+        UnknownForm: The content type is neither protobuf nor JSON.
+        BadRequest: The body is not what it says.
     """
     media = content_type.partition(";")[0].strip().lower()
     if media == PROTOBUF:
@@ -100,7 +127,7 @@ def decode(kind: type[_M], body: bytes, content_type: str) -> _M:
             raise BadRequest(msg) from error
     if media != JSON:
         msg = f"content-type {media!r:.50} is not supported, expected {PROTOBUF} or {JSON}"
-        raise BadRequest(msg)
+        raise UnknownForm(msg)
     too_much = oversized(body)
     if too_much:
         msg = f"the body {too_much}"

@@ -1,26 +1,53 @@
-"""Receives requests of OTLP: judges their spans, and sends them on."""
+"""Receives requests of OTLP, over HTTP and gRPC: judges their spans, and sends them on."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, ParamSpec, TypeVar, cast
 
+import grpc
+import grpc.aio
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from otel_loopguard import semconv
 from otel_loopguard._util.logger import logger
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
-from otel_loopguard.server.otlp import BadRequest, annotate, drop_invalid, log_views, spans_of
+from otel_loopguard.server.otlp import (
+    JSON,
+    PROTOBUF,
+    RETRY_S,
+    Refused,
+    TooLarge,
+    annotate,
+    decode,
+    decompressed,
+    drop_invalid,
+    encode,
+    log_views,
+    spans_of,
+)
 from otel_loopguard.server.tenant_guard import Busy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Generator
 
     from google.protobuf.message import Message
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+    from starlette.requests import Request
 
+    from otel_loopguard.server.access import Tenants
     from otel_loopguard.server.forward import DecisionLog
+    from otel_loopguard.server.metrics import Refusals, ServerMetrics
     from otel_loopguard.server.tenant_guard import TenantGuard
-    from otel_loopguard.server.troubles import Refusals
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -28,6 +55,12 @@ _R = TypeVar("_R")
 Mode = Literal["annotated", "untouched"]
 # Decoded in 0.1 ms, as long as it takes to hand a request to a thread and back.
 _SMALL: Final = 16 * 1024
+# 16 MiB come in that time over 5 Mbit/s; exporters give up after ten seconds anyway.
+BODY_S: Final = 30.0
+_DROPPED: Final = 10
+"""Bodies of the largest size that are read of a refused one, 160 MB by default: most clients read
+no answer before they have sent everything."""
+_Export = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable["Message"]]
 _INVALID: Final = "spans without a valid trace id and span id"
 
 
@@ -91,7 +124,7 @@ class Receiver:
 
         try:
             yield hold
-        except (BadRequest, Busy, NextHopError) as error:
+        except Refused as error:
             self.refusals.note(error.cause, str(error))
             raise
         finally:
@@ -170,3 +203,175 @@ class Receiver:
                     return False
         await self._engines[tenant].sent(ids)
         return True
+
+
+class SlowBody(Refused):
+    """The body of a request did not come in time."""
+
+    cause = "slow"
+    status = 408
+    code = 4  # DEADLINE_EXCEEDED
+    headers: Mapping[str, str] = {"connection": "close"}
+
+
+class Unauthorized(Refused):
+    """A request has no valid token."""
+
+    cause = "token"
+    status = 401
+    code = 16  # UNAUTHENTICATED
+    headers: Mapping[str, str] = {"www-authenticate": "Bearer"}
+
+
+def endpoint(
+    signal: Signal, receiver: Receiver, most_bytes: int
+) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of a signal over HTTP.
+
+    Args:
+        signal: The signal.
+        receiver: Takes its requests.
+        most_bytes: Bytes of the largest request, also when decompressed.
+    """
+
+    async def take(request: Request) -> Response:
+        headers = request.headers
+        try:
+            with receiver.holding() as hold:
+                body = await _body(request, most_bytes, hold)
+                encoding = headers.get("content-encoding", "").lower()
+                data = await aside(len(body), decompressed, body, encoding, most_bytes)
+                hold(len(data) - len(body))
+                media = headers.get("content-type", "")
+                message = await aside(len(data), decode, signal.request, data, media)
+                response = await receiver.take(signal, message, request.state.tenant, len(data))
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except Refused as error:
+            return refusal(request, error)
+        media = _media(request)
+        return Response(encode(response, media), media_type=media)
+
+    return take
+
+
+def refusal(request: Request, error: Refused) -> Response:
+    """An error of OTLP/HTTP, in the encoding of its request."""
+    media = _media(request)
+    body = encode(Status(code=error.code, message=str(error)), media)
+    return Response(body, error.status, dict(error.headers), media)
+
+
+async def _body(request: Request, most_bytes: int, hold: Callable[[int], None]) -> bytes:
+    try:
+        return await asyncio.wait_for(_read(request, most_bytes, hold), BODY_S)
+    except asyncio.TimeoutError:
+        msg = f"the body did not come within {BODY_S:g} seconds"
+        raise SlowBody(msg) from None
+
+
+async def _read(request: Request, most_bytes: int, hold: Callable[[int], None]) -> bytes:
+    """The body of a request.
+
+    What is refused is read on, up to a limit, and dropped: most clients read no answer before they
+    have sent everything, and take a closed connection for a reason to send it all again.
+    """
+    parts: list[bytes] = []
+    size = 0
+    refused: Refused | None = None
+    async for chunk in request.stream():
+        size += len(chunk)
+        if refused is None:
+            try:
+                if size > most_bytes:
+                    msg = f"the body has more than {most_bytes:,} bytes"
+                    raise TooLarge(msg)
+                hold(len(chunk))
+                parts.append(chunk)
+            except Refused as error:
+                refused = error
+                hold(-sum(map(len, parts)))
+                parts.clear()
+        elif size > _DROPPED * most_bytes:
+            break
+    if refused is not None:
+        raise refused
+    return b"".join(parts)
+
+
+def _media(request: Request) -> str:
+    return JSON if request.headers.get("content-type", "").startswith(JSON) else PROTOBUF
+
+
+def grpc_server(
+    receiver: Receiver, tenants: Tenants, metrics: ServerMetrics, most_bytes: int
+) -> grpc.aio.Server:
+    """A gRPC server of the three services of OTLP; without a port."""
+    options = [
+        ("grpc.max_receive_message_length", most_bytes),
+        ("grpc.so_reuseport", 0),  # a second server on the port is an error, no partner
+    ]
+    server = grpc.aio.server(options=options)
+    for signal in SIGNALS.values():
+        _, service, method = signal.method.split("/")
+        handler: grpc.RpcMethodHandler[bytes, Message] = grpc.unary_unary_rpc_method_handler(
+            _measured(signal, _exporting(signal, receiver, tenants), metrics),
+            response_serializer=signal.response.SerializeToString,
+        )
+        generic = grpc.method_handlers_generic_handler(service, {method: handler})
+        server.add_generic_rpc_handlers((generic,))
+    return server
+
+
+def _measured(signal: Signal, export: _Export, metrics: ServerMetrics) -> _Export:
+    """The same, with how long each request took, and its status."""
+    method = signal.method.removeprefix("/")
+
+    async def measured(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+        began = time.monotonic()
+        status = grpc.StatusCode.OK
+        try:
+            return await export(body, context)
+        except asyncio.CancelledError:
+            status = grpc.StatusCode.CANCELLED
+            raise
+        except BaseException:
+            # What it was aborted with; 0 is that of one that was not.
+            status = context.code() or grpc.StatusCode.UNKNOWN
+            raise
+        finally:
+            name, took = semconv.METRIC_SERVER_REQUEST_DURATION, time.monotonic() - began
+            metrics.add(name, took, "", "", method, status.name)
+
+    return measured
+
+
+def _exporting(signal: Signal, receiver: Receiver, tenants: Tenants) -> _Export:
+    # In bytes: nothing is read of a request without a token.
+    async def export(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+        metadata = dict(context.invocation_metadata() or ())
+        tenant = tenants.tenant(str(metadata.get("authorization", "")) or None)
+        if tenant is None:
+            receiver.refusals.note("token", f"no valid token came with a call of {context.peer()}")
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed")
+        try:
+            with receiver.holding() as hold:
+                hold(len(body))
+                request = await aside(len(body), decode, signal.request, body, PROTOBUF)
+                return await receiver.take(signal, request, tenant, len(body))
+        except Refused as error:
+            await _abort(context, str(error), retryable=error.status == 503)
+
+    return export
+
+
+async def _abort(
+    context: grpc.aio.ServicerContext[Any, Any], why: str, *, retryable: bool
+) -> NoReturn:
+    code = grpc.StatusCode.UNAVAILABLE if retryable else grpc.StatusCode.INVALID_ARGUMENT
+    if retryable:
+        details = AnyMessage()
+        details.Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_S)))
+        status = Status(code=code.value[0], message=why, details=[details])
+        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    await context.abort(code, why)

@@ -20,9 +20,17 @@ from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard.engine import Engine, Settings, shared_store
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
-from otel_loopguard.server.access import DEFAULT, Certificate, Tenants, is_loopback
+from otel_loopguard.server.access import (
+    BACKLOG,
+    DEFAULT,
+    Certificate,
+    HttpProtocol,
+    Tenants,
+    is_loopback,
+    shortage_told_once_a_minute,
+)
 from otel_loopguard.server.api import ControlApi
-from otel_loopguard.server.app import http_app
+from otel_loopguard.server.app import OK, Readiness, http_app
 from otel_loopguard.server.forward import (
     MOST_DECISIONS,
     DecisionLog,
@@ -32,13 +40,9 @@ from otel_loopguard.server.forward import (
     check_headers,
     hop_to,
 )
-from otel_loopguard.server.grpc import grpc_server
-from otel_loopguard.server.metrics import ServerMetrics
-from otel_loopguard.server.protocol import BACKLOG, HttpProtocol, shortage_told_once_a_minute
-from otel_loopguard.server.readiness import OK, Readiness
-from otel_loopguard.server.receiver import Mode, Receiver
+from otel_loopguard.server.metrics import Refusals, ServerMetrics
+from otel_loopguard.server.receiver import Mode, Receiver, grpc_server
 from otel_loopguard.server.tenant_guard import MOST_WAITING, Busy, TenantGuard
-from otel_loopguard.server.troubles import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -47,7 +51,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from typing_extensions import Self
 
-    from otel_loopguard.server.telemetry import ServerTelemetry
+    from otel_loopguard.server.metrics import ServerTelemetry
 
 # Limits of calls are whole seconds, and stalls are told no later than one after theirs.
 _TICK_S: Final = 1.0
@@ -304,26 +308,23 @@ class Server:
 
     def _engine(self, settings: Settings, tenant: str) -> TenantGuard:
         """The guard of one tenant; those of all workers on a store share its sessions."""
-        log, lateness_s = self._logs.get(tenant), self._settings.lateness_s
-        meters = self._meters
-        if not settings.store_url:
-            guard = Engine(settings, local=False, meter_provider=meters)
-            return TenantGuard(guard, lateness_s, log, metrics=self._metrics)
-        if not settings.digest_key:
-            msg = (
-                "store_url needs digest_key too, the same at all workers: journals are read with it"
-            )
-            raise LoopGuardSettingsError(msg)
-        store = shared_store(settings)
-        from otel_loopguard.server.leases import SessionLeases  # noqa: PLC0415  # an extra
+        leases = None
+        if settings.store_url:
+            if not settings.digest_key:
+                msg = "store_url needs digest_key, the same at all workers: it reads their journals"
+                raise LoopGuardSettingsError(msg)
+            store = shared_store(settings)
+            from otel_loopguard.server.leases import SessionLeases  # noqa: PLC0415  # an extra
 
-        ttl_s = settings.tuning.journal.days * 86_400
-        leases = SessionLeases(store, 2 * settings.max_sessions, ttl_s)
+            ttl_s = settings.tuning.journal.days * 86_400
+            leases = SessionLeases(store, 2 * settings.max_sessions, ttl_s)
         guard = Engine(
-            settings, local=False, journal_store=leases, manual_journals=True,
-            meter_provider=meters,
+            settings, local=False, journal_store=leases, manual_journals=leases is not None,
+            meter_provider=self._meters,
         )  # fmt: skip
-        leases.answered = guard.count_store_call
+        if leases is not None:
+            leases.answered = guard.count_store_call
+        lateness_s, log = self._settings.lateness_s, self._logs.get(tenant)
         return TenantGuard(guard, lateness_s, log, leases, self._metrics)
 
     async def _serve_http(self, app: Starlette) -> None:

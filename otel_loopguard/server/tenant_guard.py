@@ -18,13 +18,12 @@ from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.replay.log_records import EVENT
-from otel_loopguard.server.metrics import ServerMetrics
+from otel_loopguard.server.metrics import Lateness, ServerMetrics
 from otel_loopguard.server.open_calls import OpenCall, OpenCalls, unpacked
-from otel_loopguard.server.otlp import decision_record
-from otel_loopguard.server.troubles import Lateness
+from otel_loopguard.server.otlp import RETRY_S, Refused, decision_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from otel_loopguard.engine import (
         Annotation,
@@ -56,26 +55,18 @@ _TIMED: Final = 16
 """Steps of a batch whose delay is recorded: one costs 8 µs, a twentieth of judging a step."""
 MOST_WAITING: Final = 20_000
 """Spans and log records that wait for one tenant: what is judged within a few seconds."""
-RETRY_S: Final = 1
-"""Seconds after which who was told `Busy` may come again: much of what waits is judged by then."""
 
 
-class Busy(Exception):  # noqa: N818  # named after what it says
+class Busy(Refused):
     """The server cannot take a request now; the sender should retry."""
 
-    cause: Cause = "busy"
+    status = 503
+    code = 8  # RESOURCE_EXHAUSTED
+    headers: Mapping[str, str] = {"retry-after": str(RETRY_S)}
 
-
-class StoreBusy(Busy):
-    """The store does not answer."""
-
-    cause = "store"
-
-
-class LeaseLost(Busy):
-    """Another worker judges a session now."""
-
-    cause = "lease_lost"
+    def __init__(self, why: str, cause: Cause = "busy") -> None:
+        super().__init__(why)
+        self.cause = cause
 
 
 class _Feed:
@@ -135,7 +126,6 @@ class TenantGuard:
         self._leases = leases
         self._metrics = metrics or ServerMetrics()
         self._made: list[DecisionRecord] = []
-        self._session_of: BoundedDict[str, str] = BoundedDict(_DECIDED)
         self.ticked = -math.inf
         self.store_trouble = None if leases is None else "the store was not asked yet"
         if log is not None or leases is not None:
@@ -206,9 +196,10 @@ class TenantGuard:
     async def sent(self, decisions: Sequence[str]) -> None:
         """Notes that the next hop has these decisions."""
         if self._log is not None:
-            self._log.sent(decisions)
-        if self._leases is not None:
-            await self._call(self._sent, decisions)
+            by_session = self._log.sent(decisions)
+            if self._leases is not None:
+                with suppress(StoreError):  # then they are sent once more, with the same ids
+                    await self._call(self._leases.sent, by_session)
 
     async def _call(self, do: Callable[..., _T], *given: Any) -> _T:
         """Calls something on the thread that judges."""
@@ -247,7 +238,7 @@ class TenantGuard:
                 self._leases.judged(homes[place], place, annotation)
         if self._leases is not None and (lost := self._store(self._leases)):
             msg = f"{len(lost)} sessions are judged by another worker now"
-            raise LeaseLost(msg)
+            raise Busy(msg, "lease_lost")
         # Also for a span that is sent again: the next hop may not have taken it before.
         places = {(span.trace_id, span.span_id) for span in batch.spans}
         return {place: self._decided[place] for place in places if place in self._decided}
@@ -329,11 +320,6 @@ class TenantGuard:
                 self._go_on(session, taken, 0)
             leases.unwatch(set(found).difference(self._calls))
 
-    def _forget_lost(self, leases: SessionLeases, at: int) -> None:
-        """Forgets sessions that others have, so that their calls are no stalls."""
-        with _storing():
-            self._lose(leases.lost(self._calls.due(at)))
-
     def _share_calls(self, session: str) -> None:
         if self._leases is not None:
             self._leases.call(session, self._calls.packed(session))
@@ -360,13 +346,12 @@ class TenantGuard:
         for one in made:
             record = decision_record(one).SerializeToString()
             leases.decided(one.session.key, one.decision.id, record)
-            self._session_of[one.decision.id] = one.session.key
             if one.running:
                 self._share_calls(one.session.key)
         with _storing():
             tell, lost = leases.commit()
-        for decision_id, record in tell.items():
-            self._tell(self._session_of[decision_id], decision_id, record)
+        for decision_id, (session, record) in tell.items():
+            self._tell(session, decision_id, record)
         self._lose(lost)
         return lost
 
@@ -383,8 +368,7 @@ class TenantGuard:
         if self._leases is not None:
             self._leases.forgotten(session)
         if self._log is not None:
-            # The worker that has the session sends its decisions.
-            self._log.sent([one for one, of in self._session_of.items() if of == session])
+            self._log.forget(session)
 
     def _tick(self) -> None:
         self.ticked = time.monotonic()
@@ -395,7 +379,9 @@ class TenantGuard:
                 with _storing():
                     self._leases.ping()
                 self._watch(self._leases)
-                self._forget_lost(self._leases, at)
+                # Others have these sessions by now: their calls are no stalls here.
+                with _storing():
+                    self._lose(self._leases.lost(self._calls.due(at)))
             except Busy as error:
                 self.store_trouble = str(error)
                 raise  # whose calls they are is not known now
@@ -418,22 +404,11 @@ class TenantGuard:
         if self._leases is not None:
             self._made.append(made)
         elif self._log is not None:
-            self._log.add(made.decision.id, decision_record(made))
+            self._log.add(made.decision.id, made.session.key, decision_record(made))
 
     def _tell(self, session: str, decision_id: str, record: bytes) -> None:
-        self._session_of[decision_id] = session
         if self._log is not None:
-            self._log.add(decision_id, LogRecord.FromString(record))
-
-    def _sent(self, decisions: Sequence[str]) -> None:
-        by_session: dict[str, list[str]] = {}
-        for decision_id in decisions:
-            session = self._session_of.pop(decision_id, None)
-            if session is not None:
-                by_session.setdefault(session, []).append(decision_id)
-        if self._leases is not None:
-            with suppress(StoreError):  # then they are sent once more, with the same ids
-                self._leases.sent(by_session)
+            self._log.add(decision_id, session, LogRecord.FromString(record))
 
     def _is_new(self, span: RecordedSpan, step: Step | None) -> bool:
         """True unless the call of a span came by a log record before, or the reverse.
@@ -454,7 +429,7 @@ def _storing() -> Generator[None]:
         yield
     except StoreError as error:
         msg = f"the store does not answer: {error}"
-        raise StoreBusy(msg) from error
+        raise Busy(msg, "store") from error
 
 
 class _Batch:

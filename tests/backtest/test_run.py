@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,8 +19,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from otel_loopguard.backtest.buckets import partition
-from otel_loopguard.backtest.run import Backtest, run, settings_hash
+from otel_loopguard.backtest.run import Backtest, partition, run, settings_hash
 from otel_loopguard.backtest.sources import open_source
 from otel_loopguard.cli.app import app
 from otel_loopguard.errors import LoopGuardError, RecordingError
@@ -255,3 +255,13 @@ def test_an_address_that_leads_nowhere_is_said(address: str, why: str, tmp_path:
     with pytest.raises(RecordingError, match=why) as raised:
         run(address, Settings(), tmp_path / "out")
     assert "s3cret" not in str(raised.value)
+
+
+def test_a_condition_with_further_statements_is_refused(tmp_path: Path) -> None:
+    spans, written = tmp_path / "spans.jsonl", tmp_path / "written.csv"
+    row = {"TraceId": f"{1:032x}", "SpanId": f"{1:016x}", "Timestamp": 1, "SpanAttributes": "{}"}
+    spans.write_text(json.dumps(row))
+    where = f"1 = 1)); COPY (SELECT 1) TO '{written}'; SELECT * FROM (SELECT 1 WHERE (1 = 1"
+    with pytest.raises(RecordingError, match="expected one condition"):
+        run(str(spans), Settings(), tmp_path / "out", where=where)
+    assert not written.exists()

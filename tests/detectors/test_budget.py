@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 USER = Step(Kind.OTHER, "user", text="now something else")
 
 
-def news(number: int, *, error: str | None = None, at: float | None = None) -> Step:
+def news(number: int, *, error: str | None = None, **times: float) -> Step:
     """A call that has nothing to do with any other."""
     said = f"answer {number} tells of things that no other answer tells of: {number * 7919:x}"
-    return call("read", {"page": number}, None if error else said, error=error, at=at)
+    return call("read", {"page": number}, None if error else said, error=error, **times)
 
 
 def model(tokens: int, cost: float | None = None, agent: str | None = None) -> Step:
@@ -88,14 +88,6 @@ def test_a_limit_that_was_set_stops(
     assert told == ["WARNING"] * len(limits_told)
 
 
-def test_a_limit_that_only_records_touches_nothing() -> None:
-    run = Run(Settings(limits="standard", budget_action="allow"))
-    run.calls(*(news(number) for number in range(600)))
-    assert {one.action for one in run.decisions if one.detector == "spending_limit"} == {"allow"}
-    limited = {reason for reason, _ in reasons(run)}
-    assert limited >= {"steps_limit", "actions_limit", "task_actions_limit"}
-
-
 def test_a_warning_at_four_fifths_and_a_stop_at_the_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -144,38 +136,12 @@ def test_every_budget(settings: dict[str, float], steps: list[Step], expected: l
     assert [reason for reason, _ in reasons(run)] == expected
 
 
-def test_totals_on_agent_spans_are_not_counted_twice() -> None:
-    """An agent's span repeats what its model calls used."""
-    run = Run(Settings(budget_tokens=1000, budget_cost=1))
-    agent = Step(Kind.AGENT, "a", tokens_in=700, cost=0.7)
-    run.calls(model(700, 0.7), agent, agent)
-    assert said(run) == []
-
-
 @pytest.mark.parametrize("action", ["allow", "hint", "ask", "pause", "abort"])
 def test_the_setting_says_what_follows(action: str) -> None:
     """The limit leads to `budget_action`, the warning to a hint at most."""
     run = Run(Settings(budget_action=action, budget_actions=10))
     run.calls(*(news(number) for number in range(10)))
     assert said(run) == ["allow" if action == "allow" else "hint", action]
-
-
-def test_the_root_of_a_run_ends_a_task() -> None:
-    """Live, a run's root span ends with the task."""
-    run = Run(Settings(budget_task_actions=10, tuning={"budget": {"warning": 1}}, budget_steps=0))
-    root = Step(Kind.AGENT, "a", span_id=7)
-    run.calls(*(news(number) for number in range(9)), root, *(news(9 + n) for n in range(9)))
-    assert reasons(run) == []
-
-
-def test_agents_side_by_side_are_one_phase() -> None:
-    """Only who goes on after all others have ended begins a new phase."""
-    run = Run(Settings(budget_phases=3, tuning={"budget": {"warning": 1}}))
-    for number in range(12):
-        step = model(1, agent="ab"[number % 2])
-        step.start, step.end = EPOCH + number * SECOND, EPOCH + (number + 2) * SECOND
-        run.calls(step)
-    assert reasons(run) == []
 
 
 def test_a_checkpoint_is_advised_every_twenty_five_calls() -> None:
@@ -314,14 +280,6 @@ def test_a_type_of_task_has_limits_of_its_own() -> None:
     assert guard.flag_of("asks").control.action is Action.PAUSE
 
 
-def test_nothing_is_said_by_default() -> None:
-    """Of no agent and no task."""
-    guard, found = made()
-    for number in range(200):
-        guard.observe(read_by(number, "writer"), "a")
-    assert found == []
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -331,19 +289,63 @@ def test_nothing_is_said_by_default() -> None:
     ],
 )
 def test_wrong_limits_are_refused(settings: dict[str, object]) -> None:
-    """With name and value."""
+    """With name and value; a type of task has a name."""
     with pytest.raises(LoopGuardSettingsError, match="_limits"):
         Settings(**settings)
-
-
-def test_a_type_has_a_name() -> None:
-    """None takes it back."""
     with pytest.raises(ValueError, match="not empty"):
         control.task_type("")
 
 
-def seen(tokens: list[int | None], agents: str = "a", limits: str = "standard") -> list[str]:
-    """What token_rate says about model calls, by turns of several agents."""
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        # An agent's span repeats what its model calls used.
+        ({"budget_tokens": 1000, "budget_cost": 1},
+         [model(700, 0.7), *[Step(Kind.AGENT, "a", tokens_in=700, cost=0.7)] * 2]),
+        # Live, a run's root span ends with the task.
+        ({"budget_task_actions": 10},
+         [*map(news, range(9)), Step(Kind.AGENT, "a", span_id=7), *map(news, range(9, 18))]),
+        # Only who goes on after all others have ended begins a new phase.
+        ({"budget_phases": 3},
+         [replace(news(n, at=n, took=2), agent="ab"[n % 2]) for n in range(12)]),
+    ],
+    ids=["totals", "the root of a run", "agents side by side"],
+)  # fmt: skip
+def test_what_is_counted_once(settings: dict[str, Any], steps: list[Step]) -> None:
+    run = Run(Settings(tuning={"budget": {"warning": 1}}, **settings))
+    run.calls(*steps)
+    assert run.decisions == []
+
+
+RISE = [round(300 * 1.33**number) for number in range(24)]
+SIZES = {"a": 1000, "b": 12_000, "c": 90_000}
+ORDER = "aaaaabbbbbccccc"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "agents", "limits", "told"),
+    [
+        # Every call a third more than the one before: advice, and a hint with the standard limits.
+        (RISE, "a", "standard", ["hint"]),
+        (RISE, "a", "", ["allow"]),
+        ([2000 + 900 * n for n in range(40)], "a", "standard", []),
+        ([1500 * (n + 1) for n in range(40)], "a", "standard", []),
+        ([3000 if n < 15 else 90_000 for n in range(40)], "a", "standard", []),
+        ([90_000 if n % 7 == 3 else 3000 for n in range(40)], "a", "standard", []),
+        ([round(10 * 1.33 ** (n % 16)) for n in range(40)], "a", "standard", []),
+        ([None if n % 2 else 4000 for n in range(40)], "a", "standard", []),
+        # Every agent has a context of its own.
+        ([SIZES[name] for name in ORDER * 3], ORDER, "standard", []),
+    ],
+    ids=[
+        "a third more each time", "noted by default", "a conversation", "from nothing",
+        "a large file", "single calls", "small", "unknown", "agents by turns",
+    ],
+)  # fmt: skip
+def test_a_steep_rise_is_said_once(
+    tokens: list[int | None], agents: str, limits: str, told: list[str]
+) -> None:
+    """Growth in proportion, a leap, outliers, small numbers and unknown tokens are no rise."""
     run = Run(Settings(limits=limits, switched_off="spending_limit"))
     run.calls(
         *(
@@ -351,40 +353,7 @@ def seen(tokens: list[int | None], agents: str = "a", limits: str = "standard") 
             for number, count in enumerate(tokens)
         )
     )
-    return [one.action.value for one in run.decisions if one.detector == "token_rate"]
-
-
-def test_a_steep_rise_is_said_once() -> None:
-    """Every call a third more than the one before."""
-    assert seen([round(300 * 1.33**number) for number in range(24)]) == ["hint"]
-
-
-def test_by_default_it_is_noted_only() -> None:
-    """It is advice; with the standard limits it is a hint."""
-    assert seen([round(300 * 1.33**number) for number in range(24)], limits="") == ["allow"]
-
-
-HEALTHY: dict[str, Callable[[int], int | None]] = {
-    "a conversation": lambda number: 2000 + 900 * number,
-    "from nothing": lambda number: 1500 * (number + 1),
-    "a large file": lambda number: 3000 if number < 15 else 90_000,
-    "single calls": lambda number: 90_000 if number % 7 == 3 else 3000,
-    "small": lambda number: round(10 * 1.33 ** (number % 16)),
-    "unknown": lambda number: None if number % 2 else 4000,
-}
-
-
-@pytest.mark.parametrize("name", HEALTHY)
-def test_a_healthy_run_is_left_alone(name: str) -> None:
-    """Growth in proportion, a leap, outliers, small numbers, tokens that were not captured."""
-    assert seen([HEALTHY[name](number) for number in range(40)]) == []
-
-
-def test_every_agent_has_a_context_of_its_own() -> None:
-    """A small and a large agent by turns are no rise."""
-    sizes = {"a": 1000, "b": 12_000, "c": 90_000}
-    order = "aaaaabbbbbccccc"
-    assert seen([sizes[name] for name in order * 3], order) == []
+    assert [one.action for one in run.decisions if one.detector == "token_rate"] == told
 
 
 @pytest.fixture
@@ -402,20 +371,63 @@ def board(run: Run) -> Milestones:
     return flag.milestones
 
 
-def test_without_milestones_nothing_is_said(run: Run) -> None:
-    """Nobody said that there would be any."""
-    run.calls(*(news(number) for number in range(40)))
-    assert said(run) == []
+READ, WRITE = "read", "write"
+DONE, FAILED = Reached.DONE, Reached.FAILED
+Move = tuple[str, Any]
 
 
-def test_ten_steps_without_a_milestone_are_a_stall(run: Run) -> None:
-    """It is hinted at once, and at most hinted at."""
-    board(run).declare({"read": 1, "write": 3}, ())
-    board(run).report("read", Reached.DONE)
-    run.calls(*(news(number) for number in range(30)))
-    (decision,) = run.decisions
-    assert (decision.action, decision.detector, decision.step) == ("hint", "milestone_stall", 11)
-    assert "1 of 2 are done (25 %)" in decision.message
+@pytest.mark.parametrize(
+    ("moves", "told"),
+    [
+        # Nobody said that there would be any.
+        ([("steps", 40)], ""),
+        # It is hinted at once, and at most hinted at; nodes and models are steps, too.
+        ([("plan", READ), ("steps", 30)], "11 hint"),
+        ([("plan", READ), ("nodes", 12)], "11 hint"),
+        # Every nine steps one is reached.
+        ([("plan", READ), *[("steps", 9), (DONE, READ), ("plan", READ)] * 4], ""),
+        # An agent that reports what it has reported goes nowhere.
+        ([("plan", READ), ("plan", WRITE), *[(DONE, READ), ("steps", 1)] * 15], "11 hint"),
+        # Nothing more was promised.
+        ([(DONE, "all of it"), ("steps", 30)], ""),
+        # So may what was never declared as part of the plan.
+        ([("plan", READ), ("optional", "art"), (DONE, READ), (FAILED, "art"), (FAILED, "more"),
+          ("steps", 30)], ""),
+        # What failed in the plan before is not required any more.
+        ([("plan", READ), (FAILED, READ), ("new plan", WRITE), (DONE, WRITE), ("steps", 30)], ""),
+        # What was declared before the user spoke is not held against the next task.
+        ([("plan", READ), ("steps", 1), ("user", 1), ("steps", 30), (DONE, "aside"),
+          ("steps", 30)], ""),
+    ],
+    ids=[
+        "no milestones", "ten steps", "of any kind", "reached in time", "said twice", "the last",
+        "optional", "a new plan", "a new task",
+    ],
+)  # fmt: skip
+def test_ten_steps_without_a_milestone_are_a_stall(run: Run, moves: list[Move], told: str) -> None:
+    plan: dict[str, int] = {}
+    number = 0
+    for what, given in moves:
+        if what in {"plan", "new plan", "optional"}:
+            plan = {given: 1} if what == "new plan" else {**plan, given: 1}
+            board(run).declare(plan, (given,) if what == "optional" else ())
+        elif what == "user":
+            run.calls(USER)
+        elif what == "nodes":
+            run.calls(*(Step(Kind.NODE, f"node {each}") for each in range(given)))
+        elif what == "steps":
+            run.calls(*(news(number + each) for each in range(given)))
+            number += given
+        else:
+            board(run).report(given, what)
+    assert [f"{one.step} {one.action}" for one in run.decisions] == ([told] if told else [])
+
+
+def test_a_stall_says_how_many_there_are(run: Run) -> None:
+    """One of three, so that two are open."""
+    board(run).report("first", Reached.DONE, of=3)
+    run.calls(*(news(number) for number in range(12)))
+    assert "1 of 3 are done (33.3 %)" in run.decisions[0].message
 
 
 def test_a_minute_without_a_milestone_is_a_stall(run: Run) -> None:
@@ -425,38 +437,6 @@ def test_a_minute_without_a_milestone_is_a_stall(run: Run) -> None:
     assert said(run) == []
     run.calls(news(2, at=75))
     assert run.decisions[0].reason == "no_milestone"
-
-
-def test_a_milestone_starts_the_count_anew(run: Run) -> None:
-    """Every nine steps one is reached."""
-    board(run).declare({str(number): 1 for number in range(9)}, ())
-    for number in range(9):
-        run.calls(*(news(number * 9 + step) for step in range(9)))
-        board(run).report(str(number), Reached.DONE)
-    assert said(run) == []
-
-
-def test_saying_the_same_twice_is_no_progress(run: Run) -> None:
-    """An agent that reports what it has reported goes nowhere."""
-    board(run).declare({"a": 1, "b": 1}, ())
-    for number in range(15):
-        board(run).report("a", Reached.DONE)
-        run.calls(news(number))
-    assert said(run) == ["hint"]
-
-
-def test_after_the_last_milestone_there_is_no_stall(run: Run) -> None:
-    """Nothing more was promised."""
-    board(run).report("all of it", Reached.DONE)
-    run.calls(*(news(number) for number in range(30)))
-    assert said(run) == []
-
-
-def test_of_says_how_many_there_are(run: Run) -> None:
-    """One of three, so that two are open."""
-    board(run).report("first", Reached.DONE, of=3)
-    run.calls(*(news(number) for number in range(12)))
-    assert "1 of 3 are done (33.3 %)" in run.decisions[0].message
 
 
 def test_a_plan_that_cannot_succeed_pauses_the_run(run: Run) -> None:
@@ -491,35 +471,6 @@ def test_what_follows_is_a_setting(action: str, most: str) -> None:
     assert said(run) == ["hint" if most == "hint" else action]
 
 
-def test_what_is_optional_may_fail(run: Run) -> None:
-    """So may what was never declared as part of the plan."""
-    board(run).declare({"read": 1, "pictures": 1}, ("pictures",))
-    board(run).report("read", Reached.DONE)
-    board(run).report("pictures", Reached.FAILED)
-    board(run).report("something else", Reached.FAILED)
-    run.calls(*(news(number) for number in range(30)))
-    assert said(run) == []
-
-
-def test_a_new_plan_stands_for_itself(run: Run) -> None:
-    """What failed in the plan before is not required any more."""
-    board(run).declare({"bus": 1}, ())
-    board(run).report("bus", Reached.FAILED)
-    board(run).declare({"train": 1}, ())
-    board(run).report("train", Reached.DONE)
-    run.calls(*(news(number) for number in range(30)))
-    assert said(run) == []
-
-
-def test_a_new_task_has_no_plan_yet(run: Run) -> None:
-    """What was declared before the user spoke is not held against the next task."""
-    board(run).declare({"read": 1}, ())
-    run.calls(news(0), USER, *(news(1 + number) for number in range(30)))
-    board(run).report("aside", Reached.DONE)
-    run.calls(*(news(40 + number) for number in range(30)))
-    assert said(run) == []
-
-
 def test_many_milestones_are_bounded() -> None:
     """The oldest that are done are only counted."""
     many = Milestones()
@@ -529,10 +480,3 @@ def test_many_milestones_are_bounded() -> None:
     assert many.standing(0, 0, 0, 0).done == 5000
     full = Milestones()
     assert [full.report(str(number), Reached.OPEN) for number in range(300)].count(True) == 256
-
-
-def test_a_step_of_any_kind_counts(run: Run) -> None:
-    """Model calls and nodes are steps, too."""
-    board(run).declare({"read": 1}, ())
-    run.calls(*(Step(Kind.NODE, f"node {number}") for number in range(12)))
-    assert run.decisions[0].detector == "milestone_stall"

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuard, Settings, control, session
 from otel_loopguard.core import Kind, Step
 from tests.calls import Run, call
-from tests.detectors.alone import alone
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ORDER = {"sku": "A1", "qty": 1}
 
@@ -62,73 +58,6 @@ def test_after_a_time_out_it_is_to_be_verified_first() -> None:
         [("may_be_done", "Verify first whether it was done, before you do it again.")],
         [],
     ]
-
-
-PAGE = "You are logged out. Please enter your name and your password to go on to the page. " * 3
-PAGES = [f"{word} " * 60 for word in ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")]
-
-
-def shown(tool: str, *pages: int, at: float | None = None) -> list[Step]:
-    """What a tool shows, call for call; -1 stands for a page that is new each time."""
-    return [
-        call(tool, {"to": n}, PAGES[page] if page >= 0 else f"page {n} of {n * 7919:x} " * 12,
-             at=None if at is None else at * n)
-        for n, page in enumerate(pages)
-    ]  # fmt: skip
-
-
-def numbers(*amounts: int, at: float | None = None) -> list[Step]:
-    """One call, and a number in its answer."""
-    return [
-        call("gauge", {"of": "tank"}, f"The value is {amount} at this time.",
-             at=None if at is None else at * n)
-        for n, amount in enumerate(amounts)
-    ]  # fmt: skip
-
-
-ODD = [3, 9, 4, 8, 1, 7, 2, 6, 5, 9, 1, 8, 3, 7, 4, 6]
-
-
-@pytest.mark.parametrize(
-    ("detector", "steps", "expected"),
-    [
-        # A wall: the same page at every address.
-        ("stagnation", [call("fetch", {"url": n}, PAGE) for n in range(9)], [(2, "hint")]),
-        ("stagnation", [call("zorb", {"vol": n}, PAGE) for n in range(9)], [(5, "hint")]),
-        ("stagnation", [call("write_page", {"n": n}, PAGE) for n in range(9)], []),
-        ("stagnation", [call("zorb", {"vol": n}, "it is done") for n in range(40)], []),
-        # States come back to: pages, rooms, screens.
-        ("back_to_state", shown("visit", *[0, 1, 2] * 6), [(10, "hint")]),
-        ("back_to_state", shown("click", *[0] * 12), [(8, "hint")]),
-        ("back_to_state", shown("zorb", *[0, 1, 2] * 6), [(10, "hint")]),
-        ("back_to_state", shown("visit", *[0, -1] * 20), []),
-        ("back_to_state", [call("screen", {}, PAGES[0], at=60 * n) for n in range(20)], []),
-        ("back_to_state", shown("visit", 0, 1, 0, 2, 0, 3, 0, 4, 0, 5), []),
-        # Equal but for digits.
-        ("exact_repeat", numbers(*ODD)[:8], [(7, "hint")]),
-        ("exact_repeat", numbers(*range(16)), []),
-        ("exact_repeat", numbers(*range(16, 0, -1)), []),
-        ("exact_repeat", numbers(*range(8), *range(8, 0, -1)), []),
-        ("exact_repeat", numbers(*ODD, at=30), []),
-        # Everything fails: a word says that it cannot go well, and so it is refused.
-        (
-            "error_repeat",
-            [call("zorb", {"n": n}, error="Permission denied (publickey)") for n in range(30)],
-            [(2, "hint")],
-        ),
-        (
-            "error_repeat",
-            [call("zorb", {"n": n}, error=f"no such item: {n * 7919:x}") for n in range(30)],
-            [(11, "hint")],
-        ),
-    ],
-)
-def test_evidence_of_different_calls(
-    detector: str, steps: Sequence[Step], expected: list[tuple[int, str]]
-) -> None:
-    """What is found, and what is left alone."""
-    decisions = alone(detector, *steps)
-    assert [(one.step, one.action.value) for one in decisions] == expected
 
 
 WORDS = "log in to the old host by another way than before".split()

@@ -108,6 +108,8 @@ OWN = """
 
     number = 7
 """
+EVERY = Registry(Settings(), DETECTORS).entries
+NAMES = tuple(one.name for one in EVERY)
 ANSWER = "no results for weather in Paris"
 REPEATS = [call(args={"q": "x"}, outcome=ANSWER) for _ in range(6)]
 USER = Step(Kind.OTHER, "user", text="again")
@@ -137,13 +139,9 @@ def test_a_detector_of_ones_own_is_heard() -> None:
     (decision,) = run.decisions
     assert (decision.detector, decision.reason, decision.action) == ("own_calls", "said_so", "hint")
     assert decision.step == 2
-
-
-def test_it_is_told_of_a_users_turn() -> None:
-    """`user_turn` is called for it too."""
     run = own("Calls")
     steps = [call("read", {"page": n}, f"page {n} is about {n * 7919:x}") for n in range(4)]
-    run.calls(*steps[:2], USER, *steps[2:])
+    run.calls(*steps[:2], USER, *steps[2:])  # `user_turn` is called for it too
     assert run.decisions == []
 
 
@@ -159,13 +157,9 @@ def test_a_function_may_make_it() -> None:
     registry = Registry(Settings(detectors=("own_detectors:made",)), DETECTORS)
     entry = registry.entries[-1]
     assert (entry.name, entry.family, entry.takes) == ("made", "custom", Evidence)
+    deeper = Registry(Settings(detectors=("own_detectors:Outer.Inner",)), DETECTORS)
+    assert deeper.by_name["inner"].family == "own"
     assert detectors(_after(own("made"), *REPEATS))[0] == "exact_repeat"
-
-
-def test_a_name_may_lie_deeper() -> None:
-    """`module:outer.inner` names what stands inside of something."""
-    registry = Registry(Settings(detectors=("own_detectors:Outer.Inner",)), DETECTORS)
-    assert registry.by_name["inner"].family == "own"
 
 
 @pytest.mark.parametrize("name", ["Throws", "CannotBeMade"])
@@ -232,35 +226,15 @@ def test_a_name_that_is_taken_fails_at_start() -> None:
         LoopGuard(Settings(detectors=("own_detectors:Twin",)))
 
 
-def test_what_is_switched_off_is_not_asked() -> None:
-    """One detector by its name: the same run is noticed by another one, or by none."""
-    assert detectors(_after(Run(), *REPEATS))[0] == "exact_repeat"
-    off = frozenset({"exact_repeat"})
-    assert "exact_repeat" not in detectors(_after(Run(Settings(switched_off=off)), *REPEATS))
-
-
-@pytest.mark.parametrize("family", ["repetition", "errors", "standstill", "graph", "text"])
-def test_a_family_is_switched_off(family: str) -> None:
-    """Its name stands for all of its detectors, and for no others."""
-    every = Registry(Settings(), DETECTORS).entries
-    left = Registry(Settings(switched_off=frozenset({family})), DETECTORS).entries
-    assert {entry.family for entry in every} - {entry.family for entry in left} == {family}
-    assert len(left) == sum(entry.family != family for entry in every) < len(every)
-
-
-@pytest.mark.parametrize("entry", Registry(Settings(), DETECTORS).entries, ids=lambda e: e.name)
-def test_each_detector_can_be_switched_off_by_itself(entry) -> None:
-    """The name of a detector stands for that one only."""
-    every = Registry(Settings(), DETECTORS).entries
-    left = Registry(Settings(switched_off=frozenset({entry.name})), DETECTORS).entries
-    assert {one.name for one in every} - {one.name for one in left} == {entry.name}
-
-
-def test_ones_own_can_be_switched_off() -> None:
-    """By name and by family, like the ones that ship."""
-    for off in ("own_calls", "own"):
-        settings = Settings(detectors=("own_detectors:Calls",), switched_off=frozenset({off}))
-        assert "own_calls" not in Registry(settings, DETECTORS).by_name
+@pytest.mark.parametrize(
+    "name", [*NAMES, *sorted({one.family for one in EVERY} - {*NAMES}), "own", "own_calls"]
+)
+def test_a_family_is_switched_off(name: str) -> None:
+    """Its name stands for all of its detectors, and that of a detector for this one only."""
+    settings = Settings(detectors=("own_detectors:Calls",), switched_off=frozenset({name}))
+    left = {one.name for one in Registry(settings, DETECTORS).entries}
+    off = {one.name for one in EVERY if name in {one.name, one.family}}
+    assert left == {"own_calls", *NAMES} - (off or {"own_calls"})
 
 
 def test_what_is_not_there_cannot_be_switched_off() -> None:
@@ -272,12 +246,6 @@ def test_what_is_not_there_cannot_be_switched_off() -> None:
     assert "exact_repeats" in said
     assert "exact_repeat," in said
     assert "repetition" in said
-
-
-def test_names_are_told_apart() -> None:
-    """Every detector that ships has a name of its own."""
-    names = [entry.name for entry in Registry(Settings(), DETECTORS).entries]
-    assert len(names) == len(set(names)) == len(DETECTORS)
 
 
 def _after(run: Run, *steps: Step) -> Run:

@@ -51,7 +51,7 @@ def test_what_the_model_is_told() -> None:
 
 def test_long_texts_are_cut() -> None:
     """Guidance to 2,000 characters, a name to 100."""
-    reply = reply_of("continue", "g" * 5000, "n" * 500, "api")
+    reply = reply_of({"answer": "continue", "guidance": "g" * 5000, "by": "n" * 500}, "api")
     assert (len(reply.guidance), len(reply.by)) == (2000, 100)
 
 
@@ -59,7 +59,7 @@ def test_long_texts_are_cut() -> None:
 def test_what_is_no_text_is_refused(name: str) -> None:
     """Guidance and name are texts."""
     with pytest.raises(EscalationError, match=f"{name} of an answer must be a text, got 3"):
-        reply_of("continue", **{"guidance": None, "by": None, name: 3}, via="api")
+        reply_of({"answer": "continue", name: 3}, "api")
 
 
 def test_what_a_channel_gives_back() -> None:

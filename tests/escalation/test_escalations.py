@@ -403,7 +403,7 @@ def test_listeners_hear_both_ends() -> None:
 
 def test_room_for_ten_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
     """An escalation without room is not opened; the session stays as it was decided."""
-    monkeypatch.setattr("otel_loopguard.escalation.registry._MOST_OPEN", 2)
+    monkeypatch.setattr("otel_loopguard.escalation.escalations._MOST_OPEN", 2)
     guard = watched()
     for name in "abc":
         stuck(guard, name)

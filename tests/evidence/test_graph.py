@@ -12,9 +12,7 @@ from otel_loopguard.core.evidence import NodeVisit
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import EXTRACTORS, Extractors
 from otel_loopguard.evidence.graph import GraphExtractor
-from otel_loopguard.evidence.outcomes import leaves_of
-from tests.calls import EPOCH, SECOND, call
-from tests.detectors.graphs import agent, node, said
+from tests.calls import EPOCH, SECOND, agent, call, node, said
 
 
 def visits(*steps: Step, **settings: object) -> list[NodeVisit]:
@@ -168,31 +166,6 @@ def test_other_steps_before_the_first_visit_cost_nothing() -> None:
 def test_a_name_that_is_missing_is_no_visit() -> None:
     """A node that nobody named cannot be told from others."""
     assert visits(Step(Kind.NODE), Step(Kind.NODE)) == []
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "equal"),
-    [
-        pytest.param({"a": 1, "b": 2}, {"b": 2, "a": 1}, True, id="order of keys"),
-        pytest.param('{"a": 1}', {"a": 1.0}, True, id="JSON text"),
-        pytest.param({"log": ["x"]}, {"log": ["x", "x"]}, True, id="an entry again"),
-        pytest.param({"log": ["x"]}, {"log": ["x", "y"]}, False, id="another entry"),
-        pytest.param({"a": 1}, {"b": 1}, False, id="another name"),
-        pytest.param({"n": 37}, {"n": 41}, False, id="a number"),
-        pytest.param({"took": "3 ms"}, {"took": "5 ms"}, True, id="a duration"),
-        pytest.param(
-            {"name": "s", "args": {}, "id": "call_1"},
-            {"name": "s", "args": {}, "id": "call_2"},
-            True,
-            id="the id of a call",
-        ),
-        pytest.param({"id": 1, "name": "s"}, {"id": 2, "name": "s"}, False, id="a record's id"),
-        pytest.param({}, None, False, id="nothing and not captured"),
-    ],
-)
-def test_what_makes_two_states_equal(one: object, other: object, equal: bool) -> None:
-    """Names and values do, not how they are written."""
-    assert (leaves_of(one) == leaves_of(other)) is equal
 
 
 _JSON = st.recursive(

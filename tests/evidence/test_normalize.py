@@ -33,29 +33,6 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "equal"),
-    [
-        ('{"b": 1, "a": [1, 2]}', {"a": [1, 2], "b": 1}, True),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
-        ({"a": 1.0}, {"a": 1}, True),
-        (' {"a": 1} ', {"a": 1}, True),
-        ((1, 2), [1, 2], True),
-        (" text ", "text", True),
-        ({"a": 1}, {"a": "1"}, False),
-        ({"a": 1}, {"a": True}, False),
-        ({"a": None}, {}, False),
-        ([1, 2], [2, 1], False),
-        ({"a": 1.5}, {"a": 1}, False),
-        ('{"a": 1', {"a": 1}, False),
-    ],
-    ids=str,
-)
-def test_equal_values_have_one_form(one: object, other: object, equal: bool) -> None:
-    """However a value is written; what is not the same is not made the same."""
-    assert (canonical(parsed(one)) == canonical(parsed(other))) is equal
-
-
 @given(JSON)
 def test_a_json_text_is_its_value(value: object) -> None:
     """The text of any object or array has the form of the value."""
@@ -68,6 +45,7 @@ def test_a_json_text_is_its_value(value: object) -> None:
 
 def test_anything_has_a_form() -> None:
     """Cycles, NaN, surrogates, bytes, huge numbers and objects are taken as they are."""
+    assert canonical(parsed((1, 2))) == canonical(parsed([1, 2]))
     loop: dict[str, object] = {}
     loop["self"] = loop
     odd = [loop, math.nan, math.inf, "\ud800", b"\xff", 2**80, object(), {1: 2}, {3, 4}, 1e300]
@@ -77,19 +55,13 @@ def test_anything_has_a_form() -> None:
 
 
 def test_long_text_keeps_head_tail_and_length() -> None:
-    """What is too long is still told apart by its two ends and its length."""
-    raw = b"x" * 1000
-    assert len(bounded(raw, 100)) < 130
-    assert bounded(raw, 100) != bounded(raw + b"x", 100)
-    assert bounded(raw, 1000) is raw
-
-
-def test_long_text_that_differs_in_its_middle_is_different() -> None:
-    """Not even where what stands for the middle is masked like an id."""
+    """What is too long is told apart by its ends, its length, and what stands for its middle."""
     one, other = (b"x" * 5_000 + middle + b"x" * 5_000 for middle in (b"a", b"b"))
-    assert bounded(one, 1_000) != bounded(other, 1_000)
-    assert masked_call(bounded(one, 1_000)) != masked_call(bounded(other, 1_000))
-    assert masked_outcome(bounded(one, 1_000)) != masked_outcome(bounded(other, 1_000))
+    assert len(bounded(one, 100)) < 130
+    assert bounded(one, 100) != bounded(one + b"x", 100)
+    assert bounded(one, 20_000) is one
+    for form in (bytes, masked_call, masked_outcome):  # not even where that is masked like an id
+        assert form(bounded(one, 1_000)) != form(bounded(other, 1_000))
 
 
 def test_what_has_too_many_items_is_equal_to_nothing() -> None:
@@ -110,66 +82,6 @@ def test_text_that_is_too_costly_to_parse_stays_text(text: str) -> None:
 def test_a_long_text_of_few_values_is_parsed() -> None:
     """What counts are the values, and not the commas inside of a string."""
     assert parsed('{"page": "' + "a, b [c] " * 50_000 + '"}') == {"page": "a, b [c] " * 50_000}
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        pytest.param("at 10:31:07 ok", "at 10:31:12 ok", id="clock"),
-        pytest.param("2026-11-21T10:00:00Z up", "2026-11-22 11:01:09.123+01:00 up", id="timestamp"),
-        pytest.param("done in 12 ms", "done in 7 ms", id="duration"),
-        pytest.param("took 1.25s", "took 0.5s", id="seconds"),
-        pytest.param(
-            "id 0b9f3a52-1111-4222-8333-444455556666",
-            "id 1c0f3a52-9999-4222-8333-444455556667",
-            id="uuid",
-        ),
-        pytest.param("rev deadbeef0123456789", "rev 0123456789cafebabe", id="long hex"),
-        pytest.param("<object at 0x7fb5510c0b50>", "<object at 0x7fb5510de310>", id="pointer"),
-        pytest.param("pid=4711 busy", "pid=4712 busy", id="process"),
-        pytest.param("wrote /tmp/a1b2/x.txt", "wrote /tmp/c3d4/x.txt", id="temporary path"),
-        pytest.param('{"took_ms": 100}', '{"took_ms": 101}', id="field of a duration"),
-        pytest.param('{"request_id":"r-1"}', '{"request_id":"r-2"}', id="field of an id"),
-        pytest.param("stamp 1795293099", "stamp 1795293100", id="seconds since the epoch"),
-    ],
-)
-def test_volatile_values_do_not_matter(one: str, other: str) -> None:
-    """Two outcomes that differ only by what changes by itself are masked-equal."""
-    assert masked_outcome(one.encode()) == masked_outcome(other.encode())
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        pytest.param("37 %", "41 %", id="percent"),
-        pytest.param("page 3 of 9", "page 4 of 9", id="page"),
-        pytest.param("12 failed", "11 failed", id="failures"),
-        pytest.param("bytes 100-200", "bytes 200-300", id="offset"),
-        pytest.param("version 1.2.3", "version 1.2.4", id="version"),
-        pytest.param("line 12: x", "line 13: x", id="line"),
-        pytest.param("price 19.99", "price 21.99", id="price"),
-        pytest.param("2026-11-21", "2026-11-22", id="date"),
-        pytest.param("42 hits", "43 hits", id="hits"),
-    ],
-)
-def test_plain_numbers_matter(one: str, other: str) -> None:
-    """A number that moved is progress."""
-    assert masked_outcome(one.encode()) != masked_outcome(other.encode())
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        pytest.param(b'{"delay":"30s"}', b'{"delay":"60s"}', id="duration"),
-        pytest.param(b'{"day":"2026-11-21"}', b'{"day":"2026-11-22"}', id="date"),
-        pytest.param(b'{"slot":"2026-11-21T10:00"}', b'{"slot":"2026-11-21T11:00"}', id="slot"),
-        pytest.param(b'{"offset":40}', b'{"offset":80}', id="offset"),
-        pytest.param(b'{"cursor":"abc12"}', b'{"cursor":"abc13"}', id="cursor"),
-    ],
-)
-def test_what_a_call_asks_for_matters(one: bytes, other: bytes) -> None:
-    """Durations, dates and places in arguments are not masked."""
-    assert masked_call(one) != masked_call(other)
 
 
 def test_arguments_volatile_by_name_are_left_out() -> None:
@@ -271,13 +183,8 @@ def test_what_is_learned_of_one_tool_does_not_hold_for_another() -> None:
     for n in range(6):
         volatile.without(1, {"user": "u", "zz": nonce(n)}, 1)
     assert "zz" not in volatile.without(1, {"user": "u", "zz": nonce(9)}, 1)
-    assert "zz" in volatile.without(2, {"user": "u", "zz": nonce(9)}, 1)
-
-
-def test_nothing_learned_gives_the_very_same_arguments() -> None:
-    """The common case makes no copy."""
-    given: dict[str, object] = {"user": "u", "zz": "x"}
-    assert VolatileArguments().without(1, given, 1) is given
+    given: dict[str, object] = {"user": "u", "zz": nonce(9)}
+    assert volatile.without(2, given, 1) is given  # the common case makes no copy
 
 
 def test_memory_is_bounded() -> None:

@@ -166,20 +166,6 @@ def test_one_number_beside_texts_is_the_place() -> None:
     assert (first[1], second[1], both) == (1.0, 9.0, None)
 
 
-@pytest.mark.parametrize(
-    ("tool", "given", "nothing"),
-    [
-        ("orders", {"page": 7}, True),
-        ("search", {"q": "x"}, True),
-        ("orders", {"customer": "x"}, False),
-    ],
-)
-def test_an_empty_page_is_nothing_found(tool: str, given: dict[str, object], nothing: bool) -> None:
-    """Also of a tool whose name does not search, where it was asked for a place."""
-    observer = ToolCallExtractor(Settings())
-    assert observer.evidence(call(tool, given, {"items": [], "next": None})).nothing is nothing
-
-
 @pytest.mark.parametrize("name", ["round", "iteration", "version", "n"])
 def test_a_revision_may_count_itself(name: str) -> None:
     """The counter of a draft is no part of what is revised; another number is."""
@@ -209,24 +195,6 @@ def test_what_a_call_shows_is_told_apart_from_what_was_shown_before() -> None:
     assert again.digits[0] == once_more.digits[0]
     number = calls.evidence(Step(Kind.TOOL, "zorb", args={"u": "a"}, outcome="19.5"))
     assert number.digits is None
-
-
-@pytest.mark.parametrize(
-    ("args", "terms"),
-    [
-        ({"query": "how to cook lentil soup"}, 3),  # cook, lentil, soup
-        ({"kysely": "linssikeiton valmistus kotona"}, 3),
-        ({"q": "如何 煮 扁豆汤 在家里"}, 3),
-        ({"path": "src/app.py"}, 0),
-        ({"city": "Paris"}, 0),
-        ({"command": "grep -rn needle folder"}, 0),
-    ],
-)
-def test_a_question_has_content_words(args: dict[str, str], terms: int) -> None:
-    """In any script; a shell's command asks nothing."""
-    tool = "bash" if "command" in args else "search"
-    found = ToolCallExtractor(Settings()).evidence(Step(Kind.TOOL, tool, args=args, outcome="x"))
-    assert len(found.terms) == terms
 
 
 def test_a_file_that_is_written_has_a_state() -> None:

@@ -185,12 +185,6 @@ def test_a_changed_answer_is_no_repeat() -> None:
     assert (second.fresh, second.changed) == (False, True)
 
 
-@pytest.mark.parametrize("said", "pending,In progress,queued,not yet ready,PROCESSING".split(","))
-def test_pending_is_said_in_many_words(said: str) -> None:
-    """Words for what is not done yet."""
-    assert seen(*twice(6, said))[1].pending
-
-
 def add(
     pace: Pace, name: str, start: float = 0.0, end: float = 0.0, size: int = 50, **given: Any
 ) -> Since:

@@ -1,21 +1,15 @@
-"""Recorded runs of Claude Code as the events that its hooks would have had.
-
-As a program it prints what becomes of them: `python -m tests.hooks.recorded FILE.jsonl.gz ...`
-"""
+"""Recorded runs of Claude Code as the events that its hooks would have had."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import statistics
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from otel_loopguard.hooks.agents import AGENTS, HookAnswer, Reply
+from otel_loopguard.hooks.agents import AGENTS, EventKind, Reply
 from otel_loopguard.hooks.hook_guard import HookGuard
 from otel_loopguard.hooks.state import HookState
 from otel_loopguard.settings import Settings
@@ -28,22 +22,12 @@ Event = tuple[int, dict[str, Any]]
 
 @dataclass
 class Outcome:
-    """The outcome of one run.
-
-    Attributes:
-        calls: Calls in it.
-        hints: HookFile of the calls after which the model was told something, and what.
-        stops: HookFile of the calls that were refused, or asked about, and why.
-        asked: How many of those were asked about.
-    """
+    """The outcome of one run: hints, and why calls were refused, asked about or the turn ended."""
 
     id: str
-    model: str
     solved: bool | None
-    calls: int = 0
-    hints: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    stops: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    asked: int = 0
+    hints: list[str] = field(default_factory=list[str])
+    stops: list[str] = field(default_factory=list[str])
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -64,7 +48,7 @@ def events(line: dict[str, Any]) -> list[Event]:
     for number, step in enumerate(steps):
         more = {
             "tool_name": step["tool"], "tool_input": step["args"],
-            "tool_use_id": f"toolu_{number}", "place": number,
+            "tool_use_id": f"toolu_{number}",
         }  # fmt: skip
         kind, _, agent = step["agent"].partition(":")
         if agent:
@@ -87,21 +71,19 @@ def events(line: dict[str, Any]) -> list[Event]:
 
 def judged(engine: HookGuard, line: dict[str, Any]) -> Outcome:
     """What an engine says of a run, whose agent does as recorded, except for what is refused."""
-    outcome = Outcome(line["id"], line["label"]["model"], line["label"]["success"])
+    outcome = Outcome(line["id"], line["label"]["success"])
     agent, refused = AGENTS["claude-code"], set[str]()
     for at, payload in events(line):
-        name, call = payload["hook_event_name"], payload.get("tool_use_id", "")
-        if call in refused:
+        call = payload.get("tool_use_id", "")
+        event = None if call in refused else agent.read(payload)
+        if event is None:
             continue
-        outcome.calls += name == "PreToolUse"
-        event = agent.read(payload)
-        answer = HookAnswer() if event is None else engine.handle(event, at)
+        answer = engine.handle(event, at)
         if answer.reply is Reply.HINT:
-            outcome.hints.append((payload.get("place", 0), answer.hint))
+            outcome.hints.append(answer.hint)
         elif answer.reply in STOPS:
-            outcome.stops.append((payload.get("place", 0), answer.reason))
-            outcome.asked += answer.reply is Reply.ASK
-            if name == "PreToolUse" and answer.reply is not Reply.ASK:
+            outcome.stops.append(answer.reason)
+            if event.kind is EventKind.CALL and answer.reply is not Reply.ASK:
                 refused.add(call)
     return outcome
 
@@ -123,32 +105,3 @@ def _event(name: str, session: str, **more: Any) -> dict[str, Any]:
 
 def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
-
-
-def table(found: list[Outcome]) -> Iterator[str]:
-    """What becomes of the runs, by model and by how they ended."""
-    yield "| model | runs | | told something | stopped | calls before that (median) | after it |"
-    yield "|---|---|---|---|---|---|---|"
-    for model in sorted({one.model for one in found}):
-        for name, solved in (("solved", True), ("not solved", False), ("unknown", None)):
-            runs = [one for one in found if (one.model, one.solved) == (model, solved)]
-            if not runs:
-                continue
-            stopped = [one for one in runs if one.stops]
-            first = [one.stops[0][0] for one in stopped]
-            after = sum(one.calls - one.stops[0][0] for one in stopped)
-            told = sum(bool(one.hints) for one in runs)
-            figures = f"{statistics.median(first):g} | {after}" if first else "|"
-            yield f"| {model} | {name} | {len(runs)} | {told} | {len(stopped)} | {figures} |"
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as name:
-        results = outcomes(map(Path, sys.argv[1:]), Path(name))
-    print("\n".join(table(results)))
-    for one in results:
-        for place, said in one.hints:
-            if one.solved:
-                print(f"hint in the solved {one.id}, after call {place + 1} of {one.calls}: {said}")
-        for place, said in one.stops[:1]:
-            print(f"stop in {one.id} ({one.solved}), at call {place + 1} of {one.calls}: {said}")

@@ -60,12 +60,12 @@ def test_every_agent_that_is_understood_has_a_place() -> None:
 
 @pytest.mark.parametrize("scope", ["user", "project"])
 @pytest.mark.parametrize("agent", HOOK_FILES)
-def test_hooks_are_set_once_and_taken_away(home: Path, agent: str, scope: str) -> None:
+def test_hooks_are_set_once_and_taken_away(user: Path, agent: str, scope: str) -> None:
     """To observe, unless it is said otherwise; a second time changes nothing."""
     done("install", agent, f"--{scope}")
     row = rows(agent)[scope]
     file = Path(row["file"])
-    assert file.is_relative_to(home / "project" if scope == "project" else home)
+    assert file.is_relative_to(user / "project" if scope == "project" else user)
     assert row["installed"]
     assert row["mode"] == "observe"
     assert row["missing_events"] == []
@@ -83,7 +83,7 @@ def test_hooks_are_set_once_and_taken_away(home: Path, agent: str, scope: str) -
 
 
 @pytest.mark.parametrize("agent", WITH_HOOKS)
-def test_each_event_that_is_read_has_one_hook(home: Path, agent: str) -> None:
+def test_each_event_that_is_read_has_one_hook(user: Path, agent: str) -> None:
     done("install", agent)
     hooks = jsonc.loads(HOOK_FILES[agent].user().read_text(encoding="utf-8"))["hooks"]
     assert tuple(hooks) == HOOK_FILES[agent].events
@@ -94,7 +94,7 @@ def test_each_event_that_is_read_has_one_hook(home: Path, agent: str) -> None:
 
 
 @pytest.mark.parametrize("agent", ["claude-code", "codex", "gemini"])
-def test_other_hooks_and_comments_stay(home: Path, agent: str) -> None:
+def test_other_hooks_and_comments_stay(user: Path, agent: str) -> None:
     """Whether they stand before or behind ours; what is left is what was there."""
     file = HOOK_FILES[agent].user()
     file.parent.mkdir(parents=True)
@@ -113,7 +113,7 @@ def test_other_hooks_and_comments_stay(home: Path, agent: str) -> None:
     assert left == before
 
 
-def test_what_was_there_lies_beside_it(home: Path) -> None:
+def test_what_was_there_lies_beside_it(user: Path) -> None:
     """With the same permissions: such settings hold tokens."""
     file = HOOK_FILES["claude-code"].user()
     file.parent.mkdir()
@@ -127,7 +127,7 @@ def test_what_was_there_lies_beside_it(home: Path) -> None:
     assert [each.name for each in file.parent.iterdir() if each.name.startswith(".")] == []
 
 
-def test_what_was_there_first_lies_beside_it_and_comes_back(home: Path) -> None:
+def test_what_was_there_first_lies_beside_it_and_comes_back(user: Path) -> None:
     """Also what was empty: an agent may take a missing event for another setting."""
     file = HOOK_FILES["claude-code"].user()
     file.parent.mkdir()
@@ -140,9 +140,9 @@ def test_what_was_there_first_lies_beside_it_and_comes_back(home: Path) -> None:
     assert jsonc.loads(file.read_text(encoding="utf-8")) == jsonc.loads(original)
 
 
-def test_a_link_stays_one(home: Path) -> None:
+def test_a_link_stays_one(user: Path) -> None:
     """People keep their settings in a repository of their own."""
-    real, file = home / "dotfiles.json", HOOK_FILES["claude-code"].user()
+    real, file = user / "dotfiles.json", HOOK_FILES["claude-code"].user()
     real.write_text("{}\n", encoding="utf-8")
     file.parent.mkdir()
     file.symlink_to(real)
@@ -164,7 +164,7 @@ def test_a_link_stays_one(home: Path) -> None:
         (b"\xff\xfe{}", "codec"),
     ],
 )
-def test_a_broken_file_is_told_of_and_not_touched(home: Path, text: bytes, told: str) -> None:
+def test_a_broken_file_is_told_of_and_not_touched(user: Path, text: bytes, told: str) -> None:
     file = HOOK_FILES["claude-code"].user()
     file.parent.mkdir()
     file.write_bytes(text)
@@ -176,7 +176,7 @@ def test_a_broken_file_is_told_of_and_not_touched(home: Path, text: bytes, told:
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_a_broken_file_does_not_hide_the_others(home: Path) -> None:
+def test_a_broken_file_does_not_hide_the_others(user: Path) -> None:
     done("install", "codex")
     file = HOOK_FILES["claude-code"].user()
     file.parent.mkdir()
@@ -186,20 +186,20 @@ def test_a_broken_file_does_not_hide_the_others(home: Path) -> None:
     assert run("uninstall", "claude-code").exit_code == 2
 
 
-def test_a_place_that_cannot_be_written_is_told_of(home: Path) -> None:
-    (home / ".codex").write_text("no folder", encoding="utf-8")
+def test_a_place_that_cannot_be_written_is_told_of(user: Path) -> None:
+    (user / ".codex").write_text("no folder", encoding="utf-8")
     result = run("install", "codex")
     assert result.exit_code == 2
     assert "hooks.json" in result.output
 
 
-def test_an_agent_that_is_not_known_is_told_of(home: Path) -> None:
+def test_an_agent_that_is_not_known_is_told_of(user: Path) -> None:
     result = run("install", "clippy")
     assert result.exit_code == 2
     assert "claude-code, codex" in result.output
 
 
-def test_hooks_of_an_earlier_version_are_replaced(home: Path) -> None:
+def test_hooks_of_an_earlier_version_are_replaced(user: Path) -> None:
     """Also at events that are no longer used, and in a group with others."""
     file = HOOK_FILES["claude-code"].user()
     file.parent.mkdir()
@@ -218,21 +218,21 @@ def test_hooks_of_an_earlier_version_are_replaced(home: Path) -> None:
     assert now["PreToolUse"][0] == {"hooks": [other]}
 
 
-def test_a_program_that_is_gone_is_told_of(home: Path) -> None:
-    install("codex", "user", "observe", home, program=str(home / "gone" / "otel-loopguard"))
+def test_a_program_that_is_gone_is_told_of(user: Path) -> None:
+    install("codex", "user", "observe", user, program=str(user / "gone" / "otel-loopguard"))
     row = rows("codex")["user"]
-    assert row["program"] == str(home / "gone" / "otel-loopguard")
+    assert row["program"] == str(user / "gone" / "otel-loopguard")
     assert not row["program_found"]
     assert "is not found" in done("status")
 
 
-def test_codex_is_to_be_told_to_trust_them(home: Path) -> None:
+def test_codex_is_to_be_told_to_trust_them(user: Path) -> None:
     assert "trust the hooks with /hooks" in done("install", "codex")
     assert "trust the hooks with /hooks" in rows("codex")["user"]["todo"]
     assert "no hooks: claude-code, cursor" in done("status")
 
 
-def test_another_plugin_of_this_name_is_left_alone(home: Path) -> None:
+def test_another_plugin_of_this_name_is_left_alone(user: Path) -> None:
     file = HOOK_FILES["opencode"].user()
     file.parent.mkdir(parents=True)
     file.write_text("export const Mine = 1\n", encoding="utf-8")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import signal
 import subprocess
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,13 +20,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.hooks.demo import played
 from tests.hooks.running import PROGRAM, Home, hint_of, is_denied, told
 from tests.stores.servers import free_port, wait_for
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    home = Home(tmp_path)
-    yield home
-    home.end()
 
 
 @contextmanager
@@ -81,17 +72,6 @@ def test_only_the_user_can_read_what_it_writes(home: Home) -> None:
         home.call()
         for path in home.state.iterdir():
             assert not path.stat().st_mode & 0o077, path
-
-
-def test_a_client_that_says_nothing_keeps_nobody_waiting(home: Home) -> None:
-    import socket
-
-    with serving(home), socket.socket(socket.AF_UNIX) as silent:
-        before = Path.cwd()
-        os.chdir(home.state)
-        silent.connect("hook.sock")
-        os.chdir(before)
-        assert home.call() == ({}, {})
 
 
 def test_it_lists_its_sessions(home: Home) -> None:

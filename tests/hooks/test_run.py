@@ -8,9 +8,7 @@ import random
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +18,6 @@ from otel_loopguard.hooks.hook_files import Command
 from otel_loopguard.hooks.state_folder import MOST_BYTES, StateFolder
 from tests.hooks.running import PROGRAM, Home, hint_of, is_denied, told
 from tests.stores.servers import wait_for
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    home = Home(tmp_path)
-    yield home
-    home.end()
 
 
 def times(home: Home) -> int:
@@ -70,7 +61,10 @@ def test_events_before_the_process_is_there_are_counted(
     told(home, is_denied)
 
 
-def test_a_killed_process_forgets_nothing_that_it_answered(home: Home) -> None:
+@pytest.mark.parametrize("store", ["", "redis://127.0.0.1:1/0"], ids=["", "a store"])
+def test_a_killed_process_forgets_nothing_that_it_answered(home: Home, store: str) -> None:
+    """It is in the state: a store of the user's is not waited for."""
+    home.environment["LOOPGUARD_STORE_URL"] = store
     home.begin()
     for _ in range(3):
         home.call()
@@ -82,17 +76,6 @@ def test_a_killed_process_forgets_nothing_that_it_answered(home: Home) -> None:
     made = home.calls
     told(home, is_denied)
     assert home.calls - made < 4  # with which a process that forgets would begin
-
-
-def test_a_store_of_the_users_is_not_waited_for(home: Home) -> None:
-    """What was counted is in the state: an event sees what the last one left."""
-    home.environment["LOOPGUARD_STORE_URL"] = "redis://127.0.0.1:1/0"
-    home.begin()
-    for _ in range(3):
-        home.call()
-    home.kill()
-    home.begin()
-    assert times(home) == home.calls
 
 
 def test_without_a_process_it_judges_itself(home: Home) -> None:
@@ -183,17 +166,20 @@ def test_wrong_arguments_stop_no_agent(home: Home, arguments: tuple[str, ...]) -
     assert (done.returncode, json.loads(done.stdout)) == (0, {})
 
 
-def test_a_state_that_cannot_be_written_stops_no_agent(home: Home) -> None:
-    (home.folder / "state").write_text("a file, and no folder")
-    assert home.event("PreToolUse", tool_name="Bash", tool_input={}) == {}
-
-
-def test_a_folder_that_others_may_write_into_is_not_used(home: Home) -> None:
-    home.state.mkdir(parents=True)
-    home.state.chmod(0o777)
-    assert home.event("PreToolUse", tool_name="Bash", tool_input={}) == {}
-    assert not list((home.state / "spool").glob("*"))
-    home.state.chmod(0o700)
+@pytest.mark.parametrize("wrong", ["no folder", "others may write into it", "too large an event"])
+def test_what_cannot_be_used_stops_no_agent(home: Home, wrong: str) -> None:
+    """A large event is read to its end: else the agent would fail to write it."""
+    given = b'{"hook_event_name": "PreToolUse", "session_id": "chat", "tool_name": "Bash"}'
+    if wrong == "no folder":
+        (home.folder / "state").write_text("a file, and no folder")
+    elif wrong == "too large an event":
+        given += b" " * (MOST_BYTES + 1)
+    else:
+        home.state.mkdir(parents=True)
+        home.state.chmod(0o777)
+    done = home.run("hook", "run", "claude-code", given=given)
+    assert (done.returncode, json.loads(done.stdout)) == (0, {})
+    assert not list(home.state.glob("spool/*"))
 
 
 def test_a_setting_that_cannot_be_used_stops_no_agent_and_is_named(home: Home) -> None:
@@ -326,12 +312,6 @@ def test_whatever_an_agent_says_it_is_answered_with_json(home: Home) -> None:
         arguments = [random_.choice(agents), f"--mode={mode}", f"--state={home.state}"]
         assert isinstance(json.loads(client.run(arguments, data) or b""), dict)
     told(home, is_denied)  # it judges as before
-
-
-def test_what_is_too_large_is_read_to_its_end(home: Home) -> None:
-    """Else the agent would fail to write it."""
-    done = home.run("hook", "run", "claude-code", given=b" " * (MOST_BYTES + 1))
-    assert (done.returncode, json.loads(done.stdout)) == (0, {})
 
 
 def test_it_imports_next_to_nothing(home: Home) -> None:

@@ -13,7 +13,9 @@ import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+import httpx
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    from otel_loopguard.server.telemetry import ServerTelemetry
+    from otel_loopguard.server.metrics import ServerTelemetry
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 SECOND = 1_000_000_000
@@ -122,6 +124,37 @@ def asking(tool: str) -> dict[str, Any]:
         "gen_ai.conversation.id": "chat-1",
         "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [part]}]),
     })  # fmt: skip
+
+
+def post(
+    server: Server,
+    *spans: dict[str, Any],
+    body: bytes | None = None,
+    path: str = "traces",
+    **headers: str,
+) -> httpx.Response:
+    """Sends spans, or bytes; returns the answer."""
+    sent = request(*spans).SerializeToString() if body is None else body
+    url = f"{server.url}/v1/{path}"
+    return httpx.post(url, content=sent, headers={**PROTOBUF, **headers}, timeout=60)
+
+
+def send(server: Server, *numbers: int, session: str = "chat-1", **headers: str) -> httpx.Response:
+    """Sends the same call for each number; returns the answer."""
+    return post(server, *(call(number, session) for number in numbers), **headers)
+
+
+def control(server: Server, session: str = "chat-1", **query: str) -> dict[str, Any]:
+    """The flag of a session, as its runtime hears it."""
+    url = f"{server.url}/v1/sessions/{quote(session, safe='')}/control"
+    answer = httpx.get(url, params=query, timeout=60)
+    assert answer.headers["cache-control"] == "no-store"
+    return answer.json()
+
+
+def sessions(server: Server, **headers: str) -> list[dict[str, Any]]:
+    """The sessions of a server, as people see them listed."""
+    return httpx.get(f"{server.url}/v1/sessions", headers=headers).json()["sessions"]
 
 
 def pair(name: str, value: str | int) -> KeyValue:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from otel_loopguard import Settings
@@ -24,7 +23,7 @@ from tests.dialects.agents import (
     run,
 )
 from tests.dialects.recording import PARIS, recording
-from tests.server.serving import serving
+from tests.server.serving import control, post, serving, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -44,11 +43,10 @@ def test_a_stuck_agent_is_stopped(name: str) -> None:
         # The record of the prompt comes first, as it does from the agent.
         for path, kind in [("logs", "logs"), ("traces", "otlp")][not agent.logs :]:
             for line in (agent.folder / f"{name}-stuck.{kind}.jsonl").read_bytes().splitlines():
-                url = f"{server.url}/v1/{path}"
-                httpx.post(url, content=line, headers=JSON).raise_for_status()
-        (row,) = httpx.get(f"{server.url}/v1/sessions").json()["sessions"]
-        control = httpx.get(f"{server.url}/v1/sessions/{row['session']}/control").json()
-    assert (control["action"], control["by"]) == ("abort", "policy")
+                post(server, body=line, path=path, **JSON).raise_for_status()
+        (row,) = sessions(server)
+        found = control(server, row["session"])
+    assert (found["action"], found["by"]) == ("abort", "policy")
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +152,7 @@ def guarding() -> Generator[tuple[Server, dict[str, str]]]:
 
 def session_of(server: Server) -> dict[str, object]:
     """The only session of a server."""
-    (row,) = httpx.get(f"{server.url}/v1/sessions", headers=BEARER).json()["sessions"]
+    (row,) = sessions(server, **BEARER)
     return row
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from otel_loopguard import Settings, set_testing
@@ -15,7 +14,7 @@ from otel_loopguard._util.clock import now
 from otel_loopguard.engine import Engine
 from otel_loopguard.server.tenant_guard import TenantGuard
 from otel_loopguard.spans.views import RecordedSpan
-from tests.server.serving import PROTOBUF, call, request, serving
+from tests.server.serving import call, control, post, serving
 
 if TYPE_CHECKING:
     from otel_loopguard.server import Server
@@ -103,24 +102,19 @@ def sent(server: Server, session: str, first: int, ago_s: float) -> None:
         )
         for number in range(3)
     ]  # fmt: skip
-    body = request(*spans).SerializeToString()
-    httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).raise_for_status()
+    post(server, *spans).raise_for_status()
 
 
 def test_who_asks_hears_that_spans_come_too_late_to_warn(caplog: pytest.LogCaptureFixture) -> None:
     """So does the log, once; of sessions that nobody asks for, nobody does."""
     with serving() as server:
-
-        def control(session: str) -> dict[str, object]:
-            return httpx.get(f"{server.url}/v1/sessions/{session}/control").json()
-
-        control("asks")
+        control(server, "asks")
         sent(server, "asks", 0, ago_s=5)
         sent(server, "asks", 3, ago_s=5)
         sent(server, "silent", 100, ago_s=5)
-        late, silent = control("asks"), control("silent")
+        late, silent = control(server, "asks"), control(server, "silent")
         sent(server, "asks", 6, ago_s=-60)  # however slow this machine is
-        in_time = control("asks")
+        in_time = control(server, "asks")
         lines = [one.getMessage() for one in caplog.records if "too late" in one.getMessage()]
         assert len(lines) == 1
     assert "OTEL_BSP_SCHEDULE_DELAY=200" in lines[0]

@@ -18,15 +18,17 @@ from otel_loopguard.server.leases import SessionLeases
 from otel_loopguard.stores.redis import RedisStore
 from tests.server.serving import (
     BEGIN,
-    PROTOBUF,
     SECOND,
     Hop,
     asking,
     attributes,
     call,
+    control,
     pair,
-    request,
+    post,
+    send,
     serving,
+    sessions,
 )
 from tests.stores.servers import Server as Redis
 from tests.stores.servers import wait_for
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-A, B, C = (1, 1), (1, 2), (1, 3)
+    Leases = Callable[..., SessionLeases]
+
+A, B = (1, 1), (1, 2)
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def guard(redis: Redis) -> Settings:
 
 
 @pytest.fixture
-def leases(guard: Settings) -> Iterator[Callable[..., SessionLeases]]:
+def leases(guard: Settings) -> Iterator[Leases]:
     made: list[SessionLeases] = []
 
     def make(watched_s: float = 30) -> SessionLeases:
@@ -68,15 +72,6 @@ def leases(guard: Settings) -> Iterator[Callable[..., SessionLeases]]:
         each.close()
 
 
-def send(server: Server, *numbers: int, session: str = "chat-1") -> httpx.Response:
-    return post(server, *(call(number, session) for number in numbers))
-
-
-def post(server: Server, *spans: dict[str, Any]) -> httpx.Response:
-    made = request(*spans).SerializeToString()
-    return httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF, timeout=60)
-
-
 def prompt(server: Server, number: int) -> httpx.Response:
     """A record that says that the user wrote."""
     made = ExportLogsServiceRequest()
@@ -84,8 +79,7 @@ def prompt(server: Server, number: int) -> httpx.Response:
         time_unix_nano=BEGIN + number * SECOND, event_name="claude_code.user_prompt"
     )  # fmt: skip
     record.attributes.append(pair("session.id", "chat-1"))
-    body = made.SerializeToString()
-    return httpx.post(f"{server.url}/v1/logs", content=body, headers=PROTOBUF, timeout=60)
+    return post(server, body=made.SerializeToString(), path="logs")
 
 
 def telling(number: int) -> dict[str, Any]:
@@ -122,10 +116,6 @@ def turn(first: int, *numbers: int) -> list[dict[str, Any]]:
     return [*made, run]
 
 
-def control(server: Server) -> dict[str, Any]:
-    return httpx.get(f"{server.url}/v1/sessions/chat-1/control").json()
-
-
 def decisions(hop: Hop) -> list[str]:
     told = (attributes(one) for one in hop.records())
     return [each["loopguard.decision.id"] for each in told if "loopguard.decision.id" in each]
@@ -134,16 +124,15 @@ def decisions(hop: Hop) -> list[str]:
 def test_a_flag_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard: Settings) -> None:
     """It answered that all is well, for as long as anybody asked."""
     with serving(guard=guard) as judging, serving(guard=guard) as asked:
-        url = f"{asked.url}/v1/sessions/chat-1/control"
-        assert httpx.get(url).json()["action"] == "allow"
+        assert control(asked)["action"] == "allow"
         assert send(judging, 0, 1, 2, 3).is_success
-        wait_for(lambda: httpx.get(url).json()["action"] == "deny")
+        wait_for(lambda: control(asked)["action"] == "deny")
         # Asked for the first time once it was up.
         assert send(judging, *range(10, 14), session="chat-2").is_success
-        wait_for(lambda: httpx.get(url.replace("chat-1", "chat-2")).json()["action"] == "deny")
+        wait_for(lambda: control(asked, "chat-2")["action"] == "deny")
         # And it is judged on where it was only asked for.
         assert send(asked, 4).is_success
-        assert httpx.get(url).json()["action"] == "abort"
+        assert control(asked)["action"] == "abort"
 
 
 @pytest.mark.parametrize("by", ["policy", "ann"])
@@ -162,14 +151,13 @@ def test_a_server_that_is_new_says_at_once_what_was_decided(guard: Settings, by:
 
 def test_a_hint_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard: Settings) -> None:
     with serving(guard=guard) as judging, serving(guard=guard) as asked:
-        own, other = (f"{one.url}/v1/sessions/chat-1/control" for one in (judging, asked))
-        assert httpx.get(other).json()["action"] == "allow"
+        assert control(asked)["action"] == "allow"
         assert send(judging, 0, 1, 2).is_success
-        told = httpx.get(own).json()
+        told = control(judging)
         assert told["action"] == "hint"
-        wait_for(lambda: httpx.get(other).json()["hint"] == told["hint"])
+        wait_for(lambda: control(asked)["hint"] == told["hint"])
         # Who asks either of them takes it for one and the same.
-        assert httpx.get(other).json()["version"] == told["version"]
+        assert control(asked)["version"] == told["version"]
         # Another call, with news, clears it at both.
         news = call(3)
         news["attributes"] |= {
@@ -177,20 +165,18 @@ def test_a_hint_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard:
             "gen_ai.tool.call.result": "the record of 1912 names a ship, a harbour and a captain",
         }
         assert post(judging, news).is_success
-        assert httpx.get(own).json()["action"] == "allow"
-        wait_for(lambda: httpx.get(other).json()["action"] == "allow")
+        assert control(judging)["action"] == "allow"
+        wait_for(lambda: control(asked)["action"] == "allow")
 
 
-def test_what_was_stored_is_known_to_who_takes_the_session_over(
-    leases: Callable[..., SessionLeases],
-) -> None:
+def test_what_was_stored_is_known_to_who_takes_the_session_over(leases: Leases) -> None:
     one, other = leases(), leases()
     taken = one.take({"s": [A]})["s"]
     assert taken == (True, False, {}, {}, b"")
     one.submit("s", [("1-a", b"entry")])
     one.judged("s", A, None)
     one.decided("s", "d1", b"record")
-    assert one.commit() == ({"d1": b"record"}, [])
+    assert one.commit() == ({"d1": ("s", b"record")}, [])
     taken = other.take({"s": [A, B]})["s"]
     assert (taken.is_new, taken.known, taken.unsent) == (True, {A: None}, {"d1": b"record"})
     assert other.journal("s") == [("1-a", b"entry")]
@@ -198,7 +184,7 @@ def test_what_was_stored_is_known_to_who_takes_the_session_over(
     assert one.take({"s": []})["s"].unsent == {}
 
 
-def test_open_calls_are_stored_with_what_was_judged(leases: Callable[..., SessionLeases]) -> None:
+def test_open_calls_are_stored_with_what_was_judged(leases: Leases) -> None:
     one, other = leases(), leases()
     one.take({"s": [A]})
     one.call("s", b"[1]")
@@ -213,9 +199,7 @@ def test_open_calls_are_stored_with_what_was_judged(leases: Callable[..., Sessio
     assert one.take({"s": []})["s"].calls == b""
 
 
-def test_sessions_with_open_calls_are_found_when_nobody_watches_them(
-    leases: Callable[..., SessionLeases],
-) -> None:
+def test_sessions_with_open_calls_are_found_when_nobody_watches_them(leases: Leases) -> None:
     one, gone, other = leases(watched_s=60), leases(watched_s=0.5), leases(watched_s=0.5)
     for owner, session in ((gone, "s"), (one, "t"), (one, "u")):
         owner.take({session: [A]})
@@ -236,9 +220,7 @@ def test_sessions_with_open_calls_are_found_when_nobody_watches_them(
     assert found == {"s", "t"}
 
 
-def test_what_comes_with_a_lower_number_is_refused(
-    leases: Callable[..., SessionLeases],
-) -> None:
+def test_what_comes_with_a_lower_number_is_refused(leases: Leases) -> None:
     one, other = leases(), leases()
     one.take({"s": [A], "t": [B]})
     one.submit("s", [("1-a", b"entry")])
@@ -253,22 +235,18 @@ def test_what_comes_with_a_lower_number_is_refused(
     assert other.take({"s": [A], "t": [B]})["t"].known == {B: None}
 
 
-def test_a_decision_is_made_once(
-    leases: Callable[..., SessionLeases],
-) -> None:
+def test_a_decision_is_made_once(leases: Leases) -> None:
     one, other = leases(), leases()
     one.take({"s": []})
     one.decided("s", "d1", b"record")
-    assert one.commit() == ({"d1": b"record"}, [])
+    assert one.commit() == ({"d1": ("s", b"record")}, [])
     one.sent({"s": ["d1"]})
     other.take({"s": []})
     other.decided("s", "d1", b"again")
     assert other.commit() == ({}, [])
 
 
-def test_who_never_took_a_lease_stores_only_what_is_new(
-    leases: Callable[..., SessionLeases],
-) -> None:
+def test_who_never_took_a_lease_stores_only_what_is_new(leases: Leases) -> None:
     one, other = leases(), leases()
     one.take({"s": []})
     other.submit("s", [("1-a", b"entry")])
@@ -277,9 +255,7 @@ def test_who_never_took_a_lease_stores_only_what_is_new(
     assert other.journal("t") == [("1-a", b"entry")]
 
 
-def test_a_lease_that_the_store_lost_is_held_on(
-    leases: Callable[..., SessionLeases], redis: Redis
-) -> None:
+def test_a_lease_that_the_store_lost_is_held_on(leases: Leases, redis: Redis) -> None:
     one = leases()
     one.take({"s": [A]})
     with redis.client as client:
@@ -289,7 +265,7 @@ def test_a_lease_that_the_store_lost_is_held_on(
     assert not one.take({"s": [A]})["s"].is_new
 
 
-def test_what_is_kept_has_an_end(leases: Callable[..., SessionLeases], redis: Redis) -> None:
+def test_what_is_kept_has_an_end(leases: Leases, redis: Redis) -> None:
     one = leases()
     one.take({"s": [A]})
     one.submit("s", [("1-a", b"entry")])
@@ -385,12 +361,12 @@ def test_a_span_without_an_id_stays_with_its_trace_when_another_server_takes_ove
     with serving(guard=guard) as one, serving(guard=guard) as other:
         post(one, *calls).raise_for_status()
         post(other, last).raise_for_status()
-        (row,) = httpx.get(f"{other.url}/v1/sessions").json()["sessions"]
+        (row,) = sessions(other)
         assert (row["session"], row["action"]) == ("chat-1", "deny")
 
 
 def test_spans_that_come_again_elsewhere_count_once(
-    guard: Settings, leases: Callable[..., SessionLeases], hop: tuple[Hop, str]
+    guard: Settings, leases: Leases, hop: tuple[Hop, str]
 ) -> None:
     taken, url = hop
     with serving(guard=guard, forward=url) as one, serving(guard=guard, forward=url) as other:
@@ -408,7 +384,7 @@ def test_spans_that_come_again_elsewhere_count_once(
 
 
 def test_calls_inside_a_span_without_an_end_are_stored_once_they_are_acknowledged(
-    guard: Settings, leases: Callable[..., SessionLeases]
+    guard: Settings, leases: Leases
 ) -> None:
     """The span around a call could tell its result, but its end is missing, and not to come."""
     around = call(0, end_time_unix_nano=0)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from tests.server.serving import BEGIN, PROTOBUF, SECOND, call, pair, request, serving
+from tests.server.serving import BEGIN, SECOND, call, pair, post, request, serving, sessions
 
 CAPTURES = Path(__file__).resolve().parents[1] / "dialects" / "node_captures"
 JSON = {"content-type": "application/json"}
@@ -67,9 +67,7 @@ def test_a_loop_told_by_logs_is_found_and_a_record_sent_twice_counts_once(
         for number in range(4):
             for _ in range(2):
                 body = records(event, number, named=named)
-                httpx.post(
-                    f"{server.url}/v1/logs", content=body, headers=PROTOBUF
-                ).raise_for_status()
+                post(server, body=body, path="logs").raise_for_status()
         row = httpx.get(f"{server.url}/v1/sessions/run-1").json()["session"]
         assert row["steps"] == 4
         assert row["action"] in {"hint", "deny", "abort"}, json.dumps(row)
@@ -82,8 +80,7 @@ def test_a_prompt_ends_an_abort_unless_it_was_written_before(prompt: str) -> Non
     with serving() as server:
 
         def send(event: str, number: int) -> str:
-            body = records(event, number)
-            httpx.post(f"{server.url}/v1/logs", content=body, headers=PROTOBUF).raise_for_status()
+            post(server, body=records(event, number), path="logs").raise_for_status()
             return httpx.get(f"{server.url}/v1/sessions/run-1").json()["session"]["action"]
 
         said = [send(event, number) for number in range(1, 7)]
@@ -105,9 +102,9 @@ def test_a_call_told_by_a_span_and_by_a_record_counts_once() -> None:
                 },
             )  # fmt: skip
             made = request(span, scope="com.anthropic.claude_code.tracing").SerializeToString()
-            httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF).raise_for_status()
+            post(server, body=made).raise_for_status()
             body = records("claude_code.tool_result", number)
-            httpx.post(f"{server.url}/v1/logs", content=body, headers=PROTOBUF).raise_for_status()
+            post(server, body=body, path="logs").raise_for_status()
         row = httpx.get(f"{server.url}/v1/sessions/run-1").json()["session"]
         assert row["steps"] == 3
 
@@ -120,10 +117,10 @@ def test_what_an_agent_tells_by_spans_and_by_records_counts_once(
     """As Claude Code and gemini-cli export both: see `tests/dialects/captures.txt`."""
     with serving() as server:
         for kind in order:
-            path = "/v1/traces" if kind == "otlp" else "/v1/logs"
+            path = "traces" if kind == "otlp" else "logs"
             for line in (CAPTURES / f"{name}.{kind}.jsonl").read_bytes().splitlines():
-                httpx.post(f"{server.url}{path}", content=line, headers=JSON).raise_for_status()
-        (row,) = httpx.get(f"{server.url}/v1/sessions").json()["sessions"]
+                post(server, body=line, path=path, **JSON).raise_for_status()
+        (row,) = sessions(server)
         found = httpx.get(f"{server.url}/v1/sessions/{row['session']}").json()["session"]
     calls, answers = (6, 8) if name == "claude-code-agents" else (4, 5)
     prompts, around = 1, 4 if name == "gemini-cli" else 1
@@ -137,7 +134,5 @@ def test_other_records_are_no_steps() -> None:
     record.event_name = "codex.sse_event"
     record.attributes.append(pair("conversation.id", "run-1"))
     with serving() as server:
-        httpx.post(
-            f"{server.url}/v1/logs", content=made.SerializeToString(), headers=PROTOBUF
-        ).raise_for_status()
-        assert httpx.get(f"{server.url}/v1/sessions").json()["sessions"] == []
+        post(server, body=made.SerializeToString(), path="logs").raise_for_status()
+        assert sessions(server) == []

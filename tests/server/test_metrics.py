@@ -13,10 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from otel_loopguard import Settings
 from otel_loopguard.server import Tenants
 from otel_loopguard.server.forward import SIGNALS
-from otel_loopguard.server.metrics import METRICS
-from otel_loopguard.server.telemetry import ServerTelemetry
+from otel_loopguard.server.metrics import METRICS, ServerTelemetry
 from tests.server.process import PROGRAM, Serve, bearer, total
-from tests.server.serving import PROTOBUF, Hop, attributes, call, request, serving
+from tests.server.serving import Hop, attributes, call, post, send, serving
 from tests.stores.servers import wait_for
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from otel_loopguard.server import Server
 
-GOOD = request(call(0)).SerializeToString()
 ONE, TWO, SCRAPES = ("one token of all there are", "another one of the same", "what Prometheus has")
 
 
@@ -38,8 +36,8 @@ def test_requests_refusals_and_what_the_next_hop_took(hop: tuple[Hop, str]) -> N
         url = f"{server.url}/v1/traces"
         before = scraped(server)
         assert total(before, "loopguard_server_refusals_total") == 0  # so that one is an increase
-        assert httpx.post(url, content=GOOD, headers=PROTOBUF).is_success
-        assert httpx.post(url, content=b"[", headers=PROTOBUF).status_code == 400
+        assert send(server, 0).is_success
+        assert post(server, body=b"[").status_code == 400
         assert httpx.get(f"{server.url}/v1/sessions/chat/1/control").is_success
         assert httpx.get(f"{server.url}/nowhere").status_code == 404
         assert httpx.get(url, headers={"host": "elsewhere"}).status_code == 421
@@ -79,7 +77,7 @@ def test_requests_refusals_and_what_the_next_hop_took(hop: tuple[Hop, str]) -> N
 
 def test_all_metrics_and_labels_are_those_of_the_table(hop: tuple[Hop, str]) -> None:
     with serving(forward=hop[1], telemetry=ServerTelemetry()) as server:
-        httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF)
+        send(server, 0)
         httpx.get(f"{server.url}/readyz")
         wait_for(lambda: "loopguard_server_forward" in scraped(server))
         families = list(text_string_to_metric_families(scraped(server)))
@@ -97,8 +95,7 @@ def test_spans_that_come_late_are_seen(hop: tuple[Hop, str]) -> None:
     """A span from long ago; the other one is of a host whose clock is a day ahead."""
     with serving(telemetry=ServerTelemetry()) as server:
         late = call(0, start_time_unix_nano=1, end_time_unix_nano=2)
-        body = request(late, call(1)).SerializeToString()
-        assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+        assert post(server, late, call(1)).is_success
         text = scraped(server)
     delays = "loopguard_server_judging_delay_seconds_bucket"
     assert total(text, delays, le="0.1") == 1
@@ -109,41 +106,31 @@ def test_spans_that_come_late_are_seen(hop: tuple[Hop, str]) -> None:
 def test_sessions_that_had_to_make_room_are_counted() -> None:
     with serving(guard=Settings(max_sessions=2), telemetry=ServerTelemetry()) as server:
         assert total(scraped(server), "loopguard_session_evictions_total") == 0
-        body = request(*(call(one, f"chat-{one}") for one in range(5))).SerializeToString()
-        assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+        assert post(server, *(call(one, f"chat-{one}") for one in range(5))).is_success
         # One that went may come back with its next span, and go again.
         assert total(scraped(server), "loopguard_session_evictions_total") >= 3
 
 
-def may_scrape(tenants: Tenants | None, token: str) -> int:
-    """The status of what a server with these tokens answers to who has one."""
-    with serving(tenants, telemetry=ServerTelemetry()) as server:
-        return httpx.get(f"{server.url}/metrics", headers=bearer(token)).status_code
-
-
 @pytest.mark.parametrize(
-    ("tenants", "token", "status"),
+    ("tenants", "prometheus", "token", "status"),
     [
-        (None, "", 200),
-        ({ONE: "one"}, ONE, 200),
-        ({ONE: "one"}, "", 401),
-        ({ONE: "one", TWO: "two"}, ONE, 401),
+        ({}, "", "", 200),
+        ({ONE: "one"}, "", ONE, 200),
+        ({ONE: "one"}, "", "", 401),
+        ({ONE: "one", TWO: "two"}, "", ONE, 401),
+        ({ONE: "one"}, SCRAPES, SCRAPES, 200),
+        ({ONE: "one"}, SCRAPES, ONE, 401),
     ],
 )
 def test_metrics_are_for_who_may_see_all_tenants(
-    tenants: dict[str, str] | None, token: str, status: int
+    tenants: dict[str, str], prometheus: str, token: str, status: int
 ) -> None:
-    assert may_scrape(tenants and Tenants(tenants), token) == status
-
-
-@pytest.mark.parametrize(("token", "status"), [(SCRAPES, 200), (ONE, 401)])
-def test_prometheus_has_a_token_of_its_own(tmp_path: Path, token: str, status: int) -> None:
-    """That opens nothing else."""
-    file = tmp_path / "tokens.toml"
-    file.write_text(f'metrics = "{SCRAPES}"\n[tokens]\none = "{ONE}"\n', encoding="utf-8")
-    tenants = Tenants.from_file(file)
-    assert may_scrape(tenants, token) == status
-    assert tenants.tenant(f"Bearer {SCRAPES}") is None
+    """The token of Prometheus opens nothing else."""
+    known = Tenants(tenants, prometheus)
+    with serving(known, telemetry=ServerTelemetry()) as server:
+        found = httpx.get(f"{server.url}/metrics", headers=bearer(token)).status_code
+    assert found == status
+    assert not prometheus or known.tenant(f"Bearer {prometheus}") is None
 
 
 def test_they_are_exported_where_the_variables_say(hop: tuple[Hop, str], tmp_path: Path) -> None:

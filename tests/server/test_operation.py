@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from otel_loopguard.server import Tenants, troubles
+from otel_loopguard.server import Tenants
+from otel_loopguard.server import metrics as server_metrics
 from tests.server.process import Serve
-from tests.server.serving import PROTOBUF, Hop, call, request, serving
+from tests.server.serving import Hop, send, serving
 from tests.stores.servers import Server as Redis
 from tests.stores.servers import free_port, wait_for
 
@@ -20,16 +21,14 @@ if TYPE_CHECKING:
 
     from otel_loopguard.server import Server
 
-GOOD = request(call(0)).SerializeToString()
 TOKEN = "a token of sixteen signs or more"
 READY = "loopguard_server_ready"
 REFUSED = "loopguard_server_refusals_total"
 
 
-def send(server: Server, times: int = 3) -> set[int]:
-    """Sends a span as often; returns the status codes."""
-    url = f"{server.url}/v1/traces"
-    return {httpx.post(url, content=GOOD, headers=PROTOBUF).status_code for _ in range(times)}
+def codes(server: Server) -> set[int]:
+    """The status codes of three requests."""
+    return {send(server, 0).status_code for _ in range(3)}
 
 
 def said(caplog: pytest.LogCaptureFixture, start: str) -> list[str]:
@@ -55,11 +54,11 @@ def test_a_cause_of_refusals_is_told_once_and_at_its_end(  # noqa: PLR0917
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     with serving(**given) as server:
-        assert send(server) == {code}
+        assert codes(server) == {code}
         (line,) = said(caplog, "requests are refused: ")
         assert why in line
         assert not said(caplog, "over for")
-        monkeypatch.setattr(troubles, "QUIET_S", 0)
+        monkeypatch.setattr(server_metrics, "QUIET_S", 0)
         wait_for(lambda: said(caplog, "over for 0 s: requests are refused"))
     (line,) = said(caplog, "over for 0 s: requests are refused")
     assert re.search(rf"{why}.* \({cause}, 3 times within \d+ s\)", line)
@@ -67,7 +66,7 @@ def test_a_cause_of_refusals_is_told_once_and_at_its_end(  # noqa: PLR0917
 
 def test_what_is_not_over_is_told_when_the_server_ends(caplog: pytest.LogCaptureFixture) -> None:
     with serving(most_bytes=9) as server:
-        assert send(server) == {413}
+        assert codes(server) == {413}
     (line,) = said(caplog, "the server ends: requests are refused")
     assert "(too_large, 3 times" in line
 
@@ -158,7 +157,7 @@ def test_a_next_hop_that_nobody_asks_is_asked_until_it_is_well(
     hop: tuple[Hop, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also before the first request; else a metric would tell of the last one for days."""
-    monkeypatch.setattr("otel_loopguard.server.readiness._IDLE_S", 0)
+    monkeypatch.setattr("otel_loopguard.server.app._IDLE_S", 0)
     taken, url = hop
     taken.answers = [503]
     with serving(forward=url) as server:
@@ -180,7 +179,7 @@ def test_it_is_not_ready_while_too_much_waits() -> None:
 def test_it_is_not_ready_while_nothing_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving() as server:
         wait_for(lambda: ready(server) == (200, {}))
-        monkeypatch.setattr("otel_loopguard.server.readiness._SILENT_S", -1)
+        monkeypatch.setattr("otel_loopguard.server.app._SILENT_S", -1)
         assert ready(server) == (503, {"judging": "nothing was judged for -1 s"})
         for path in ("/livez", "/healthz"):
             assert httpx.get(server.url + path).text == "ok"

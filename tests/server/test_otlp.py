@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 
 import grpc
 import httpx
@@ -17,7 +16,21 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from otel_loopguard import Settings
 from otel_loopguard.server import Tenants
-from tests.server.serving import BEGIN, PROTOBUF, Hop, attributes, call, request, serving
+from tests.server.serving import (
+    BEGIN,
+    PROTOBUF,
+    Hop,
+    asking,
+    attributes,
+    call,
+    control,
+    post,
+    request,
+    send,
+    serving,
+    sessions,
+)
+from tests.stores.servers import wait_for
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 TOKEN = "a token of sixteen signs or more"
@@ -33,10 +46,6 @@ def as_json(made: ExportTraceServiceRequest) -> bytes:
     return json.dumps(document).encode()
 
 
-def action(url: str, session: str = "chat-1") -> str:
-    return httpx.get(f"{url}/v1/sessions/{session}/control").json()["action"]
-
-
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("form", ["protobuf", "json"])
 def test_a_loop_is_stopped_whatever_the_encoding(form: str, packed: bool) -> None:
@@ -47,11 +56,11 @@ def test_a_loop_is_stopped_whatever_the_encoding(form: str, packed: bool) -> Non
             headers = {"content-type": "application/json"} if form == "json" else dict(PROTOBUF)
             if packed:
                 body, headers["content-encoding"] = gzip.compress(body), "gzip"
-            answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=headers)
+            answer = post(server, body=body, **headers)
             assert answer.status_code == 200
             assert answer.headers["content-type"] == headers["content-type"]
             assert answer.content == (b"{}" if form == "json" else b"")
-        assert action(server.url) == "abort"
+        assert control(server)["action"] == "abort"
 
 
 def test_grpc_takes_the_same_requests() -> None:
@@ -64,28 +73,22 @@ def test_grpc_takes_the_same_requests() -> None:
             )
             for number in range(5):
                 assert not export(request(call(number))).partial_success.rejected_spans
-        assert action(server.url) == "abort"
+        assert control(server)["action"] == "abort"
 
 
 def test_spans_without_an_end_are_judged() -> None:
     """Nothing else will come of them; they were taken for calls that hang."""
-    spans = [
-        call(number, start_time_unix_nano=BEGIN + number, end_time_unix_nano=0)
-        for number in range(5)
-    ]
+    spans = [call(n, start_time_unix_nano=BEGIN + n, end_time_unix_nano=0) for n in range(5)]
     with serving() as server:
-        made = request(*spans).SerializeToString()
-        assert httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF).is_success
-        assert action(server.url) == "abort"
+        assert post(server, *spans).is_success
+        assert control(server)["action"] == "abort"
 
 
 def test_a_batch_out_of_order_and_sent_twice_counts_once() -> None:
-    spans = [call(number) for number in range(4)]
     with serving() as server:
-        made = request(*reversed(spans)).SerializeToString()
         for _ in range(2):
-            assert httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF).is_success
-        (row,) = httpx.get(f"{server.url}/v1/sessions").json()["sessions"]
+            assert send(server, 3, 2, 1, 0).is_success
+        (row,) = sessions(server)
         assert (row["session"], row["steps"], row["action"]) == ("chat-1", 4, "deny")
 
 
@@ -102,9 +105,8 @@ def test_children_may_come_before_their_parents() -> None:
     children = [call(number, trace_id=b"t" * 16, parent_span_id=b"p" * 8) for number in range(5)]
     with serving() as server:
         for spans in (*([child] for child in children), [parent]):
-            made = request(*spans).SerializeToString()
-            assert httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF).is_success
-        (row,) = httpx.get(f"{server.url}/v1/sessions").json()["sessions"]
+            assert post(server, *spans).is_success
+        (row,) = sessions(server)
         assert (row["steps"], row["action"]) == (6, "abort")
 
 
@@ -120,17 +122,14 @@ def test_hosts_may_disagree_about_the_time_by_a_day() -> None:
                 one["start_time_unix_nano"] += skew
                 one["end_time_unix_nano"] += skew
                 spans.append(one)
-            made = request(*spans).SerializeToString()
-            assert httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF).is_success
-        assert {action(server.url, one) for one in ("here", "there", "ahead")} == {"abort"}
+            assert post(server, *spans).is_success
+        assert {control(server, one)["action"] for one in ("here", "there", "ahead")} == {"abort"}
 
 
 def test_spans_without_ids_are_rejected_and_the_others_are_judged() -> None:
     with serving() as server:
-        made = request(call(0), {**call(1), "trace_id": b""}, {**call(2), "span_id": b"\0" * 8})
-        answer = httpx.post(
-            f"{server.url}/v1/traces", content=made.SerializeToString(), headers=PROTOBUF
-        )
+        nameless = {**call(1), "trace_id": b""}, {**call(2), "span_id": b"\0" * 8}
+        answer = post(server, call(0), *nameless)
         partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
         assert (answer.status_code, partial.rejected_spans) == (200, 2)
         assert "without a valid trace id" in partial.error_message
@@ -141,8 +140,7 @@ def test_spans_go_on_annotated_with_their_resource_and_scope(hop: tuple[Hop, str
     taken, url = hop
     with serving(forward=url) as server:
         for number in range(5):
-            made = request(call(number)).SerializeToString()
-            assert httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF).is_success
+            assert send(server, number).is_success
     written = [attributes(span).get("loopguard.decision.action") for span in taken.spans()]
     assert written == [None, None, "hint", "deny", "abort"]
     assert [span.status.code for span in taken.spans()] == [0, 0, 0, 2, 2]
@@ -159,8 +157,7 @@ def test_untouched_spans_go_on_as_they_are(hop: tuple[Hop, str]) -> None:
     sent = [request(call(number)) for number in range(4)]
     with serving(forward=url, mode="untouched") as server:
         for made in sent:
-            body = made.SerializeToString()
-            assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+            assert post(server, body=made.SerializeToString()).is_success
     assert taken.traces == sent
     events = [attributes(record)["loopguard.decision.action"] for record in taken.records()]
     assert events == ["hint", "deny"]
@@ -172,13 +169,11 @@ def test_what_the_next_hop_did_not_take_is_not_acknowledged_and_not_lost(
     taken, url = hop
     with serving(forward=url) as server:
         for number in range(5):
-            made = request(call(number)).SerializeToString()
             taken.answers = [503]
-            first = httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF)
+            first = send(server, number)
             assert (first.status_code, first.headers["retry-after"]) == (503, "1")
-            again = httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF)
-            assert again.status_code == 200
-        (row,) = httpx.get(f"{server.url}/v1/sessions").json()["sessions"]
+            assert send(server, number).status_code == 200
+        (row,) = sessions(server)
         assert (row["steps"], row["action"]) == (5, "abort")
     written = [attributes(span).get("loopguard.decision.action") for span in taken.spans()]
     assert written == [None, None, "hint", "deny", "abort"]
@@ -186,19 +181,14 @@ def test_what_the_next_hop_did_not_take_is_not_acknowledged_and_not_lost(
 
 
 def test_a_stall_is_told_without_another_request(hop: tuple[Hop, str]) -> None:
+    """Of a call that was asked for and never ends: who asks hears of it, and the next hop."""
     taken, url = hop
-    asked = '[{"role":"assistant","parts":[{"type":"tool_call","name":"deploy","arguments":{}}]}]'
-    model = call(0, name="chat m", attributes={
-        "gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
-        "gen_ai.conversation.id": "chat-1", "gen_ai.output.messages": asked,
-    })  # fmt: skip
-    guard = Settings(step_timeout_s=1)
-    with serving(guard=guard, forward=url) as server:
-        made = request(model).SerializeToString()
-        assert httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF).is_success
-        until = time.monotonic() + 60
-        while not taken.records() and time.monotonic() < until:
-            time.sleep(0.05)
+    with serving(guard=Settings(step_timeout_s=1), forward=url) as server:
+        assert post(server, asking("deploy")).is_success
+        row = control(server, wait="20")
+        assert (row["action"], row["decision"]["detector"]) == ("hint", "stall")
+        assert row["decision"]["tool"] == "deploy"
+        wait_for(taken.records)
     assert attributes(taken.records()[0])["loopguard.detector.name"] == "stall"
 
 
@@ -206,8 +196,7 @@ def test_a_next_hop_that_refuses_for_good_says_so_to_the_sender(hop: tuple[Hop, 
     taken, url = hop
     with serving(forward=url) as server:
         taken.answers = [400]
-        made = request(call(0)).SerializeToString()
-        answer = httpx.post(f"{server.url}/v1/traces", content=made, headers=PROTOBUF)
+        answer = send(server, 0)
         assert answer.status_code == 400
         assert b"the next hop answered 400" in answer.content
 
@@ -215,8 +204,8 @@ def test_a_next_hop_that_refuses_for_good_says_so_to_the_sender(hop: tuple[Hop, 
 def test_logs_and_metrics_go_on_as_they_are(hop: tuple[Hop, str]) -> None:
     _, url = hop
     with serving(forward=url) as server:
-        for path in ("/v1/logs", "/v1/metrics"):
-            assert httpx.post(server.url + path, content=b"", headers=PROTOBUF).is_success
+        for path in ("logs", "metrics"):
+            assert post(server, body=b"", path=path).is_success
 
 
 def test_a_tenant_sees_its_own_sessions_only() -> None:
@@ -224,16 +213,11 @@ def test_a_tenant_sees_its_own_sessions_only() -> None:
     tenants = Tenants({TOKEN: "one", other: "two"})
     with serving(tenants) as server:
         for number in range(5):
-            made = request(call(number)).SerializeToString()
-            headers = {**PROTOBUF, "authorization": f"Bearer {TOKEN}"}
-            assert httpx.post(f"{server.url}/v1/traces", content=made, headers=headers).is_success
+            assert send(server, number, authorization=f"Bearer {TOKEN}").is_success
         for token, known, found in ((TOKEN, 1, "abort"), (other, 0, "allow")):
             headers = {"authorization": f"Bearer {token}"}
-            rows = httpx.get(f"{server.url}/v1/sessions", headers=headers).json()["sessions"]
-            assert len(rows) == known
-            control = httpx.get(f"{server.url}/v1/sessions/chat-1/control", headers=headers)
-            assert control.json()["action"] == found
-            resumed = httpx.post(
-                f"{server.url}/v1/sessions/chat-1/resume", json={}, headers=headers
-            )
+            assert len(sessions(server, **headers)) == known
+            url = f"{server.url}/v1/sessions/chat-1"
+            assert httpx.get(f"{url}/control", headers=headers).json()["action"] == found
+            resumed = httpx.post(f"{url}/resume", json={}, headers=headers)
             assert resumed.status_code == (200 if known else 404)

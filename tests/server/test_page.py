@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
 from otel_loopguard.server import Tenants
 from tests.browser import browser, needs_chromium
-from tests.server.serving import PROTOBUF, call, request, serving
+from tests.server.serving import control, send, serving
 
 TOKEN = "a token of sixteen signs or more"
 
@@ -28,15 +27,10 @@ def page() -> Iterator[Page]:
     assert not problems
 
 
-def send(url: str, *numbers: int, session: str = "chat-1", **headers: str) -> None:
-    made = request(*(call(number, session) for number in numbers)).SerializeToString()
-    httpx.post(f"{url}/v1/traces", content=made, headers={**PROTOBUF, **headers}).raise_for_status()
-
-
 def test_sessions_are_listed_paused_and_resumed(page: Page) -> None:
     with serving() as server:
-        send(server.url, 0, 1, 2, 3)
-        send(server.url, 10, session="<img src=x onerror=alert(1)>")
+        send(server, 0, 1, 2, 3)
+        send(server, 10, session="<img src=x onerror=alert(1)>")
         page.goto(server.url)
         expect(page.get_by_role("status")).to_have_text("2 sessions, 1 stopped")
         stopped = page.get_by_role("row").filter(has_text="chat-1")
@@ -48,8 +42,8 @@ def test_sessions_are_listed_paused_and_resumed(page: Page) -> None:
         expect(stopped).to_contain_text("allow")
         stopped.get_by_role("button", name="Pause").click()
         expect(stopped).to_contain_text("pause")
-        control = httpx.get(f"{server.url}/v1/sessions/chat-1/control").json()
-        assert (control["action"], control["by"]) == ("pause", "web page")
+        found = control(server)
+        assert (found["action"], found["by"]) == ("pause", "web page")
         # What a span says is shown as text.
         other = page.get_by_role("row").filter(has_text="<img")
         expect(other).to_be_visible()
@@ -60,7 +54,7 @@ def test_sessions_are_listed_paused_and_resumed(page: Page) -> None:
 
 def test_a_server_with_tokens_asks_for_one(page: Page) -> None:
     with serving(Tenants({TOKEN: "one"})) as server:
-        send(server.url, 0, authorization=f"Bearer {TOKEN}")
+        send(server, 0, authorization=f"Bearer {TOKEN}")
         page.goto(server.url)
         page.get_by_label("Token").fill(TOKEN)
         page.get_by_role("button", name="Sign in").click()
@@ -113,7 +107,7 @@ def test_it_can_be_read(page: Page, width: int, scheme: Literal["light", "dark"]
     long = "order-4711-of-a-customer-with-a-long-name-and-9f1c2d3e4b5a69788796a5b4c3d2e1f0"
     with serving() as server:
         for first, (session, calls) in enumerate({"a": 1, "chat-1": 3, long: 4, "d": 8}.items()):
-            send(server.url, *range(first * 10, first * 10 + calls), session=session)
+            send(server, *range(first * 10, first * 10 + calls), session=session)
         page.goto(server.url)
         expect(page.get_by_role("status")).to_contain_text("4 sessions")
         badges = page.locator(".badge")
@@ -134,7 +128,7 @@ def test_it_can_be_read(page: Page, width: int, scheme: Literal["light", "dark"]
 
 def test_a_session_that_was_resumed_gives_no_reason_to_stop(page: Page) -> None:
     with serving() as server:
-        send(server.url, 0, 1, 2, 3)
+        send(server, 0, 1, 2, 3)
         page.goto(server.url)
         stopped = page.get_by_role("row").filter(has_text="chat-1")
         expect(stopped.locator(".why")).to_contain_text("exact_repeat")

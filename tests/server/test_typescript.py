@@ -7,11 +7,10 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from tests.dialects.agents import CLIENTS, TYPESCRIPT, built_typescript, run
-from tests.server.serving import serving
+from tests.server.serving import serving, sessions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +40,7 @@ def test_an_agent_in_node_is_hinted_at_and_stopped(built: Path, agent: str) -> N
         assert said["action"] == "abort"
         assert said["hints"] >= 1
         assert said["steps"] < 30
-        (row,) = httpx.get(f"{server.url}/v1/sessions").json()["sessions"]
+        (row,) = sessions(server)
         assert (row["session"], row["by"]) == ("chat-1", "policy")
 
 

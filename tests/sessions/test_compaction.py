@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from otel_loopguard import Settings, control
+from otel_loopguard import LoopGuard, Settings, control
 from otel_loopguard.core import Kind, Step
 from tests.calls import Run, call, handle_of
 
@@ -38,19 +40,28 @@ def test_five_completed_agents_are_reason_to_compact() -> None:
     assert advice(run) == [("compact_agents", "allow")] * 2
 
 
-def test_a_large_context_is_said_once() -> None:
-    """From 100,000 input tokens, and again only after it was small."""
-    run = Run()
-    run.calls(*(model(tokens) for tokens in (90_000, 100_000, 110_000, 30_000, 120_000)))
-    assert advice(run) == [("compact_tokens", "allow")] * 2
-
-
-def test_advice_is_a_hint_where_it_was_asked_for() -> None:
-    """At most a hint, whatever follows at the standard limits."""
-    tuning = {"stalls": {"compact_tokens": 1000}}
-    run = Run(Settings(limits="standard", budget_action="abort", tuning=tuning))
-    run.calls(model(1000))
-    assert advice(run) == [("compact_tokens", "hint")]
+@pytest.mark.parametrize(
+    ("settings", "sizes", "expected"),
+    [
+        ({}, (90_000, 100_000, 110_000, 30_000, 120_000), ["allow"] * 2),
+        (
+            {
+                "limits": "standard",
+                "budget_action": "abort",
+                "tuning": {"stalls": {"compact_tokens": 1000}},
+            },
+            (1000,),
+            ["hint"],
+        ),
+    ],
+)
+def test_a_large_context_is_said_once(
+    settings: dict[str, Any], sizes: tuple[int, ...], expected: list[str]
+) -> None:
+    """From 100,000 input tokens, and again only after it was small; at most as a hint."""
+    run = Run(Settings(**settings))
+    run.calls(*map(model, sizes))
+    assert advice(run) == [("compact_tokens", action) for action in expected]
 
 
 ANSWER = "No results were found for this question."
@@ -84,16 +95,12 @@ def test_after_a_compaction_counts_weigh_half(between: list[Step], action: str) 
 
 def test_the_application_says_that_it_compacted() -> None:
     """`control.compacted()` does the same as a compaction that is noticed."""
-    from otel_loopguard import LoopGuard
-
     guard = LoopGuard()
-    for _ in range(2):
-        guard.observe(call(args={"q": 1}, outcome=ANSWER), "s")
-    assert control.compacted("s") is True
-    for _ in range(2):
-        guard.observe(call(args={"q": 1}, outcome=ANSWER), "s")
-    flag = guard.flag_of("s")
+    for after in (False, True):
+        assert control.compacted("says it compacted") is after
+        for _ in range(2):
+            guard.observe(call(args={"q": 1}, outcome=ANSWER), "says it compacted")
+    flag = guard.flag_of("says it compacted")
     assert flag is not None
     assert flag.control.action == "hint"
-    assert control.compacted("no such session") is False
-    assert control.compacted() is False
+    assert control.compacted("no such session") is control.compacted() is False

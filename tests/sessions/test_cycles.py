@@ -10,8 +10,7 @@ import pytest
 from otel_loopguard import Settings
 from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.guard.guard import LoopGuard
-from tests.calls import EPOCH, handle_of
-from tests.detectors.exchanges import hand
+from tests.calls import EPOCH, hand, handle_of
 
 if TYPE_CHECKING:
     from otel_loopguard.sessions import Session

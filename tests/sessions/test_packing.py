@@ -72,43 +72,51 @@ def test_every_table_is_judged_alike(table: Table) -> None:
 
 
 def test_only_sessions_in_use_are_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that others were used after is packed, and has a tenth of the objects."""
+    """One that others were used after is packed, also after a report, and is known when it is back.
+
+    It has a tenth of the objects.
+    """
     monkeypatch.setattr(table, "_AT_HAND", 5)
     guard = LoopGuard(Settings())
-    for number in range(50):
-        for turn in range(20):
-            guard.observe(call("search", {"q": turn}, f"answer {turn}"), f"s{number}")
-    packed = [session for session in guard._sessions.all if session.frozen]
-    assert [session.key for session in packed] == [f"s{number}" for number in range(45)]
+
+    def work(first: int, last: int) -> list[str]:
+        for number in range(first, last):
+            for turn in range(20):
+                guard.observe(call("search", {"q": turn}, f"answer {turn}"), f"s{number}")
+        return [session.key for session in guard._sessions.all if session.frozen]
+
+    guard.observe(call("search", {"q": "x"}, "nothing"), "loop")
+    assert work(0, 50) == ["loop", *(f"s{number}" for number in range(45))]
     in_bytes, in_use = (len(_below(guard._sessions.find(key))) for key in ("s0", "s49"))
     assert in_bytes * 5 < in_use
-
-
-def test_who_is_asked_about_is_packed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports of many make no more objects than there were, once others are new."""
-    monkeypatch.setattr(table, "_AT_HAND", 5)
-    guard = LoopGuard(Settings())
-    for number in range(50):
-        guard.observe(call("search", {"q": number}, "answer"), f"s{number}")
     for number in range(50):
         assert guard.report(f"s{number}") is not None
-    assert not any(session.frozen for session in guard._sessions.all)
-    for number in range(50, 100):
-        guard.observe(call("search", {"q": number}, "answer"), f"s{number}")
-    assert sum(not session.frozen for session in guard._sessions.all) == 5
-
-
-def test_who_comes_back_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that was made before others took the place is a repeat when it is made again."""
-    monkeypatch.setattr(table, "_AT_HAND", 1)
-    guard = LoopGuard(Settings())
+    assert len(work(50, 100)) == 96
     for turn in range(6):
         guard.observe(call("search", {"q": "x"}, "nothing"), "loop")
-        for number in range(5):
-            guard.observe(call("search", {"q": number}, f"answer {number}"), f"s{turn}-{number}")
+        work(100 + 6 * turn, 106 + 6 * turn)
     flag = guard.flag_of("loop")
     assert flag is not None
     assert flag.raised
+
+
+def test_a_board_in_use_survives_packing() -> None:
+    """What was reported before stays, and who has the board may write to it; else it is freed."""
+    guard = LoopGuard(Settings())
+    for key in ("before", "after", "unused"):
+        guard.observe(call("search", {"q": "x"}, "found"), key)
+    guard.flag_named("before").milestones.report("read", Reached.DONE)
+    freed = weakref.ref(guard.flag_named("unused").milestones)
+    board = guard.flag_named("after").milestones
+    assert len(put_away(guard)) == 3
+    gc.collect()
+    assert freed() is None
+    board.report("read", Reached.DONE)
+    for key in ("before", "after"):
+        guard.observe(call("search", {"q": "y"}, "found"), key)
+        report = guard.report(key)
+        assert report is not None
+        assert report.milestones == 100
 
 
 def test_what_is_asked_of_a_session_that_was_put_away_is_there() -> None:
@@ -129,22 +137,6 @@ def test_what_is_asked_of_a_session_that_was_put_away_is_there() -> None:
     after = guard.report("one")
     assert after is not None
     assert after.false_alarms == 1
-
-
-def test_milestones_of_a_session_that_was_put_away_count() -> None:
-    """Those reported before stay, and so does one that is reported on a board asked for before."""
-    guard = LoopGuard(Settings())
-    for key in ("before", "after"):
-        guard.observe(call("search", {"q": "x"}, "found"), key)
-    guard.flag_named("before").milestones.report("read", Reached.DONE)
-    board = guard.flag_named("after").milestones
-    assert put_away(guard)
-    board.report("read", Reached.DONE)
-    for key in ("before", "after"):
-        guard.observe(call("search", {"q": "y"}, "found"), key)
-        report = guard.report(key)
-        assert report is not None
-        assert report.milestones == 100
 
 
 class Own:
@@ -198,18 +190,3 @@ def _below(start: object) -> set[int]:
             seen.add(id(thing))
             todo.extend(gc.get_referents(thing))
     return seen
-
-
-def test_a_board_in_use_survives_packing() -> None:
-    """An application that got the board before may still write to it; an unused one is freed."""
-    guard = LoopGuard(Settings())
-    guard.observe(call("search", {"q": 1}, "one"), "used")
-    guard.observe(call("search", {"q": 1}, "one"), "unused")
-    used, unused = guard.flag_of("used"), guard.flag_of("unused")
-    assert used is not None
-    assert unused is not None
-    board, freed = used.milestones, weakref.ref(unused.milestones)
-    assert len(put_away(guard)) == 2
-    assert used.milestones is board
-    gc.collect()
-    assert freed() is None

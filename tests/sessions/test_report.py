@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
 from otel_loopguard import Action, LoopGuard, Settings
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.progress import Progress
-from otel_loopguard.core.report import Report
+from otel_loopguard.core.report import Report, RunMetrics
 from otel_loopguard.sessions.stats import SessionStats
 from tests.calls import EPOCH, SECOND, Run, call
 
 ANSWER = "No results were found for this question, in any of the sources."
+LOOP = [call("search", {"q": "x"}, ANSWER)] * 9
+FAILED = call("grep", {"q": "x"}, error="no such file")
+FOUND = call("find", {"q": "x"}, "a.py")
+TOLD = Step(Kind.MODEL, "m", tokens_in=100, tokens_out=20)
+NOTED = {"budget_steps": 50, "budget_action": "allow"}
 
 
 def report_of(*steps: Step, **settings: object) -> Report:
@@ -25,53 +32,83 @@ def report_of(*steps: Step, **settings: object) -> Report:
     return found
 
 
-def test_a_healthy_run_is_counted_and_has_no_alert() -> None:
-    """Three calls, one of which failed and was made good by another."""
-    report = report_of(
-        call("read", {"path": "a"}, "text"),
-        call("test", {"n": 1}, error="1 failed"),
-        call("test", {"n": 2}, "passed"),
-    )
-    assert (report.steps, report.actions, report.successes, report.failures) == (3, 3, 2, 1)
-    assert (report.recovered, report.strategy_switches, report.escalations) == (1, 0, 0)
-    assert report.error_rate == pytest.approx(1 / 3)
-    assert (report.alert_count, report.alerts, report.highest_severity) == (0, (), None)
-    assert (report.loops_detected, report.loops_prevented, report.should_stop) == (0, 0, False)
-    assert (report.session, report.action) == ("run", Action.ALLOW)
+CASES: dict[str, tuple[list[Step], dict[str, Any], dict[str, Any]]] = {
+    # One failed and was made good by another.
+    "a healthy run": (
+        [call("read", {"path": "a"}, "text"), call("test", {"n": 1}, error="1 failed"),
+         call("test", {"n": 2}, "passed")],
+        {},
+        {"steps": 3, "actions": 3, "successes": 2, "failures": 1, "recovered": 1,
+         "strategy_switches": 0, "escalations": 0, "error_rate": pytest.approx(1 / 3),
+         "alert_count": 0, "alerts": (), "highest_severity": None, "loops_detected": 0,
+         "loops_prevented": 0, "should_stop": False, "session": "run", "action": Action.ALLOW},
+    ),
+    # However often the ladder speaks of it.
+    "a loop is detected and prevented once": (
+        LOOP, {},
+        {"loops_detected": 1, "loops_prevented": 1, "should_stop": True, "action": Action.ABORT,
+         "highest_severity": Severity.FATAL},
+    ),
+    # `should_stop` is true although the flag was never raised.
+    "in shadow the report says what would be": (
+        LOOP, {"mode": "shadow"},
+        {"loops_detected": 1, "loops_prevented": 0, "should_stop": True, "action": Action.ALLOW},
+    ),
+    # Starts at 0, 10 and 40 s; the last call ends at 41 s.
+    "times": (
+        [call("t", {"n": at}, f"{at}", at=at, took=1) for at in (0, 10, 40)], {},
+        {"mean_interval_s": pytest.approx(20), "duration_s": pytest.approx(41)},
+    ),
+    # Missing is not zero.
+    "no times": (
+        [call("t", {"n": 1}, "x"), call("t", {"n": 2}, "y")], {},
+        {"mean_interval_s": None, "duration_s": None, "tokens": None},
+    ),
+    # Those that say nothing count nothing.
+    "tokens": ([TOLD, Step(Kind.MODEL, "m"), TOLD], {}, {"tokens": 240, "model_calls": 3}),
+    # A failed call with an error text has an outcome.
+    "what the spans lacked": (
+        [call("a", None, "x"), call("b", {"q": 1}, None), call("c", {"q": 1}, error="failed")], {},
+        {"lacks": {"args": 1, "outcome": 1}},
+    ),
+    # Two different files were written; what tools answered was new.
+    "changes": (
+        [call("write_file", {"path": f"{n}.py", "content": "x"}, f"wrote {n} lines to a new file")
+         for n in range(2)], {},
+        {"changes": 2, "milestones": None},
+    ),
+    # A limit with the action `allow` is written on the trace, and listed apart.
+    "what is only noted is no alert": (
+        [call("read", {"n": str(n)}, f"page {n} of the book") for n in range(60)], NOTED,
+        {"alert_count": 0, "highest_severity": None,
+         "notes_by_type": {"spending_limit": 2}},
+    ),
+}  # fmt: skip
 
 
-def test_another_tool_after_a_failure_is_a_switch_of_strategy() -> None:
-    """Leaving a tool that failed counts once; going on with it does not."""
-    failed = call("grep", {"q": "x"}, error="no such file")
-    found = call("find", {"q": "x"}, "a.py")
-    assert report_of(failed, found, call("find", {"q": "y"}, "b.py")).strategy_switches == 1
-    assert report_of(failed, call("grep", {"q": "y"}, "a.py"), found).strategy_switches == 0
+@pytest.mark.parametrize(("steps", "settings", "expected"), CASES.values(), ids=CASES)
+def test_what_a_session_came_to(
+    steps: list[Step], settings: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    report = report_of(*steps, **settings)
+    assert {name: getattr(report, name) for name in expected} == expected
+    assert sum(report.alerts_by_type.values()) == report.alert_count == len(report.alerts)
 
 
-def test_another_tool_after_a_hint_is_a_switch_of_strategy() -> None:
-    """A hint that is heeded shows in the report."""
-    same = [call("search", {"q": "x"}, ANSWER)] * 3
-    report = report_of(*same, call("read", {"path": "a"}, "text"))
-    assert (report.alert_count, report.strategy_switches) == (1, 1)
-
-
-def test_a_loop_is_detected_once_and_prevented_once() -> None:
-    """However often the ladder speaks of it."""
-    report = report_of(*[call("search", {"q": "x"}, ANSWER)] * 9)
-    assert (report.loops_detected, report.loops_prevented) == (1, 1)
-    assert report.alert_count == len(report.alerts) > 2
-    assert sum(report.alerts_by_type.values()) == report.alert_count
-    assert report.should_stop
-    assert report.action is Action.ABORT
-    assert report.highest_severity is Severity.FATAL
-
-
-def test_in_shadow_nothing_is_prevented_and_the_report_says_what_would_be() -> None:
-    """`should_stop` is true although the flag was never raised."""
-    report = report_of(*[call("search", {"q": "x"}, ANSWER)] * 9, mode="shadow")
-    assert (report.loops_detected, report.loops_prevented) == (1, 0)
-    assert report.action is Action.ALLOW
-    assert report.should_stop
+@pytest.mark.parametrize(
+    ("steps", "switches"),
+    [
+        ([FAILED, FOUND, call("find", {"q": "y"}, "b.py")], 1),
+        ([FAILED, call("grep", {"q": "y"}, "a.py"), FOUND], 0),
+        ([*LOOP[:3], call("read", {"path": "a"}, "text")], 1),
+    ],
+    ids=["it was left", "it was used on", "after a hint"],
+)
+def test_another_tool_after_a_failure_is_a_switch_of_strategy(
+    steps: list[Step], switches: int
+) -> None:
+    """Leaving a tool that failed, or that a hint was about, counts once."""
+    assert report_of(*steps).strategy_switches == switches
 
 
 def test_a_cycle_is_listed_by_its_length() -> None:
@@ -97,43 +134,6 @@ def test_the_most_used_tools_come_first_with_their_errors() -> None:
     assert report.tools[1].error_rate == pytest.approx(2 / 3)
 
 
-def test_times_give_the_mean_interval_and_the_duration() -> None:
-    """Starts at 0, 10 and 40 s; the last call ends at 41 s."""
-    report = report_of(*[call("t", {"n": at}, f"{at}", at=at, took=1) for at in (0, 10, 40)])
-    assert report.mean_interval_s == pytest.approx(20)
-    assert report.duration_s == pytest.approx(41)
-
-
-def test_without_times_intervals_are_unknown() -> None:
-    """Missing is not zero."""
-    report = report_of(call("t", {"n": 1}, "x"), call("t", {"n": 2}, "y"))
-    assert (report.mean_interval_s, report.duration_s, report.tokens) == (None, None, None)
-
-
-def test_tokens_of_model_calls_are_summed() -> None:
-    """Those that say nothing count nothing."""
-    told = Step(Kind.MODEL, "m", tokens_in=100, tokens_out=20)
-    report = report_of(told, Step(Kind.MODEL, "m"), told)
-    assert (report.tokens, report.model_calls) == (240, 3)
-
-
-def test_what_the_spans_lacked_is_counted() -> None:
-    """A failed call with an error text has an outcome."""
-    report = report_of(
-        call("a", None, "x"), call("b", {"q": 1}, None), call("c", {"q": 1}, error="failed")
-    )
-    assert report.lacks == {"args": 1, "outcome": 1}
-
-
-def test_a_detector_that_failed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report says which detectors did not look at the whole session."""
-    from otel_loopguard._util.errors import raise_faults
-
-    raise_faults(False)
-    report = report_of(call(), detectors=("tests.sessions.test_report:Broken",))
-    assert report.switched_off == ("Broken",)
-
-
 class Broken:
     def __init__(self, settings: Settings) -> None:
         pass
@@ -142,20 +142,12 @@ class Broken:
         raise RuntimeError(evidence)
 
 
-def test_a_report_of_nobody() -> None:
-    """A session that was never seen has no report."""
+def test_a_detector_that_failed_is_named() -> None:
+    """The report says which detectors did not look at the whole session."""
+    raise_faults(False)
+    report = report_of(call(), detectors=("tests.sessions.test_report:Broken",))
+    assert report.switched_off == ("Broken",)
     assert LoopGuard(clock="replay").report("nobody") is None
-
-
-def test_changes_and_news_say_how_far_it_came() -> None:
-    """Two different files were written; what tools answered was new."""
-    steps = [
-        call("write_file", {"path": f"{n}.py", "content": "x"}, f"wrote {n} lines to a new file")
-        for n in range(2)
-    ]
-    report = report_of(*steps)
-    assert report.changes == 2
-    assert report.milestones is None
 
 
 def test_a_record_does_not_grow() -> None:
@@ -167,17 +159,17 @@ def test_a_record_does_not_grow() -> None:
         run.calls(call("search", {"q": number // 4}, ANSWER, at=9000 + number))
     report = run.guard.report("run")
     assert report is not None
-    assert report.actions == 4200
-    assert report.tools[0].name == "search"
-    assert report.tools[0].calls == 1200
+    assert (report.actions, report.tools[0].name, report.tools[0].calls) == (4200, "search", 1200)
     assert len(report.alerts) == 10
     assert report.alert_count + sum(report.notes_by_type.values()) == len(run.decisions)
 
 
-def test_every_field_is_explained() -> None:
-    """The docstring of the report has every field."""
-    text = Report.__doc__ or ""
-    assert [field.name for field in fields(Report) if f"        {field.name}: " not in text] == []
+@pytest.mark.parametrize("described", [Report, RunMetrics])
+def test_every_field_is_explained(described: type[Report | RunMetrics]) -> None:
+    """The docstring has every field."""
+    text = described.__doc__ or ""
+    names = [field.name for field in fields(described)]
+    assert [name for name in names if f"        {name}: " not in text] == []
 
 
 def test_odd_steps_do_no_harm() -> None:
@@ -195,12 +187,3 @@ def test_odd_steps_do_no_harm() -> None:
     assert report.actions == 4
     assert max(len(tool.name) for tool in report.tools) == 100
     assert [tool.calls for tool in report.tools if tool.name.startswith("x")] == [2]
-
-
-def test_what_is_only_noted_is_no_alert() -> None:
-    """A limit with the action `allow` is written on the trace, and listed apart."""
-    steps = [call("read", {"n": str(n)}, f"page {n} of the book") for n in range(60)]
-    report = report_of(*steps, budget_steps=50, budget_action="allow")
-    assert report.alert_count == 0
-    assert report.highest_severity is None
-    assert report.notes_by_type

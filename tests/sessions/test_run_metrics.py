@@ -49,37 +49,37 @@ def of_session(key: str) -> RunMetrics:
     return report.run
 
 
-def test_phases_follow_the_agents() -> None:
-    """Each stretch of work of one agent, with its time; the last one goes on."""
-    run = run_of(
-        work("planner", 0, 2), work("planner", 3, 5), work("coder", 5, 35), work("planner", 36, 40)
-    )
-    assert run.phases == (("planner", 5.0), ("coder", 30.0), ("planner", 4.0))
+BOSS = Step(Kind.AGENT, "boss", agent="boss", start=EPOCH, end=EPOCH + 60 * SECOND)
+USER = Step(Kind.OTHER, "user", start=EPOCH + 50 * SECOND, end=EPOCH + 50 * SECOND)
+WRITER, CODER = work("writer", 0, 2), work("coder", 5, 35)
 
 
-def test_agents_side_by_side_are_one_phase() -> None:
-    """Work that begins before all other work has ended begins no phase, and lengthens its own."""
-    run = run_of(work("north", 0, 10), work("south", 5, 12), work("editor", 13, 14))
-    assert run.phases == (("north", 12.0), ("editor", 1.0))
+@pytest.mark.parametrize(
+    ("steps", "phases"),
+    [
+        ([WRITER, CODER, work("writer", 36, 40)], "writer 2.0, coder 30.0, writer 4.0"),
+        ([work("north", 0, 10), work("south", 5, 12), work("a", 13, 14)], "north 12.0, a 1.0"),
+        ([CODER, BOSS], "coder 30.0"),
+        ([WRITER, USER, work("writer", 60, 61)], "writer 2.0, writer 1.0"),
+        ([Step(Kind.MODEL, "m", agent="a")], "a None"),
+    ],
+    ids=["one after the other", "side by side", "a span around it", "a user", "no times"],
+)
+def test_phases_follow_the_agents(steps: list[Step], phases: str) -> None:
+    """Each stretch of work of one agent, with its time; work side by side is one."""
+    assert ", ".join(f"{one.name} {one.seconds}" for one in run_of(*steps).phases) == phases
 
 
-def test_a_span_around_a_phase_is_no_part_of_it() -> None:
-    """The run of the agent that hands on, which ends last."""
-    around = Step(Kind.AGENT, "boss", agent="boss", start=EPOCH, end=EPOCH + 60 * SECOND)
-    run = run_of(work("coder", 5, 10), around)
-    assert run.phases == (("coder", 5.0),)
-
-
-def test_a_turn_of_the_user_begins_a_phase() -> None:
-    """The same agent goes on, with the user's next request."""
-    user = Step(Kind.OTHER, "user", start=EPOCH + 50 * SECOND, end=EPOCH + 50 * SECOND)
-    run = run_of(work("a", 0, 2), user, work("a", 60, 61))
-    assert run.phases == (("a", 2.0), ("a", 1.0))
-
-
-def test_without_times_the_seconds_of_a_phase_are_unknown() -> None:
-    """None, and not 0."""
-    assert run_of(Step(Kind.MODEL, "m", agent="a")).phases == (("a", None),)
+@pytest.mark.parametrize(
+    ("tokens", "newest", "most"),
+    [((9000, 400, None), 400, 9000), ((None,), None, None), ((-5,), 0, 0)],
+)
+def test_the_size_of_the_context_is_told(
+    tokens: tuple[int | None, ...], newest: int | None, most: int | None
+) -> None:
+    """What says nothing changes nothing, and no number is odd."""
+    run = run_of(*(work("a", n, n + 1, count) for n, count in enumerate(tokens)))
+    assert (run.context_tokens, run.peak_context_tokens) == (newest, most)
 
 
 def test_the_newest_phases_are_kept() -> None:
@@ -87,15 +87,6 @@ def test_the_newest_phases_are_kept() -> None:
     run = run_of(*(work(f"agent{number}", number, number + 1) for number in range(200)))
     assert len(run.phases) == 48
     assert [run.phases[0].name, run.phases[-1].name] == ["agent152", "agent199"]
-
-
-def test_the_size_of_the_context_is_told() -> None:
-    """The newest, and the most; what says nothing changes nothing, and no number is odd."""
-    run = run_of(work("a", 0, 1, 9000), work("a", 1, 2, 400), work("a", 2, 3))
-    assert (run.context_tokens, run.peak_context_tokens) == (400, 9000)
-    none = run_of(work("a", 0, 1))
-    assert (none.context_tokens, none.peak_context_tokens) == (None, None)
-    assert run_of(work("a", 0, 1, -5)).context_tokens == 0
 
 
 def test_compactions_are_counted() -> None:
@@ -156,9 +147,3 @@ def test_the_command_line_has_the_run(tmp_path: Path) -> None:
     run = json.loads(told.stdout.splitlines()[0])["run"]
     assert list(run) == [field.name for field in fields(RunMetrics)]
     assert run["phases"] == [{"name": "a", "seconds": None}]
-
-
-def test_every_field_of_the_run_is_explained() -> None:
-    """The docstring has every field."""
-    text = RunMetrics.__doc__ or ""
-    assert [one.name for one in fields(RunMetrics) if f"        {one.name}: " not in text] == []

@@ -68,13 +68,39 @@ def app() -> App:
     return App()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "below an outer span"])
 def test_the_same_question_in_every_turn_of_a_session(app: App, kind: str) -> None:
     """What was asked in the turn before does not count, however the run's span is written."""
-    for _ in range(5):
-        with otel_loopguard.session(app.key), app.run(kind):
-            app.work()
+    outer = app.tracer.start_as_current_span("chat") if kind not in KINDS else nullcontext()
+    with outer:
+        for _ in range(5):
+            with otel_loopguard.session(app.key), app.run(kind if kind in KINDS else "genai"):
+                app.work()
     assert app.said == []
+
+
+@pytest.mark.parametrize("below", ["a run", "a span that is not followed", "says it is nested"])
+def test_a_run_that_says_it_is_nested_is_no_turn(app: App, below: str) -> None:
+    """Nor one inside of a run: what its like does again and again counts."""
+    other = provider_with(LoopGuardSpanProcessor(app.guard)).get_tracer("sqlalchemy.engine")
+    alone = below == "says it is nested"
+    lead = otel_loopguard.session(app.key) if alone else app.run(gen_ai__agent__name="lead")
+    with pytest.raises(LoopGuardAbort), lead:
+        for _ in range(12):
+            between = other.start_as_current_span("step") if "followed" in below else nullcontext()
+            with between, app.run(gen_ai__invocation__is_nested=True) if alone else app.run():
+                app.work()
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["no run at all", "runs that call no tool"])
+def test_without_a_run_around_its_calls_a_session_has_one_turn(app: App, *, asks: bool) -> None:
+    """One run spread over many tasks, or a loop that asks its model by an agent."""
+    with pytest.raises(LoopGuardAbort):
+        for _ in range(12):
+            with otel_loopguard.session(app.key):
+                with app.run() if asks else nullcontext():
+                    pass
+                app.work()
 
 
 def test_one_run_per_step_is_no_chat(app: App) -> None:
@@ -112,15 +138,6 @@ def test_a_turn_goes_on_after_the_one_before_was_stopped(app: App, entered: str)
     assert app.said.count("abort") == 6
 
 
-def test_runs_below_an_outer_span(app: App) -> None:
-    """A span around them that is no run of an agent, in the same scope, makes no run of many."""
-    with app.tracer.start_as_current_span("chat"):
-        for _ in range(5):
-            with app.run():
-                app.work()
-    assert app.said == []
-
-
 def test_only_a_run_that_begins_lifts_a_stop(app: App) -> None:
     """Not who enters the session to look, nor the question of a step between the runs."""
     with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort), app.run():
@@ -132,14 +149,6 @@ def test_only_a_run_that_begins_lifts_a_stop(app: App) -> None:
                 control.check()
     with otel_loopguard.session(app.key), app.run():
         app.work()
-
-
-def test_a_run_that_says_it_is_nested_is_no_turn(app: App) -> None:
-    """Wherever the run is that it belongs to."""
-    with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort):
-        for _ in range(12):
-            with app.run(gen_ai__invocation__is_nested=True):
-                app.work()
 
 
 def test_a_held_escalation_outlives_the_turn(app: App) -> None:
@@ -172,61 +181,22 @@ def test_a_held_escalation_outlives_the_turn(app: App) -> None:
         assert control.current().by == "the user's next message"
 
 
-def test_an_outer_loop_that_goes_on_in_one_session_is_told(app: App) -> None:
-    """Between the runs of one block the stop of the last one stands, for the loop around them."""
+def test_what_a_person_set_stays(app: App) -> None:
+    """A turn takes down what the policy said, and nothing else: neither a pause nor an abort."""
     with otel_loopguard.session(app.key):
         with pytest.raises(LoopGuardAbort), app.run():
             app.work(20)
         with pytest.raises(LoopGuardAbort):
-            control.check()
-
-
-def test_a_session_entered_anew_without_a_run_is_no_turn(app: App) -> None:
-    """One run spread over many tasks stays one run."""
-    with pytest.raises(LoopGuardAbort):
-        for _ in range(12):
-            with otel_loopguard.session(app.key):
-                app.work()
-
-
-def test_what_a_person_set_stays(app: App) -> None:
-    """A turn takes down what the policy said, and nothing else."""
-    with otel_loopguard.session(app.key):
+            control.check()  # between the runs the stop stands, for the loop around them
+        control.resume(app.key)
+        control.pause(app.key)
         with app.run():
-            app.work()
+            assert control.current().action is Action.PAUSE
         control.abort(app.key, "enough")
         with app.run(), pytest.raises(LoopGuardAbort):
             app.work()
     with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort):
         control.check()
-
-
-def test_a_persons_pause_after_an_abort_of_the_policy_stays(app: App) -> None:
-    """Also where the policy had ended the run before."""
-    with otel_loopguard.session(app.key):
-        with pytest.raises(LoopGuardAbort), app.run():
-            app.work(20)
-        control.resume(app.key)
-        control.pause(app.key)
-        with app.run():
-            assert control.current().action is Action.PAUSE
-
-
-def test_sub_agents_are_no_turns(app: App) -> None:
-    """A run inside of a run is part of it: what its like does again and again counts."""
-    with pytest.raises(LoopGuardAbort), app.run(gen_ai__agent__name="lead"):
-        for _ in range(12):
-            with app.run():
-                app.work()
-
-
-def test_sub_agents_below_spans_that_are_not_followed(app: App) -> None:
-    """Nor where spans of other libraries stand in between."""
-    other = provider_with(LoopGuardSpanProcessor(app.guard)).get_tracer("sqlalchemy.engine")
-    with pytest.raises(LoopGuardAbort), app.run(gen_ai__agent__name="lead"):
-        for _ in range(12):
-            with other.start_as_current_span("step"), app.run():
-                app.work()
 
 
 def test_runs_side_by_side_are_no_turns(app: App) -> None:
@@ -244,15 +214,6 @@ def test_runs_side_by_side_are_no_turns(app: App) -> None:
 
     asyncio.run(work())
     assert "abort" in app.said
-
-
-def test_a_loop_that_asks_its_model_by_an_agent_is_no_chat(app: App) -> None:
-    """Runs that call no tool, and tools that are called between them, are one loop."""
-    with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort):
-        for _ in range(12):
-            with app.run():
-                pass
-            app.work()
 
 
 def test_a_loop_over_turns_of_two_calls_each_is_noticed(app: App) -> None:

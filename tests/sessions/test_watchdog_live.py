@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from otel_loopguard import (
     set_testing,
 )
 from tests.agents import Ended, agent, provider_with, tool_call
+from tests.sessions.journals import until
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
@@ -54,14 +54,6 @@ class Watched:
         return [decision.reason for _, decision in self.found]
 
 
-def until(true: Callable[[], bool], limit_s: float = 60) -> None:
-    """Waits until something is true."""
-    deadline = time.monotonic() + limit_s
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.005)
-
-
 def test_the_flag_is_raised_while_the_call_hangs() -> None:
     """Not before the limit, nor the warning before its share of it."""
     watched = Watched(step_timeout_s=2, **EARLY)
@@ -81,43 +73,30 @@ def test_the_flag_is_raised_while_the_call_hangs() -> None:
 
 def test_an_earlier_deadline_wakes_the_thread() -> None:
     """While it sleeps for calls that may take an hour, one comes that may take 0.2 s."""
-    watched = Watched(step_timeout_s=3600, tools={"slow": {"step_timeout_s": 0.2}})
+    tools = {"slow": {"step_timeout_s": 0.2}}
+    watched = Watched(step_timeout_s=3600, stall_idle_s=0.5, budget_action="pause", tools=tools)
     with agent(watched.tracer):
         time.sleep(0.05)
         with watched.slow():
             until(lambda: "step_timeout" in watched.reasons)
-
-
-def test_a_run_past_its_limit_is_noted_on_its_span() -> None:
-    """The agent's span has the note and its event; the flag is not raised."""
-    watched = Watched(stall_run_s=2, budget_action="allow", span_events=True, **EARLY)
-    with agent(watched.tracer):
-        until(lambda: "run_limit" in watched.reasons)
-        assert control.current().action == "allow"
-    (ended,) = watched.ended.named("invoke_agent")
-    assert (ended.attributes or {})["loopguard.decision.reason"] == "run_limit"
-    assert (ended.attributes or {})["loopguard.decision.action"] == "allow"
-    assert [event.name for event in ended.events] == ["loopguard.decision"] * 2
-
-
-def test_a_mere_note_takes_no_other_decisions_place() -> None:
-    """The hint of a hung call stays on the agent's span when its run passes a limit."""
-    limits = {"step_timeout_s": 1, "stall_run_s": 2, "budget_action": "allow"}
-    watched = Watched(**limits, span_events=True, **EARLY)
-    with agent(watched.tracer), watched.slow():
-        until(lambda: "run_limit" in watched.reasons)
-    (ended,) = watched.ended.named("invoke_agent")
-    assert (ended.attributes or {})["loopguard.decision.reason"] == "step_timeout"
-    assert len(ended.events) == 4
-
-
-def test_the_action_of_an_idle_run_pauses_it() -> None:
-    """With the setting, an idle run is paused and its runtime sees why."""
-    watched = Watched(stall_idle_s=0.2, budget_action="pause")
-    with agent(watched.tracer):
-        tool_call(watched.tracer)
         until(lambda: control.current().action == "pause")
         assert "no step for" in (control.current().reason or "")
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_run_past_its_limit_is_noted_on_its_span(*, hangs: bool) -> None:
+    """The flag is not raised, and a mere note takes no other decision's place."""
+    limits = {"step_timeout_s": 1, "stall_run_s": 2, "budget_action": "allow"}
+    watched = Watched(**limits, span_events=True, **EARLY)
+    with agent(watched.tracer), watched.slow() if hangs else nullcontext():
+        until(lambda: "run_limit" in watched.reasons)
+        assert control.current().action == ("hint" if hangs else "allow")
+    (ended,) = watched.ended.named("invoke_agent")
+    attributes = ended.attributes or {}
+    kept = ("step_timeout", "hint") if hangs else ("run_limit", "allow")
+    assert attributes["loopguard.decision.reason"] == kept[0]
+    assert attributes["loopguard.decision.action"] == kept[1]
+    assert [event.name for event in ended.events] == ["loopguard.decision"] * (4 if hangs else 2)
 
 
 def test_nothing_open_costs_nothing() -> None:
@@ -201,7 +180,7 @@ def test_the_state_is_checked_while_spans_are_open() -> None:
     """What does not agree with itself is counted, and put right where it can be."""
     watched = Watched(tuning={"stalls": {"health_s": 0.1}})
     with agent(watched.tracer), watched.slow() as span:
-        watched.guard.settle()
+        watched.guard.settle()  # what began is followed by now
         opened = watched.guard._opened(span.get_span_context().span_id)
         assert opened is not None
         assert opened.run is not None

@@ -25,7 +25,7 @@ from otel_loopguard.telemetry import emitter as herald
 from otel_loopguard.telemetry import events
 from otel_loopguard.telemetry import span_annotator as marks
 from tests.agents import Ended, agent, provider_with, tool_call
-from tests.detectors.exchanges import hand
+from tests.calls import hand
 from tests.jaeger import exported, undrawn
 from tests.sessions.test_cycles import TEXTS
 from tests.telemetry.scene import Scene, wait_for

@@ -29,8 +29,7 @@ from otel_loopguard.core import Action
 from otel_loopguard.core.escalation import totals
 from otel_loopguard.core.report import act_row
 from otel_loopguard.errors import EscalationError, PlanError
-from otel_loopguard.escalation.answers import GUIDANCE, reply_of
-from otel_loopguard.escalation.channels import case_row
+from otel_loopguard.escalation.answers import GUIDANCE, NAME, reply_of
 from otel_loopguard.escalation.payload import encoded
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
     from otel_loopguard.escalation.escalations import Escalations
-    from otel_loopguard.escalation.registry import Case
     from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.registry import SessionRegistry
@@ -50,8 +48,6 @@ MOST_REQUEST: Final = 65_536
 # A thousand sessions take about half a megabyte.
 MOST_REPLY: Final = 4 * 1024 * 1024
 """Bytes of a reply."""
-# Names of persons: a line of a list has room for a few of them.
-_NAME: Final = 100
 # Of other texts that a list shows: a sentence.
 _LISTED: Final = 200
 _BY_HAND: Final = {Action.PAUSE: "paused by hand", Action.ABORT: "aborted by hand"}
@@ -136,6 +132,7 @@ class AdminHandlers:
         self._sessions = sessions
         self._lock = lock
         self._escalations = escalations
+        self._newest = escalations.register.newest_of
         self._most = settings.tuning.admin.sessions
         self._idle = int(settings.tuning.admin.idle_s * 1e9)
         self.process = process
@@ -166,26 +163,36 @@ class AdminHandlers:
 
     def _about_one(self, op: str, session: Session, request: Message) -> Message:
         """Handles a request about one session."""
-        reason = request.get("reason", "")[:GUIDANCE]
+        by = request.get("by", "").strip()[:NAME] or BY_HAND
+        done: Message = {"ok": True, "process": self.process}
         match op:
             case "show":
-                return self._show(session)
+                with self._lock:
+                    return {"ok": True, "session": self._view(session)}
             case "explain":
-                return self._explain(session.key)
+                explain = self._explainer()
+                found = None if explain is None else explain(session.key)
+                if found is None:
+                    return _unknown(session.key)
+                return {"ok": True, "explanation": found.to_dict(), "text": str(found)}
             case "allow":
-                return self._allow(session, request)
+                scope = request.get("scope", "call")
+                if scope not in ("call", "session"):
+                    return refusal("refused", f"scope must be call or session, got {scope!r:.100}")
+                with self._lock:
+                    done["setting"] = session.allow(scope, by)
             case "resume":
                 hint = request.get("guidance", "")[:GUIDANCE] or None
                 for flag in _flags(session):
-                    flag.clear(by=_by(request), hint=hint, reason=hint and "told by a person")
+                    flag.clear(by=by, hint=hint, reason=hint and "told by a person")
             case _:
-                action = Action(op)
+                action, reason = Action(op), request.get("reason", "")[:GUIDANCE]
                 for flag in _flags(session):
-                    flag.set(action, reason=reason or _BY_HAND[action], by=_by(request))
+                    flag.set(action, reason=reason or _BY_HAND[action], by=by)
                 if session.flag.control.action is not action:
                     why = f"session {session.key!r:.200} is aborted: resume it first"
                     return refusal("refused", why)
-        return self._done(session)
+        return {**done, "action": session.flag.control.action.value}
 
     def _list(self) -> Message:
         """The stopped sessions, then the newest ones in use."""
@@ -222,41 +229,22 @@ class AdminHandlers:
             "escalation": self._waiting(session.key) or None,
         }
 
-    def _show(self, session: Session) -> Message:
-        with self._lock:
-            report, case = session.report(), self._case(session.key)
-            view = {
-                **self._row(session),
-                "totals": totals(report),
-                "actions": [act_row(act) for act in session.state.record.acts()],
-                "decisions": [_decision(decision) for decision in report.alerts],
-                "package": None if case is None else case_row(case),
-            }
-        return {"ok": True, "session": view}
-
-    def _allow(self, session: Session, request: Message) -> Message:
-        scope = request.get("scope", "call")
-        if scope not in ("call", "session"):
-            return refusal("refused", f"scope must be call or session, got {scope!r:.100}")
-        with self._lock:
-            setting = session.allow(scope, _by(request))
-        return {**self._done(session), "setting": setting}
-
-    def _explain(self, session: str) -> Message:
-        explain = self._explainer()
-        found = None if explain is None else explain(session)
-        if found is None:
-            return _unknown(session)
-        return {"ok": True, "explanation": found.to_dict(), "text": str(found)}
+    def _view(self, session: Session) -> Message:
+        """All about a session. Its lock is held."""
+        report, case = session.report(), self._newest(session.key)
+        return {
+            **self._row(session),
+            "totals": totals(report),
+            "actions": [act_row(act) for act in session.state.record.acts()],
+            "decisions": [_decision(decision) for decision in report.alerts],
+            "package": None if case is None else case.row(),
+        }
 
     def _answer(self, request: Message) -> Message:
         escalation = request.get("escalation") or self._waiting(request.get("session", ""))
-        plan = request.get("plan")
         try:
-            said = reply_of(
-                request.get("answer"), request.get("guidance"), request.get("by"), "cli",
-                None if plan is None else orjson.loads(plan), limit=request.get("limit"),
-            )  # fmt: skip
+            plan = orjson.loads(request["plan"]) if "plan" in request else None
+            said = reply_of({**request, "plan": plan}, "cli")
             taken = self._escalations.reply(escalation, said)
         except orjson.JSONDecodeError as error:
             return refusal("refused", f"plan must be a JSON list of tasks: {error}")
@@ -266,26 +254,15 @@ class AdminHandlers:
             return refusal("unknown_escalation", f"there is no escalation {escalation!r:.100}")
         return {"ok": True, "process": self.process, "escalation": escalation}
 
-    def _case(self, session: str) -> Case | None:
-        return self._escalations.register.newest_of(session)
-
     def _waiting(self, session: str) -> str:
         """The id of the escalation of a session that waits for an answer; empty if none does."""
-        case = self._case(session)
+        case = self._newest(session)
         return "" if case is None or case.reply is not None else case.escalation.id
-
-    def _done(self, session: Session) -> Message:
-        action = session.flag.control.action.value
-        return {"ok": True, "process": self.process, "action": action}
 
 
 def _flags(session: Session) -> set[Flag]:
     """The flags of a session in all guards of the process."""
     return {session.flag, *(found.flag for found in sessions_at(session.key))}
-
-
-def _by(request: Message) -> str:
-    return request.get("by", "").strip()[:_NAME] or BY_HAND
 
 
 def _cut(text: str | None) -> str | None:

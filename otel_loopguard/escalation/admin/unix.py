@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.locks import reset_after_fork, start_thread
 from otel_loopguard._util.logger import logger
@@ -128,7 +128,7 @@ class SocketServer:
         self._listening: socket.socket | None = None
         self._open: set[socket.socket] = set()
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._made: _Made | None = None
+        self._remove: weakref.finalize[[Path, int, tuple[int, int]], SocketServer] | None = None
         self.path: Path | None = None
         reset_after_fork(self)
 
@@ -140,13 +140,12 @@ class SocketServer:
         """Ends the thread, soon, and removes the socket at once."""
         self._ended = True
         self.path = None
-        made, self._made = self._made, None
-        if made is not None:
-            _remove(made)
+        if self._remove is not None:
+            self._remove()
 
     def forked(self) -> None:
         """In the child of a fork: what is open is the parent's, and goes on there."""
-        self.path = self._made = None
+        self.path = self._remove = None
         for each in (*self._open, self._listening):
             if each is not None:
                 each.close()
@@ -184,10 +183,10 @@ class SocketServer:
         except (OSError, ValueError) as error:
             logger.warning("control_socket = %r: cannot be served: %s", self._setting, error)
             return
-        made = _Made(path, os.getpid(), (found.st_dev, found.st_ino))
         # At the end of the program too.
-        weakref.finalize(self, _remove, made)
-        self._made, self.path = made, path
+        place = found.st_dev, found.st_ino
+        self._remove = weakref.finalize(self, _remove, path, os.getpid(), place)
+        self.path = path
         if self._ended:
             self.close()
 
@@ -230,21 +229,19 @@ def _is_own(connection: socket.socket) -> bool:
     return peer == os.getuid()
 
 
-class _Made(NamedTuple):
-    """A socket that this process made."""
+def _remove(path: Path, process: int, place: tuple[int, int]) -> None:
+    """Removes a socket, but neither a parent's nor one that another process put in its place.
 
-    path: Path
-    process: int
-    number: tuple[int, int]  # device and inode
-
-
-def _remove(made: _Made) -> None:
-    """Removes a socket, but neither a parent's nor one that another process put in its place."""
-    if made.process == os.getpid():
+    Args:
+        path: Its path.
+        process: Who made it.
+        place: Device and inode that it had then.
+    """
+    if process == os.getpid():
         with suppress(OSError):
-            found = made.path.lstat()
-            if stat.S_ISSOCK(found.st_mode) and (found.st_dev, found.st_ino) == made.number:
-                made.path.unlink()
+            found = path.lstat()
+            if stat.S_ISSOCK(found.st_mode) and (found.st_dev, found.st_ino) == place:
+                path.unlink()
 
 
 def _bound(path: Path) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Peers that want the server's time or memory, or its next hop's; and a next hop that is one."""
+"""What may come over the wire: damaged, huge, slow, from those who may not, or a next hop."""
 
 from __future__ import annotations
 
@@ -6,30 +6,262 @@ import asyncio
 import gzip
 import json
 import logging
+import random
 import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from math import inf, nan
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import grpc
 import httpx
 import pytest
+from google.rpc.status_pb2 import Status
 
+from otel_loopguard import Settings
+from otel_loopguard.cli import serve
 from otel_loopguard.engine import Engine
-from otel_loopguard.server import Server, Tenants, protocol, tenant_guard
-from otel_loopguard.server import app as server_app
+from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.server import Server, ServerSettings, Tenants, access, receiver, tenant_guard
 from otel_loopguard.server.receiver import Receiver
 from otel_loopguard.server.server import KEEP_ALIVE_S
 from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 from otel_loopguard.spans.views import RecordedSpan
-from tests.server.serving import PROTOBUF, call, request, serving
+from tests.server.serving import (
+    PROTOBUF,
+    call,
+    certified,
+    control,
+    post,
+    request,
+    send,
+    serving,
+    sessions,
+)
+from tests.stores.servers import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 JSON = {"content-type": "application/json"}
 GOOD = request(call(0)).SerializeToString()
 TOKEN = "a token of sixteen signs or more"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "why"),
+    [
+        (b"\xff\xff\xff", PROTOBUF, 400, "not a valid protobuf message"),
+        (GOOD[:-5], PROTOBUF, 400, "not a valid protobuf message"),
+        (b"{", JSON, 400, "not valid OTLP JSON"),
+        (b"[]", JSON, 400, "not valid OTLP JSON"),
+        (b'{"resourceSpans": 7}', JSON, 400, "not valid OTLP JSON"),
+        (b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"zz"}]}]}]}', JSON, 400, "valid"),
+        (b"[" * 100_000, JSON, 400, "body"),
+        (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, JSON, 400, "body"),
+        (GOOD, {"content-type": "text/plain"}, 415, "is not supported"),
+        (GOOD, {}, 415, "is not supported"),
+        (GOOD, {**PROTOBUF, "content-encoding": "br"}, 415, "is not supported"),
+        (GOOD, {**PROTOBUF, "content-encoding": "gzip"}, 400, "not valid gzip"),
+        (gzip.compress(GOOD)[:-9], {**PROTOBUF, "content-encoding": "gzip"}, 400, "cut"),
+    ],
+)
+def test_what_cannot_be_read_is_a_clear_error(
+    body: bytes, headers: dict[str, str], status: int, why: str
+) -> None:
+    with serving() as server:
+        answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=headers)
+        assert answer.status_code == status
+        if headers.get("content-type") == "application/json":
+            assert why in answer.json()["message"]
+        else:
+            assert why in Status.FromString(answer.content).message
+        assert send(server, 0).is_success
+
+
+def test_a_body_of_100_megabytes_is_refused() -> None:
+    packed = gzip.compress(b"\0" * (100 * 1024 * 1024), 1)
+    with serving() as server:
+        for body, headers in (
+            (b"\0" * (100 * 1024 * 1024), PROTOBUF),
+            (packed, {**PROTOBUF, "content-encoding": "gzip"}),
+        ):
+            # Python's client reads no answer before it has sent everything.
+            answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=headers)
+            assert answer.status_code == 413
+        assert send(server, 0).is_success
+
+
+def test_random_bytes_never_end_it() -> None:
+    chance = random.Random(7)
+    with serving() as server, httpx.Client(base_url=server.url) as client:
+        for _ in range(300):
+            body = bytearray(GOOD)
+            for _ in range(chance.randrange(1, 20)):
+                body[chance.randrange(len(body))] = chance.randrange(256)
+            answer = client.post("/v1/traces", content=bytes(body), headers=PROTOBUF)
+            assert answer.status_code in {200, 400}
+        assert client.get("/healthz").text == "ok"
+
+
+def test_a_slow_client_keeps_nobody_waiting() -> None:
+    with serving() as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as slow:
+            slow.sendall(b"POST /v1/traces HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 999\r\n")
+            assert send(server, 0).is_success
+
+
+def test_more_than_it_may_hold_is_answered_with_busy(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(most_held_bytes=1, lateness_s=0.5) as server:
+        answers: list[httpx.Response] = []
+
+        threads = [
+            threading.Thread(target=lambda n=number: answers.append(send(server, n)))
+            for number in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        codes = sorted(answer.status_code for answer in answers)
+        assert codes[0] == 200
+        assert codes[-1] == 503
+        assert all("retry-after" in one.headers for one in answers if one.status_code == 503)
+    why = "requests are refused: more than 1 bytes of requests would be held (busy; told again"
+    assert sum(why in one for one in caplog.messages) == 1
+
+
+def test_without_the_right_token_nothing_is_answered() -> None:
+    with serving(Tenants({TOKEN: "one"})) as server:
+        for authorization in ("", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"):
+            headers = {"authorization": authorization} if authorization else {}
+            for method, path in (
+                ("GET", "/v1/sessions"), ("GET", "/v1/sessions/a/control"),
+                ("POST", "/v1/sessions/a/abort"), ("POST", "/v1/traces"),
+            ):  # fmt: skip
+                answer = httpx.request(method, server.url + path, headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert httpx.get(server.url).is_success
+
+
+@pytest.mark.parametrize(
+    "headers", [{"host": "attacker.test"}, {"origin": "http://attacker.test"}, {"origin": "null"}]
+)
+def test_pages_of_other_sites_neither_read_nor_steer(headers: dict[str, str]) -> None:
+    with serving() as server:
+        answer = httpx.get(f"{server.url}/v1/sessions", headers=headers)
+        assert answer.status_code in {403, 421}
+        forged = httpx.post(
+            f"{server.url}/v1/sessions/a/abort", content=b"{}",
+            headers={"content-type": "text/plain"},
+        )  # fmt: skip
+        assert forged.status_code == 415
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b'{"by": 7}', b'{"reason": []}'])
+def test_bodies_of_other_forms_are_refused(body: bytes) -> None:
+    with serving() as server:
+        send(server, 0)
+        url = f"{server.url}/v1/sessions/chat-1/pause"
+        answer = httpx.post(url, content=body, headers=JSON)
+        assert answer.status_code in {400, 422}
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert json.loads(answer.content)["detail"]
+
+
+FORWARDS = (
+    "ftp://x", "http://", "localhost:4317", "grpc://", "ftp://me:hunter2@x", "http://me:hunter2@",
+    "http://me:hunter2/x@y", "http://[::1", "grpc://h:99999",
+)  # fmt: skip
+HEADERS = (("a b", "x"), ("a", "x\r\ny: z"), ("a", "€"), ("", "x"))
+UNUSABLE: list[tuple[dict[str, Any], str]] = [
+    ({"http": "0.0.0.0:0"}, "without tokens only loopback is served"),
+    ({"grpc": "192.0.2.1:4317"}, "without tokens only loopback is served"),
+    ({"http": "4318"}, "http = '4318': expected host:port"),
+    ({"http": "127.0.0.1:99999"}, "expected host:port"),
+    *(({"lateness_s": value}, f"lateness_s = {value}: expected") for value in (-1, nan, inf)),
+    ({"drain_s": nan}, "drain_s = nan: expected a finite number"),
+    *(({"forward": url}, "forward = ") for url in FORWARDS),
+    *(({"forward": "http://h", "headers": dict([header])}, "headers: ") for header in HEADERS),
+]
+
+
+@pytest.mark.parametrize(("settings", "why"), UNUSABLE)
+def test_what_cannot_be_used_is_an_error_at_start(settings: dict[str, Any], why: str) -> None:
+    """Told without a password."""
+    with pytest.raises(LoopGuardSettingsError, match=why) as raised:
+        Server(ServerSettings(**settings))
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return certified(tmp_path_factory.mktemp("tls"))
+
+
+def test_tls(pair: tuple[str, str]) -> None:
+    certificate, key = pair
+    with serving(certificate=certificate, key=key) as server:
+        trusted = ssl.create_default_context(cafile=certificate)
+        assert httpx.get(f"{server.url}/healthz", verify=trusted).text == "ok"
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key"), [(True, False), (False, True), ("none.pem", True), (True, "none.pem")]
+)
+def test_a_certificate_that_cannot_be_used_is_an_error_at_start(
+    pair: tuple[str, str], certificate: bool | str, key: bool | str
+) -> None:
+    """The server neither listened nor ended."""
+    files = [made if given is True else given or "" for made, given in
+             zip(pair, (certificate, key), strict=True)]  # fmt: skip
+    with pytest.raises(LoopGuardSettingsError, match=r"key = "):
+        Server(ServerSettings(certificate=files[0], key=files[1]))
+
+
+def test_an_encrypted_key_is_not_asked_for(pair: tuple[str, str], tmp_path: Path) -> None:
+    key = str(tmp_path / "encrypted.pem")
+    command = f"openssl rsa -aes256 -passout pass:secret -in {pair[1]} -out {key}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    with pytest.raises(LoopGuardSettingsError, match="TLS cannot use them"):
+        Server(ServerSettings(certificate=pair[0], key=key))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, r"expected a file ending in \.toml"),
+        ("", r"expected a table \[tokens\]"),
+        ("tokens = 7", r"expected a table \[tokens\]"),
+        ("[tokens]\none = 'short'", "has 5 characters, expected 16 or more"),
+        (f"[tokens]\none = '{TOKEN}'\ntwo = '{TOKEN}'", "is another's"),
+        ("[tokens]\none = [7]", "is no token"),
+        ("[tokens", "cannot be read"),
+    ],
+)
+def test_tokens_that_cannot_be_used_are_an_error(
+    tmp_path: Path, text: str | None, why: str
+) -> None:
+    file = tmp_path / ("tokens" if text is None else "tokens.toml")
+    file.write_text(text or "")
+    with pytest.raises(LoopGuardSettingsError, match=why) as raised:
+        Tenants.from_file(file)
+    assert TOKEN not in str(raised.value)
+
+
+def test_a_token_that_is_too_short_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(serve.TOKEN, "short")
+    with pytest.raises(
+        LoopGuardSettingsError,
+        match=r"LOOPGUARD_SERVE_TOKEN: .* has 5 characters, expected 16 or more",
+    ):
+        serve.run(Settings(), None, [])
 
 
 def ask(server: Server, text: str) -> bytes:
@@ -76,28 +308,25 @@ def test_a_host_that_is_no_name_is_not_taken_for_this_machine(host: str) -> None
 def test_an_id_with_other_signs_is_a_clear_error() -> None:
     body = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "é"}]}]}]}'
     with serving() as server:
-        answer = httpx.post(f"{server.url}/v1/traces", content=body.encode(), headers=JSON)
-        assert answer.status_code == 400
+        assert post(server, body=body.encode(), **JSON).status_code == 400
 
 
 def test_large_requests_are_read_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request of 22 kB kept all others waiting for 47 s."""
     reads: list[str] = []
-    decode = server_app.decode
+    decode = receiver.decode
 
     def seen(*args: object) -> object:
         reads.append(threading.current_thread().name)
         return decode(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(server_app, "decode", seen)
+    monkeypatch.setattr(receiver, "decode", seen)
     spans = ",".join(['{"name": "x"}'] * 10_000)
     body = f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{spans}]}}]}}]}}'.encode()
     with serving() as server:
-        url = f"{server.url}/v1/traces"
-        headers = {**JSON, "content-encoding": "gzip"}
-        answer = httpx.post(url, content=gzip.compress(body), headers=headers, timeout=60)
+        answer = post(server, body=gzip.compress(body), **JSON, **{"content-encoding": "gzip"})
         assert answer.json()["partialSuccess"]["rejectedSpans"] == "10000"
-        assert httpx.post(url, content=GOOD, headers=PROTOBUF).is_success
+        assert send(server, 0).is_success
     large, small = reads
     assert large != small
 
@@ -109,16 +338,12 @@ def test_bytes_count_from_the_first_one_that_came() -> None:
             head = "POST /v1/traces HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 999999\r\n"
             line.sendall(f"{head}content-type: application/x-protobuf\r\n\r\n".encode())
             line.sendall(b"\0" * 999_900)
-            url = f"{server.url}/v1/traces"
-            codes: set[int] = set()
-            while 503 not in codes:
-                codes.add(httpx.post(url, content=GOOD, headers=PROTOBUF).status_code)
-        while httpx.post(url, content=GOOD, headers=PROTOBUF).status_code != 200:
-            pass
+            wait_for(lambda: send(server, 0).status_code == 503)
+        wait_for(lambda: send(server, 0).status_code == 200)
 
 
 def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_app, "BODY_S", 0.1)
+    monkeypatch.setattr(receiver, "BODY_S", 0.1)
     with serving() as server:
         head = "POST /v1/traces HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 99\n\n"
         assert ask(server, head).startswith(b"HTTP/1.1 408 ")
@@ -129,7 +354,7 @@ def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_head_that_never_ends_is_given_up(
     monkeypatch: pytest.MonkeyPatch, begun: str, before: int
 ) -> None:
-    monkeypatch.setattr(protocol, "HEAD_S", 0.1)
+    monkeypatch.setattr(access, "HEAD_S", 0.1)
     monkeypatch.setattr("otel_loopguard.server.server.KEEP_ALIVE_S", 1)
     whole = "GET /healthz HTTP/1.1\nhost: 127.0.0.1\n\n"
     with serving() as server:
@@ -146,8 +371,8 @@ def test_strangers_who_wait_take_no_descriptor_from_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who has been idle for longest goes; requests are answered, with a connection in use too."""
-    monkeypatch.setattr(protocol, "HEAD_S", 600)
-    monkeypatch.setattr(protocol, "most_connections", lambda: 4)
+    monkeypatch.setattr(access, "HEAD_S", 600)
+    monkeypatch.setattr(access, "most_connections", lambda: 4)
     with serving() as server, httpx.Client() as client:
         assert client.get(f"{server.url}/healthz").is_success
         host, _, port = server.url.removeprefix("http://").rpartition(":")
@@ -211,7 +436,7 @@ def _line(response: httpx.Response) -> object:
 
 
 def test_a_long_poll_outlives_the_limit_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_S", 0.05)
+    monkeypatch.setattr(access, "HEAD_S", 0.05)
     with serving() as server:
         version = httpx.get(f"{server.url}/v1/sessions/a/control").json()["version"]
         url = f"{server.url}/v1/sessions/a/control?wait=1&since={version}"
@@ -248,8 +473,7 @@ def test_spans_go_on_where_decisions_cannot(code: int, caplog: pytest.LogCapture
     """Many a next hop has no address for log records, or takes none with this token."""
     with next_hop(logs=code) as (address, asked), serving(forward=f"http://{address}") as server:
         for number in range(6):
-            body = request(call(number)).SerializeToString()
-            assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+            assert send(server, number).is_success
     assert sum(line.startswith("/v1/traces") for line in asked) == 6
     told = [one for one in caplog.messages if "decisions do not go on as log records" in one]
     assert len(told) == 1
@@ -261,8 +485,7 @@ def test_a_time_to_retry_that_is_none_is_not_passed_on(after: str) -> None:
         next_hop(f"retry-after: {after}", logs=503) as (address, _),
         serving(forward=f"http://{address}") as server,
     ):
-        body = request(*[call(number) for number in range(3)]).SerializeToString()
-        answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF)
+        answer = send(server, 0, 1, 2)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
@@ -272,7 +495,7 @@ def test_a_reply_of_the_next_hop_is_not_unpacked() -> None:
         next_hop("content-encoding: gzip, gzip", body=packed) as (address, _),
         serving(forward=f"http://{address}") as server,
     ):
-        answer = httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF)
+        answer = send(server, 0)
         assert (answer.status_code, answer.content) == (200, b"")
 
 
@@ -282,7 +505,7 @@ def test_the_password_of_the_next_hop_is_told_to_it_alone(caplog: pytest.LogCapt
         next_hop() as (address, asked),
         serving(forward=f"http://me:hunter2@{address}") as server,
     ):
-        assert httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF).is_success
+        assert send(server, 0).is_success
     assert asked == ["/v1/traces Basic bWU6aHVudGVyMg=="]
     assert "hunter2" not in caplog.text
 
@@ -290,29 +513,30 @@ def test_the_password_of_the_next_hop_is_told_to_it_alone(caplog: pytest.LogCapt
 def test_a_next_hop_of_ip_6_is_reached_over_grpc() -> None:
     with serving(http="[::1]:0", grpc="[::1]:0") as hop:
         with serving(forward=f"grpc://[::1]:{hop.grpc_port}") as server:
-            answer = httpx.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF)
-            assert answer.status_code == 200
-        assert json.loads(httpx.get(f"{hop.url}/v1/sessions").content)["sessions"]
+            assert send(server, 0).status_code == 200
+        assert sessions(hop)
 
 
-@pytest.mark.parametrize("session", ["a/control", "a/b", "a/abort", "%2e", "a?b#c", "é"])
+KEYS = ("a/b", "a/control", "a/abort", "control", "%2e", "%2e%2e", "a?b#c", "é", "ä ö")
+
+
+@pytest.mark.parametrize("session", KEYS)
 def test_a_session_is_the_one_that_is_named(session: str) -> None:
     """It was shown, or stopped, as another one."""
     with serving() as server:
-        body = request(call(0, session)).SerializeToString()
-        assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+        assert send(server, 0, session=session).is_success
         url = f"{server.url}/v1/sessions/{quote(session, safe='')}"
         assert httpx.get(url).json()["session"]["session"] == session
         assert httpx.post(f"{url}/abort", json={}).json()["action"] == "abort"
-        assert httpx.get(f"{url}/control").json()["session"] == session
+        found = control(server, session)
+        assert (found["session"], found["action"]) == (session, "abort")
 
 
 @pytest.mark.parametrize("session", ["..", ".", "../..", "/", "a//b", "%2F", "a/abort", "+&id=x"])
 def test_any_session_is_reached_by_its_key_in_the_query(session: str) -> None:
     """Clients take `..` out of paths, and proxies merge slashes."""
     with serving() as server:
-        body = request(call(0, session)).SerializeToString()
-        assert httpx.post(f"{server.url}/v1/traces", content=body, headers=PROTOBUF).is_success
+        assert send(server, 0, session=session).is_success
         url, query = f"{server.url}/v1/session", {"id": session}
         assert httpx.get(url, params=query).json()["session"]["session"] == session
         assert httpx.post(f"{url}/abort", params=query, json={}).json()["action"] == "abort"

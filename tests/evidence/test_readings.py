@@ -1,0 +1,159 @@
+"""How words, arguments and answers are read: the rows of `readings.txt`.
+
+Each section begins with its `[name]`; a row has what is read of the values behind it, with two
+spaces or more between them. A value is JSON, or else text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from otel_loopguard import Settings
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.progress import Progress
+from otel_loopguard.evidence import ToolCallExtractor, parsed, prepare, signature_of
+from otel_loopguard.evidence.calls import Call, Calls, place_of
+from otel_loopguard.evidence.effects import effect_of, is_compound, is_runner
+from otel_loopguard.evidence.errors import error_class, error_line, error_shape, is_call_error
+from otel_loopguard.evidence.model_text import ModelTextExtractor
+from otel_loopguard.evidence.normalize import canonical, masked_call, masked_outcome
+from otel_loopguard.evidence.outcomes import (
+    Outcome,
+    content_key,
+    leaves_of,
+    outcome_of,
+    rejects,
+    reports_failure,
+    says_nothing_found,
+)
+from otel_loopguard.evidence.plans import PlanExtractor
+from otel_loopguard.policy.hints import kind_of
+from otel_loopguard.sessions.stats import written_path
+from tests.calls import call
+
+if TYPE_CHECKING:
+    from otel_loopguard.core.evidence import Evidence
+
+FILE: Final = Path(__file__).with_name("readings.txt")
+
+
+def answer(said: object) -> Outcome:
+    return outcome_of(Step(Kind.TOOL, "t", outcome=said), 1_000_000, parsed(said))
+
+
+def failed(text: str | None) -> Step:
+    return Step(Kind.TOOL, "t", error=True, error_text=text)
+
+
+def length(said: object) -> int:
+    """As JSON text or as a value, of one length."""
+    size, as_text = answer(said).size, answer(json.dumps(said, separators=(",", ":"))).size
+    assert size == as_text
+    return size
+
+
+def announces(text: str) -> bool:
+    seen = ModelTextExtractor(Settings(), Progress()).extract(Step(Kind.MODEL, "m", text=text))
+    assert seen is not None
+    return seen.promise is not None
+
+
+def plan(text: str) -> str | None:
+    seen = PlanExtractor(Settings(), Progress()).extract(Step(Kind.MODEL, "m", text=text))
+    return seen and f"{len(seen.items)} tasks, {seen.done} done"
+
+
+def identity(arguments: object) -> Call:
+    step = call("search", arguments)
+    return Calls(Settings()).identify(step, prepare(step), 1)
+
+
+def place(arguments: object) -> float | None:
+    found = place_of(identity(arguments))
+    return found and found[1]
+
+
+def evidence(tool: str, arguments: object = None, said: object = "x") -> Evidence:
+    return ToolCallExtractor(Settings()).evidence(call(tool, arguments, said))
+
+
+def named(text: str | None) -> str | None:
+    line = error_line(failed(text))
+    return None if line is None else line.decode()
+
+
+def one_shape(one: str, other: str, of_one: str, of_other: str) -> bool:
+    lines = error_line(failed(one)), error_line(failed(other))
+    assert lines[0] is not None
+    assert lines[1] is not None
+    return error_shape(lines[0], of_one.encode()) == error_shape(lines[1], of_other.encode())
+
+
+def equal(form: Callable[[Any], object]) -> Callable[[Any, Any], bool]:
+    """Whether two values have one form."""
+    return lambda one, other: form(one) == form(other)
+
+
+READERS: Final[dict[str, Callable[..., object]]] = {
+    "the effect of a call": effect_of,
+    "a tool that runs what the agent wrote": is_runner,
+    "a command that does several things": is_compound,
+    "the class of an error": lambda text: error_class(failed(text)).name.lower(),
+    "an error of the call itself": lambda text: is_call_error(failed(text)),
+    "an answer that says that nothing was found": lambda said: says_nothing_found(answer(said)),
+    "an answer that turns down what was tried": lambda said: rejects(answer(said)),
+    "an answer that reports a failure": lambda said: reports_failure(said, parsed(said)),
+    "the length of an answer without its frame": length,
+    "equal content in another order": equal(lambda said: content_key(answer(said))),
+    "equal but for what changes by itself": equal(lambda said: masked_outcome(said.encode())),
+    "equal calls but for what changes by itself": equal(lambda args: masked_call(args.encode())),
+    "one canonical form": equal(lambda value: canonical(parsed(value))),
+    "an announcement": announces,
+    "a plan": plan,
+    "equal states of a node": equal(leaves_of),
+    "a place that is asked for": place,
+    "the kind of a tool": kind_of,
+    "the signature of an error": lambda text: signature_of(failed(text)),
+    "the file that a call writes": written_path,
+    "equal calls": equal(lambda arguments: identity(arguments).key),
+    "a call that is told apart by a guess": lambda arguments: identity(arguments).guessed,
+    "the line that names an error": named,
+    "one shape of error": one_shape,
+    "an answer that is pending": lambda said: evidence("job", {"id": 9}, said).pending,
+    "an answer that holds nothing": lambda *given: evidence(*given).nothing,
+    "how many content words a question has": lambda *given: len(evidence(*given).terms),
+}
+
+
+def value(cell: str) -> object:
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
+
+
+def rows() -> list[Any]:
+    found: list[Any] = []
+    name = ""
+    for line in FILE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            name = line.strip("[]")
+        elif line and not line.startswith("#"):
+            expected, *given = (value(cell) for cell in re.split(r" {2,}", line))
+            found.append(pytest.param(name, expected, given, id=f"{name}: {line[:70]}"))
+    return found
+
+
+def test_every_section_has_its_reader() -> None:
+    assert {name for row in rows() for name in row.values[:1]} == set(READERS)
+
+
+@pytest.mark.parametrize(("name", "expected", "given"), rows())
+def test_it_is_read(name: str, expected: object, given: list[object]) -> None:
+    assert READERS[name](*given) == expected

@@ -1,0 +1,248 @@
+"""What agents, files of a project and others on the machine bring does not end the guard."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_loopguard.errors import LoopGuardSettingsError, StoreError
+from otel_loopguard.hooks.install import BACKUP, install, states, uninstall
+from otel_loopguard.hooks.process import RequestHandler
+from otel_loopguard.hooks.state import HookState, secret_of
+from otel_loopguard.hooks.state_folder import StateFolder
+from otel_loopguard.version import __version__
+
+if TYPE_CHECKING:
+    from tests.hooks.running import Home
+
+NESTED = b"[" * 800 + b"]" * 800
+INPUTS = {
+    "half of a character": rb'{"command": "echo \ud83d"}',
+    "a number of 5,000 digits": b'{"n": ' + b"9" * 5_000 + b"}",
+    "a number without end": b'{"n": 1e400}',
+    "no number": b'{"n": NaN}',
+    "deep": b'{"n": ' + NESTED + b"}",
+    "JSON in text": json.dumps(r'{"command": "\ud83d"}').encode(),
+    "a large number in text": json.dumps('{"n": ' + "9" * 40 + "}").encode(),
+    "deep JSON in text": json.dumps('{"n": ' + NESTED.decode() + "}").encode(),
+}
+
+
+@pytest.fixture
+def handler(tmp_path: Path) -> Iterator[RequestHandler]:
+    folder = StateFolder(str(tmp_path / "state"))
+    folder.make()
+    made = RequestHandler(folder)
+    yield made
+    made.close()
+
+
+def ask(handler: RequestHandler, agent: str, event: bytes) -> bytes:
+    return handler.handle(f"hook-1 {__version__} {agent} enforce\n".encode() + event)[0]
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("agent", ["claude-code", "codex", "vscode"])
+@pytest.mark.parametrize("given", INPUTS.values(), ids=INPUTS)
+def test_a_loop_is_seen_whatever_it_passes(
+    handler: RequestHandler, agent: str, given: bytes, named: bool
+) -> None:
+    answers: list[bytes] = []
+    for number in range(8):
+        call = b'{"session_id": "s", "tool_name": "Bash", "tool_input": ' + given
+        if named:
+            call += b', "tool_use_id": "t%d"' % number
+        answers.append(ask(handler, agent, call + b', "hook_event_name": "PreToolUse"}'))
+        after = b', "hook_event_name": "PostToolUse", "tool_response": "1 failed \\udc00"}'
+        ask(handler, agent, call + after)
+    assert any(b"deny" in answer for answer in answers)
+
+
+def test_a_key_that_a_full_disk_cut_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "key").touch()
+    key = secret_of(tmp_path / "key")
+    assert len(key) >= 32
+    assert secret_of(tmp_path / "key") == key
+    assert (tmp_path / "key").stat().st_mode & 0o077 == 0
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_waiting(home: Home) -> None:
+    folder = StateFolder(str(home.state))
+    folder.make()
+    Path(folder.starting).touch()
+    future = time.time() + 10**8
+    os.utime(folder.starting, (future, future))
+    home.begin()
+
+
+def connected(home: Home, count: int, monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
+    """Connections to its process; its address may be too long for one."""
+    monkeypatch.chdir(home.state)
+    lines = [socket.socket(socket.AF_UNIX) for _ in range(count)]
+    for line in lines:
+        line.connect("hook.sock")
+    return lines
+
+
+def test_clients_that_drip_do_not_keep_others_waiting(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.begin()
+    done = threading.Event()
+    lines = connected(home, 20, monkeypatch)
+
+    def drip() -> None:
+        while not done.wait(0.2):
+            for line in lines:
+                with suppress(OSError):  # shut
+                    line.sendall(b"h")
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    try:
+        assert home.call()[0] == {}
+    finally:
+        done.set()
+        dripping.join()
+        for line in lines:
+            line.close()
+
+
+def test_it_outlives_too_many_open_files(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = home.begin()
+    resource.prlimit(number, resource.RLIMIT_NOFILE, (40, 40))
+    lines = connected(home, 60, monkeypatch)
+    assert home.up() == number
+    for line in lines:
+        line.close()
+
+
+def test_a_file_that_is_damaged_inside_is_begun_anew(tmp_path: Path) -> None:
+    state = HookState(tmp_path)
+    with state.together():
+        state.use("s", "guard")
+        state.submit("s", [(str(number), b"x" * 100) for number in range(900)])
+    state.close()
+    with (tmp_path / "hooks.sqlite").open("r+b") as file:
+        file.seek(8 * 4096)
+        file.write(b"\xff" * 4096 * 10)
+    state = HookState(tmp_path)
+    for _ in range(3):
+        try:
+            state.journal("s")
+            with state.together():
+                state.submit("s", [("new", b"y")])
+        except StoreError:  # noqa: PERF203  # the first that meets the damage
+            pass
+    assert state.journal("s")[-1] == ("new", b"y")
+    assert (tmp_path / "broken-hooks.sqlite").exists()
+    state.close()
+
+
+def test_a_file_that_is_locked_is_kept(tmp_path: Path) -> None:
+    state = HookState(tmp_path)
+    with state.together():
+        state.use("s", "guard")
+    state.close()
+    other = sqlite3.connect(tmp_path / "hooks.sqlite", isolation_level=None)
+    other.execute("PRAGMA journal_mode = DELETE")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreError, match="locked"):
+        HookState(tmp_path)
+    other.close()
+    assert HookState(tmp_path).mode("s") == "guard"
+
+
+def test_a_process_that_never_ends_forgets_what_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = HookState(tmp_path)
+    now = time.time()
+    with state.together():
+        state.use("old", "guard")
+    monkeypatch.setattr(time, "time", lambda: now + 8 * 24 * 3600)
+    with state.together():
+        state.use("new", "guard")
+        state.submit("new", [("1", b"x")])
+    assert (state.mode("old"), state.mode("new")) == (None, "guard")
+    state.close()
+
+
+HOOK = {"type": "command", "command": "otel-loopguard hook run claude-code"}
+
+
+@pytest.fixture
+def settings(user: Path) -> Path:
+    """The settings of the project in `home`; there are none yet."""
+    file = user / "project" / ".claude" / "settings.json"
+    file.parent.mkdir()
+    return file
+
+
+def problem_of(file: Path) -> str | None:
+    return next(state.problem for state in states(file.parent.parent) if state.file == file)
+
+
+def set_hooks(file: Path) -> None:
+    install("claude-code", "project", "observe", file.parent.parent, "otel-loopguard")
+
+
+def test_a_backup_does_not_follow_a_link(settings: Path, user: Path) -> None:
+    keys = user / "authorized_keys"
+    keys.write_text("mine\n")
+    settings.write_text("/*\nssh-rsa AAAA theirs\n*/\n{}\n")
+    settings.chmod(0o600)
+    backup = settings.with_name(settings.name + BACKUP)
+    backup.symlink_to(keys)
+    set_hooks(settings)
+    assert keys.read_text() == "mine\n"
+    assert "theirs" in backup.read_text()
+    assert not backup.is_symlink()
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "pipe", "folder"])
+def test_what_is_no_ordinary_file_is_not_read(settings: Path, place: str) -> None:
+    if place == "pipe":
+        os.mkfifo(settings)
+    elif place == "folder":
+        settings.mkdir()
+    else:
+        settings.symlink_to(place)
+    assert "it is not a regular file" in str(problem_of(settings))
+    with pytest.raises(LoopGuardSettingsError, match="it is not a regular file"):
+        set_hooks(settings)
+
+
+def test_a_huge_file_is_not_read(settings: Path) -> None:
+    with settings.open("wb") as stream:
+        stream.truncate(1 << 34)
+    assert "has more than" in str(problem_of(settings))
+
+
+def test_a_command_made_for_regular_expressions_is_searched_in_linear_time(settings: Path) -> None:
+    command = "otel-loopguard" * 100_000  # 25 minutes of a search that is not
+    settings.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [{"command": command}]}]}}))
+    assert problem_of(settings) is None
+
+
+def test_thousands_of_hooks_are_refused(settings: Path) -> None:
+    text = json.dumps({"hooks": {"Stop": [{"hooks": [HOOK]}] * 5_000}})
+    settings.write_text(text)
+    with pytest.raises(LoopGuardSettingsError, match="more than 100 hooks of otel-loopguard"):
+        set_hooks(settings)
+    with pytest.raises(LoopGuardSettingsError, match="more than 100 hooks of otel-loopguard"):
+        uninstall("claude-code", "project", settings.parent.parent)
+    assert settings.read_text() == text
