@@ -205,7 +205,7 @@ class Run:
         """The guard of this process, which an adapter feeds where no processor does."""
         guard = LoopGuard.default()
         told = ("scenario", lambda made: self._decided(made.session, made.decision))
-        guard.subscribers.decisions.append(told)
+        guard.subscribers.decisions.insert(0, told)
         return guard
 
     def _named(self) -> AbstractContextManager[Any]:
