@@ -11,7 +11,7 @@ import pytest
 import otel_loopguard
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"))
 
 
 def test_all_is_sorted_and_is_what_can_be_imported() -> None:
@@ -22,7 +22,8 @@ def test_all_is_sorted_and_is_what_can_be_imported() -> None:
 
 
 @pytest.mark.parametrize(
-    "room", ["", ".control", ".escalation", ".execution", ".resilience", ".sessions"]
+    "room",
+    ["", ".control", ".core", ".escalation", ".execution", ".plans", ".resilience", ".sessions"],
 )
 def test_a_public_name_is_in_the_docs(room: str) -> None:
     """What no page names is internal: it is imported from the module that has it."""

@@ -7,8 +7,9 @@ import pickle
 
 import pytest
 
-from otel_loopguard.core import Diagnosis, Fix, Kind, Step
+from otel_loopguard.core import Diagnosis, Kind, Step
 from otel_loopguard.core.admission import Factors
+from otel_loopguard.core.decision import Fix
 from otel_loopguard.core.report import Turn
 
 

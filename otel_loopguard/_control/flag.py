@@ -20,7 +20,8 @@ from otel_loopguard._util.clock import steady, waits
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.worker import weak_reference
-from otel_loopguard.core import Action, Decision, Milestones
+from otel_loopguard.core import Action, Decision
+from otel_loopguard.core.milestones import Milestones
 
 if TYPE_CHECKING:
     import asyncio

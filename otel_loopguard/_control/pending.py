@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.core import Milestones
+from otel_loopguard.core.milestones import Milestones
 from otel_loopguard.core.report import Memory
 from otel_loopguard.errors import PlanError
 from otel_loopguard.plans import MOST_FOLLOWED, checked, follow

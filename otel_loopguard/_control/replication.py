@@ -238,6 +238,7 @@ class ControlReplication:
         self._lock = new_lock()
         limit = self._settings.max_sessions
         self._last: BoundedDict[str, ControlMessage] = BoundedDict(limit)
+        self._sent: BoundedDict[str, Control] = BoundedDict(limit)
         self._known: BoundedDict[str, str] = BoundedDict(limit)
         # The parent's subscriptions are kept and never used: their threads may hold their locks.
         self._parents += self._subscriptions
@@ -256,6 +257,7 @@ class ControlReplication:
                 self._known[name] = session
                 # An earlier message was about a forgotten session of this name.
                 self._last.pop(name, None)
+                self._sent.pop(name, None)
             self._listen()
             self._look_up(name)
             home = self._home()
@@ -274,7 +276,7 @@ class ControlReplication:
             return
         name = wire_name(session)
         with self._lock:
-            for table in (self._known, self._last):
+            for table in (self._known, self._last, self._sent):
                 table.pop(name, None)
 
     def changed(self, flag: Flag) -> None:
@@ -288,11 +290,14 @@ class ControlReplication:
                 return
             name = wire_name(control.session)
             with self._lock:
+                # Of two changes at once both threads may see the second.
+                if control is self._sent.get(name):
+                    return
                 last = self._last.get(name)
                 notice = self._notice(name, control, last)
                 if notice is None or (last is not None and takes_precedence(last, notice)):
                     return
-                self._last[name] = notice
+                self._last[name], self._sent[name] = notice, control
             if self._writer is not None:
                 ttl_s = self._settings.tuning.replication.control_ttl_s
                 self._writer.publish(KIND, name, published(notice, ttl_s))

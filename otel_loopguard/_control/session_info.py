@@ -18,8 +18,8 @@ from otel_loopguard._control.context import (
 from otel_loopguard._control.pending import claimed, note_early, waiting
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
-from otel_loopguard.core import Choice, Milestones
-from otel_loopguard.core.milestones import Reached
+from otel_loopguard.core import Choice
+from otel_loopguard.core.milestones import Milestones, Reached
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Remaining

@@ -13,7 +13,7 @@ from rich.text import Text
 from otel_loopguard.cli import environment
 from otel_loopguard.cli.environment import Finding, State
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, cell, console, counted, json_line, line
+from otel_loopguard.cli.output import Format, cell, console, counted, give, line
 from otel_loopguard.cli.replay import recorded_steps
 from otel_loopguard.core import Kind
 from otel_loopguard.replay import Run
@@ -38,11 +38,7 @@ def print_findings(files: Sequence[str], form: Format) -> int:
         broken = inputs.code
     else:
         found = list(environment.examine())
-    if form is Format.JSON:
-        for finding in found:
-            json_line(finding._asdict())
-    else:
-        _show(found)
+    give(found, form, Finding._asdict, _show)
     return 1 if broken or any(finding.state == "missing" for finding in found) else 0
 
 

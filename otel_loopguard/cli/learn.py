@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, console, json_line, table
+from otel_loopguard.cli.output import Format, console, give, table
 from otel_loopguard.cli.replay import recorded_steps
 from otel_loopguard.core import Kind
 from otel_loopguard.execution.profiler import Profiler
@@ -40,12 +40,7 @@ def print_learned(files: Sequence[str], form: Format, settings: Settings) -> int
             for found in recorded_steps(recording.name, inputs.entries(recording), settings):
                 replay.add(found.step, found.session)
     replay.run()
-    rows = list(replay.rows())
-    if form is Format.JSON:
-        for row in rows:
-            json_line(row)
-    else:
-        _show(rows)
+    give(replay.rows(), form, dict, _show)
     return inputs.code
 
 

@@ -15,7 +15,7 @@ from rich.console import Group
 from rich.live import Live
 
 from otel_loopguard._control.flag import is_reserved
-from otel_loopguard.cli.output import Format, cell, console, json_line, line, say, table, word
+from otel_loopguard.cli.output import Format, cell, console, give, json_line, line, say, table, word
 from otel_loopguard.escalation.admin.client import SocketTransport, StoreTransport
 from otel_loopguard.escalation.answers import answer_of
 from otel_loopguard.hooks.client import send, start
@@ -119,12 +119,8 @@ _COLOURS: Final = {"abort": "red", "pause": "magenta", "deny": "yellow", "ask": 
 
 def print_sessions(transport: Transport, form: Format) -> int:
     """Prints one object or row per session, the one in use last first; returns the exit code."""
-    rows, note = transport.sessions()
-    if form is Format.JSON:
-        for row in sorted(rows, key=_last, reverse=True):
-            json_line(row)
-    else:
-        console().print(_grid(rows))
+    rows, note = _listed(transport)
+    give(rows, form, dict, lambda rows: console().print(_grid(rows)))
     if note and (rows or form is not Format.JSON):
         say(f"otel-loopguard: {note}", error=True)
     return 0
@@ -138,7 +134,7 @@ def watch_sessions(transport: Transport, interval_s: float, rounds: int) -> int:
     out = console()
     with Live(console=out, auto_refresh=False, transient=False) as live:
         for left in range(rounds or sys.maxsize, 0, -1):
-            rows, why = transport.sessions()
+            rows, why = _listed(transport)
             shown = _grid(rows)
             if out.is_terminal:
                 live.update(Group(shown, cell(why, 400)) if why else shown, refresh=True)
@@ -153,10 +149,16 @@ def watch_sessions(transport: Transport, interval_s: float, rounds: int) -> int:
     return 0
 
 
+def _listed(transport: Transport) -> tuple[list[Message], str]:
+    """The sessions, the one in use last first, and what to say where some are missing."""
+    rows, note = transport.sessions()
+    rows.sort(key=lambda row: last if isinstance(last := row.get("last"), int) else 0, reverse=True)
+    return rows, note
+
+
 def _grid(rows: Sequence[Message]) -> RenderableType:
     now = time.time_ns()
-    ordered = sorted(rows, key=_last, reverse=True)
-    return table(_COLUMNS, ([*_row(row, now)] for row in ordered))
+    return table(_COLUMNS, ([*_row(row, now)] for row in rows))
 
 
 def _row(row: Message, now: int) -> Iterator[object]:
@@ -169,11 +171,6 @@ def _row(row: Message, now: int) -> Iterator[object]:
             yield action
         else:
             yield _since(value, now) if name in ("age", "idle") else value
-
-
-def _last(row: Message) -> int:
-    last = row.get("last")
-    return last if isinstance(last, int) else 0
 
 
 def _since(then: object, now: int) -> str:
@@ -197,14 +194,12 @@ def print_session(transport: Transport, session: str, form: Format) -> int:
     """Prints what the processes know of a session; returns the exit code, 1 where none does."""
     replies = transport.ask({"op": "show", "session": session})
     found = [reply["session"] for reply in replies if isinstance(reply.get("session"), dict)]
-    if not found:
-        return report_unknown("session", session)
     for view in found:
         if form is Format.JSON:
             json_line(view)
         else:
             _show(view)
-    return 0
+    return 0 if found else report_unknown("session", session)
 
 
 def _show(view: Mapping[str, Any]) -> None:

@@ -7,12 +7,12 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import orjson
 import typer
@@ -22,6 +22,9 @@ from otel_loopguard._util.text import printable
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
+
+
+_Found = TypeVar("_Found")
 
 
 def keep_faults() -> None:
@@ -84,6 +87,20 @@ def json_line(row: Mapping[str, object]) -> None:
     if printable(text) != text:
         line = json.dumps(orjson.loads(line), separators=(",", ":")).encode()
     typer.echo(line)
+
+
+def give(
+    found: Iterable[_Found],
+    form: Format,
+    row: Callable[[_Found], Mapping[str, object]],
+    show: Callable[[list[_Found]], object],
+) -> None:
+    """Prints what was found: each as one JSON object, as it comes, or all of it for people."""
+    if form is Format.TABLE:
+        show(list(found))
+        return
+    for each in found:
+        json_line(row(each))
 
 
 def say(text: str, *, error: bool = False) -> None:

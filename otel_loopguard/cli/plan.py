@@ -17,7 +17,8 @@ from otel_loopguard.replay import read_whole
 
 if TYPE_CHECKING:
     from otel_loopguard.core.task import Problem, Task
-    from otel_loopguard.plans import Advice, Complexity
+    from otel_loopguard.plans import Complexity
+    from otel_loopguard.plans.splitting import Advice
     from otel_loopguard.settings import Settings
 
 _MOST: Final = 16 * 1024 * 1024

@@ -17,7 +17,7 @@ from otel_loopguard.cli.output import (
     Format,
     cell,
     console,
-    json_line,
+    give,
     keep_faults,
     line,
     table,
@@ -189,11 +189,7 @@ def print_replay(
     with Inputs(files) as inputs:
         apart = jobs != 1 and forest is None
         found = _spread(inputs, settings, jobs) if apart else replay_all(inputs, settings, forest)
-        if form is Format.JSON:
-            for result in found:
-                json_line(result.row())
-        else:
-            show(list(found), forest)
+        give(found, form, ReplayResult.row, partial(show, forest=forest))
     return inputs.code
 
 

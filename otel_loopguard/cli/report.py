@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, console, json_line, say, sentence, table
+from otel_loopguard.cli.output import Format, console, give, json_line, say, sentence, table
 from otel_loopguard.cli.replay import decision_row, replay_all
 
 if TYPE_CHECKING:
@@ -36,11 +36,7 @@ def print_reports(files: Sequence[str], form: Format, settings: Settings) -> int
             for result in replay_all(inputs, settings)
             if result.report is not None
         )
-        if form is Format.JSON:
-            for source, report in found:
-                json_line(_row(source, report))
-        else:
-            _show(list(found))
+        give(found, form, _row, _show)
     return inputs.code
 
 
@@ -54,8 +50,9 @@ _RUN: Final = (
 )
 
 
-def _row(source: str, report: Report) -> dict[str, object]:
+def _row(found: tuple[str, Report]) -> dict[str, object]:
     """A report as one JSON object; rates are 0 to 1, times in seconds, unknown values null."""
+    source, report = found
 
     def fields(*names: str) -> dict[str, object]:
         return {name: getattr(report, name) for name in names}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from otel_loopguard.core.admission import Acceptance, Admission, Choice
-from otel_loopguard.core.decision import Action, Decision, Detection, Diagnosis, Fix
-from otel_loopguard.core.milestones import Milestones
-from otel_loopguard.core.progress import Remaining
+from otel_loopguard.core.decision import Action, Decision, Detection, Diagnosis, Severity
+from otel_loopguard.core.evidence import Evidence
+from otel_loopguard.core.progress import Progress, Remaining
 from otel_loopguard.core.step import Kind, Step
 
 __all__ = [
@@ -16,9 +16,10 @@ __all__ = [
     "Decision",
     "Detection",
     "Diagnosis",
-    "Fix",
+    "Evidence",
     "Kind",
-    "Milestones",
+    "Progress",
     "Remaining",
+    "Severity",
     "Step",
 ]

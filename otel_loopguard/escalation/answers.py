@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._control.flag import is_reserved
 from otel_loopguard._control.pending import declare, plan_of
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Milestones
 from otel_loopguard.core.escalation import Answer
+from otel_loopguard.core.milestones import Milestones
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:

@@ -151,7 +151,8 @@ class AcceptanceCounts:
 
     def admitted(self, admission: Admission, session: Session | None) -> None:
         """Counts an execution choice that was given, and what its estimates rest on."""
-        self.estimates.update(admission.factors.estimates.values())
+        for source in admission.factors.estimates.values():
+            self.estimates[source] += 1
         self._add((admission.choice, None), 1, session)
 
     def answered(

@@ -157,20 +157,14 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         place, limit = self._at(request.runtime), self._limit(request.runtime)
         with self._adapter.within(place.opened, place.session):
             hint = self._adapter.before_model(place.session, place.span, limit=limit)
-            answer = handler(_with_hint(self._repaired(request), hint))
-            said = _answer(answer, request.runtime)
-            self._adapter.after_model(said, place.session, place.span)
-        return answer
+            return self._answered(place, request, handler(self._asked(request, hint)))
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
         """As `wrap_model_call`."""
         place, limit = self._at(request.runtime), self._limit(request.runtime)
         with self._adapter.within(place.opened, place.session):
             hint = await self._adapter.before_model_async(place.session, place.span, limit=limit)
-            answer = await handler(_with_hint(self._repaired(request), hint))
-            said = _answer(answer, request.runtime)
-            self._adapter.after_model(said, place.session, place.span)
-        return answer
+            return self._answered(place, request, await handler(self._asked(request, hint)))
 
     def wrap_tool_call(self, request: Any, handler: Any) -> Any:
         """Gate and refusal, around a call of a tool."""
@@ -194,11 +188,18 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
             with call:
                 return _with_result(call, await handler(request))
 
-    def _repaired(self, request: Any) -> Any:
-        if not self._repairs:
-            return request
-        messages = folded(request.messages, _rounds(request.messages), _messages.HumanMessage)
-        return request.override(messages=messages)
+    def _asked(self, request: Any, hint: str | None) -> Any:
+        """The request with its repeats folded, if asked for, and the hint at its end."""
+        messages: Sequence[Any] = request.messages
+        if self._repairs:
+            messages = folded(messages, _rounds(messages), _messages.HumanMessage)
+        if hint is not None:
+            messages = [*messages, _messages.HumanMessage(hint)]
+        return request if messages is request.messages else request.override(messages=messages)
+
+    def _answered(self, place: _Place, request: Any, answer: Any) -> Any:
+        self._adapter.after_model(_answer(answer, request.runtime), place.session, place.span)
+        return answer
 
     def _call(self, request: Any, place: _Place) -> ToolCall:
         asked = request.tool_call
@@ -266,12 +267,6 @@ class _Place(NamedTuple):
     session: str | None
     span: Span | None
     opened: Span | None
-
-
-def _with_hint(request: Any, hint: str | None) -> Any:
-    if hint is None:
-        return request
-    return request.override(messages=[*request.messages, _messages.HumanMessage(hint)])
 
 
 def _rounds(messages: Sequence[Any]) -> list[Round]:

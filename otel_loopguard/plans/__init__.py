@@ -26,26 +26,15 @@ from otel_loopguard.errors import PlanError
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Milestones
-    from otel_loopguard.plans.splitting import (
-        Advice,
-        AskSubtasks,
-        Factors,
-        Strategy,
-        Work,
-        advise,
-        answered,
-    )
+    from otel_loopguard.core.milestones import Milestones
+    from otel_loopguard.plans.splitting import Work, advise, answered
 
 __all__ = [
-    "Advice", "AskSubtasks", "Complexity", "Factors", "Problem", "Strategy", "Task", "Work",
-    "advise", "answered", "checked", "complexity", "follow", "groups", "independent", "phases",
-    "read", "validate",
+    "Problem", "Task", "Work", "advise", "answered", "checked", "complexity", "groups",
+    "independent", "phases", "read", "validate",
 ]  # fmt: skip
 
-__getattr__ = lazy(
-    __name__, {"splitting": "Advice AskSubtasks Factors Strategy Work advise answered"}
-)
+__getattr__ = lazy(__name__, {"splitting": "Work advise answered"})
 
 # Problems in the text of an error; a model that reads it needs no more to write another plan.
 _LISTED: Final = 100

@@ -12,7 +12,8 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.worker import BackgroundWorker
-from otel_loopguard.core import Diagnosis, Fix
+from otel_loopguard.core import Diagnosis
+from otel_loopguard.core.decision import Fix
 from otel_loopguard.policy.hints import LOOK, kind_of
 from otel_loopguard.settings import imported
 

@@ -190,7 +190,7 @@ class Recording:
             report(f"the line is {kind_of(value)}, {EXPECTED}")
             return
         if depth == 0 and (kind := self._transcript_of(value)) is not None:
-            yield from self._told(kind, value, number)
+            yield from self._take(kind, value, number)
         elif "steps" in value:
             count = len(sequence(value["steps"]))
             most = labelled_runs.MAX_STEPS
@@ -211,7 +211,7 @@ class Recording:
             return type(self._transcript)
         return kind
 
-    def _told(
+    def _take(
         self, kind: type[transcripts.Reader], line: Mapping[str, object], number: int
     ) -> Iterator[Run]:
         """Adds a line of a transcript; yields the session that ended before it."""

@@ -13,8 +13,9 @@ from otel_loopguard._control.gate import recognise
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard._util.values import dataclass
-from otel_loopguard.core import Action, Kind, Milestones, Step
+from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.core.evidence import Effect, Evidence, ModelAttempt
+from otel_loopguard.core.milestones import Milestones
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.detectors import DetectorSet, Registry
 from otel_loopguard.detectors.budget import longer_wait

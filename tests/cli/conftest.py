@@ -56,6 +56,30 @@ def line(name: str, *, loop: bool | None, calls: int = 8, **fields: object) -> s
     return json.dumps({**known, "steps": steps, **fields})
 
 
+def spans(*traces: int, name: str = "work", **attributes: str) -> str:
+    """A line of OTLP with a trace of so many equal spans for each of the numbers."""
+    keyed = [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
+    made = [
+        {
+            "traceId": f"{number:032x}", "spanId": f"{number * 100 + place:016x}", "name": name,
+            "startTimeUnixNano": str(10**18 + place * 10**7),
+            "endTimeUnixNano": str(10**18 + place * 10**7 + 1), "attributes": keyed,
+        }
+        for number, count in enumerate(traces, 1)
+        for place in range(1, count + 1)
+    ]  # fmt: skip
+    scope = {"scope": {"name": "my.app"}, "spans": made}
+    return json.dumps({"resourceSpans": [{"scopeSpans": [scope]}]})
+
+
+CALL = {
+    "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search",
+    "gen_ai.tool.call.arguments": '{"q": "x"}',
+    "gen_ai.tool.call.result": "nothing was found for this query, sorry",
+}  # fmt: skip
+"""Attributes of a tool call."""
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     """A file with one run that loops and two that do not."""

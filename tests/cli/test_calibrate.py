@@ -12,6 +12,7 @@ import pytest
 from otel_loopguard import Settings
 from otel_loopguard.cli.calibrate import HIGHEST, allowed, changes
 from otel_loopguard.errors import LoopGuardError
+from tests.cli.conftest import CALL, spans
 
 
 def run(number: int, times: int, **fields: object) -> str:
@@ -37,37 +38,6 @@ def past(tmp_path: Path) -> Path:
     lines = [run(number, times) for number, times in enumerate([5, 9] + [0] * 97)]
     path.write_text("\n".join(lines))
     return path
-
-
-@pytest.fixture
-def spans(tmp_path: Path) -> Path:
-    """A trace of eight equal calls, as OTLP, and three healthy ones."""
-    path = tmp_path / "spans.jsonl"
-    path.write_text("\n".join(trace(number, 8 if number == 1 else 2) for number in range(1, 5)))
-    return path
-
-
-def trace(number: int, times: int) -> str:
-    attributes = {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "search",
-        "gen_ai.tool.call.arguments": '{"q": "x"}',
-        "gen_ai.tool.call.result": "nothing was found for this query, sorry",
-    }
-    found = [
-        {
-            "traceId": f"{number:032x}",
-            "spanId": f"{number * 100 + i:016x}",
-            "name": "execute_tool search",
-            "startTimeUnixNano": str(1_700_000_000_000_000_000 + i * 10_000_000),
-            "endTimeUnixNano": str(1_700_000_000_000_000_000 + i * 10_000_000 + 5_000_000),
-            "attributes": [
-                {"key": key, "value": {"stringValue": value}} for key, value in attributes.items()
-            ],
-        }
-        for i in range(1, times + 1)
-    ]
-    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": found}]}]})
 
 
 @pytest.mark.parametrize(
@@ -160,12 +130,14 @@ def test_only_good_runs_count(objects: Any, past: Path, tmp_path: Path) -> None:
     assert made["before"]["noticed"] == 1
 
 
-def test_sessions_of_spans_are_good(objects: Any, spans: Path) -> None:
+def test_sessions_of_spans_are_good(objects: Any, tmp_path: Path) -> None:
     """Every session of spans counts, unless it is said not to be good."""
-    (made,) = objects("calibrate", spans, "--false-stops", 0.2)
+    path = tmp_path / "spans.jsonl"
+    path.write_text(spans(8, 2, 2, 2, **CALL))
+    (made,) = objects("calibrate", path, "--false-stops", 0.2)
     assert (made["runs"], made["before"]["stopped"]) == (4, 1)
     assert (made["line"] > 1, made["after"]["stopped"]) == (True, 0)
-    (made,) = objects("calibrate", spans, "--false-stops", 0.25, "--except", f"{1:032x}")
+    (made,) = objects("calibrate", path, "--false-stops", 0.25, "--except", f"{1:032x}")
     assert (made["runs"], made["left_out"], made["line"]) == (3, 1, 1)
 
 

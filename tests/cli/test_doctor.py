@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cli.conftest import CALL, spans
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
 
 Found = list[dict[str, Any]]
 SECRET = "hunter2-hunter2-hunter2"
+CONTENTS = ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result")
 
 
 @pytest.fixture
@@ -125,29 +128,11 @@ def test_what_a_recording_lacks(
     assert any("1 session, by" in each["found"] for each in found)
 
 
-def span(number: int, name: str, **attributes: str) -> str:
-    """A line of OTLP with one span in a trace of its own."""
-    keyed = [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
-    one = {
-        "traceId": f"{number + 1:032x}", "spanId": f"{number + 1:016x}", "name": name,
-        "startTimeUnixNano": str(10**18 + number), "endTimeUnixNano": str(10**18 + number + 1),
-        "attributes": keyed,
-    }  # fmt: skip
-    scope = {"scope": {"name": "my.app"}, "spans": [one]}
-    return json.dumps({"resourceSpans": [{"scopeSpans": [scope]}]})
-
-
-CALL = {
-    "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search",
-    "gen_ai.tool.call.arguments": SECRET, "gen_ai.tool.call.result": SECRET,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("attributes", "part"),
     [
         ({}, "none of 3 spans is of an agent (scopes: my.app 3)"),
-        (CALL, "each with one tool call"),
+        (CALL | dict.fromkeys(CONTENTS, SECRET), "each with one tool call"),
         ({"gen_ai.operation.name": "chat"}, "no tool call is seen"),
     ],
     ids=["no agent", "separate traces", "no tools"],
@@ -157,7 +142,7 @@ def test_a_recording_of_which_nothing_can_be_judged(
 ) -> None:
     """It says why, in one finding."""
     path = tmp_path / "spans.jsonl"
-    path.write_text("\n".join(span(number, "work", **attributes) for number in range(3)))
+    path.write_text(spans(1, 1, 1, **attributes))
     (found,) = missing(ask(path, code=1))
     assert part in found["found"]
     assert found["add"]

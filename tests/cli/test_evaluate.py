@@ -10,7 +10,7 @@ import pytest
 
 from otel_loopguard.cli.evaluate import Judgement, interval, score, wilson
 from otel_loopguard.replay import workers
-from tests.cli.conftest import line
+from tests.cli.conftest import line, spans
 
 
 def judged(loop: bool | None, noticed: int | None, stopped: int | None, **fields: Any) -> Judgement:
@@ -68,8 +68,7 @@ def test_rows(objects: Any, runs: Path) -> None:
 def test_spans_have_no_labels(command: Any, runs: Path, tmp_path: Path) -> None:
     """A file of spans is named on standard error and left out; that is no fault."""
     path = tmp_path / "spans.jsonl"
-    span = {"traceId": "1" * 32, "spanId": "1" * 16, "name": "s", "endTimeUnixNano": "1"}
-    path.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}))
+    path.write_text(spans(1))
     result = command("eval", runs, path, "--format", "json")
     assert result.exit_code == 0
     assert "spans.jsonl: 1 spans have no labels" in result.stderr

@@ -49,7 +49,7 @@ def test_lone_surrogates_are_replaced() -> None:
     assert read.reason == "? odd"
 
 
-@given(st.binary(max_size=5000))
+@given(st.binary(max_size=5000) | st.sampled_from([b"[]", b"null", b"1", b'"text"', b"[" * 4000]))
 def test_garbage_is_no_notice(raw: bytes) -> None:
     """Bytes of anybody are read without an exception."""
     assert ControlMessage.decode(raw) is None
@@ -77,26 +77,13 @@ WRONG: dict[str, Any] = {
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG.keys())
 def test_what_is_not_as_it_should_be_is_no_notice(change: dict[str, Any]) -> None:
-    """Wrong types, unknown names and large texts are refused as a whole."""
+    """Wrong types, unknown names, large texts and what lacks a field are refused as a whole."""
     right: dict[str, Any] = orjson.loads(notice().encode())
     assert ControlMessage.decode(orjson.dumps(right)) is not None
     assert ControlMessage.decode(orjson.dumps({**right, **change})) is None
-
-
-def test_a_missing_field_makes_it_no_notice() -> None:
-    """Every field has to be there."""
-    right: dict[str, Any] = orjson.loads(notice().encode())
     for name in right:
-        assert (
-            ControlMessage.decode(orjson.dumps({k: v for k, v in right.items() if k != name}))
-            is None
-        )
-
-
-@pytest.mark.parametrize("raw", [b"[]", b"null", b"1", b'"text"', b"", b"[" * 4000])
-def test_other_json_is_no_notice(raw: bytes) -> None:
-    """Only an object is one."""
-    assert ControlMessage.decode(raw) is None
+        left = {field: value for field, value in right.items() if field != name}
+        assert ControlMessage.decode(orjson.dumps(left)) is None
 
 
 @pytest.mark.parametrize(

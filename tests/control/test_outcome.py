@@ -24,7 +24,6 @@ from otel_loopguard import (
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Outcome, outcome_of
 from otel_loopguard.detectors import DETECTORS
-from otel_loopguard.integrations._adapter import raising_as
 from tests.calls import Run
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
@@ -124,19 +123,6 @@ def test_a_person_who_aborts_is_told_from_the_guard() -> None:
 def test_who_aborted_without_a_decision(by: str | None, outcome: str) -> None:
     stop = LoopGuardAbort("it is over", "key", by=by)
     assert stop.outcome == outcome
-
-
-def test_a_stop_that_is_an_error_of_a_framework_too_carries_it() -> None:
-    """Frameworks wrap what is no error of their own."""
-
-    class OwnError(Exception):
-        pass
-
-    stop = LoopGuardAbort("it is over", "key", None, (1,), by="anna")
-    with pytest.raises(OwnError) as told, raising_as(OwnError):
-        raise stop
-    assert isinstance(told.value, LoopGuardAbort)
-    assert (told.value.outcome, told.value.parts) == ("aborted_by_person", (1,))
 
 
 def test_every_detector_has_an_outcome_of_its_family() -> None:

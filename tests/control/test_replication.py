@@ -186,6 +186,17 @@ def test_nobody_hears_an_echo(guards: Guards) -> None:
     store.close()
 
 
+def test_a_change_that_two_threads_see_is_sent_once(guards: Guards) -> None:
+    """A notice is heard while a person speaks: its thread finds what the person said."""
+    guard, run = guards(), new_name()
+    begin(run, guard)
+    flag(guard, run).set(Action.PAUSE, reason="why", by="ada")
+    sharing = guard._replication
+    said = sharing._last[run]
+    sharing.changed(flag(guard, run))
+    assert sharing._last[run] is said
+
+
 def test_an_older_word_is_not_heard(guards: Guards) -> None:
     """A notice that arrives after a newer one changes nothing."""
     guard, run = guards(), new_name()
@@ -438,7 +449,7 @@ def test_tables_are_bounded(guards: Guards) -> None:
         begin(run, guard)
         guard._replication.hear(notice(session=run))
     sharing = guard._replication
-    assert max(len(sharing._last), len(sharing._known)) <= 20
+    assert max(len(sharing._last), len(sharing._sent), len(sharing._known)) <= 20
 
 
 def test_what_is_not_known_here_is_not_kept(guards: Guards) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
@@ -35,31 +31,6 @@ def alone(detector: str, *steps: Step, **settings: Any) -> list[Decision]:
 def actions(decisions: list[Decision]) -> list[str]:
     """Their actions, in order."""
     return [decision.action.value for decision in decisions]
-
-
-STEPS = ("detector", "told", "steps", "settings")
-
-
-def case(what: str, told: str, *steps: Step, **settings: Any) -> tuple[Any, ...]:
-    """A row of a table: what a detector tells of steps, in the form of `told_of`."""
-    return what, told, steps, settings
-
-
-def cases(table: Mapping[str, Iterable[tuple[Any, ...]]]) -> list[Any]:
-    """The rows of a table by detector, as parameters of a test."""
-    return [
-        pytest.param(detector, *said, id=f"{detector}: {what}")
-        for detector, rows in table.items()
-        for what, *said in rows
-    ]
-
-
-def told_of(decisions: list[Decision]) -> str:
-    """Reason, steps and actions of decisions, as `call_error: 1 hint, 2 deny`."""
-    return "; ".join(
-        f"{reason}: {', '.join(f'{one.step} {one.action}' for one in found)}"
-        for reason, found in groupby(decisions, key=lambda one: one.reason)
-    )
 
 
 def evidence(number: int, **given: Any) -> Evidence:

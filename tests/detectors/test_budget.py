@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_loopguard import Action, LoopGuard, LoopGuardSettingsError, Settings, control, session
-from otel_loopguard.core import Decision, Kind, Milestones, Step
-from otel_loopguard.core.milestones import Reached
+from otel_loopguard.core import Decision, Kind, Step
+from otel_loopguard.core.milestones import Milestones, Reached
 from tests.calls import EPOCH, SECOND, Run, call
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from otel_loopguard.detectors import DETECTORS, Registry
 from tests.calls import Run, call
 
 OWN = """
-    from otel_loopguard.core import Action, Detection, Severity, Step
+    from otel_loopguard.core import Action, Detection, Step
+    from otel_loopguard.core.decision import Severity
 
 
     def found(detector, keys=frozenset({7})):

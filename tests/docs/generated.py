@@ -229,9 +229,9 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/reference.md", "doctor"): shown("doctor", SAMPLE),
     ("docs/reference.md", "steps"): shown("steps", SAMPLE, head=8),
     ("docs/reference.md", "replay"): shown("replay", SAMPLE, "--tree"),
-    ("docs/false-alarms.md", "calibrate"): calibrated,
+    ("docs/reference.md", "learned"): learned,
+    ("docs/reference.md", "calibrate"): calibrated,
     **{("docs/detectors.md", one): partial(detectors.section, one) for one in detectors.FAMILIES},
-    ("docs/limits.md", "learned"): learned,
     **{
         ("docs/project/adversarial.md", re.sub(r"\W+", "-", kind.lower())): partial(attacks, runs)
         for kind, runs in DECEPTIONS

@@ -21,7 +21,8 @@ from otel_loopguard import (
     resilience,
 )
 from otel_loopguard._control.flag import Flag
-from otel_loopguard.core import Kind, Milestones, Step
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.milestones import Milestones
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.sessions import Session
 from otel_loopguard.sessions.active import ActiveSpan

@@ -364,17 +364,14 @@ def test_a_framework_lets_its_own_exceptions_through() -> None:
     class OwnError(Exception):
         """Of a framework."""
 
-    given = LoopGuardAbort("stopped", "run-1", None, ["a part"])
+    given = LoopGuardAbort("stopped", "run-1", None, ["a part"], by="anna")
     with pytest.raises(OwnError) as raised, raising_as(OwnError), raising_as(OwnError):
         raise given
     stop = raised.value
     assert isinstance(stop, LoopGuardAbort)
     assert type(stop).__name__ == "LoopGuardAbort"
     assert (str(stop), stop.session, stop.parts) == ("stopped", "run-1", ("a part",))
-
-
-def test_other_exceptions_are_left_alone() -> None:
-    """Only stops are changed."""
+    assert stop.outcome == "aborted_by_person"
     with pytest.raises(KeyError), raising_as(ValueError):
         raise KeyError
 

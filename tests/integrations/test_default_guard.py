@@ -31,28 +31,20 @@ from otel_loopguard.integrations._adapter import (
 )
 
 
-class Seen(list[tuple[str, Step]]):
-    """What a guard was shown; who looks has everything judged first."""
+class Seen:
+    """Guards, and what they were shown; who looks has everything judged first."""
 
-    guards: list[LoopGuard]
+    def __init__(self) -> None:
+        self.guards: list[LoopGuard] = []
+        self.steps: list[tuple[str, Step]] = []
 
-    def __iter__(self) -> Iterator[tuple[str, Step]]:
-        self._settle()
-        return super().__iter__()
+    def add(self, session: Any, _: int, step: Step) -> None:
+        self.steps.append((session.key, step))
 
-    def __eq__(self, other: object) -> bool:
-        self._settle()
-        return super().__eq__(other)
-
-    def __len__(self) -> int:
-        self._settle()
-        return super().__len__()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _settle(self) -> None:
+    def __call__(self) -> list[tuple[str, Step]]:
         for guard in self.guards:
             guard.settle()
+        return self.steps
 
 
 @pytest.fixture(autouse=True)
@@ -62,13 +54,11 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     guards = type(guard_module._guards)()
     monkeypatch.setattr(guard_module, "_guards", guards)
     _default_provider.cache_clear()
-    made = steps.guards = list[LoopGuard]()
+    made = steps.guards
 
     def default() -> LoopGuard:
         if not made:
-            made.append(
-                LoopGuard(on_step=lambda session, _, step: steps.append((session.key, step)))
-            )
+            made.append(LoopGuard(on_step=steps.add))
         return made[0]
 
     monkeypatch.setattr(guards, "default", default)
@@ -97,7 +87,7 @@ def search(adapter: Adapter, session: str | None = "chat-1", query: str = "x") -
 def test_calls_reach_the_default_guard(seen: Seen) -> None:
     """With their arguments, result, agent and session, and with times."""
     search(make_adapter())
-    [(session, step)] = seen
+    [(session, step)] = seen()
     assert session == "chat-1"
     assert (step.kind, step.name, step.agent) == (Kind.TOOL, "search", "looper")
     assert (step.args, step.outcome) == ({"query": "x"}, "no results")
@@ -123,7 +113,7 @@ def test_a_named_session_comes_first(seen: Seen) -> None:
     """`session()` names the session, else the framework's id does."""
     with otel_loopguard.session("mine"):
         search(make_adapter())
-    assert [key for key, _ in seen] == ["mine"]
+    assert [key for key, _ in seen()] == ["mine"]
 
 
 def test_a_failed_call_is_a_failed_step(seen: Seen) -> None:
@@ -132,7 +122,7 @@ def test_a_failed_call_is_a_failed_step(seen: Seen) -> None:
     with pytest.raises(ValueError, match="broken"), adapter.tool_call("search", {}, session="a"):
         msg = "broken"
         raise ValueError(msg)
-    [(_, step)] = seen
+    [(_, step)] = seen()
     assert step.error
     assert step.error_type == "ValueError"
 
@@ -142,7 +132,7 @@ def test_answers_of_the_model_are_steps(seen: Seen) -> None:
     adapter = make_adapter()
     adapter.before_model("chat-1")
     adapter.after_model(Answer("Let me see.", "m-1", "looper", 12, 3), "chat-1")
-    [(session, step)] = seen
+    [(session, step)] = seen()
     assert session == "chat-1"
     assert (step.kind, step.text, step.model) == (Kind.MODEL, "Let me see.", "m-1")
     assert (step.tokens_in, step.tokens_out) == (12, 3)
@@ -155,13 +145,13 @@ def test_tokens_of_a_cache_are_told(seen: Seen) -> None:
     for cached in (answer.with_cache(9, 2), answer.with_cache(0, "2")):
         adapter.before_model("chat-1")
         adapter.after_model(cached, "chat-1")
-    assert [(step.cache_read, step.cache_write) for _, step in seen] == [(9, 2), (None, None)]
+    assert [(step.cache_read, step.cache_write) for _, step in seen()] == [(9, 2), (None, None)]
 
 
 def test_hand_offs_are_steps(seen: Seen) -> None:
     """From whom, to whom, and with what was said."""
     make_adapter().handed_off("critic", "writer", "Look at this draft.", session="chat-1")
-    [(session, step)] = seen
+    [(session, step)] = seen()
     assert session == "chat-1"
     assert (step.kind, step.name, step.agent) == (Kind.HANDOFF, "critic", "writer")
     assert "Look at this draft." in str(step.args)
@@ -242,8 +232,8 @@ def test_a_processor_that_is_there_counts_alone(seen: Seen) -> None:
     """The default guard is not fed where another guard is."""
     steps, provider = _watched()
     search(make_adapter(tracer_provider=provider))
-    assert seen == []
-    assert len(steps) == 1
+    assert seen() == []
+    assert len(steps()) == 1
 
 
 def test_a_processor_that_comes_later_counts_alone_from_then_on(seen: Seen) -> None:
@@ -255,8 +245,8 @@ def test_a_processor_that_comes_later_counts_alone_from_then_on(seen: Seen) -> N
         steps, _ = _watched(provider)
         call.set_result("no results")
     search(adapter, query="third")
-    counted = [step.args for each in (seen, steps) for _, step in each]
-    assert len(seen) == 1
+    counted = [step.args for each in (seen, steps) for _, step in each()]
+    assert len(seen()) == 1
     assert len(counted) == 3
 
 
@@ -269,8 +259,8 @@ def test_a_processor_on_another_provider_counts_alone(
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
         search(adapter)
         search(adapter)
-    assert seen == []
-    assert steps == []
+    assert seen() == []
+    assert steps() == []
     assert caplog.text.count("no LoopGuardSpanProcessor sees") == 1
 
 
@@ -300,7 +290,7 @@ def test_without_a_key_the_trace_of_the_user_is_the_session(seen: Seen) -> None:
     with tracer.start_as_current_span("work") as span, pytest.raises(LoopGuardAbort):
         for _ in range(20):
             search(adapter, None)
-    assert {key for key, _ in seen} == {f"{span.get_span_context().trace_id:032x}"}
+    assert {key for key, _ in seen()} == {f"{span.get_span_context().trace_id:032x}"}
 
 
 def _switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +323,7 @@ def test_a_guard_that_is_off_stays_off_and_the_adapter_says_so(
         adapter.begin("chat-1")
         for _ in range(6):
             assert search(adapter) is None
-    assert seen == []
+    assert seen() == []
     assert caplog.text.count("does nothing, because") == 1
     off.clear()
 
@@ -342,7 +332,7 @@ def test_in_tests_that_switch_the_guard_off_nothing_is_fed(seen: Seen) -> None:
     """`set_testing("off")` says nothing and counts nothing."""
     with otel_loopguard.set_testing("off"):
         search(make_adapter())
-    assert seen == []
+    assert seen() == []
 
 
 def test_a_person_can_pause_and_resume_it() -> None:
@@ -360,7 +350,7 @@ def _watched(provider: TracerProvider | None = None) -> tuple[Seen, TracerProvid
     """A provider with a processor, and the steps that its guard is shown."""
     steps = Seen()
     given = provider or TracerProvider()
-    guard = LoopGuard(on_step=lambda session, _, step: steps.append((session.key, step)))
+    guard = LoopGuard(on_step=steps.add)
     steps.guards = [guard]
     given.add_span_processor(LoopGuardSpanProcessor(guard))
     return steps, given

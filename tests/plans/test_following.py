@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace import TracerProvider
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._control.context import named_session
-from otel_loopguard.core import Decision, Kind, Milestones, Step
-from otel_loopguard.core.milestones import Reached
+from otel_loopguard.core import Decision, Kind, Step
+from otel_loopguard.core.milestones import Milestones, Reached
 from otel_loopguard.core.task import Task
 from otel_loopguard.errors import PlanError
 from otel_loopguard.plans import follow

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from otel_loopguard.core.task import Task
-from otel_loopguard.plans import Strategy, Work, advise, answered, validate
+from otel_loopguard.plans import Work, advise, answered, validate
+from otel_loopguard.plans.splitting import Strategy
 
 WIDE = "Rewrite and migrate all of it, replace every call, update the whole store, add tests"
 FILES = tuple(f"app/part{each}.py" for each in range(9))

@@ -13,7 +13,8 @@ import pytest
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings
 from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard._util.tables import rows_in
-from otel_loopguard.core import Decision, Diagnosis, Fix, Kind, Step
+from otel_loopguard.core import Decision, Diagnosis, Kind, Step
+from otel_loopguard.core.decision import Fix
 from otel_loopguard.evidence import signature_of
 from otel_loopguard.policy import DIAGNOSES, Diagnoser, diagnose
 from otel_loopguard.policy.diagnosis import diagnosis_in

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from otel_loopguard import Action, Settings
-from otel_loopguard.core import Decision, Diagnosis, Fix
+from otel_loopguard.core import Decision, Diagnosis
+from otel_loopguard.core.decision import Fix
 from otel_loopguard.policy.hints import hint
 from tests.calls import Run, call
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import time
 from typing import Any
 
@@ -26,13 +25,9 @@ from otel_loopguard._control.replication import wire_name
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action
 from otel_loopguard.sdk.propagator import LoopGuardPropagator
+from tests.control.messages import new_name
 
-_numbers = itertools.count()
 TRACER = TracerProvider(shutdown_on_exit=False).get_tracer("t")
-
-
-def new_name() -> str:
-    return f"sent-{next(_numbers)}"
 
 
 def sent(context: Context | None = None) -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry.sdk._logs import LoggerProvider
@@ -20,12 +19,15 @@ from tests.agents import tool_call
 Attributes = Mapping[str, object]
 
 
-def wait_for(true: Callable[[], object], limit_s: float = 60) -> None:
-    """Waits until something is true, or fails."""
-    until = time.monotonic() + limit_s
-    while not true():
-        assert time.monotonic() < until, "it did not come true in time"
-        time.sleep(0.005)
+def points(reader: InMemoryMetricReader) -> dict[str, list[Any]]:
+    """The data points of every metric that comes out now."""
+    data = reader.get_metrics_data()
+    return {
+        metric.name: list(metric.data.data_points)
+        for resource in (data.resource_metrics if data else ())
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
 
 
 class Scene:
@@ -61,12 +63,9 @@ class Scene:
 
     def metrics(self) -> dict[str, list[tuple[dict[str, object], Any]]]:
         """Every metric that comes out now: attributes and point of each series."""
-        data = self.reader.get_metrics_data()
         return {
-            metric.name: [(dict(point.attributes), point) for point in metric.data.data_points]
-            for resource in (data.resource_metrics if data else ())
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
+            name: [(dict(point.attributes), point) for point in found]
+            for name, found in points(self.reader).items()
         }
 
     def values(self, metric: str, *, zeros: bool = False) -> list[tuple[Attributes, float]]:

@@ -17,20 +17,15 @@ from opentelemetry.trace import StatusCode
 from otel_loopguard import LoopGuard, LoopGuardSampler, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.core.decision import Severity
-from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.sdk import exporter
-from otel_loopguard.sessions.agent_cycles import CycleNews
 from otel_loopguard.telemetry import emitter as herald
-from otel_loopguard.telemetry import events
 from otel_loopguard.telemetry import span_annotator as marks
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.calls import hand
 from tests.jaeger import exported, undrawn
 from tests.sessions.test_cycles import TEXTS
-from tests.telemetry.scene import Scene, wait_for
-
-SECRET = "the-secret-of-the-house"
+from tests.stores.servers import wait_for
+from tests.telemetry.scene import Scene
 
 
 def test_one_event_for_each_decision_with_the_context_of_its_span() -> None:
@@ -56,17 +51,6 @@ def test_one_event_for_each_decision_with_the_context_of_its_span() -> None:
         assert abs(event.timestamp - time.time_ns()) < 600e9
         assert "error.type" not in event.attributes
     assert scene.total("loopguard.events") == 3
-
-
-def test_no_content_of_calls_is_in_an_event() -> None:
-    """Arguments, answers and errors stay inside."""
-    scene = Scene()
-    with agent(scene.tracer):
-        for _ in range(5):
-            tool_call(scene.tracer, args=f'{{"q": "{SECRET}"}}', result=SECRET)
-    found = scene.events()
-    assert found
-    assert SECRET not in "".join(str((event.body, dict(event.attributes))) for event in found)
 
 
 def test_what_is_put_before_people_is_told_once_and_its_end_too() -> None:
@@ -117,34 +101,18 @@ def test_a_cycle_of_agents_is_told_as_it_goes() -> None:
     assert {"intervened", "escalated"} <= set(states)
     assert found[-1].attributes["loopguard.cycle.outcome"] == "user_turn"
     assert all(event.attributes["loopguard.session.id"] == "run" for event in found)
+    assert {tuple(event.attributes["loopguard.cycle.agents"]) for event in found} == {
+        ("critic", "planner")
+    }
+    levels = {"intervened": SeverityNumber.WARN, "escalated": SeverityNumber.ERROR}
+    for event, state in zip(found, states, strict=True):
+        assert event.severity_number is levels.get(state, SeverityNumber.INFO)
+        assert event.attributes["loopguard.cycle.patterns"]
+        assert event.attributes["loopguard.cycle.duration"] >= 0
+        assert event.attributes["loopguard.detection.severity"]
     for state in set(states):
         labels = {"loopguard__cycle__state": state}
         assert scene.total("loopguard.cycles", **labels) == states.count(state)
-
-
-@pytest.mark.parametrize(
-    ("state", "severity"),
-    [
-        ("found", SeverityNumber.INFO),
-        ("intervened", SeverityNumber.WARN),
-        ("escalated", SeverityNumber.ERROR),
-        ("resolved", SeverityNumber.INFO),
-    ],
-)
-def test_the_levels_of_a_cycle(state: str, severity: SeverityNumber) -> None:
-    """B8: INFO found, WARNING intervened, ERROR escalated."""
-    cycle = AgentCycle(
-        1, ("pair_cycle",), 3, 3, 5, None, False, None, ("critic", "planner"), "1f" * 8,
-        Severity.CRITICAL, 60.0,
-    )  # fmt: skip
-    news = CycleNews(state, cycle, None)
-    event = events.cycle("s", news, events.SpanRef())
-    assert event.severity is severity
-    assert event.attributes["loopguard.cycle.patterns"] == ("pair_cycle",)
-    assert event.attributes["loopguard.cycle.agents"] == ("critic", "planner")
-    assert event.attributes["loopguard.cycle.topic"] == "1f" * 8
-    assert event.attributes["loopguard.cycle.duration"] == 60.0
-    assert event.attributes["loopguard.detection.severity"] == "critical"
 
 
 def test_switched_off_nothing_is_told() -> None:

@@ -39,7 +39,8 @@ from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.telemetry import METRICS
 from otel_loopguard.telemetry.recorder import Counts
 from tests.agents import agent, provider_with, tool_call
-from tests.telemetry.scene import Scene, wait_for
+from tests.stores.servers import wait_for
+from tests.telemetry.scene import Scene, points
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -350,15 +351,7 @@ def test_guards_of_one_provider_are_added_up() -> None:
 
 
 def _calls(reader: InMemoryMetricReader) -> float:
-    data = reader.get_metrics_data()
-    return sum(
-        point.value
-        for resource in (data.resource_metrics if data else ())
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        if metric.name == "loopguard.tool.calls"
-        for point in metric.data.data_points
-    )
+    return sum(point.value for point in points(reader)["loopguard.tool.calls"])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.instrumentation.redis import RedisInstrumentor
@@ -13,8 +14,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from tests.agents import Ended, agent, provider_with, tool_call
-from tests.stores.servers import Server, need_redis
-from tests.telemetry.scene import Scene, wait_for
+from tests.stores.servers import Server, need_redis, wait_for
+from tests.telemetry.scene import Scene, points
 
 
 @pytest.fixture
@@ -97,18 +98,10 @@ def test_without_a_store_nothing_is_said_of_one() -> None:
     assert not any(name.startswith("loopguard.store.") for name in Scene().metrics())
 
 
-def _points(reader: InMemoryMetricReader, name: str) -> list:  # type: ignore[type-arg]
-    data = reader.get_metrics_data()
-    return [
-        point
-        for resource in (data.resource_metrics if data else ())
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        if metric.name == name
-        for point in metric.data.data_points
-    ]
+def _points(reader: InMemoryMetricReader, name: str) -> list[Any]:
+    return points(reader).get(name, [])
 
 
 def _stored(reader: InMemoryMetricReader) -> float:
-    points = _points(reader, "loopguard.store.writes")
-    return sum(point.value for point in points if "error.type" not in point.attributes)
+    writes = _points(reader, "loopguard.store.writes")
+    return sum(point.value for point in writes if "error.type" not in point.attributes)

@@ -16,8 +16,9 @@ from otel_loopguard import LoopGuardSettingsError, Settings, semconv
 from otel_loopguard.telemetry.backends import MLflow, run_of
 from otel_loopguard.telemetry.verdicts import Verdict
 from tests.agents import agent, tool_call
+from tests.stores.servers import wait_for
 from tests.telemetry.backends import Backend, serving
-from tests.telemetry.scene import Scene, wait_for
+from tests.telemetry.scene import Scene
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
