@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from otel_loopguard import LoopGuardError
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.sdk.sampler import _may_be_agent
 from otel_loopguard.spans.dialects.registry import (
     Dialect,

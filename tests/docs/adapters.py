@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tests.docs.markdown import table
 from tests.frameworks.harness import FRAMEWORKS, RESULTS, Framework
 
 _HEADS = (
@@ -20,7 +21,7 @@ def measured() -> str:
     for framework in _known():
         for row in _rows(framework):
             same.setdefault(row[1:], []).append(row[0])
-    return _table(_HEADS, [(", ".join(titles), *found) for found, titles in same.items()])
+    return table(_HEADS, [(", ".join(titles), *found) for found, titles in same.items()])
 
 
 def versions() -> str:
@@ -31,7 +32,7 @@ def versions() -> str:
         found = {name: number for line in lines for name, number in line["versions"].items()}
         packages = ", ".join(f"{name} {number}" for name, number in sorted(found.items()))
         rows.append((framework.title, packages))
-    return _table(("framework", "versions"), rows)
+    return table(("framework", "versions"), rows)
 
 
 def _known() -> list[Framework]:
@@ -72,8 +73,3 @@ def _completed(line: dict[str, Any]) -> str:
     stopped = {"deny", "pause", "abort"} & set(line["decisions"])
     done = line["ends"].startswith("result: ") and not stopped
     return f"completes, {line['executed']} calls" if done else "**no**"
-
-
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [heads, tuple("---" for _ in heads), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

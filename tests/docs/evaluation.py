@@ -5,9 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,13 @@ from typing import Any
 from bench.curve import picture as draw
 from lab import compare
 from lab.peers import AS_SHIPPED, PEERS
-from tests.docs.markdown import ROOT
+from tests.docs.markdown import ROOT, table
 from tests.docs.programs import SHARED, command_line, module, need_shared
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 SOURCES = ("trail", "magentic", "captainagent", "sentinel", "miniswe", "taubench", "intercode")
 CODING = ("codetracer-claude", "codetracer-kimi")
@@ -32,64 +38,7 @@ STUCK = ("pos_human", "pos_llm_ledger", "pos_injected", "pos_scenario")
 HEALTHY = ("neg_success", "neg_human_annotated", "neg_llm_ledger", "neg_scenario")
 STOPS = ("deny", "pause", "abort")
 
-READ = {
-    "whowhen/hand/17": (
-        "A list of restaurants is worked off, and the instruction gets shorter with each; the last "
-        "one is worded otherwise too, and so not recognised as a shorter one. The run failed; its "
-        "orchestrator never said that it was in a loop."
-    ),
-    "miniswe/gemini-3-pro/django__django-11451": (
-        "The same lines of a file were looked at again and again between two edits that did not "
-        "take, made by inline Python that the guard does not know as a change. The agent got there."
-    ),
-    "intercode/ic_python_multiturn_gpt-4_7_turns/118": (
-        "Three different programs, each answered by the same sentence that a test did not pass. "
-        "The agent kept trying."
-    ),
-    "miniswe/gemini-3-pro/scikit-learn__scikit-learn-14053": (
-        "The tests were run twice, once with `-v`; both times the project's own test set-up "
-        "failed with the same `TypeError`, which reads like a wrong call. The agent went on."
-    ),
-    "intercode/ic_ctf_multiturn_gpt-4_10_turns/6": (
-        "Three orders of the same flags, the same usage line three times. The next attempt "
-        "dropped the flag and worked."
-    ),
-    "intercode/ic_sql_multiturn_gpt-3.5_10_turns/243": (
-        "The same query three times with the same answer; then another one, and the task counted "
-        "as solved. The run does repeat itself."
-    ),
-    "intercode/ic_sql_multiturn_vicuna_10_turns/787": (
-        "Three different queries on a column that does not exist. The agent never found it; the "
-        "run is labelled a success all the same."
-    ),
-    "sweagent/demo/ctf/crypto/eps.traj": (
-        "The same wrong flag was submitted three times; the fourth time it was quoted, and right."
-    ),
-    "miniswe/gemini-3-pro/sympy__sympy-15976": (
-        "The same `sed` that replaces a name by itself, four times, with an empty answer each "
-        "time. It changes nothing; the agent went on and got there."
-    ),
-    "trail/swe_bench/cc73c286ecf30f00343373faed722f29": (
-        "At the end the patch and its explanation were printed through the interpreter again and "
-        "again, before and after the final answer; nothing came back but what was given to it."
-    ),
-    "trail/gaia/3205fa0cb2135fe671bf7cd0e5a26151": (
-        "A file of a format that the tool cannot read was given to it again and again, in other "
-        "words. The annotators of the run did not mark it; its answer was made up in the end."
-    ),
-    "codetracer/claude_code_c4/tmux-advanced-workflow": (
-        "Keys were sent to an editor in a terminal, which answers nothing; between them the agent "
-        "looked at the screen. It got there."
-    ),
-    "codetracer/claude_code_coder/new-encrypt-command": (
-        "A program was asked for its help in three ways, and printed the same usage as an error. "
-        "That was what the agent wanted to know."
-    ),
-    "codetracer/claude_code_coder/swe-bench-astropy-1": (
-        "A file was read by the agent and by two of its sub-agents, one after the other, with the "
-        "same content each time."
-    ),
-}
+READ: dict[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 """What happened in the healthy runs that are noticed, read by a person."""
 
 Row = dict[str, Any]
@@ -178,7 +127,7 @@ def beside() -> str:
         f"Of {_runs(noticed)} stuck ones it notices {_hits(noticed)} and stops {_hits(stopped)}."
         "\n\n"
     )
-    return said + _table(
+    return said + table(
         heads,
         (
             (
@@ -203,7 +152,7 @@ def _hits(shares: list[compare.Share]) -> int:
 
 def detectors_written() -> str:
     """All detectors on the written runs, with intervals."""
-    return _table(
+    return table(
         ("detector", *compare.HEADS[:4]),
         ((name, *found[:4]) for name, found in compared().items()),
     )
@@ -218,7 +167,7 @@ def detectors() -> str:
         *compare.HEADS[4:6],
         *(f"`{name}`, {first[6 + 2 * at].of}" for at, name in enumerate(tiers)),
     )
-    return _table(
+    return table(
         heads,
         (
             (
@@ -233,7 +182,7 @@ def detectors() -> str:
 
 def peers() -> str:
     """What is compared: what was read, and what it does."""
-    return _table(
+    return table(
         ("detector", "rules", "read"),
         ((peer.name, peer.rule, peer.source) for peer in (*PEERS, *AS_SHIPPED)),
     )
@@ -247,7 +196,7 @@ def models() -> str:
         if run.get("model") and run["success"] is not None:
             bench = run["source"].partition(" (")[0].partition(" ")[0]
             found.setdefault((bench, run["model"]), []).append(run)
-    return _table(
+    return table(
         (
             "runs of",
             "model",
@@ -260,12 +209,7 @@ def models() -> str:
                 *(
                     figure
                     for _, ended in kinds
-                    for about in [[run for run in runs if run["success"] is ended]]
-                    for figure in (
-                        len(about),
-                        sum(map(_heard, about)),
-                        sum(run["strongest"] in STOPS for run in about),
-                    )
+                    for figure in _counted([run for run in runs if run["success"] is ended])
                 ),
             )
             for (bench, model), runs in sorted(found.items())
@@ -282,24 +226,18 @@ def weak_labels() -> str:
         None: "the reason of the failure speaks of it (CaptainAgent)",
     }
     runs = [run for run in accounts() if run["tier"] == "pos_human"]
-    return _table(
+    return table(
         ("what the person wrote", "runs", "noticed", "stopped"),
         (
-            (
-                said,
-                len(about),
-                sum(map(_heard, about)),
-                sum(run["strongest"] in STOPS for run in about),
-            )
+            (said, *_counted([run for run in runs if run.get("strength") == strength]))
             for strength, said in kinds.items()
-            for about in [[run for run in runs if run.get("strength") == strength]]
         ),
     )
 
 
 def intervals() -> str:
     """The guard per tier, with how far the shares can be trusted."""
-    return _table(
+    return table(
         ("tier", "runs", "noticed", "95 %", "stopped", "95 %", "steps to notice", "to stop"),
         (
             (
@@ -321,7 +259,7 @@ def intervals() -> str:
 
 def targets() -> str:
     """What was aimed at, and whether it is reached."""
-    return _table(
+    return table(
         ("figure", "aim", "here", "reached"),
         (
             (figure, aim, here, "yes" if reached else "**no**")
@@ -391,7 +329,7 @@ def robustness() -> str:
         name: {row["tier"]: row for row in _changed(name, change)} if change else None
         for name, change in kinds.items()
     }
-    return _table(
+    return table(
         ("what the spans carry", *(f"`{name}`" for name in (*STUCK, *HEALTHY))),
         (
             (
@@ -409,7 +347,7 @@ def robustness() -> str:
 def curve() -> str:
     """The points of the curve."""
     found = {(row["sensitivity"], row["tier"]): row for row in rows("curve")}
-    return _table(
+    return table(
         ("sensitivity", *(f"`{name}`" for name in STUCK), "healthy"),
         (
             (
@@ -426,7 +364,7 @@ def curve() -> str:
 
 def left_out() -> str:
     """What thresholds chosen on all other sources do, over all sources."""
-    return _table(
+    return table(
         "stuck|noticed|stopped|healthy|noticed|stopped".split("|"),
         (
             (*_beside(row, "loops", "tp"), *_beside(row, "healthy", "fp"))
@@ -438,7 +376,7 @@ def left_out() -> str:
 
 def cost() -> str:
     """What stuck runs spent until the guard spoke, and after that."""
-    return _table(
+    return table(
         "tier|level|runs|reached|steps from onset, median|steps after|share|"
         "tokens from onset, median|tokens after|share".split("|"),
         (
@@ -462,19 +400,12 @@ def cost() -> str:
 
 def failed() -> str:
     """How many of the runs that failed and that succeeded are noticed, by benchmark."""
-    return _table(
+    return table(
         ("runs of", "ended", "runs", "noticed", "stopped"),
         (
-            (
-                bench,
-                name,
-                len(about),
-                sum(_heard(run) for run in about),
-                sum(run["strongest"] in STOPS for run in about),
-            )
+            (bench, name, *_counted([run for run in _bench(bench) if run["success"] is succeeded]))
             for bench in ("InterCode", "CodeTracer")
             for name, succeeded in (("failed", False), ("succeeded", True))
-            for about in [[run for run in _bench(bench) if run["success"] is succeeded]]
         ),
     )
 
@@ -575,9 +506,9 @@ def _heard(run: Row) -> bool:
     return run["strongest"] != "allow"
 
 
-def _table(heads: Sequence[str], lines: Iterable[tuple[object, ...]]) -> str:
-    every = [heads, ["---"] * len(heads), *lines]
-    return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in every)
+def _counted(runs: list[Row]) -> tuple[int, int, int]:
+    """How many there are, are noticed, and are stopped."""
+    return len(runs), sum(map(_heard, runs)), sum(run["strongest"] in STOPS for run in runs)
 
 
 def _kind(name: str) -> str:

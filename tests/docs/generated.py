@@ -21,16 +21,8 @@ from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.settings import Settings
 from otel_loopguard.telemetry import METRICS
 from tests.dialects import page as dialects
-from tests.docs import (
-    adapters,
-    conventions,
-    detectors,
-    effect,
-    evaluation,
-    fleet,
-    performance,
-)
-from tests.docs.markdown import ROOT
+from tests.docs import adapters, conventions, detectors, evaluation, measured
+from tests.docs.markdown import ROOT, table
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import replayed, tree
 
@@ -47,12 +39,6 @@ DECEPTIONS = re.findall(
 )
 GOOD = "../shared/traces/miniswe.jsonl.gz"
 TIMED = "../shared/traces/trail.jsonl.gz"
-
-
-def table(heads: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
-    """A Markdown table."""
-    lines = [heads, tuple("---" for _ in heads), *rows]
-    return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
 
 
 def fenced(text: str, lang: str = "text") -> str:
@@ -109,7 +95,7 @@ def settings() -> str:
             families = (each for each, start in FAMILIES.items() if re.match(start, name))
             row = (f"`{name}`", _value(field), _default(field), _about(field))
             found[next(families, "General")].append(row)
-    return "\n".join(f"### {family}\n\n{table(heads, iter(found[family]))}" for family in FAMILIES)
+    return "\n".join(f"### {family}\n\n{table(heads, found[family])}" for family in FAMILIES)
 
 
 def _about(field: FieldInfo) -> str:
@@ -183,7 +169,7 @@ def attributes() -> str:
             if node.target.id.startswith("METRIC_"):
                 continue
             rows.append((f"`{getattr(semconv, node.target.id)}`", said))
-    return table(("name", "what it is"), iter(rows))
+    return table(("name", "what it is"), rows)
 
 
 def metrics(those: Iterable[Metric]) -> str:
@@ -214,7 +200,7 @@ def report() -> str:
         ):
             if (before, name) != ("", "run"):
                 rows.append((f"`{before}{name}`", " ".join(meaning.split())))
-    return table(("field", "meaning"), iter(rows))
+    return table(("field", "meaning"), rows)
 
 
 def attacks(runs: str) -> str:
@@ -265,10 +251,10 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/project/evaluation.md", "false-notices"): evaluation.false_notices,
     ("docs/project/evaluation.md", "missed"): evaluation.missed,
     ("docs/project/evaluation.md", "captures"): dialects.recovered,
-    ("docs/project/evaluation.md", "effect"): effect.results,
-    ("docs/project/performance.md", "aims"): performance.aims,
-    ("docs/project/performance.md", "results"): performance.results,
+    ("docs/project/evaluation.md", "effect"): measured.effect,
+    ("docs/project/performance.md", "aims"): measured.aims,
+    ("docs/project/performance.md", "results"): measured.figures,
     ("docs/project/evaluation.md", "adapters"): adapters.measured,
     ("docs/project/evaluation.md", "versions"): adapters.versions,
-    ("docs/project/performance.md", "workers"): fleet.workers,
+    ("docs/project/performance.md", "workers"): measured.workers,
 }

@@ -13,7 +13,7 @@ What stands between `<!-- generated: NAME -->` and `<!-- end -->` is written by 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,3 +105,9 @@ def anchors(page: Path) -> set[str]:
     text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
     heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+def table(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """A table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)

@@ -17,8 +17,8 @@ from otel_loopguard import Settings
 from otel_loopguard.cli.app import app
 from otel_loopguard.settings._names import variable_of
 from otel_loopguard.settings.prices import PriceTable
-from tests.docs.markdown import ROOT, Block, blocks, name_of, pages
-from tests.docs.programs import Interpreter, need_shared, plain, programs
+from tests.docs.markdown import ROOT, Block, blocks, pages
+from tests.docs.programs import Interpreter, plain, programs
 from tests.zero_code.interpreter import interpreter, run
 
 try:
@@ -191,14 +191,6 @@ def test_a_configuration_file_works(block: Block, tmp_path: Path) -> None:
 def test_json_is_json(block: Block) -> None:
     """Every JSON block parses."""
     assert json.loads(block.text)
-
-
-def test_every_page_is_looked_at() -> None:
-    """The pages are those that the README's readers are sent to."""
-    need_shared()
-    names = {name_of(page) for page in pages()}
-    assert {"README.md", "CHANGELOG.md", "docs/reference.md", "docs/opentelemetry.md"} <= names
-    assert all(page.is_file() for page in pages())
 
 
 def test_a_registry_shows_no_link_that_leads_nowhere() -> None:

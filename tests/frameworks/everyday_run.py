@@ -36,6 +36,9 @@ class Case(NamedTuple):
 ITEMS = [f"SKU-{1000 + number}" for number in range(50)]
 CASES = {
     "poll": Case("job_status", ["j-7"] * 20, ["running"] * 19 + ["done"]),
+    "poll in JSON": Case(
+        "get_job", ["j-7"] * 20, ['{"state": "QUEUED"}'] * 19 + ['{"state": "OK"}']
+    ),
     "declared poll": Case("look", ["j-7"] * 20, ["the report has 12 pages so far"] * 19 + ["done"]),
     "schedule": Case("get_health", ["shop"] * 20, ["all systems normal"] * 20, PAUSE_S),
     "outage": Case(
@@ -43,6 +46,7 @@ CASES = {
         [answer for item in ITEMS[:8] for answer in (None, None, f"the text about {item}")],
     ),
     "keys": Case("press_key", ["down"] * 12, ["ok"] * 12),
+    "scroll": Case("scroll", ["down"] * 14, ['{"status": "ok"}'] * 14),
     "lookups": Case("find_article", ITEMS, ["Not found"] * 50),
     "long run": Case("read_page", ITEMS, [f"page about {item} and {item[::-1]}" for item in ITEMS]),
 }  # fmt: skip

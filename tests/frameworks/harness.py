@@ -1,7 +1,7 @@
 """Which frameworks are tested, the interpreter that each is run by, and how.
 
 A framework has a folder here: `requirements.txt` (its packages, pinned), maybe `overrides.txt` (for
-uv: what it pins too old), `program.py` (see `scripted.py`) and `results.json`, which the tests
+uv: what it pins too old), `agent.py` (see `scripted.py`) and `results.json`, which the tests
 write with `LOOPGUARD_WRITE_DOCS=1` and compare with otherwise.
 
 Where the interpreter of the tests (or the one in `LOOPGUARD_FRAMEWORKS_PYTHON`) can import all it
@@ -177,11 +177,11 @@ def started(
     Args:
         framework: The framework.
         *arguments: Arguments of the program.
-        program: Another program than `program.py`: an example.
+        program: Another program than `agent.py`: an example.
         **variables: Added to its environment, which has no `OTEL_` or `LOOPGUARD_` variable else.
     """
     return subprocess.Popen(
-        [python_of(framework), str(program or framework.folder / "program.py"), *arguments],
+        [python_of(framework), str(program or framework.folder / "agent.py"), *arguments],
         cwd=ROOT,
         env=environment(**variables),
         stdout=subprocess.PIPE,

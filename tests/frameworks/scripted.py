@@ -1,27 +1,23 @@
-"""What the programs of all frameworks share: a scripted model, a tool that counts, one JSON line.
+"""What the programs of all frameworks share: what they are told to do, and one JSON line.
 
 A program is run by an interpreter that has the framework, as
 
-    python tests/frameworks/NAME/program.py SCENARIO [--bare | --alone | --unwatched]
+    python tests/frameworks/NAME/agent.py SCENARIO [--variant VARIANT]
         [--session KEY] [--paused-file FILE]
 
 with the root of the repository in `PYTHONPATH`. It needs the framework and our package, nothing
 else. In short:
 
-    run = Run("langchain", "langchain", "langgraph")
-    if not run.bare:
-        SomeInstrumentor().instrument(tracer_provider=run.provider)
+    run = Run("langchain", "langchain", "langgraph", instrumentor="module:Instrumentor")
 
-    model, at each request:   call = run.asked(everything_in_the_request)
-                              None: answer with FINAL; else call the tool `call.tool` with
-                              `call.args` under the id `call.id`
-    tool `search(query)`:     return run.searched(query)
+    class Agent(Looper): ...    # its model asks for `self.asked(messages)`
 
-    run.main(lambda: agent.invoke(...))     # gives the text of the answer
+    run.main(Agent, its_own_case, another_one)
 
-Variants: by default there is an instrumentation and a provider with the guard's processor;
-`--bare` leaves the instrumentation out, `--alone` the processor too, and `--unwatched` only the
-processor.
+Variants: `instrumented`, which is the default, has an instrumentation and a provider with the
+guard's processor; `bare` has no instrumentation, `alone` no processor either, `unwatched` the
+instrumentation only, and `unguarded` no guard at all. Where a framework writes spans itself, that
+is its instrumentation; `openinference` has the other one, and `both` both.
 
 Scenarios:
 
@@ -30,20 +26,21 @@ Scenarios:
 * `paused`: three different searches and an answer; the third request lasts until FILE exists and
   the pause has arrived. FILE.reached is written when it begins, and FILE.executed has a line for
   each search that was made. Without a store (`LOOPGUARD_STORE_URL`) the program pauses and resumes
-  itself.
+  itself;
+* `cases`: the cases of `looper.py` and its own; the line has an entry for each.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -54,26 +51,22 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_loopguard
-from otel_loopguard import Action, LoopGuard, LoopGuardSpanProcessor, LoopGuardStop, control
+from otel_loopguard import (
+    Action,
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    LoopGuardStop,
+    control,
+    set_testing,
+)
 from otel_loopguard.core import Kind
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.sdk_views import EndedSpanView
+from tests.frameworks.looper import SHARED, Call, Looper, Make, search, unguarded
 
-SCENARIOS = ("stubborn", "obedient", "paused")
-FINAL = "I could not find it."
-QUESTION = "What is the weather in Paris?"
-_MOST = 60
+_MOST_CALLS = 60  # more than any guard lets through, and less than a framework's limit
 _WAIT_S = 60.0
 _CITIES = ("Paris", "Rome", "Oslo")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A tool call that the model asks for."""
-
-    tool: str
-    args: dict[str, str]
-    id: str
 
 
 class Run:
@@ -82,34 +75,32 @@ class Run:
     Args:
         framework: Name of the folder below `tests/frameworks`.
         *packages: Distributions whose versions are told: framework first, instrumentation after.
+        instrumentor: Module and class of what writes spans, as `MODULE:CLASS`.
         native: Whether the framework writes spans itself as soon as there is a global provider; the
             bare variant has none then, and the adapter has to be given `provider`.
 
     Attributes:
-        scenario: `stubborn`, `obedient` or `paused`.
-        bare: Whether there is no instrumentation but the adapter, as alone too.
+        scenario: `stubborn`, `obedient`, `paused` or `cases`.
+        bare: Whether there is no instrumentation but the adapter.
         session: Key of the session; None: nobody names it.
         provider: The tracer provider, which is the global one (but see `native`).
         exporter: All spans that were exported.
         guard: The guard.
     """
 
-    def __init__(self, framework: str, *packages: str, native: bool = False) -> None:
+    def __init__(
+        self, framework: str, *packages: str, instrumentor: str = "", native: bool = False
+    ) -> None:
         parser = argparse.ArgumentParser()
-        parser.add_argument("scenario", choices=SCENARIOS)
-        variant = parser.add_mutually_exclusive_group()
-        for name in ("bare", "alone", "unwatched"):
-            variant.add_argument(f"--{name}", action="store_true")
+        parser.add_argument("scenario", choices=("stubborn", "obedient", "paused", "cases"))
+        parser.add_argument("--variant", default="instrumented")
         parser.add_argument("--session")
         parser.add_argument("--paused-file", type=Path)
         given = parser.parse_args()
         self.framework = framework
         self.scenario: str = given.scenario
-        self.bare: bool = given.bare or given.alone
-        self._variant = next(
-            (name for name in ("bare", "alone", "unwatched") if getattr(given, name)),
-            "instrumented",
-        )
+        self._variant: str = given.variant
+        self.bare = self._variant in ("bare", "alone", "unguarded")
         self.session: str | None = given.session
         self._packages = packages
         self._file: Path | None = given.paused_file
@@ -119,14 +110,12 @@ class Run:
             self._file = self._file or Path(tempfile.mkdtemp(), "go")
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider()
-        if given.alone or given.unwatched:
-            self.guard = self._default()
-        else:
-            self.guard = LoopGuard(on_decision=self._decided)
-            self.provider.add_span_processor(LoopGuardSpanProcessor(self.guard))
+        self.guard = self._guard()
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        if not (native and self.bare):
+        if not native or self._variant in ("instrumented", "unwatched", "both"):
             trace.set_tracer_provider(self.provider)
+        if self._variant in ("openinference", "both") or not (native or self.bare):
+            self._instrument(instrumentor)
         self._lock = threading.RLock()
         self._requests = self._executed = self._asked = 0
         self._hints: list[str] = []
@@ -136,19 +125,15 @@ class Run:
         self._decisions: list[str] = []
         self._counts: dict[Action, tuple[int, int]] = {}
 
-    def asked(self, request: object) -> Asked | None:
-        """What the model answers: a tool call, or None for the final answer `FINAL`.
-
-        Args:
-            request: Everything that the model is given, or a text of it.
-        """
+    def script(self, _turn: int, request: str) -> Sequence[Call]:
+        """What the model of a scenario asks for, given all that it is told."""
         with self._lock:
             self._requests += 1
-            number, heard = self._requests, self._hears(str(request))
+            number, heard = self._requests, self._hears(request)
         if self.scenario == "paused":
             return self._asked_slowly(number)
-        if number > _MOST or (heard and self.scenario == "obedient"):
-            return None
+        if number > _MOST_CALLS or (heard and self.scenario == "obedient"):
+            return []
         return self._call("weather in Paris")
 
     def answered_by_call(self) -> None:
@@ -156,8 +141,43 @@ class Run:
         with self._lock:
             self._asked += not self.bare
 
-    def searched(self, query: str) -> str:
-        """What the tool `search` does."""
+    def main(self, make: type[Looper], *cases: Callable[[], object]) -> None:
+        """Runs what the program was told to, and prints the line.
+
+        Args:
+            make: The agent.
+            *cases: The framework's own cases.
+        """
+        make.spans = self.exporter
+        print(json.dumps(self._cases(make, cases) if self.scenario == "cases" else self._ran(make)))
+
+    def _cases(self, make: type[Looper], own: Sequence[Callable[[], object]]) -> object:
+        if self._variant == "unguarded":
+            return {"unguarded": unguarded(make)}
+
+        def said(case: Callable[[Make], object]) -> object:
+            try:
+                return case(make)
+            except NotImplementedError:
+                return "not offered"
+
+        shared = {name: said(case) for name, case in SHARED.items()}
+        return shared | {case.__name__: case() for case in own}
+
+    def _ran(self, make: type[Looper]) -> object:
+        looper = make(self.script)
+        looper.found = self._found  # pyright: ignore[reportAttributeAccessIssue]
+        stop: LoopGuardStop | None = None
+        try:
+            with self._named():
+                ends = f"result: {looper.run()[:200]}"
+            stop = looper.kept()
+        except LoopGuardStop as raised:
+            stop, ends = raised, type(raised).__name__
+        self.provider.force_flush()
+        return self._line(ends, stop)
+
+    def _found(self, query: str) -> str:
         with self._lock:
             self._executed += 1
         if self._file is not None:
@@ -165,37 +185,28 @@ class Run:
                 file.write(f"{query}\n")
         return f"no results for {query}"
 
-    def main(
-        self,
-        work: Callable[[], object],
-        *,
-        stopped: Callable[[], LoopGuardStop | None] = lambda: None,
-    ) -> None:
-        """Runs the agent and prints the line.
+    def _guard(self) -> LoopGuard:
+        if self._variant == "unguarded":
+            set_testing("off")
+        if self._variant in ("alone", "unwatched", "unguarded"):
+            return self._default()
+        guard = LoopGuard(on_decision=self._decided)
+        self.provider.add_span_processor(LoopGuardSpanProcessor(guard))
+        return guard
 
-        Args:
-            work: Runs the agent; what it returns is the answer.
-            stopped: What stopped the run, where the framework swallowed it and the adapter kept it.
-        """
-        stop: LoopGuardStop | None
-        try:
-            with self._named():
-                answer = str(work())
-            stop, ends = stopped(), f"result: {answer[:200]}"
-        except LoopGuardStop as raised:
-            stop, ends = raised, type(raised).__name__
-        self.provider.force_flush()
-        print(json.dumps(self._line(ends, stop)), flush=True)
+    def _instrument(self, instrumentor: str) -> None:
+        module, _, name = instrumentor.partition(":")
+        if module:
+            getattr(importlib.import_module(module), name)().instrument(
+                tracer_provider=self.provider
+            )
 
     def _default(self) -> LoopGuard:
         """The guard of this process, which an adapter feeds where no processor does."""
-        decided = self._decided
-
-        class Default(LoopGuard):
-            def __init__(self) -> None:
-                super().__init__(on_decision=decided)
-
-        return Default.default()
+        guard = LoopGuard.default()
+        told = ("scenario", lambda made: self._decided(made.session, made.decision))
+        guard.subscribers.decisions.insert(0, told)
+        return guard
 
     def _named(self) -> AbstractContextManager[Any]:
         return otel_loopguard.session(self.session) if self.session else nullcontext()
@@ -245,14 +256,14 @@ class Run:
             self._hint_next = self._requests == (self._hinted_at or 0) + 1
         return heard
 
-    def _call(self, query: str) -> Asked:
+    def _call(self, query: str) -> Sequence[Call]:
         with self._lock:
             self._asked += 1
-            return Asked("search", {"query": query}, f"call_{self._asked}")
+        return [search(query)]
 
-    def _asked_slowly(self, number: int) -> Asked | None:
+    def _asked_slowly(self, number: int) -> Sequence[Call]:
         if number > len(_CITIES):
-            return None
+            return []
         if number == len(_CITIES):
             self._wait_for_the_pause()
         return self._call(f"weather in {_CITIES[number - 1]}")

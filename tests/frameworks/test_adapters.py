@@ -80,7 +80,7 @@ def test_without_a_processor_the_adapter_feeds_the_default_guard(
     framework: Framework, without: str
 ) -> None:
     """It stops a model that does not listen as with a processor, instrumented or not."""
-    line = line_of(finished(started(framework, "stubborn", f"--{without}")))
+    line = _run(framework, "stubborn", without)
     assert line["hint_after"] == 3
     assert line["hint_in_next_request"] is True
     assert line["executed_after_deny"] == 0
@@ -92,7 +92,7 @@ def test_without_a_processor_the_adapter_feeds_the_default_guard(
 
 def test_alone_a_run_is_paused_and_goes_on(framework: Framework) -> None:
     """An adapter that feeds the default guard itself waits while its session is paused."""
-    line = line_of(finished(started(framework, "paused", "--alone")))
+    line = _run(framework, "paused", "alone")
     assert line["executed"] == 3
     assert line["decisions"] == []
     assert line["ends"].startswith("result: ")
@@ -105,7 +105,7 @@ def test_a_paused_run_waits_and_goes_on(
     session, file = f"{framework.name}-{uuid.uuid4().hex}", tmp_path / "go"
     process = started(
         framework,
-        *("paused", "--session", session, "--paused-file", str(file), *_options(variant)),
+        *("paused", "--session", session, "--paused-file", str(file), "--variant", variant),
         LOOPGUARD_STORE_URL=redis.url,
     )
     try:
@@ -138,11 +138,7 @@ def test_the_example_is_stopped(name: str) -> None:
 
 
 def _run(framework: Framework, scenario: str, variant: str) -> dict[str, Any]:
-    return line_of(finished(started(framework, scenario, *_options(variant))))
-
-
-def _options(variant: str) -> tuple[str, ...]:
-    return ("--bare",) if variant == "bare" else ()
+    return line_of(finished(started(framework, scenario, "--variant", variant)))
 
 
 def _compare(framework: Framework, line: dict[str, Any]) -> None:

@@ -19,9 +19,11 @@ PLACES = [
 ]
 HINTED = {
     "poll": {"hint polled_too_soon"},
+    "poll in JSON": {"hint polled_too_soon"},
     "declared poll": {"hint polled_too_soon"},
     "lookups": {"hint found_nothing"},
     "keys": {"hint identical_call"},
+    "scroll": {"hint identical_call"},
     "schedule": {"allow agent_limit"},
 }
 """What may be said: the model takes no time, fifty items that are not there are many, and a run of
@@ -49,9 +51,7 @@ def test_every_run_is_a_turn(name: str, variant: str, where: str) -> None:
     assert found == {"made": 12, "stuck": True, "after": [1, 1]}
 
 
-@pytest.mark.parametrize(
-    "case", ["poll", "declared poll", "schedule", "outage", "keys", "lookups", "long run"]
-)
+@pytest.mark.parametrize("case", [*HINTED, "outage", "long run"])
 @pytest.mark.parametrize("name", AGENTS)
 def test_the_work_is_done(name: str, case: str) -> None:
     """Every call is made, the agent comes to its end, and nothing but an allowed hint is said."""

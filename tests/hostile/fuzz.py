@@ -26,6 +26,7 @@ from opentelemetry.trace import StatusCode, set_span_in_context
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard.spans.dialects.registry import collect_keys, registered
 from otel_loopguard.spans.keys import PLAN_KEYS, TASK_KEYS
+from tests.dialects.test_spans import CASES, TABLE, span_of
 from tests.hostile.rig import ended, nested, texts
 
 if TYPE_CHECKING:
@@ -37,125 +38,9 @@ MOST: Final = 500
 
 _SLOWEST: Final = 12
 
-_CALLS: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
-    "genai": (
-        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "{tool}"},
-        ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.tool.call.id"),
-    ),
-    "strands": (
-        {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": "{tool}",
-            "gen_ai.event.start_time": "2026-11-22T10:00:00Z",
-        },
-        ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.tool.status"),
-    ),
-    "adk": (
-        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "{tool}"},
-        ("gcp.vertex.agent.tool_call_args", "gcp.vertex.agent.tool_response"),
-    ),
-    "mcp": (
-        {"mcp.method.name": "tools/call", "gen_ai.tool.name": "{tool}"},
-        ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result"),
-    ),
-    "pydantic-ai": (
-        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "{tool}"},
-        ("tool_arguments", "tool_response"),
-    ),
-    "openinference": (
-        {"openinference.span.kind": "TOOL", "tool.name": "{tool}"},
-        ("input.value", "output.value", "tool_call.id", "metadata"),
-    ),
-    "openllmetry": (
-        {"traceloop.span.kind": "tool", "traceloop.entity.name": "{tool}"},
-        ("traceloop.entity.input", "traceloop.entity.output", "gen_ai.tool.call.arguments"),
-    ),
-    "langfuse": (
-        {"langfuse.observation.type": "tool"},
-        ("langfuse.observation.input", "langfuse.observation.output"),
-    ),
-    "langsmith": (
-        {"langsmith.span.kind": "tool", "gen_ai.tool.name": "{tool}"},
-        ("gen_ai.prompt", "gen_ai.completion"),
-    ),
-    "vercel": (
-        {"ai.operationId": "ai.toolCall", "ai.toolCall.name": "{tool}"},
-        ("ai.toolCall.args", "ai.toolCall.result"),
-    ),
-    "logfire": (
-        {"gen_ai.system": "openai", "logfire.msg_template": "Function: {name}", "name": "{tool}"},
-        ("input", "output", "error"),
-    ),
-}
-"""Marks of a tool's span in each dialect, and where its contents stand."""
-
-_OTHERS: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
-    "chat": (
-        {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"},
-        (
-            "gen_ai.input.messages",
-            "gen_ai.output.messages",
-            "gen_ai.usage.input_tokens",
-            "gen_ai.usage.output_tokens",
-            "gen_ai.response.finish_reasons",
-        ),
-    ),
-    "llm": (
-        {"openinference.span.kind": "LLM", "llm.output_messages.0.message.role": "assistant"},
-        (
-            "llm.output_messages.0.message.content",
-            "llm.token_count.prompt",
-            "llm.input_messages.0.message.content",
-            "llm.input_messages.1.message.content",
-            "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments",
-        ),
-    ),
-    "completion": (
-        {"llm.request.type": "chat", "gen_ai.completion.0.role": "assistant"},
-        ("gen_ai.completion.0.content", "gen_ai.prompt.0.content", "llm.usage.total_tokens"),
-    ),
-    "stream": (
-        {"ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "m"},
-        (
-            "ai.response.text",
-            "ai.response.toolCalls",
-            "ai.prompt.messages",
-            "ai.usage.promptTokens",
-        ),
-    ),
-    "generation": (
-        {"langfuse.observation.type": "generation"},
-        (
-            "langfuse.observation.input",
-            "langfuse.observation.output",
-            "langfuse.observation.usage_details",
-        ),
-    ),
-    "run": (
-        {"langsmith.span.kind": "llm"},
-        ("gen_ai.prompt", "gen_ai.completion", "gen_ai.usage.input_tokens"),
-    ),
-    "turn": (
-        {"gen_ai.system": "openai", "gen_ai.operation.name": "chat"},
-        ("events", "request_data", "response_data"),
-    ),
-    "agent": (
-        {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "{tool}"},
-        ("gen_ai.input.messages", "gen_ai.output.messages", *PLAN_KEYS),
-    ),
-    "node": (
-        {"gen_ai.operation.name": "execute_task", "gen_ai.task.name": "{tool}"},
-        ("gen_ai.task.input", "gen_ai.task.output", *TASK_KEYS),
-    ),
-    "chain": (
-        {"openinference.span.kind": "CHAIN", "metadata": '{"langgraph_node": "x"}'},
-        ("input.value", "output.value", "metadata"),
-    ),
-    "hand-off": (
-        {"gen_ai.operation.name": "handoff"},
-        ("gen_ai.handoff.from_agent", "gen_ai.handoff.to_agent"),
-    ),
-}
+_TEMPLATES: Final = [span_of(TABLE[case][:-1]) for case in CASES]
+"""Real spans of every dialect: their marks are kept, their contents replaced."""
+_MARKS: Final = {mark for dialect in registered() for mark in dialect.marks}
 _SCOPES: Final = (
     "my.agent", "pydantic-ai", "agent_framework", "autogen x", "logfire.openai_agents", "\ud800",
     *("openinference.instrumentation." + name for name in
@@ -173,12 +58,16 @@ _NUMBERS: Final[tuple[Any, ...]] = (
     "²", "NaN", "", None,
 )  # fmt: skip
 _SESSION_KEYS: Final = collect_keys("session_keys")
-_COUNTED: Final = ("token", "usage", "Tokens")
-_KEYS: Final = sorted(
-    {mark for dialect in registered() for mark in dialect.marks}.union(
-        _SESSION_KEYS, collect_keys("agent_keys"), PLAN_KEYS, TASK_KEYS,
-        ("error.type", "logfire.span_type"),
-        (key for _, keys in (*_CALLS.values(), *_OTHERS.values()) for key in keys),
+_COUNTED: Final = ("token", "usage", "Tokens", "cost")
+_MESSAGE_KEYS: Final = (
+    "gen_ai.input.messages", "gen_ai.task.input", "gen_ai.task.output", "gen_ai.prompt.0.content",
+    "llm.input_messages.0.message.content", "llm.input_messages.1.message.content",
+    "ai.prompt.messages", "request_data", "response_data", "logfire.span_type",
+)  # fmt: skip
+KEYS: Final = sorted(
+    _MARKS.union(
+        _SESSION_KEYS, collect_keys("agent_keys"), PLAN_KEYS, TASK_KEYS, _MESSAGE_KEYS,
+        *(span.attributes for span in _TEMPLATES),
     )
 )  # fmt: skip
 _WRAPPINGS: Final[tuple[Callable[[str], str], ...]] = (
@@ -389,7 +278,7 @@ class Fuzz:
         draw = self._draw
         attributes, name = self._attributes()
         for _ in range(draw.randrange(4)):
-            attributes[draw.choice(_KEYS)] = draw.choice(
+            attributes[draw.choice(KEYS)] = draw.choice(
                 (
                     None,
                     b"\xff",
@@ -411,20 +300,20 @@ class Fuzz:
 
     def _attributes(self) -> tuple[dict[str, Any], str]:
         draw = self._draw
-        kinds = _CALLS if draw.random() < 0.6 else _OTHERS
-        marks, keys = kinds[draw.choice(list(kinds))]
         tool = draw.choice(_TOOLS)
-        found = {
-            key: value.replace("{tool}", tool) if isinstance(value, str) else value
-            for key, value in marks.items()
-        }
-        for key in keys:
+        found: dict[str, Any] = {}
+        for key, value in draw.choice(_TEMPLATES).attributes.items():
             counted = any(word in key for word in _COUNTED)
-            found[key] = draw.choice(_NUMBERS) if counted else self._value()
+            found[key] = (
+                tool if value == "search"
+                else value if key in _MARKS
+                else draw.choice(_NUMBERS) if counted
+                else self._value()
+            )  # fmt: skip
         if draw.random() < 0.2:
             found[draw.choice(_SESSION_KEYS)] = f"s{draw.randrange(900)}"
         for _ in range(draw.choice((0, 0, 0, 1, 2, 5))):
-            found[draw.choice(_KEYS)] = self._value()
+            found[draw.choice(KEYS)] = self._value()
         return found, draw.choice(("execute_tool ", "chat ", "")) + tool
 
     def _value(self) -> Any:

@@ -18,8 +18,14 @@ from contextlib import suppress
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, resilience
-from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    LoopGuardStop,
+    Settings,
+    control,
+    resilience,
+)
 from otel_loopguard.stores.redis import RedisStore
 
 _STEPS = 200

@@ -183,14 +183,6 @@ VALUES: dict[str, object] = {
 }
 """Values that the SDK lets through to processors, one way or the other."""
 
-KEYS = (
-    "gen_ai.tool.name", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result",
-    "gen_ai.tool.call.id", "gen_ai.conversation.id", "gen_ai.agent.name", "error.type",
-    "gen_ai.output.messages", "gen_ai.usage.input_tokens", "session.id", "input.value",
-    "output.value", "traceloop.entity.input", "langfuse.observation.input",
-)  # fmt: skip
-"""Keys that dialects, belonging and failures read."""
-
 
 def texts(n: int) -> dict[str, str]:
     """Texts of about `n` characters, by name; literals only as long as they are read."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv
-from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Detection, Kind, Step
 from otel_loopguard.evidence import EXTRACTORS
 from otel_loopguard.guard import guard as guards
@@ -92,16 +91,18 @@ def with_broken_detector(kind: str = "BrokenDetector") -> Rig:
     return Rig({"detectors": (f"{__name__}:{kind}",)})
 
 
-def test_a_detector_that_throws_does_not_reach_the_agent(
+def test_a_detector_that_throws_is_switched_off_for_its_session(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is switched off for its session: counted and logged once, and reported as broken."""
+    """Counted and logged once, and reported as broken; the others go on, and steps are told."""
     rig = with_broken_detector()
     runs_on(rig)
     assert rig.faults == {"broken:ZeroDivisionError": 1}
     assert len([one for one in caplog.records if "was skipped" in one.getMessage()]) == 1
     (session,) = rig.guard._sessions._by_key.values()
     assert session.state.detectors.broken == ("broken",)
+    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
+    assert len([step for step in rig.steps if step.name == "search"]) == LOOP
 
 
 def test_a_detector_that_throws_in_one_session_is_tried_in_the_next() -> None:
@@ -114,13 +115,6 @@ def test_a_detector_that_throws_in_one_session_is_tried_in_the_next() -> None:
     assert rig.faults == {"broken:ZeroDivisionError": 3}
 
 
-def test_other_detectors_go_on_where_one_throws() -> None:
-    """One broken detector must not switch the others off."""
-    rig = with_broken_detector()
-    runs_on(rig)
-    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
-
-
 def test_a_detector_that_cannot_be_made_is_left_out() -> None:
     """Counted for the session; the others go on."""
     rig = with_broken_detector("Unmakeable")
@@ -129,25 +123,11 @@ def test_a_detector_that_cannot_be_made_is_left_out() -> None:
     assert rig.decisions
 
 
-def test_a_step_that_cannot_be_judged_is_still_told() -> None:
-    """The listener hears of every canonical step."""
-    rig = with_broken_detector()
-    runs_on(rig)
-    assert len([step for step in rig.steps if step.name == "search"]) == LOOP
-
-
 def test_a_dialect_that_throws_does_not_reach_the_agent(broken_dialect: None) -> None:
-    """Counted; the spans go on."""
+    """Counted; the spans go on, and none that ended is kept open."""
     rig = Rig()
     runs_on(rig)
     assert set(rig.faults) == {"read:LookupError"}
-
-
-def test_a_span_whose_dialect_throws_is_not_kept_open(broken_dialect: None) -> None:
-    """What ended is let go of, read or not."""
-    rig = Rig()
-    runs_on(rig)
-    rig.guard.settle()
     assert not rig.guard._dedup._open
 
 
@@ -181,16 +161,10 @@ def broken_log() -> Iterator[None]:
 
 
 def test_a_log_handler_that_throws_does_not_reach_the_agent(broken_log: None) -> None:
-    """Not while a decision is logged, and not while that fault is."""
+    """Not while a decision is logged, nor while that fault is; the listener hears all three."""
     rig = Rig()
     runs_on(rig)
     assert any(kind.startswith("log:") for kind in rig.faults)
-
-
-def test_a_log_handler_that_throws_takes_no_decision_with_it(broken_log: None) -> None:
-    """The listener hears of all three decisions."""
-    rig = Rig()
-    runs_on(rig)
     assert len(rig.decisions) == 3
 
 
@@ -250,7 +224,6 @@ def test_the_others_still_notice(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The fault is counted, and logged once."""
-    raise_faults(False)
     guard, run = broken(monkeypatch), new_name()
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
         for _ in range(12):
@@ -284,7 +257,6 @@ def test_a_shutdown_goes_on_past_a_part_that_fails(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And raises nothing into the application, whose own exporters come after it."""
-    raise_faults(False)
     guard, ended, after = LoopGuard(Settings()), list[str](), Ended()
     guard.escalation()
 
@@ -314,7 +286,6 @@ def test_a_guard_that_is_being_made_hears_of_no_flag(monkeypatch: pytest.MonkeyP
         there.join()
         return real(*given)  # type: ignore[arg-type]
 
-    raise_faults(False)
     monkeypatch.setattr(guards, "ResilienceRegistry", meanwhile)
     guard = LoopGuard(Settings())
     assert flag(other, run).control.action is Action.PAUSE

@@ -20,7 +20,6 @@ import otel_loopguard
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._control.flag import Flag, any_stops
 from otel_loopguard._util import locks
-from otel_loopguard._util.errors import raise_faults
 from otel_loopguard._util.locks import held
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action, Kind, Step
@@ -165,11 +164,11 @@ def test_nobody_waits_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
             logging.getLogger(name).removeHandler(handler)
 
 
+@pytest.mark.usefixtures("no_raise")
 def test_a_fault_under_the_lock_is_logged_after_it(
     monkeypatch: pytest.MonkeyPatch, handler: Watched
 ) -> None:
     """What was swallowed is counted at once and told when no lock is held."""
-    raise_faults(False)
     rig = Rig()
     fails = [RuntimeError("no")]
 
@@ -389,11 +388,11 @@ def test_an_abort_without_its_flag_is_made_good_by_the_same_call(
     assert flag_of(guard, "s").control.action is Action.ABORT
 
 
+@pytest.mark.usefixtures("no_raise")
 def test_an_abort_that_a_fault_swallowed_is_made_good_at_the_next_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As with an interrupt; the fault is counted."""
-    raise_faults(False)
     guard = LoopGuard()
     before = calls_to_abort(guard)
     again(guard, "s", before)

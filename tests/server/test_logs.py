@@ -114,7 +114,7 @@ def test_a_call_told_by_a_span_and_by_a_record_counts_once() -> None:
 def test_what_an_agent_tells_by_spans_and_by_records_counts_once(
     name: str, order: tuple[str, str]
 ) -> None:
-    """As Claude Code and gemini-cli export both: see `tests/dialects/test_node_captures.py`."""
+    """As Claude Code and gemini-cli export both: see `tests/dialects/captures.txt`."""
     with serving() as server:
         for kind in order:
             path = "traces" if kind == "otlp" else "logs"

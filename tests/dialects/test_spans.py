@@ -1,0 +1,53 @@
+"""Every way in which an instrumentation writes a span is read as the table says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from otel_loopguard import LoopGuard
+from otel_loopguard.spans.views import RecordedSpan
+from tests.dialects.told import sections, told
+
+TABLE = sections("spans.txt")
+CASES = [title for title, lines in TABLE.items() if lines[-1].startswith("= ")]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_span_is_the_step_that_the_table_tells(case: str) -> None:
+    """Kind, name, content, failure, whose it is, and no more: a trace id is no session."""
+    *lines, expected = TABLE[case]
+    step = LoopGuard(clock="replay").reader.read(span_of(lines))
+    assert step is not None
+    assert f"= {told(step)}" == expected
+
+
+def span_of(lines: list[str]) -> RecordedSpan:
+    """The span that a section tells of."""
+    name, scope, *more = lines[0].split("  ")
+    said = dict(one.split(" ") for one in more if " " in one)
+    span = RecordedSpan(
+        name=name,
+        scope=scope[2:].removesuffix("-"),
+        kind=said.get("kind", "INTERNAL"),
+        status=said.get("status", "unset"),
+        trace_id=7,
+        start=1,
+        end=None if "open" in more else 9,
+    )
+    for line in lines[1:]:
+        if line.startswith("+ "):
+            span.attributes |= span_of(["x  @ -", *TABLE[line[2:]]]).attributes
+        elif line.startswith("event "):
+            event, _, attributes = line[6:].partition(": ")
+            span.events = [*span.events, (event, json.loads(attributes))]
+        elif " := " in line:
+            key, _, value = line.partition(" := ")
+            span.attributes[key] = json.loads(value)
+        elif line.startswith("description: "):
+            span.description = json.loads(line[13:])
+        else:
+            key, _, value = line.partition(": ")
+            span.attributes[key] = value
+    return span

@@ -1,0 +1,309 @@
+"""An agent of any framework whose model follows a script, and the cases that all of them share.
+
+Each framework has a subclass of `Looper` in its `agent.py`, and cases of its own beside it; what
+every case comes to is in `cases.toml`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from otel_loopguard import LoopGuardPaused, LoopGuardStop, control, session
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+FINAL = "I could not find it."
+QUESTION = "What is the weather in Paris?"
+Call = tuple[str, dict[str, Any]]
+Script = Callable[[int, str], Sequence[Call]]
+"""The calls that the model asks for in a turn, given all that it is told; none: it answers."""
+SEARCH: Call = ("search", {"query": "x"})
+
+
+def search(query: str) -> Call:
+    return "search", {"query": query}
+
+
+def always(*calls: Call) -> Script:
+    """Asks for the same calls for ever, or at least for thirty turns."""
+    return lambda turn, _: calls if turn <= 30 else ()
+
+
+def turns(*asked: Sequence[Call]) -> Script:
+    """Asks for these calls turn by turn, then answers."""
+    return lambda turn, _: asked[turn - 1] if turn <= len(asked) else ()
+
+
+def paused(key: str) -> Script:
+    """Two searches; somebody pauses the run while the model says what the second is."""
+
+    def script(turn: int, _: str) -> Sequence[Call]:
+        if turn == 2:
+            control.pause(key, "a person looks at it")
+        return [search(str(turn))] if turn <= 2 else []
+
+    return script
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A tool call that the model asks for."""
+
+    tool: str
+    args: dict[str, Any]
+    id: str
+
+
+class Looper:
+    """An agent with the tools `search` and `fail`.
+
+    Args:
+        script: What its model asks for.
+        **options: For the adapter, or what the framework's own cases need.
+
+    Attributes:
+        ran: The queries of the calls that were made.
+        requests: Role and text of each message, request by request.
+        spans: What was exported; set by `Run`.
+        named: Names of spans of tool calls that have not the tool's name in theirs.
+    """
+
+    spans: InMemorySpanExporter
+    named: tuple[str, ...] = ()
+    ends_equal_calls = False  # the framework does so itself, after a few
+
+    def __init__(self, script: Script, **options: Any) -> None:
+        self.script = script
+        self.ran: list[str] = []
+        self.requests: list[list[tuple[str, str]]] = []
+        self.build(**options)
+
+    def build(self, **options: Any) -> None:
+        """Makes the agent."""
+
+    def run(self) -> str:
+        """Runs it once; its answer."""
+        raise NotImplementedError
+
+    def stream(self) -> object:
+        """Runs it once and reads it as a stream."""
+        raise NotImplementedError
+
+    def run_in_asyncio(self) -> object:
+        """Runs it once by the coroutine, where `run` does not."""
+        raise NotImplementedError
+
+    def talk(self, key: str) -> object:
+        """One turn of a conversation, whose key the framework knows."""
+        raise NotImplementedError
+
+    def history(self) -> tuple[list[str], list[str]]:
+        """The ids of the calls that the framework keeps, and of the results."""
+        raise NotImplementedError
+
+    def kept(self) -> LoopGuardStop | None:
+        """What stopped the last run, where the framework swallows it and the adapter keeps it."""
+
+    def asked(self, messages: Sequence[tuple[str, str]]) -> list[Asked]:
+        """What the model asks for, given the role and the text of each message."""
+        self.requests.append(list(messages))
+        turn = len(self.requests)
+        calls = self.script(turn, str(messages))
+        return [Asked(*call, f"call_{turn}_{place}") for place, call in enumerate(calls)]
+
+    def found(self, query: str) -> str:
+        """What a search finds."""
+        return "No results."
+
+    def search(self, query: str) -> str:
+        """Searches."""
+        self.ran.append(query)
+        return self.found(query)
+
+    def fail(self, query: str) -> str:
+        """Fails."""
+        self.ran.append(query)
+        raise ValueError(query)
+
+    def ended(self, run: Callable[[], object] | None = None) -> LoopGuardStop | None:
+        """What stopped a run, which is the only one known of then."""
+        self.ran.clear()
+        self.requests.clear()
+        self.spans.clear()
+        try:
+            (run or self.run)()
+        except LoopGuardStop as stop:
+            return stop
+        return self.kept()
+
+    def stopped(self, run: Callable[[], object] | None = None) -> LoopGuardStop:
+        """What stopped a run that has to be."""
+        return self.ended(run) or sys.exit("it was not stopped")
+
+    def count(self, run: Callable[[], object] | None = None) -> object:
+        """The calls and the results of a run that is stopped."""
+        stop = self.stopped(run)
+        return {"ran": len(self.ran), "parts": list(stop.parts)}
+
+    def failures(self) -> list[bool]:
+        """Whether the calls on the trace failed."""
+        spans = [
+            span
+            for span in self.spans.get_finished_spans()
+            if "search" in span.name or "fail" in span.name or span.name in self.named
+        ]
+        return [span.status.status_code.name == "ERROR" for span in spans]
+
+    def errors(self) -> int:
+        """The number of spans that say that a tool raised."""
+        kinds = [
+            (one.attributes or {}).get("error.type") for one in self.spans.get_finished_spans()
+        ]
+        return kinds.count("ValueError") + kinds.count("tool_error")
+
+
+Make = Callable[..., Looper]
+
+
+def streamed(make: Make) -> object:
+    """Read as a stream it ends in the same stop after the same calls."""
+    looper = make(always(SEARCH))
+    return looper.count(looper.stream)
+
+
+def in_asyncio(make: Make) -> object:
+    """As a coroutine it ends in the same stop after the same calls."""
+    looper = make(always(SEARCH))
+    return looper.count(looper.run_in_asyncio)
+
+
+def two_runs(make: Make) -> object:
+    """The second run of an agent is not held by the first, which was aborted."""
+    looper = make(always(SEARCH))
+    found = [(looper.stopped().session, len(looper.ran)) for _ in range(2)]
+    return {"ran": [made for _, made in found], "same": found[0][0] == found[1][0]}
+
+
+def named(make: Make) -> object:
+    """The name in the context is that of the session."""
+    with session("run-7"):
+        return make(always(SEARCH)).stopped().session
+
+
+def next_turn(make: Make) -> object:
+    """A conversation of the framework is the session, and a stop does not hold it for ever."""
+    looper = make(always(SEARCH))
+    found = [
+        (looper.stopped(lambda: looper.talk("talk-7")).session, len(looper.ran) > 0)
+        for _ in range(3)
+    ]
+    keys = {key for key, _ in found}
+    # Keys that nobody gave are random.
+    sessions = sorted(keys) if keys == {"talk-7"} else len(keys)
+    return {"ran": [made for _, made in found], "sessions": sessions}
+
+
+def hint(make: Make) -> object:
+    """Where the hint stands, and whether the framework keeps it; the run goes on."""
+    looper = make(turns([SEARCH], [SEARCH], [SEARCH], [search("y")]))
+    answer = looper.run()
+    told = [one for one in looper.requests if "Do not repeat" in str(one)]
+    return {
+        "end": [role for role, _ in told[0]][-2:],
+        "last": "Do not repeat" in told[0][-1][1],
+        "kept": len(told) > 1,
+        "answer": answer,
+    }
+
+
+def after_a_deny(make: Make) -> object:
+    """Other calls than those of the denied loop are made, two at once too."""
+    looper = make(turns(*[[SEARCH]] * 4, [search("y"), search("z")]))
+    answer = looper.run()
+    return {"ran": sorted(looper.ran), "answer": answer}
+
+
+def refused(make: Make) -> object:
+    """Four calls were made, and what was refused is on the trace as failed."""
+    looper = make(always(SEARCH))
+    looper.stopped()
+    failed = looper.failures()
+    return {"ran": len(looper.ran), "made": failed[:4].count(False), "then": [*{*failed[4:]}]}
+
+
+def at_once(make: Make) -> object:
+    """Two equal calls in each message are stopped together, with the results of all."""
+    looper = make(always(SEARCH, SEARCH))
+    if looper.ends_equal_calls:
+        raise NotImplementedError
+    stop = looper.stopped()
+    return {"parts": len(stop.parts) == len(looper.ran), "few": len(looper.ran) < 9}
+
+
+def history(make: Make) -> object:
+    """Every call that the framework keeps has a result, when two at once were stopped too."""
+    loopers = make(always(SEARCH)), make(always(SEARCH, SEARCH))
+    if type(loopers[0]).history is Looper.history:
+        raise NotImplementedError
+    for looper in loopers:
+        looper.stopped()
+    return [sorted(calls) == sorted(told) for calls, told in (one.history() for one in loopers)]
+
+
+def a_tool_that_fails(make: Make) -> object:
+    """It fails as without the guard: the model is told, or the caller is; the trace says so."""
+    looper = make(turns([("fail", {"query": "broken"})]))
+    looper.spans.clear()
+    raised = ""
+    try:
+        looper.run()
+    except ValueError as error:
+        raised = str(error)
+    told = "broken" in looper.requests[-1][-1][1]
+    return {"ran": looper.ran, "raised": raised, "told": told, "failed": looper.failures()}
+
+
+def failing(make: Make) -> object:
+    """A stop of a loop of calls that fail carries no errors along; spans tell of each."""
+    looper = make(always(("fail", {"query": "No such file or directory"})))
+    if looper.ends_equal_calls:
+        raise NotImplementedError
+    try:
+        stop = looper.ended()
+    except ValueError:
+        return "raises"
+    spans = looper.errors() == len(looper.ran)
+    return {"stopped": stop is not None, "parts": len(stop.parts) if stop else 0, "spans": spans}
+
+
+def limit(make: Make) -> object:
+    """A gate has the limit that it was given: nobody resumed, and the results so far are there."""
+    looper = make(paused("run-limit"), limit_s=0.05)
+    try:
+        with session("run-limit"):
+            looper.run()
+        stop: LoopGuardStop | None = looper.kept()
+    except LoopGuardPaused as paused_too_long:
+        stop = paused_too_long
+    assert isinstance(stop, LoopGuardPaused)
+    return {"ran": len(looper.ran), "parts": list(stop.parts)}
+
+
+def unguarded(make: Make) -> object:
+    """Without a guard the agent runs as it would."""
+    looper = make(lambda turn, _: [search(str(turn % 9))] if turn <= 30 else ())
+    answer = looper.run()
+    return {"ran": len(looper.ran), "answer": answer}
+
+
+SHARED: dict[str, Callable[[Make], object]] = {
+    case.__name__: case
+    for case in (
+        streamed, in_asyncio, two_runs, named, next_turn, hint, after_a_deny, refused, at_once,
+        history, a_tool_that_fails, failing, limit,
+    )
+}  # fmt: skip
