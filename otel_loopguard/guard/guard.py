@@ -189,7 +189,7 @@ class LoopGuard(SessionQueries):
     @classmethod
     def default(cls) -> LoopGuard:
         """The guard of this process, made on first use from the environment."""
-        return _guards.default()
+        return _guards.default(cls)
 
     @property
     def attached(self) -> bool:
@@ -935,10 +935,10 @@ class _Guards:
         self._default: LoopGuard | None = None
         self._making = new_lock()
 
-    def default(self) -> LoopGuard:
+    def default(self, make: Callable[[], LoopGuard]) -> LoopGuard:
         with self._making:
             if self._default is None:
-                self._default = LoopGuard()
+                self._default = make()
             found = self._default
         settle()
         return found

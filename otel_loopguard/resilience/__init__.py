@@ -6,6 +6,7 @@ import weakref
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.lazy import lazy
 from otel_loopguard._util.locks import new_lock
@@ -126,8 +127,12 @@ def offer(registry: ResilienceRegistry) -> None:
 
 
 def current() -> ResilienceRegistry:
-    """The registry of the newest guard, or a separate one without a guard."""
+    """The registry of the newest guard, or a separate one without a guard.
+
+    It learns from calls, so those that have ended are judged first.
+    """
     global _own  # noqa: PLW0603
+    settle_all()
     found = None if _of_guard is None else _of_guard()
     if found is not None:
         return found
