@@ -10,6 +10,7 @@ import importlib
 import re
 import statistics
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -34,13 +35,34 @@ NAME = "otel_loopguard"
 PACKAGE = ROOT / NAME
 BESIDE = [ROOT / f"{NAME}_propagator.py", ROOT / f"{NAME}_pytest.py"]
 WARM_UP, SPANS, LONGEST = 50, 21, 5
+LOOKED_UP = {"reference", "features", "evaluation", "performance"}
 
 Graph = dict[str, set[str]]
 """For each member what it imports; every member is a key."""
 
 
+NO_CODE = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+    tokenize.ENCODING, tokenize.ENDMARKER,
+}  # fmt: skip
+
+
 def lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def code_lines(path: Path) -> int:
+    """Lines with a token that is part of no comment and of no docstring."""
+    texts: set[int] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            texts.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    found: set[int] = set()
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type not in NO_CODE:
+                found.update(range(token.start[0], token.end[0] + 1))
+    return len(found - texts)
 
 
 def reach(graph: Graph, start: str) -> set[str]:
@@ -226,26 +248,27 @@ def main() -> None:
     private, once = private_functions(files)
     docs = sorted((ROOT / "docs").rglob("*.md"))
     front = [*docs, ROOT / "README.md"]
-    pages = [*front, ROOT / "CHANGELOG.md", ROOT / "collector-config/README.md"]
+    read = [page for page in front if page.stem not in LOOKED_UP]
     rows = [
-        ("files of the package", "431", len(files), "≤ 200"),
-        ("lines of the package", "47,637", f"{sum(map(lines, files)):,}", "≤ 34,000"),
-        ("lines of tests", "46,454", f"{tests:,}", "fewer"),
+        ("files of the package", "431", len(files), "≤ 220"),
+        ("lines of the package", "47,637", f"{sum(map(lines, files)):,}", ""),
+        ("lines of code in it", "", f"{sum(map(code_lines, files)):,}", "≤ 32,000"),
+        ("lines of tests", "46,454", f"{tests:,}", "≤ 42,000"),
         ("top-level names", "57", len(rooms), "≤ 26"),
         ("floors: top-level names in the longest chain of imports", "17", len(chain), "≤ 10"),
         ("circles of top-level names", "3", len(circles), "0"),
         ("circles of modules", "4", len(inner), "0"),
         ("arrows up: imports of a name on a higher layer", "4", len(up), "0"),
-        ("modules that a healthy tool span enters", "88", entered, "≤ 30"),
-        ("functions that a healthy tool span calls", "286", called, "≤ 180"),
-        ("settings", "283", len(set(Settings.fields) - {"tuning"}), "≤ 110"),
-        ("tuning values", "0", tuning_values(), "the rest"),
+        ("modules that a healthy tool span enters", "88", entered, "≤ 28"),
+        ("functions that a healthy tool span calls", "286", called, "≤ 100"),
+        ("settings", "283", len(set(Settings.fields) - {"tuning"}), "≤ 70"),
+        ("tuning values", "0", tuning_values(), "≤ 120"),
         ("names of `control`", "73", len(control.__all__), "25"),
         ("private functions", "1,122", f"{private:,}", ""),
         ("private functions that are named once", "742", f"{once:,}", ""),
         ("pages below `docs/`", "36", len(docs), "about 14"),
-        ("words of `docs/` and the README", "69,900", words(front), "≤ 35,000"),
-        ("the same with changelog and Collector", "73,400", words(pages), ""),
+        ("words of `docs/` and the README", "69,900", words(front), ""),
+        ("of these in pages that are read, not looked up", "", words(read), "≤ 30,000"),
     ]
     print(f"otel-loopguard {otel_loopguard.__version__}\n")
     print("| | 0.3 | today | aim |\n|---|---|---|---|")
