@@ -94,7 +94,7 @@ NO_ANSWERS = [
     *((status, ABORT, "", "it is not tried again") for status in (302, 400, 401, 404)),
     # A bomb of any kind stays packed.
     *(
-        (200, gzip.compress(ABORT), encoding, f"it is encoded as {encoding[:50]}, unasked")
+        (200, gzip.compress(ABORT, mtime=0), encoding, f"it is encoded as {encoding[:50]}, unasked")
         for encoding in ("gzip, gzip", "gzip", "br", "zstd", "x" * 300)
     ),
     # What a policy says is taken back by a policy.
