@@ -149,7 +149,7 @@ def test_every_lock_is_made_in_one_place() -> None:
         "hooks/process.py: threading.Lock",
         "hooks/process.py: threading.Lock",
         "integrations/langchain.py: threading.Lock",
-        "server/telemetry.py: threading.Lock",
+        "server/metrics.py: threading.Lock",
         "sessions/journal_worker.py: threading.Event",
         "sessions/observation.py: threading.RLock",
     ]
