@@ -40,5 +40,5 @@ def test_no_module_logs_past_it() -> None:
         "_util/logger.py",
         "backtest/run.py",
         "cli/output.py",
-        "server/protocol.py",
+        "server/access.py",
     }

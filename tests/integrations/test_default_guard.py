@@ -56,7 +56,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     _default_provider.cache_clear()
     made = steps.guards
 
-    def default() -> LoopGuard:
+    def default(_make: object) -> LoopGuard:
         if not made:
             made.append(LoopGuard(on_step=steps.add))
         return made[0]
