@@ -7,12 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.trace import Status, StatusCode
 
-from otel_loopguard import LoopGuard, Settings, execution, resilience, set_testing
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    Settings,
+    execution,
+    resilience,
+    set_testing,
+)
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.resilience.checks import Checks, described, shape_of
+from tests.agents import provider_with
 
 WRONG = ErrorClass.DETERMINISTIC
 
@@ -179,6 +188,17 @@ def test_spans_teach_it(guard: LoopGuard, tool: str, learned: bool) -> None:
         step = Step(Kind.TOOL, tool, args={"q": "x"}, error=True, error_text=said)
         guard.observe(step, f"run {number}")
     assert bool(resilience.problems(tool, {"q": "y"})) is learned
+
+
+def test_a_call_that_has_just_ended_teaches_too(guard: LoopGuard) -> None:
+    """It waits to be judged, and who asks has it judged first."""
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    said = {"gen_ai.tool.name": "search", "gen_ai.tool.call.arguments": '{"q": "x"}'}
+    for _ in range(3):
+        with tracer.start_as_current_span("execute_tool search", attributes=said) as span:
+            span.set_attribute("error.type", "ValueError")
+            span.set_status(Status(StatusCode.ERROR, "invalid query"))
+    assert [found.check for found in resilience.problems("search", {"q": "y"})] == ["learned"]
 
 
 def test_the_tables_are_bounded() -> None:
