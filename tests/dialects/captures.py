@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from otel_loopguard.replay.formats import otlp_spans
 from otel_loopguard.sessions.active import ActiveSpan
 from otel_loopguard.spans.dedup import SpanDeduplicator
 from otel_loopguard.spans.reader import Reader
-from otel_loopguard.spans.views import RecordedSpan, Status
+from otel_loopguard.spans.views import RecordedSpan
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Kind, Step
@@ -169,51 +170,16 @@ def recorded(name: str) -> Run:
 
 def views(name: str) -> list[RecordedSpan]:
     """The spans of a capture's OTLP file, in its order."""
-    return [
-        _from_otlp(span, scope["scope"].get("name", ""))
-        for line in (SPANS / f"{name}.otlp.jsonl").read_text().splitlines()
-        for resource in json.loads(line)["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-    ]
+    return spans_in(SPANS / f"{name}.otlp.jsonl")
 
 
-_KINDS = ["INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"]
-_CODES: list[Status] = ["unset", "ok", "error"]
-
-
-def _from_otlp(span: dict[str, Any], scope: str) -> RecordedSpan:
-    status = span.get("status", {})
-    return RecordedSpan(
-        name=span["name"],
-        scope=scope,
-        kind=_KINDS[span["kind"]],
-        trace_id=int(span["traceId"], 16),
-        span_id=int(span["spanId"], 16),
-        parent_id=int(span["parentSpanId"], 16) if span.get("parentSpanId") else None,
-        start=int(span["startTimeUnixNano"]),
-        end=int(span["endTimeUnixNano"]),
-        attributes=_attributes(span["attributes"]),
-        events=[
-            (event["name"], _attributes(event["attributes"])) for event in span.get("events", ())
-        ],
-        status=_CODES[status.get("code", 0)],
-        description=status.get("message"),
-    )
-
-
-def _attributes(pairs: list[dict[str, Any]]) -> dict[str, object]:
-    return {pair["key"]: _value(pair["value"]) for pair in pairs}
-
-
-def _value(value: dict[str, Any]) -> object:
-    if "arrayValue" in value:
-        return [_value(item) for item in value["arrayValue"].get("values", ())]
-    if "kvlistValue" in value:
-        return _attributes(value["kvlistValue"].get("values", ()))
-    if "intValue" in value:
-        return int(value["intValue"])
-    return next(iter(value.values()), None)
+def spans_in(path: Path) -> list[RecordedSpan]:
+    """The ended spans of a file of OTLP."""
+    report: list[str] = []
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    found = [span for line in lines for span in otlp_spans(line, report.append)]
+    assert report == []
+    return [span for span in found if span.end]
 
 
 def executed(name: str) -> int:

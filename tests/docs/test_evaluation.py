@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 import pytest
 
@@ -21,13 +20,6 @@ def test_the_curve_is_fresh() -> None:
     if os.environ.get("LOOPGUARD_WRITE_DOCS"):
         PICTURE.write_text(evaluation.picture(), encoding="utf-8")
     assert PICTURE.read_text(encoding="utf-8") == evaluation.picture(), "run `make docs`"
-
-
-def test_the_curve_is_shown() -> None:
-    """The page has the picture, with words for those who cannot see it."""
-    page = (ROOT / "docs/project/evaluation.md").read_text(encoding="utf-8")
-    (words,) = re.findall(r"!\[([^\]]+)\]\(evaluation\.svg\)", page)
-    assert len(words) > 40
 
 
 @pytest.mark.rare

@@ -48,22 +48,6 @@ def place(found: object) -> object:
     return f"{block.page}:{block.line}" if isinstance(block, Block) else None
 
 
-def test_the_readme_has_a_short_program_that_prints_its_outcome() -> None:
-    """A newcomer sees within 25 lines what the package does."""
-    first, text, printed = programs(blocks(ROOT / "README.md"))[0]
-    assert first.page == "README.md"
-    assert len(text.splitlines()) <= 25
-    assert printed is not None
-    assert "aborted)" in printed
-
-
-def test_the_readme_is_read_in_a_minute() -> None:
-    """No more than 600 words, those of blocks and tables too."""
-    text = re.sub(r"<!--.*?-->", "", (ROOT / "README.md").read_text(encoding="utf-8"))
-    text = re.sub(r"\]\([^)]*\)", "]", text)
-    assert sum(bool(re.search(r"\w", word)) for word in text.split()) <= 600
-
-
 @pytest.fixture(scope="module")
 def interpreters() -> Iterator[dict[str, Interpreter]]:
     """An interpreter for each page."""
@@ -92,12 +76,6 @@ def test_a_program_runs_and_prints_what_the_page_says(
 def test_an_excerpt_stands_in_its_file(block: Block) -> None:
     """What a page quotes from a file is there, word for word."""
     assert block.text in (ROOT / block.note.removeprefix("from: ")).read_text(encoding="utf-8")
-
-
-def test_only_files_that_are_run_are_quoted() -> None:
-    """Quoted programs are examples, which have tests."""
-    quoted = {block.note.removeprefix("from: ") for block in EXCERPTS}
-    assert {name for name in quoted if not name.startswith("examples/")} == set()
 
 
 def test_blocks_have_a_language() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,21 +12,12 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from stack.agent import Telemetry
 
-from otel_loopguard.replay import formats as otlp
+from tests.dialects.captures import spans_in
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
     from otel_loopguard.spans.views import RecordedSpan
-
-
-def recorded(path: Path) -> list[RecordedSpan]:
-    """The ended spans of a capture."""
-    report: list[str] = []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    found = [span for line in lines for span in otlp.otlp_spans(json.loads(line), report.append)]
-    assert report == []
-    return [span for span in found if span.end]
 
 
 def replay(spans: list[RecordedSpan], provider: TracerProvider) -> None:
@@ -68,7 +58,7 @@ def main() -> None:
     parser.add_argument("--protocol", required=True)
     given = parser.parse_args()
     telemetry = Telemetry(given.service, given.protocol)
-    replay(recorded(given.file), telemetry.provider)
+    replay(spans_in(given.file), telemetry.provider)
     telemetry.close()
 
 

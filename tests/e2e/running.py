@@ -1,4 +1,4 @@
-"""What the tests of this folder run: the agent of the stack, and programs that have to be there."""
+"""What the tests of this folder run: an agent, programs, and who takes what they send."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
 
+import grpc
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from stack.demo import agent_env
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 Decisions = list[dict[str, Any]]
 REPORT: list[str] = []
 Agents = Callable[..., subprocess.Popen[str]]
+EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
 def lacking(message: str) -> None:
@@ -57,3 +62,55 @@ def lines_of(agent: subprocess.Popen[str], limit_s: float = 120) -> list[dict[st
 def decisions_of(agent: subprocess.Popen[str], limit_s: float = 120) -> Decisions:
     """Waits for an agent that must end well; what was decided about it."""
     return [line for line in lines_of(agent, limit_s) if "id" in line]
+
+
+class Sink(grpc.GenericRpcHandler):
+    """A next hop: takes spans and log records by gRPC, whoever sends them."""
+
+    def __init__(self) -> None:
+        self._traces: list[tuple[str, bytes]] = []
+        self._logs: list[bytes] = []
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        self._server.add_generic_rpc_handlers((self,))
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self._server.start()
+
+    def service(self, handler_call_details: Any) -> grpc.RpcMethodHandler[bytes, bytes]:
+        def take(raw: bytes, context: Any) -> bytes:
+            if handler_call_details.method == EXPORT:
+                self._traces.append((context.peer().rpartition(":")[2], raw))
+            else:
+                self._logs.append(raw)
+            return b""
+
+        return grpc.unary_unary_rpc_method_handler(take)
+
+    @property
+    def spans(self) -> list[tuple[str, Any]]:
+        """The spans that came, each with the port of who sent it."""
+        return [
+            (sender, span)
+            for sender, raw in list(self._traces)
+            for resource in ExportTraceServiceRequest.FromString(raw).resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+    @property
+    def records(self) -> list[Any]:
+        """The log records that came."""
+        return [
+            record
+            for raw in list(self._logs)
+            for resource in ExportLogsServiceRequest.FromString(raw).resource_logs
+            for scope in resource.scope_logs
+            for record in scope.log_records
+        ]
+
+    def ids(self) -> set[bytes]:
+        """The ids of the spans that came."""
+        return {span.span_id for _, span in self.spans}
+
+    def stop(self) -> None:
+        """Takes no more."""
+        self._server.stop(None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from stack.builds import BALANCER, COLLECTOR, HERE, JAEGER, Build
+from stack.builds import BALANCER, COLLECTOR, HERE, JAEGER
 from stack.ports import Ports
 
 from tests.e2e.running import need
@@ -25,7 +25,8 @@ FILES = {
     "scale/balancer.yaml": BALANCER,
     "jaeger/jaeger.yaml": JAEGER,
 }
-OLD = ("otlp/", "otlphttp", "loadbalancing", "filestorage", "spanmetrics", "signaltometrics")
+OURS = [name for name, build in FILES.items() if build is not JAEGER]
+PARTS = ("receivers", "processors", "exporters", "connectors", "extensions")
 
 
 def load(name: str) -> Any:
@@ -33,103 +34,76 @@ def load(name: str) -> Any:
     return yaml.safe_load((HERE / name).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("name", "build"), FILES.items(), ids=FILES)
-def test_the_program_accepts_its_file(name: str, build: Build, tmp_path: Path) -> None:
-    """`validate` has nothing against the file as it stands, without any variable set."""
+@pytest.mark.parametrize(
+    "names", [*((name,) for name in FILES), ("gateway.yaml", "backends/otlp.yaml")], ids="+".join
+)
+def test_the_program_accepts_its_files(names: tuple[str, ...], tmp_path: Path) -> None:
+    """`validate` has nothing against them as they stand, without any variable set."""
+    build = FILES[names[0]]
     need(build)
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    command = [str(build.path()), "validate", "--config", str(HERE / name)]
     done = subprocess.run(
-        command, check=False, cwd=tmp_path, env=env, capture_output=True, text=True
-    )
+        [str(build.path()), "validate", *(f"--config={HERE / name}" for name in names)],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr.lower()
 
 
-def test_the_gateway_takes_the_overlay(tmp_path: Path) -> None:
-    """gateway.yaml with backends/otlp.yaml over it is sound, and keeps the way to Jaeger."""
-    need(COLLECTOR)
-    files = ["--config", str(HERE / "gateway.yaml"), "--config", str(HERE / "backends/otlp.yaml")]
-    command = [str(COLLECTOR.path()), "validate", *files]
-    done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    line = "traces/agents"
-    ours = load("backends/otlp.yaml")["service"]["pipelines"][line]["exporters"]
-    assert set(load("gateway.yaml")["service"]["pipelines"][line]["exporters"]) < set(ours)
+def test_the_overlay_keeps_the_way_to_jaeger() -> None:
+    both = (
+        set(load(name)["service"]["pipelines"]["traces/agents"]["exporters"])
+        for name in ("gateway.yaml", "backends/otlp.yaml")
+    )
+    gateway, overlay = both
+    assert gateway < overlay
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_no_alias_of_old_is_used(name: str) -> None:
-    """Components are named as they are named now; aliases will be gone some day."""
-    config = load(name)
-    used = [
-        name
-        for part in ("receivers", "processors", "exporters", "connectors", "extensions")
-        for name in config.get(part, {})
-        if name.startswith(OLD)
-    ]
-    assert used == []
-
-
-@pytest.mark.parametrize("name", ["gateway.yaml", "agent.yaml", "scale/balancer.yaml"])
-def test_every_component_is_one_that_is_built(name: str) -> None:
-    """What a file uses is in the manifest of its program under its own name, not an alias."""
-    build = FILES[name]
-    need(build)
-    done = subprocess.run([str(build.path()), "components"], capture_output=True, check=True)
-    built = yaml.safe_load(done.stdout)
-    config = load(name)
-    for part in ("receivers", "processors", "exporters", "connectors", "extensions"):
+@pytest.mark.parametrize("name", OURS)
+def test_every_component_is_named_as_it_is_built(name: str) -> None:
+    """Under its own name: aliases will be gone some day."""
+    need(FILES[name])
+    command = [str(FILES[name].path()), "components"]
+    built = yaml.safe_load(subprocess.run(command, capture_output=True, check=True).stdout)
+    for part in PARTS:
         known = {each["name"] for each in built.get(part) or ()}
-        assert {used.partition("/")[0] for used in config.get(part, {})} <= known, part
+        assert {used.partition("/")[0] for used in load(name).get(part, {})} <= known, part
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_everything_defined_is_used(name: str) -> None:
-    """A component that no pipeline names does nothing, without a word."""
-    config = load(name)
+def test_everything_defined_is_used_and_listens_on_loopback(name: str) -> None:
+    """A component that no pipeline names does nothing, without a word; nothing is open outside."""
+    config, text = load(name), (HERE / name).read_text(encoding="utf-8")
     lines = config["service"]["pipelines"].values()
     used = {each for line in lines for part in line.values() for each in part}
     used |= set(config["service"]["extensions"])
-    for part in ("receivers", "processors", "exporters", "connectors", "extensions"):
-        assert set(config.get(part, {})) <= used, part
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_everything_listens_on_loopback(name: str) -> None:
-    """Nothing can be reached from outside until somebody says so."""
-    text = (HERE / name).read_text(encoding="utf-8")
-    found = re.findall(
-        r"(?:endpoint|host|http|grpc): (\S*\d+\.\d+\.\d+\.\d+\S*|0\.0\.0\.0\S*)", text
-    )
+    assert {each for part in PARTS for each in config.get(part, {})} <= used
+    address = r"(?:endpoint|host|http|grpc): (\S*\d+\.\d+\.\d+\.\d+\S*|0\.0\.0\.0\S*)"
+    found = re.findall(address, text)
     assert found
     assert all("127.0.0.1" in each for each in found), found
 
 
-def test_memory_is_limited_first() -> None:
-    """In each pipeline that takes data in, what is too much is refused before anything else."""
-    for name in ("gateway.yaml", "agent.yaml", "scale/balancer.yaml"):
+def test_decisions_pass_nothing_that_loses_them() -> None:
+    """Memory is limited first; from receiver to disk there is no batch and no sampling."""
+    for name in OURS:
         for line, parts in load(name)["service"]["pipelines"].items():
             if "otlp" in parts["receivers"]:
                 assert parts["processors"][0] == "memory_limiter", (name, line)
-
-
-def test_decisions_pass_nothing_that_holds_state() -> None:
-    """Between the receiver and the disk there is no batch and no sampling for agents and events."""
-    for name, lines in (
-        ("gateway.yaml", ("traces/in", "traces/agents", "logs/decisions")),
-        ("agent.yaml", ("traces", "logs")),
+    for name, lines, exporter in (
+        ("gateway.yaml", ("traces/in", "traces/agents", "logs/decisions"), "otlp_grpc/jaeger"),
+        ("agent.yaml", ("traces", "logs"), "otlp_grpc/gateway"),
     ):
-        pipelines = load(name)["service"]["pipelines"]
-        used = {part for line in lines for part in pipelines[line]["processors"]}
-        assert {each.partition("/")[0] for each in used} <= {
-            *("memory_limiter", "filter", "transform"),
+        config = load(name)
+        used = {
+            part for line in lines for part in config["service"]["pipelines"][line]["processors"]
         }
-    for name, exporter in (
-        ("gateway.yaml", "otlp_grpc/jaeger"),
-        ("agent.yaml", "otlp_grpc/gateway"),
-    ):
-        queue = load(name)["exporters"][exporter]
+        assert {each.partition("/")[0] for each in used} <= {
+            "memory_limiter",
+            "filter",
+            "transform",
+        }
+        queue = config["exporters"][exporter]
         assert queue["sending_queue"]["storage"] == "file_storage"
         assert queue["retry_on_failure"]["max_elapsed_time"] == "0s"
 
@@ -164,46 +138,28 @@ def test_versions_agree() -> None:
     assert load("compose.yaml")["services"]["gateway"]["image"].endswith(f":{version}")
 
 
-def test_compose_names_files_that_are_there() -> None:
-    """Every file and folder that compose.yaml mounts exists, and is one of those tested here."""
-    compose = load("compose.yaml")
-    mounts = [
-        mount.split(":")[0]
-        for service in compose["services"].values()
-        for mount in service.get("volumes", ())
-        if mount.startswith("./")
-    ]
-    assert {"./gateway.yaml", "./jaeger/jaeger.yaml"} <= set(mounts)
-    assert [mount for mount in mounts if not (HERE / mount).exists()] == []
-
-
 def test_compose_is_sound() -> None:
-    """Names lead somewhere: dependencies, volumes, and the hosts in addresses and targets."""
+    """Names lead somewhere: files, dependencies, volumes, hosts, variables, and what is scraped."""
     compose = load("compose.yaml")
     services = compose["services"]
     for name, service in services.items():
         assert ":" in service["image"], f"{name} has no version"
         assert set(service.get("depends_on", ())) <= set(services), name
         for mount in service.get("volumes", ()):
-            assert mount.startswith("./") or mount.split(":")[0] in compose["volumes"], mount
+            place = mount.split(":")[0]
+            assert (
+                (HERE / place).exists() if place.startswith("./") else place in compose["volumes"]
+            )
         for port in service.get("ports", ()):
             assert port.startswith("127.0.0.1:"), f"{name} is open to the world: {port}"
-    hosts = re.findall(r"(?<![\w/.@])([a-z]+):\d{4,5}\b", (HERE / "compose.yaml").read_text())
-    targets = "".join(path.read_text() for path in (HERE / "compose/targets").glob("*.yaml"))
-    hosts += re.findall(r"([a-z]+):\d+", targets)
-    assert set(hosts) <= set(services), set(hosts) - set(services)
-
-
-def test_compose_sets_variables_that_the_files_read() -> None:
-    """A variable that no file reads would be a mistake that nobody notices."""
-    services = load("compose.yaml")["services"]
     for name, file in (("gateway", "gateway.yaml"), ("jaeger", "jaeger/jaeger.yaml")):
-        text = (HERE / file).read_text(encoding="utf-8")
-        read = set(re.findall(r"\$\{env:(\w+)", text))
-        assert set(services[name]["environment"]) <= read
-
-
-def test_compose_scrapes_what_the_stack_scrapes() -> None:
-    """The target files of compose have the names of those that Prometheus is configured with."""
-    ours = {path.name for path in (HERE / "compose/targets").glob("*.yaml")}
-    assert ours == {path.name for path in (HERE / "prometheus/targets").glob("*.yaml")}
+        assert any(mount.startswith(f"./{file}:") for mount in services[name]["volumes"])
+        read = set(re.findall(r"\$\{env:(\w+)", (HERE / file).read_text(encoding="utf-8")))
+        assert set(services[name]["environment"]) <= read, "a variable that no file reads"
+    targets = [*(HERE / "compose/targets").glob("*.yaml")]
+    assert {path.name for path in targets} == {
+        path.name for path in (HERE / "prometheus/targets").glob("*.yaml")
+    }
+    hosts = re.findall(r"(?<![\w/.@])([a-z]+):\d{4,5}\b", (HERE / "compose.yaml").read_text())
+    hosts += re.findall(r"([a-z]+):\d+", "".join(path.read_text() for path in targets))
+    assert set(hosts) <= set(services), set(hosts) - set(services)

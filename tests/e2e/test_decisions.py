@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from stack.programs import wait_for
@@ -30,10 +30,6 @@ class Run:
     service: str
     decisions: Decisions
     ended: float
-
-    @property
-    def actions(self) -> list[str]:
-        return [each["action"] for each in self.decisions]
 
 
 @pytest.fixture(scope="module", params=["grpc", "http"])
@@ -59,67 +55,41 @@ def spans(run: Run, stack: Stack) -> list[Seen]:
     return found
 
 
-def test_the_agent_was_stopped(run: Run) -> None:
-    """The run went the whole way: hint, deny, abort."""
-    assert run.actions == ["hint", "deny", "abort"]
-
-
 def test_jaeger_finds_the_trace_by_the_decision(run: Run, spans: list[Seen]) -> None:
-    """A search for the tag gives the one trace, whole: the agent and its seven calls."""
-    assert {span.trace for span in spans} == {run.decisions[-1]["trace"]}
-    assert [span.name for span in spans] == [
-        "invoke_agent researcher",
-        *["execute_tool search"] * 7,
-    ]
+    """A search for the tag gives the one trace, whole, with each decision on its span.
 
-
-def test_each_decision_is_on_its_span(run: Run, spans: list[Seen]) -> None:
-    """The third call carries the hint, the next three the denial, the last one and the agent the
-    abort.
+    The third call carries the hint, the next three the denial, the last one and the agent the
+    abort; what was stopped is red, and each decision is a warning that says which. Where span
+    events are asked for, the agent's span has one for each change.
     """
-    ids = [span.tags.get("loopguard.decision.id") for span in spans]
     hint, deny, abort = (each["id"] for each in run.decisions)
+    assert [each["action"] for each in run.decisions] == ["hint", "deny", "abort"]
+    assert {span.trace for span in spans} == {run.decisions[-1]["trace"]}
+    names = ["invoke_agent researcher", *["execute_tool search"] * 7]
+    assert [span.name for span in spans] == names
+    ids = [span.tags.get("loopguard.decision.id") for span in spans]
     assert ids == [abort, None, None, hint, deny, deny, deny, abort]
-
-
-def test_what_was_stopped_is_red(spans: list[Seen]) -> None:
-    """Denied and aborted calls and the agent are red; the calls before, and the hint, are not."""
     assert [span.red for span in spans] == [True, *[False] * 3, *[True] * 4]
-
-
-def test_jaeger_shows_the_decision_as_a_warning(spans: list[Seen]) -> None:
-    """Spans with a decision have one warning that says which; the others have none."""
-    warned = [span.warnings[0].partition(":")[0] if span.warnings else None for span in spans]
-    hint, deny, abort = (f"loopguard {each} (exact_repeat)" for each in ("hint", "deny", "abort"))
-    assert warned == [abort, None, None, hint, deny, deny, deny, abort]
-    assert all(len(span.warnings) <= 1 for span in spans)
-
-
-def test_the_agents_span_tells_the_story(spans: list[Seen]) -> None:
-    """Where span events are asked for, the agent's span has one for each change of the decision."""
+    said = {each["id"]: f"loopguard {each['action']} (exact_repeat)" for each in run.decisions}
+    warned = [[one.partition(":")[0] for one in span.warnings] for span in spans]
+    assert warned == [[said[one]] if one else [] for one in ids]
     assert spans[0].events == ("loopguard.decision",) * 3
-
-
-def test_nothing_of_the_collectors_own_is_left_on_spans(spans: list[Seen]) -> None:
-    """The mark that sorts spans is taken off before they leave."""
+    # The mark by which the Collector sorts spans is taken off before they leave.
     assert [name for span in spans for name in span.tags if name.startswith("collector.")] == []
 
 
 def test_prometheus_has_the_counters(run: Run, stack: Stack) -> None:
-    """The guard's counters arrive under the service's name, one for each decision."""
+    """One of the guard's for each decision; the Collector counts the six spans with a decision."""
     port, job = stack.ports.prometheus, f'job="{run.service}"'
-    query = f"sum(loopguard_decisions_total{{{job}}})"
-    wait_for(lambda: total(port, query) >= 3, "Prometheus has three decisions")
-    for action in ("hint", "deny", "abort"):
-        one = f'sum(loopguard_decisions_total{{{job}, loopguard_decision_action="{action}"}})'
-        assert total(port, one) == 1, action
-
-
-def test_spans_alone_are_counted_too(run: Run, stack: Stack) -> None:
-    """The Collector counts spans with a decision, for those who have no metrics: six of eight."""
-    query = f'sum(loopguard_span_decisions_total{{job="{run.service}"}})'
-    wait_for(lambda: total(stack.ports.prometheus, query) > 0, "the spans are counted")
-    assert total(stack.ports.prometheus, query) == 6
+    for query, count in (
+        *(
+            (f'loopguard_decisions_total{{{job}, loopguard_decision_action="{action}"}}', 1)
+            for action in ("hint", "deny", "abort")
+        ),
+        (f"loopguard_span_decisions_total{{{job}}}", 6),
+    ):
+        wait_for(lambda query=query: total(port, f"sum({query})") > 0, f"{query} is counted")
+        assert total(port, f"sum({query})") == count, query
 
 
 def test_the_decision_log_has_each_decision_once(run: Run, stack: Stack) -> None:
@@ -137,33 +107,33 @@ def test_the_decision_log_has_each_decision_once(run: Run, stack: Stack) -> None
     assert "No results" not in json.dumps(logged())
 
 
-def test_the_alert_is_told_and_taken_back(run: Run, webhook: Webhook) -> None:
-    """The webhook hears of the abort within 30 s, and later that it is over."""
+def told(run: Run, webhook: Webhook, status: str) -> dict[str, Any]:
+    """The alert about the run, once the webhook was told that it fires or is over."""
 
-    def told(status: str) -> list[dict[str, object]]:
+    def found() -> list[dict[str, Any]]:
         return [e for e in webhook.named(ALERT, status) if e["labels"]["job"] == run.service]
 
-    wait_for(lambda: told("firing"), f"{ALERT} fires")
-    first = told("firing")[0]
-    assert float(str(first["at"])) - run.ended < 30
-    labels = dict(first["labels"])  # type: ignore[call-overload]
-    assert labels["gen_ai_agent_name"] == "researcher"
-    assert labels["loopguard_detector_name"] == "exact_repeat"
-    wait_for(lambda: told("resolved"), f"{ALERT} is over")
+    wait_for(found, f"{ALERT} is {status}")
+    return found()[0]
+
+
+def test_the_alert_is_told_and_taken_back(run: Run, webhook: Webhook) -> None:
+    """The webhook hears of the abort within 30 s, and later that it is over."""
+    first = told(run, webhook, "firing")
+    assert float(first["at"]) - run.ended < 30
+    assert first["labels"]["gen_ai_agent_name"] == "researcher"
+    assert first["labels"]["loopguard_detector_name"] == "exact_repeat"
+    told(run, webhook, "resolved")
 
 
 def test_the_alert_leads_to_the_trace(
     run: Run, spans: list[Seen], stack: Stack, webhook: Webhook
 ) -> None:
     """What its link searches for in Jaeger is the run that was stopped, and no label is a link."""
-    wait_for(
-        lambda: [e for e in webhook.named(ALERT, "firing") if e["labels"]["job"] == run.service],
-        f"{ALERT} fires",
-    )
-    (told, *_) = (e for e in webhook.named(ALERT, "firing") if e["labels"]["job"] == run.service)
-    page, _, query = told["annotations"]["traces"].partition("/search?")
+    first = told(run, webhook, "firing")
+    page, _, query = first["annotations"]["traces"].partition("/search?")
     assert page == f"http://127.0.0.1:{stack.ports.jaeger_query}"
     found = get(stack.ports.jaeger_query, f"/api/traces?{query}")["data"]
     assert [each["traceID"] for each in found] == [spans[0].trace]
-    assert told["annotations"]["summary"].startswith(f"{run.service}: agent researcher ")
-    assert not {"jaeger_url", "loopguard_docs"} & set(told["labels"])
+    assert first["annotations"]["summary"].startswith(f"{run.service}: agent researcher ")
+    assert not {"jaeger_url", "loopguard_docs"} & set(first["labels"])

@@ -15,8 +15,8 @@ from stack.demo import agent_env
 from stack.programs import wait_for
 from stack.views import events, total, trace, traces
 
+from tests.dialects.captures import spans_in
 from tests.docs.markdown import ROOT
-from tests.e2e.replaying import recorded
 
 if TYPE_CHECKING:
     from stack.stack import Stack
@@ -50,7 +50,7 @@ def service(request: pytest.FixtureRequest, stack: Stack, shared: Path, webhook:
 def test_jaeger_finds_it_by_the_decision(service: str, stack: Stack, shared: Path) -> None:
     """The trace is found by the tag, with all of its spans, something red and a warning."""
     made: dict[int, list[str]] = {}
-    for span in recorded(shared / "spans" / f"{service}.otlp.jsonl"):
+    for span in spans_in(shared / "spans" / f"{service}.otlp.jsonl"):
         made.setdefault(span.trace_id, []).append(span.name)
     whole = [sorted(names) for names in made.values()]
     query = stack.ports.jaeger_query
@@ -88,7 +88,7 @@ def test_sampling_drops_no_span_of_any_agent(stack: Stack, shared: Path) -> None
     """Every capture, sent raw and with nothing else kept, arrives with all of its spans."""
     sent: dict[str, set[str]] = {}
     for path in sorted((shared / "spans").glob("*.otlp.jsonl")):
-        spans = recorded(path)
+        spans = spans_in(path)
         shift = time.time_ns() - max(span.end or 0 for span in spans)
         for line in path.read_text(encoding="utf-8").splitlines():
             _post(stack.ports.gateway_http, _shifted(json.loads(line), shift))

@@ -20,44 +20,11 @@ from stack.ports import Ports
 from stack.programs import wait_for
 from stack.stack import Pace, Stack
 
-from tests.e2e.running import REPORT, need
+from tests.e2e.running import EXPORT, REPORT, Sink, need
 
 SPANS: Final = 60_000
 PER_TRACE: Final = 40
 PER_REQUEST: Final = 400
-EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-
-
-class Sink(grpc.GenericRpcHandler):
-    """Takes what one worker sends on, in place of Jaeger."""
-
-    def __init__(self) -> None:
-        self.requests: list[bytes] = []
-        self._server = grpc.server(ThreadPoolExecutor(4))
-        self._server.add_generic_rpc_handlers((self,))
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
-        self._server.start()
-
-    def service(self, handler_call_details: object) -> grpc.RpcMethodHandler[bytes, bytes]:
-        return grpc.unary_unary_rpc_method_handler(self._take)
-
-    def _take(self, request: bytes, _: object) -> bytes:
-        self.requests.append(request)
-        return b""
-
-    def spans(self) -> list[tuple[bytes, bytes]]:
-        """Trace and span id of each span that came."""
-        read = (ExportTraceServiceRequest.FromString(each) for each in self.requests)
-        return [
-            (span.trace_id, span.span_id)
-            for request in read
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
-
-    def stop(self) -> None:
-        self._server.stop(None)
 
 
 def requests() -> list[bytes]:
@@ -126,9 +93,9 @@ def test_traces_are_kept_whole_and_nothing_is_lost(
     begun = time.monotonic()
     send(port, sent)
     accepted = time.monotonic() - begun
-    wait_for(lambda: sum(len(sink.spans()) for sink in sinks) >= SPANS, "all spans came", 120)
+    wait_for(lambda: sum(len(sink.spans) for sink in sinks) >= SPANS, "all spans came", 120)
     took = time.monotonic() - begun
-    found = [sink.spans() for sink in sinks]
+    found = [[(span.trace_id, span.span_id) for _, span in sink.spans] for sink in sinks]
     lost = SPANS - len({span for each in found for _, span in each})
     REPORT.append(
         f"scale: {workers} workers behind load_balancing: {SPANS} spans, {lost} lost; accepted "

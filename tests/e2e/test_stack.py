@@ -1,16 +1,14 @@
-"""What the stack does itself: builds that are kept, quickened rules, torn logs, ports."""
+"""What the stack does itself: builds that are kept, quickened rules, torn logs, clear errors."""
 
 from __future__ import annotations
 
 import json
-import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stack.builds import COLLECTOR, HERE, JAEGER, MissingError
-from stack.ports import Ports, free_ports
-from stack.programs import Program, installed, wait_for
+from stack.builds import COLLECTOR, HERE, MissingError
+from stack.programs import Program, installed
 from stack.stack import quickened
 from stack.views import events
 
@@ -28,17 +26,13 @@ def test_a_binary_is_kept_by_what_it_is_made_of(
     assert COLLECTOR.built() is None
 
 
-def test_a_variable_names_another_binary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Who has a Jaeger says where."""
-    (tmp_path / "mine").touch()
-    monkeypatch.setenv("JAEGER", str(tmp_path / "mine"))
-    assert JAEGER.build() == tmp_path / "mine"
-
-
-def test_what_is_missing_is_named_with_its_package() -> None:
-    """The message says what to install."""
+def test_what_is_missing_or_fails_is_named(tmp_path: Path) -> None:
+    """With its package, or the end of its log, at once and not after a minute."""
     with pytest.raises(MissingError, match=r"no-such-program is missing: apt-get .* some-package"):
         installed("no-such-program", package="some-package")
+    program = Program("broken", ["sh", "-c", "echo no such option >&2; exit 3"], tmp_path, bool)
+    with pytest.raises(RuntimeError, match="broken ended instead of starting:\nno such option"):
+        program.start()
 
 
 @pytest.mark.parametrize(
@@ -53,27 +47,6 @@ def test_what_is_missing_is_named_with_its_package() -> None:
 def test_rules_look_back_seconds(rule: str, quick: str) -> None:
     """Windows and offsets are shortened, and nothing else; what looks back a day still does."""
     assert quickened(rule, 9) == quick
-
-
-def test_free_ports_are_free_and_different() -> None:
-    """No two are the same, and each can be listened on."""
-    ports = [*vars(Ports.free()).values(), *free_ports(3)]
-    assert len(set(ports[:-3])) == len(ports) - 3
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", ports[0]))
-
-
-def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
-    """The end of its log is in the error, at once and not after a minute."""
-    program = Program("broken", ["sh", "-c", "echo no such option >&2; exit 3"], tmp_path, bool)
-    with pytest.raises(RuntimeError, match="broken ended instead of starting:\nno such option"):
-        program.start()
-
-
-def test_waiting_ends() -> None:
-    """What does not come true is an error that says what it was."""
-    with pytest.raises(TimeoutError, match=r"the moon: not so within 0\.1 s"):
-        wait_for(lambda: False, "the moon", 0.1)
 
 
 def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:

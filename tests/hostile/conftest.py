@@ -13,10 +13,12 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from otel_loopguard._util.errors import raise_faults
+from tests.hostile.rig import Rig
 
 MEMORY = 1536 * 1024 * 1024
 """Bytes of address space of an attacked process: the machine has to survive a failure."""
@@ -56,6 +58,25 @@ def _no_deadlock() -> Iterator[None]:
     faulthandler.dump_traceback_later(600, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def rigs() -> Iterator[Callable[..., Rig]]:
+    """Makes rigs; in the end no guard of theirs has counted a fault, of any span."""
+    made: list[Rig] = []
+
+    def make(settings: dict[str, Any] | None = None, *, wrapped: bool = False) -> Rig:
+        made.append(Rig(settings or {}, wrapped))
+        return made[-1]
+
+    yield make
+    assert [rig.faults for rig in made if rig.faults] == []
+
+
+@pytest.fixture
+def rig(rigs: Callable[..., Rig]) -> Rig:
+    """One of them, with default settings."""
+    return rigs()
 
 
 @pytest.fixture

@@ -65,6 +65,11 @@ class Rig:
         return self._decisions
 
     @property
+    def actions(self) -> list[str]:
+        """Actions that were decided, in order."""
+        return [decision.action.value for decision in self.decisions]
+
+    @property
     def exported(self) -> tuple[ReadableSpan, ...]:
         """Spans that reached the exporter."""
         return self.memory.get_finished_spans()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 from opentelemetry import trace
@@ -19,9 +20,8 @@ NOTHING = "No results found."
 STOPS = {action.value for action in Action if action.stops}
 
 
-def test_workers_that_each_read_the_same_file() -> None:
+def test_workers_that_each_read_the_same_file(rig: Rig) -> None:
     """Eight sub-agents in one trace, each with its own task, each starts with the same file."""
-    rig = Rig()
     with agent(rig.tracer):
         for number in range(8):
             with rig.tracer.start_as_current_span(
@@ -34,7 +34,7 @@ def test_workers_that_each_read_the_same_file() -> None:
                 tool_call(rig.tracer, "read_file", '{"path": "README"}', "what to do here")
                 tool_call(rig.tracer, "search", f'{{"q": "{number}"}}', f"fact {number}")
             time.sleep(0.002)
-    assert not STOPS.intersection(decision.action.value for decision in rig.decisions)
+    assert not STOPS.intersection(rig.actions)
 
 
 def turn(rig: Rig, session: str = "chat", calls: int = 1, result: str = "balance: 100") -> None:
@@ -47,27 +47,24 @@ def turn(rig: Rig, session: str = "chat", calls: int = 1, result: str = "balance
                 span.set_attribute("gen_ai.tool.call.result", result)
 
 
-def test_a_user_who_asks_the_same_again() -> None:
+def test_a_user_who_asks_the_same_again(rig: Rig) -> None:
     """Ten questions of a user in one conversation, each a trace with one equal call."""
-    rig = Rig()
     for _ in range(10):
         turn(rig)
-    assert not STOPS.intersection(decision.action.value for decision in rig.decisions)
+    assert not STOPS.intersection(rig.actions)
 
 
-def test_a_conversation_goes_on_after_an_abort() -> None:
+def test_a_conversation_goes_on_after_an_abort(rig: Rig) -> None:
     """A run was aborted; the user's next question in the conversation is a new run."""
-    rig = Rig()
     turn(rig, calls=LOOP, result=NOTHING)
-    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny", "abort"]
+    assert rig.actions == ["hint", "deny", "abort"]
     with agent(rig.tracer, gen_ai__conversation__id="chat"):
         turn(rig)
         control.check()
 
 
-def test_a_resumed_session_is_still_watched() -> None:
+def test_a_resumed_session_is_still_watched(rig: Rig) -> None:
     """Who resumes an aborted session gets the next loop stopped, too."""
-    rig = Rig()
     turn(rig, calls=LOOP, result=NOTHING)
     assert control.resume("chat")
     turn(rig, calls=20, result=NOTHING)
@@ -76,30 +73,29 @@ def test_a_resumed_session_is_still_watched() -> None:
     assert flag.stops
 
 
-def test_a_pause_by_hand_stays() -> None:
+def test_a_pause_by_hand_stays(rigs: Callable[..., Rig]) -> None:
     """A hint or a deny does not open a gate that a person closed."""
-    rig = Rig({"max_action": "deny"})
+    rig = rigs({"max_action": "deny"})
     turn(rig)
     assert control.pause("chat")
     turn(rig, calls=LOOP, result=NOTHING)
     flag = rig.guard.flag_of("chat")
     assert flag is not None
     assert flag.held
-    assert [decision.action.value for decision in rig.decisions] == ["hint", "deny"]
+    assert rig.actions == ["hint", "deny"]
     assert control.resume("chat")
 
 
-def test_an_id_on_the_open_agent_span_names_its_session() -> None:
+def test_an_id_on_the_open_agent_span_names_its_session(rig: Rig) -> None:
     """The conversation that the agent span names at its start can be paused while it runs."""
-    rig = Rig()
     with agent(rig.tracer, gen_ai__conversation__id="early"):
         tool_call(rig.tracer)
         assert control.current().session == "early"
 
 
-def test_the_stronger_of_two_guards_speaks() -> None:
+def test_the_stronger_of_two_guards_speaks(rigs: Callable[..., Rig]) -> None:
     """A guard in shadow mode, made first, does not hide what another one decides."""
-    shadow, rig = Rig({"mode": "shadow"}), Rig()
+    shadow, rig = rigs({"mode": "shadow"}), Rig()
     rig.provider.add_span_processor(shadow.processor)
     with agent(rig.tracer):
         for _ in range(LOOP):
@@ -115,9 +111,9 @@ def test_a_clock_that_is_set_back_blinds_no_session() -> None:
     assert run.actions
 
 
-def test_a_stall_belongs_to_the_session_of_its_call() -> None:
+def test_a_stall_belongs_to_the_session_of_its_call(rigs: Callable[..., Rig]) -> None:
     """Two conversations in one trace: the hint goes to the one whose call hangs."""
-    rig = Rig({"step_timeout_s": 0.2})
+    rig = rigs({"step_timeout_s": 0.2})
     with agent(rig.tracer):
         turn(rig, "one")
         own = {**TOOL, "gen_ai.conversation.id": "two"}
@@ -128,9 +124,11 @@ def test_a_stall_belongs_to_the_session_of_its_call() -> None:
     assert {decision.session for decision in rig.decisions} == {"two"}
 
 
-def test_a_session_that_was_evicted_does_not_replace_its_successor() -> None:
+def test_a_session_that_was_evicted_does_not_replace_its_successor(
+    rigs: Callable[..., Rig],
+) -> None:
     """One key is one session: what an old trace still holds is not put in its place."""
-    rig = Rig({"max_sessions": 2})
+    rig = rigs({"max_sessions": 2})
     sessions = rig.guard._sessions
     old = sessions.bind(1, "chat", 1)
     for other in "abc":
@@ -141,9 +139,9 @@ def test_a_session_that_was_evicted_does_not_replace_its_successor() -> None:
     assert sessions.find("chat") is new
 
 
-def test_a_session_in_use_is_not_evicted() -> None:
+def test_a_session_in_use_is_not_evicted(rigs: Callable[..., Rig]) -> None:
     """Calls below a span whose context named the session keep it alive."""
-    rig = Rig({"max_sessions": 3})
+    rig = rigs({"max_sessions": 3})
     with otel_loopguard.session("long"):
         root = rig.tracer.start_span("invoke_agent a", attributes=TOOL)
     below = trace.set_span_in_context(root, Context())
@@ -159,9 +157,9 @@ def test_a_session_in_use_is_not_evicted() -> None:
     assert flag.control.action == "abort"
 
 
-def test_a_span_of_a_recording_does_not_hang() -> None:
+def test_a_span_of_a_recording_does_not_hang(rigs: Callable[..., Rig]) -> None:
     """Spans reported years later count as open since their report, whatever they say."""
-    rig = Rig({"step_timeout_s": 1})
+    rig = rigs({"step_timeout_s": 1})
     with agent(rig.tracer, gen_ai__conversation__id="s"):
         span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=EPOCH)
         rig.guard.tick(time.time_ns())
@@ -170,9 +168,9 @@ def test_a_span_of_a_recording_does_not_hang() -> None:
     assert rig.decisions == []
 
 
-def test_a_call_that_began_before_its_span_hangs_since_then() -> None:
+def test_a_call_that_began_before_its_span_hangs_since_then(rigs: Callable[..., Rig]) -> None:
     """A span may be made when the call already runs: its start counts."""
-    rig = Rig({"step_timeout_s": 1})
+    rig = rigs({"step_timeout_s": 1})
     began = time.time_ns() - 5 * SECOND
     with agent(rig.tracer, gen_ai__conversation__id="s"):
         span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=began)
@@ -182,9 +180,11 @@ def test_a_call_that_began_before_its_span_hangs_since_then() -> None:
 
 
 @pytest.mark.parametrize("ago", [2, 5, 500])
-def test_a_call_that_is_reported_afterwards_does_not_hang(ago: int) -> None:
+def test_a_call_that_is_reported_afterwards_does_not_hang(
+    ago: int, rigs: Callable[..., Rig]
+) -> None:
     """Its span starts in the past, and ends as soon as all is written on it."""
-    rig = Rig({"step_timeout_s": 1, "stall_run_s": 1})
+    rig = rigs({"step_timeout_s": 1, "stall_run_s": 1})
     began = time.time_ns() - ago * SECOND
     run = {MARK: "invoke_agent", "gen_ai.conversation.id": "s"}
     root = rig.tracer.start_span("invoke_agent a", attributes=run, start_time=began)
@@ -197,9 +197,9 @@ def test_a_call_that_is_reported_afterwards_does_not_hang(ago: int) -> None:
     assert rig.decisions == []
 
 
-def test_a_stall_that_ended_raises_nothing() -> None:
+def test_a_stall_that_ended_raises_nothing(rigs: Callable[..., Rig]) -> None:
     """A call that ended while the timer looked at it leaves no hint behind."""
-    rig = Rig({"step_timeout_s": 1})
+    rig = rigs({"step_timeout_s": 1})
     with agent(rig.tracer, gen_ai__conversation__id="s"):
         span = rig.tracer.start_span("execute_tool slow", attributes=TOOL)
         rig.guard.settle()

@@ -8,75 +8,35 @@ import os
 import subprocess
 import sys
 import threading
-import time
-import weakref
 from pathlib import Path
 
 import pytest
 
 import otel_loopguard
-from otel_loopguard import LoopGuard
+from otel_loopguard import LoopGuardSpanProcessor
 from otel_loopguard._util import locks
-from otel_loopguard.guard.timer import WatchdogThread
+from tests.agents import provider_with, tool_call
+from tests.detectors.judges import wait_until
 
 PACKAGE = Path(otel_loopguard.__file__).parent
 LIMIT_S = 120
 
 
-def run(program: str) -> str:
-    """Runs a program to its end."""
+def run(program: str, *arguments: str, limit_s: float = LIMIT_S) -> str:
+    """What a program prints until its end."""
     ran = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True, text=True, timeout=limit_s, check=False,
+    )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
 
-TIMER = """
-import threading, time
-from otel_loopguard import LoopGuard
-from otel_loopguard.guard.timer import WatchdogThread
-
-guard = LoopGuard()
-timer = WatchdogThread(guard)
-timer.wake()
-work = timer._work
-lock = getattr(getattr(work, "_cond", None), "_lock", None)  # as threading.Event has it
-
-def hold():
-    # What a daemon thread does that is stopped for good while it waits for its event.
-    if lock is not None:
-        lock.acquire()
-    held.append(True)
-    time.sleep(3600)
-
-held = []
-threading.Thread(target=hold, daemon=True).start()
-while not held:
-    time.sleep(0.01)
+LAST = """
 import sys
-sys.modules["kept"] = guard  # it goes last, when the interpreter is being finalized
-del guard, timer, work
-print("over")
-"""
-
-
-def test_a_guard_that_goes_last_ends_with_its_process() -> None:
-    """The thread of its timer is gone with all that it held, and nobody waits for it."""
-    assert run(TIMER) == "over\n"
-
-
-SCRIBE = TIMER.replace(
-    """guard = LoopGuard()
-timer = Timer(guard)
-timer.wake()
-work = timer._work
-""",
-    """from otel_loopguard.core import Kind, Step
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor
+from tests.agents import provider_with, tool_call
+from tests.hostile.rig import TOOL
 
 class Nowhere:
     def submit(self, session, entries):
@@ -85,67 +45,45 @@ class Nowhere:
     def journal(self, session, after=None):
         return []
 
-guard = LoopGuard(journal_store=Nowhere())
-guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "s")
-timer = guard._sessions._journal_worker
-work = timer._wake
-""",
-)
+guard = LoopGuard(journal_store=Nowhere() if sys.argv[1] == "journal" else None)
+tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+tool_call(tracer)
+sys.modules["open"] = tracer.start_span("execute_tool search", attributes=TOOL)
+sys.modules["kept"] = guard  # it goes last, when the interpreter is being finalized
+print("over")
+"""
 
 
-def test_a_guard_with_a_journal_that_goes_last_ends_with_its_process() -> None:
-    """As with the timer's."""
-    assert run(SCRIBE) == "over\n"
+@pytest.mark.parametrize("with_", ["timer", "journal"])
+def test_a_guard_that_goes_last_ends_with_its_process(with_: str) -> None:
+    """Its threads are gone with all that they held, and nobody waits for them."""
+    assert run(LAST, with_) == "over\n"
 
 
 def test_the_timers_thread_ends_without_being_told() -> None:
     """It looks whether its guard is there, and is not called when the guard goes."""
-    guard = LoopGuard()
-    timer = WatchdogThread(guard)
     before = set(threading.enumerate())
-    timer.wake()
+    provider = provider_with(LoopGuardSpanProcessor())
+    tool_call(provider.get_tracer("my.agent"))
     new = (one for one in threading.enumerate() if one not in before)
     (thread,) = (one for one in new if one.name == "loopguard-timer")
-    gone = weakref.ref(guard)
-    del guard
-    while gone() is not None:
-        gc.collect()
-        time.sleep(0.01)
-    thread.join(LIMIT_S)
-    assert not thread.is_alive()
-
-
-def test_a_signal_wakes_its_thread() -> None:
-    """From another thread, from a finalizer, and before it waits; once for each time."""
-    signal = locks.Signal()
-    assert not signal.wait(0)
-    signal.set()
-    signal.set()
-    assert signal.wait(0)
-    signal.clear()
-    assert not signal.wait(0)
-    threading.Timer(0.05, signal.set).start()
-    assert signal.wait(LIMIT_S)
-
-
-def made_outside_of_locks() -> list[str]:
-    """Where the package makes locks, conditions or events by itself."""
-    found: list[str] = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path.name == "locks.py":
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                name = ast.unparse(node.func)
-                bare = name == "threading.Condition" and not node.args
-                if bare or name in {"threading.Lock", "threading.RLock", "threading.Event"}:
-                    found.append(f"{path.relative_to(PACKAGE)}: {name}")
-    return found
+    del provider
+    # The thread itself may hold the guard while it settles.
+    assert wait_until(lambda: gc.collect() >= 0 and not thread.is_alive())
 
 
 def test_every_lock_is_made_in_one_place() -> None:
     """Otherwise `held` would not know it. The others are for threads of ours, never for a hook."""
-    assert made_outside_of_locks() == [
+    found = [
+        f"{path.relative_to(PACKAGE)}: {ast.unparse(node.func)}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.name != "locks.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        if ast.unparse(node) == "threading.Condition()"
+        or ast.unparse(node.func) in {"threading.Lock", "threading.RLock", "threading.Event"}
+    ]
+    assert found == [
         "hooks/process.py: threading.Lock",
         "hooks/process.py: threading.Lock",
         "integrations/langchain.py: threading.Lock",
@@ -242,9 +180,4 @@ print(codes)
 @pytest.mark.parametrize("children", [10, pytest.param(100, marks=pytest.mark.rare)])
 def test_children_of_a_busy_parent_judge_and_end(children: int) -> None:
     """Each child stops its stuck session, leaves its healthy one alone, and exits."""
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(children)],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == str([0] * children)
+    assert run(PROGRAM, str(children), limit_s=600).strip() == str([0] * children)

@@ -10,18 +10,17 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry import trace
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard._control.flag import Flag, any_stops
+from otel_loopguard._control.flag import any_stops
 from otel_loopguard._util import locks
-from otel_loopguard._util.locks import held
-from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.sessions import Session
 from tests.agents import agent, tool_call
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from opentelemetry.trace import Span
-
-    from otel_loopguard.core import Decision
 
 
 class Watched(logging.Handler):
@@ -231,16 +228,6 @@ def test_what_waits_is_done_without_another_span(monkeypatch: pytest.MonkeyPatch
     assert judged.wait(60)
 
 
-def test_a_log_line_under_a_lock_waits_for_it(handler: Watched) -> None:
-    """Whoever logs through the package's logger need not know what is held."""
-    lock = locks.new_lock()
-    with lock:
-        logger.warning("told %s", "late")
-        assert handler.told == []
-    locks.settle()
-    assert handler.told == ["otel-loopguard: told late"]
-
-
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs signal.setitimer")
 @pytest.mark.parametrize("seconds", [1.0, pytest.param(20.0, marks=pytest.mark.rare)])
 def test_spans_in_a_signal_handler(seconds: float) -> None:
@@ -300,7 +287,7 @@ def again(guard: LoopGuard, session: str, times: int = 1) -> None:
         guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="none found"), session)
 
 
-def flag_of(guard: LoopGuard, session: str) -> Flag:
+def flag_of(guard: LoopGuard, session: str) -> Any:
     flag = guard.flag_of(session)
     assert flag is not None
     return flag
@@ -338,15 +325,11 @@ class InterruptAt:
 
 def interrupted(guard: LoopGuard, session: str, number: int) -> str:
     """One more call, interrupted; where that was, or nothing if it was over before."""
-    interrupt = InterruptAt(number)
-    before = sys.gettrace()
+    interrupt, before = InterruptAt(number), sys.gettrace()
     sys.settrace(interrupt)
-    try:
+    with suppress(KeyboardInterrupt):
         again(guard, session)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(before)
+    sys.settrace(before)
     return interrupt.where
 
 
@@ -362,7 +345,7 @@ def test_an_interrupted_abort_is_made_good(every: int) -> None:
         where = interrupted(guard, session, number)
         if not where:
             break
-        assert not held(), where
+        assert not locks.held(), where
         again(guard, session, before + 2)
         flag = flag_of(guard, session)
         assert flag.control.action is Action.ABORT, where
@@ -372,67 +355,29 @@ def test_an_interrupted_abort_is_made_good(every: int) -> None:
     assert number > 100
 
 
-def test_an_abort_without_its_flag_is_made_good_by_the_same_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """An interrupt after the ladder and before the flag: the same call once more is stopped."""
-    guard = LoopGuard()
-    before = calls_to_abort(guard)
-    again(guard, "s", before)
-    with monkeypatch.context() as patched:
-        patched.setattr(Flag, "set", _interrupts)
-        with pytest.raises(KeyboardInterrupt):
-            again(guard, "s")
-    assert flag_of(guard, "s").control.action is Action.DENY
-    again(guard, "s")
-    assert flag_of(guard, "s").control.action is Action.ABORT
-
-
 @pytest.mark.usefixtures("no_raise")
-def test_an_abort_that_a_fault_swallowed_is_made_good_at_the_next_call(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("users_turn", [False, True])
+def test_an_abort_without_its_flag_is_made_good_by_the_same_call(
+    error: type[BaseException], users_turn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with an interrupt; the fault is counted."""
+    """An interrupt or a fault came after the ladder; in the user's next turn it stops nothing."""
+
+    def fails(*_given: object, **_named: object) -> bool:
+        raise error
+
     guard = LoopGuard()
-    before = calls_to_abort(guard)
-    again(guard, "s", before)
-    with monkeypatch.context() as patched:
-        patched.setattr(Flag, "set", _fails)
+    again(guard, "s", calls_to_abort(guard))
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr(type(flag_of(guard, "s")), "set", fails)
         again(guard, "s")
-    assert guard.faults.counts == {"judge:RuntimeError": 1}
-    again(guard, "s")
-    assert flag_of(guard, "s").control.action is Action.ABORT
-
-
-def test_what_an_interrupt_left_over_is_over_with_the_users_next_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The user was asked meanwhile: an abort of before stops nothing."""
-    guard = LoopGuard()
-    before = calls_to_abort(guard)
-    again(guard, "s", before)
-    with monkeypatch.context() as patched:
-        patched.setattr(Flag, "set", _interrupts)
-        with pytest.raises(KeyboardInterrupt):
-            again(guard, "s")
-    guard.observe(Step(Kind.OTHER, "user"), "s")
-    guard.observe(Step(Kind.TOOL, "other", args={}, outcome="news"), "s")
-    assert not flag_of(guard, "s").stops
-
-
-def test_a_decision_is_given_once_where_nothing_interrupts() -> None:
-    """What is made good is what was left over, and nothing else."""
-    decisions: list[Decision] = []
-    guard = LoopGuard(on_decision=lambda _session, decision: decisions.append(decision))
-    again(guard, "s", 12)
-    actions = [decision.action for decision in decisions]
-    assert len(actions) == len(set(actions))
-
-
-def _interrupts(*_given: object, **_named: object) -> bool:
-    raise KeyboardInterrupt
-
-
-def _fails(*_given: object, **_named: object) -> bool:
-    msg = "not now"
-    raise RuntimeError(msg)
+    assert flag_of(guard, "s").control.action is Action.DENY
+    if users_turn:
+        guard.observe(Step(Kind.OTHER, "user"), "s")
+        guard.observe(Step(Kind.TOOL, "other", args={}, outcome="news"), "s")
+    else:
+        again(guard, "s")
+    assert flag_of(guard, "s").control.action.stops is not users_turn
+    assert flag_of(guard, "s").stops is not users_turn
+    faults = {} if error is KeyboardInterrupt else {"judge:RuntimeError": 1}
+    assert guard.faults.counts == faults

@@ -1,11 +1,13 @@
-"""The committed dashboards, and what their queries mean without a Grafana."""
+"""The committed dashboards, what their queries mean without a Grafana, and what the guard sends."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from otel_loopguard.telemetry.metrics import METRICS
 from tests.operations.programs import DASHBOARDS
 
 Panel = Mapping[str, Any]
@@ -17,6 +19,11 @@ _VALUES: Final = {
     "$job": ".+",
     "$agent": ".*",
 }
+
+
+_EVERYWHERE: Final = frozenset({"job", "instance", "le"})
+_COLLECTOR: Final = frozenset({"exporter", "receiver", "service_name", "__name__"})
+_SPANS: Final = ("loopguard.decision.action", "loopguard.detector.name", "gen_ai.agent.name")
 
 
 def board(name: str) -> dict[str, Any]:
@@ -46,3 +53,32 @@ def queries(of: Mapping[str, Any]) -> Iterator[tuple[Panel, dict[str, Any]]]:
         for target in panel.get("targets") or ():
             if target["datasource"]["type"] == "prometheus":
                 yield panel, target
+
+
+def metrics(expr: str) -> set[str]:
+    """Metrics of ours in an expression."""
+    without = re.sub(r"\b\w+:\w+:\w+", "", expr)  # what rules record
+    return set(re.findall(r"\bloopguard_\w+", without)) - labels(expr)
+
+
+def labels(expr: str) -> set[str]:
+    """Labels that an expression asks for, or adds up by."""
+    asked = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"", expr))
+    for group in re.findall(r"\b(?:by|without|on)\s*\(([^)]*)\)", expr):
+        asked |= {label.strip() for label in group.split(",") if label.strip()}
+    return asked
+
+
+def unknown(expr: str) -> set[str]:
+    """Metrics and labels that an expression asks for, and nobody sends."""
+    sent = {"loopguard_span_decisions_total": _SPANS}  # the Collector's own count of spans
+    for metric in METRICS:
+        for suffix in ("", "_bucket", "_count", "_sum"):
+            sent[metric.prometheus + suffix] = metric.attributes
+    asked = metrics(expr)
+    there = {
+        label.replace(".", "_") for name in asked & set(sent) for label in sent[name]
+    } | _EVERYWHERE
+    if "otelcol_" in expr or not asked:
+        there |= _COLLECTOR
+    return (asked - set(sent)) | (labels(expr) - there)

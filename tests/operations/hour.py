@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
@@ -35,10 +35,12 @@ from otel_loopguard import (
     session,
     sessions,
 )
-from tests.operations.exposition import START_S, Exposition
 from tests.stores.servers import Server
 
-STEP_S = 30
+START_S: Final = 3600
+"""Seconds that are written down, up to now."""
+
+STEP_S: Final = 30
 TURNS = START_S // STEP_S
 _AWAY = range(75, 89)
 """Turns in which the store hangs."""
@@ -54,6 +56,69 @@ _RUSH = range(60, 76)
 
 _PAUSED = {"advice-35": (36, 55), "advice-102": (103, TURNS)}
 """Sessions that somebody pauses: when, and when they go on."""
+
+_COLLECTOR: Final = {
+    **{
+        f"otelcol_receiver_{what}_{kind}": {"receiver": "otlp", "transport": "grpc"}
+        for what in ("accepted", "refused")
+        for kind in ("spans", "log_records", "metric_points")
+    },
+    **{
+        f"otelcol_exporter_{what}_{kind}": {"exporter": "otlp_grpc/jaeger"}
+        for what in ("sent", "send_failed", "enqueue_failed")
+        for kind in ("spans", "log_records", "metric_points")
+    },
+}
+"""Counters of the Collector, as its own reader names them, with their labels."""
+
+_GAUGES: Final = {
+    "otelcol_exporter_queue_size": ("exporter", 40.0),
+    "otelcol_exporter_queue_capacity": ("exporter", 1000.0),
+    "otelcol_process_memory_rss": ("service_name", 90e6),
+}
+
+
+class Exposition:
+    """Lines of samples; of one series in order of time.
+
+    Args:
+        job: Label `job` of all samples that do not say another.
+        instance: The same of `instance`.
+    """
+
+    def __init__(self, job: str = "shop", instance: str = "shop-1") -> None:
+        self._own = {"job": job, "instance": instance}
+        self._lines: list[str] = []
+
+    def add(self, name: str, labels: Mapping[str, str], value: float, time: float) -> None:
+        """Writes one sample down."""
+        said = ",".join(
+            f'{key}="{_escaped(text)}"' for key, text in {**self._own, **labels}.items() if text
+        )
+        self._lines.append(f"{name}{{{said}}} {value:.10g} {time:.3f}")
+
+    @property
+    def text(self) -> str:
+        """The whole."""
+        return "".join(f"{line}\n" for line in (*self._lines, "# EOF"))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def collector(past: Exposition, turn: int, time: float) -> None:
+    """What the Collector says of itself, and of spans, at one time."""
+    own = {"job": "loopguard-collector", "instance": "localhost:8888"}
+    for name, labels in _COLLECTOR.items():
+        lost = "failed" in name or "refused" in name
+        past.add(name, {**own, **labels}, turn * (0.2 if lost else 30), time)
+    for name, (label, value) in _GAUGES.items():
+        past.add(name, {**own, label: "otlp_grpc/jaeger"}, value, time)
+    past.add("up", own, 1, time)
+    abort = {"loopguard_decision_action": "abort", "loopguard_detector_name": "cycle"}
+    spans = {"job": "spans", "gen_ai_agent_name": "unknown", **abort}
+    past.add("loopguard_span_decisions_total", spans, turn // 20, time)
 
 
 class Shop:
@@ -88,6 +153,7 @@ class Shop:
                 self._turn(turn)
                 time.sleep(0.03)  # so that the threads of the guard have their part of the hour
                 self._scrape(self._began + turn * STEP_S)
+                collector(self.past, turn, self._began + turn * STEP_S)
         finally:
             for _, spans in self._open:
                 _end(spans)

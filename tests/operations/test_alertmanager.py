@@ -30,21 +30,6 @@ def test_alertmanager_takes_the_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    "labels",
-    [
-        ["alertname=LoopGuardAgentAborted", "severity=warning", "job=shop"],
-        ["alertname=LoopGuardStoreUnavailable", "severity=critical"],
-        ["alertname=Something", "severity=info"],
-    ],
-    ids=["abort", "critical", "other"],
-)
-def test_every_alert_has_a_receiver(labels: list[str]) -> None:
-    """Whatever comes goes to the webhook."""
-    said = run(need("amtool"), "config", "routes", "test", f"--config.file={FILE}", *labels)
-    assert set(said.split()) == {"webhook"}
-
-
-@pytest.mark.parametrize(
     ("cause", "consequence", "other"),
     [
         (
