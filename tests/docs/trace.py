@@ -22,7 +22,7 @@ from otel_loopguard import (
 )
 from tests.agents import agent, provider_with, tool_call
 from tests.docs.programs import command_line, plain
-from tests.operations.drawing.svg import cut
+from tests.operations.drawing import cut
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider

@@ -157,44 +157,35 @@ def test_a_session_in_use_is_not_evicted(rigs: Callable[..., Rig]) -> None:
     assert flag.control.action == "abort"
 
 
-def test_a_span_of_a_recording_does_not_hang(rigs: Callable[..., Rig]) -> None:
-    """Spans reported years later count as open since their report, whatever they say."""
-    rig = rigs({"step_timeout_s": 1})
-    with agent(rig.tracer, gen_ai__conversation__id="s"):
-        span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=EPOCH)
-        rig.guard.tick(time.time_ns())
-        span.end(EPOCH + SECOND)
-        assert control.current().action == "allow"
-    assert rig.decisions == []
+NOW = time.time_ns
+STARTS: dict[str, tuple[Callable[[], int], float, list[str]]] = {
+    # Reported years later it counts as open since its report, whatever it says.
+    "of a recording": (lambda: EPOCH, 0, []),
+    # A span may be made when the call already runs: its start counts.
+    "made when the call ran": (lambda: NOW() - 5 * SECOND, 2, ["step_timeout"]),
+    # A call that is reported afterwards ends as soon as all is written on its span.
+    **{
+        f"reported {ago} s afterwards": (lambda ago=ago: NOW() - ago * SECOND, 0, list[str]())
+        for ago in (2, 5, 500)
+    },
+}
 
 
-def test_a_call_that_began_before_its_span_hangs_since_then(rigs: Callable[..., Rig]) -> None:
-    """A span may be made when the call already runs: its start counts."""
-    rig = rigs({"step_timeout_s": 1})
-    began = time.time_ns() - 5 * SECOND
-    with agent(rig.tracer, gen_ai__conversation__id="s"):
-        span = rig.tracer.start_span("execute_tool slow", attributes=TOOL, start_time=began)
-        rig.guard.tick(time.time_ns() + 2 * SECOND)
-        span.end()
-    assert [one.reason for one in rig.decisions] == ["step_timeout"]
-
-
-@pytest.mark.parametrize("ago", [2, 5, 500])
-def test_a_call_that_is_reported_afterwards_does_not_hang(
-    ago: int, rigs: Callable[..., Rig]
+@pytest.mark.parametrize(("start", "later_s", "reasons"), STARTS.values(), ids=STARTS.keys())
+def test_a_span_that_starts_in_the_past(
+    start: Callable[[], int], later_s: float, reasons: list[str], rigs: Callable[..., Rig]
 ) -> None:
-    """Its span starts in the past, and ends as soon as all is written on it."""
-    rig = rigs({"step_timeout_s": 1, "stall_run_s": 1})
-    began = time.time_ns() - ago * SECOND
+    """It hangs only if it stays open, by the clock of who reports it."""
+    rig, began = rigs({"step_timeout_s": 1, "stall_run_s": 60 if later_s else 1}), start()
     run = {MARK: "invoke_agent", "gen_ai.conversation.id": "s"}
     root = rig.tracer.start_span("invoke_agent a", attributes=run, start_time=began)
     below = trace.set_span_in_context(root)
     span = rig.tracer.start_span("execute_tool x", below, attributes=TOOL, start_time=began)
-    rig.guard.tick(time.time_ns())
+    rig.guard.tick(NOW() + round(later_s * SECOND))
     span.end()
     root.end()
     assert [step.name for step in rig.steps][:1] == ["search"]
-    assert rig.decisions == []
+    assert [one.reason for one in rig.decisions] == reasons
 
 
 def test_a_stall_that_ended_raises_nothing(rigs: Callable[..., Rig]) -> None:

@@ -43,8 +43,7 @@ from otel_loopguard import (
 from tests.browser import browser
 from tests.docs.markdown import sections
 from tests.operations import boards
-from tests.operations.drawing.panels import Prometheus as Source
-from tests.operations.drawing.panels import drawn
+from tests.operations.drawing import Source, drawn
 from tests.operations.hour import STEP_S, Shop
 from tests.operations.programs import ROOT
 from tests.operations.servers import Prometheus
