@@ -6,9 +6,10 @@ import json
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -60,14 +61,14 @@ def instrumented(
 
 
 def configured(
-    path: Path, text: str, *arguments: str, traceback: bool = False, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    """Runs the agent with the file in `OTEL_CONFIG_FILE`."""
+    path: Path, exporter: str, rest: str = "", processor: str = "simple"
+) -> dict[str, str]:
+    """The variable that has a configuration file read, which is written."""
     interpreter("opentelemetry.configuration", "opentelemetry.distro")
     file = path / "otel.yaml"
+    text = FILE.format(processor=processor, exporter=exporter, rest=rest)
     file.write_text(text, encoding="utf-8")
-    variables["OTEL_CONFIG_FILE"] = str(file)
-    return instrumented(*arguments, traceback=traceback, **variables)
+    return {"OTEL_CONFIG_FILE": str(file)}
 
 
 def spans(output: str) -> list[dict[str, Any]]:
@@ -104,11 +105,105 @@ def decided(output: str) -> Counter[str]:
     )
 
 
-def test_the_instrumentor_watches_the_agent() -> None:
-    """Installed is enough: the run's span carries the decision, and the flag is raised."""
-    done = instrumented("flag", OTEL_TRACES_EXPORTER="console")
-    assert actions(done.stdout, "invoke_agent looper") == ["abort"]
-    assert "flag: abort" in done.stderr
+CONSOLE = {"OTEL_TRACES_EXPORTER": "console"}
+OURS = {"OTEL_TRACES_EXPORTER": "loopguard", "LOOPGUARD_EXPORTER": "console"}
+SAMPLER = "  sampler: {loopguard: {}}"
+
+
+class Case(NamedTuple):
+    """What is set, and what comes of it.
+
+    Attributes:
+        given: Variables.
+        file: Exporter and what else stands in a configuration file.
+        hint: The call whose exported span has the hint; 0: no span has any decision.
+        run: The action on the span of the run.
+        flag: What the agent finds when it asks.
+        spans: How many are exported.
+        said: A part of the log.
+    """
+
+    given: Mapping[str, str] = {}
+    file: tuple[str, ...] = ()
+    hint: int | None = None
+    run: str | None = None
+    flag: str = "allow"
+    spans: int = 9
+    said: str = ""
+
+
+CASES = {
+    "installed is enough": Case(CONSOLE, run="abort", flag="abort"),
+    "OpenTelemetry's variable switches the instrumentor off": Case(
+        {**CONSOLE, "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "loopguard"}, hint=0
+    ),
+    "the exporter alone": Case(OURS | LIVE_OFF, hint=3),
+    "options of the exporter in a file": Case(
+        LIVE_OFF, ("{loopguard: {exporter: console, repeat_threshold: 5}}",), hint=5
+    ),
+    "the exporter behind it with options": Case(
+        LIVE_OFF, ("{loopguard: {exporter: {console: {service_name: inner}}}}",), hint=3
+    ),
+    "options of the instrumentor in a file: in shadow no flag is raised": Case(
+        {}, ("{console: {}}", INSTRUMENTATION.format("{mode: shadow}")), run="abort"
+    ),
+    # Samplers get no options from a file; the guard sees what is not exported.
+    **{
+        f"the sampler in a file, with {argument}": Case(
+            {"OTEL_TRACES_SAMPLER_ARG": argument}, ("{console: {}}", SAMPLER), flag="abort",
+            spans=spans,
+        )
+        for argument, spans in (("0", 0), ("1", 9))
+    },
+    **{
+        f"our sampler of {argument}": Case(
+            {**OURS, "OTEL_TRACES_SAMPLER": "loopguard", "OTEL_TRACES_SAMPLER_ARG": argument},
+            flag="abort", spans=0,
+        )
+        for argument in ("0", "parentbased_traceidratio,0", "always_off")
+    },
+    # It is our sampler that helps.
+    "the SDK's sampler of nothing": Case(
+        {
+            **CONSOLE, "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+            "OTEL_TRACES_SAMPLER_ARG": "0",
+        },
+        spans=0,
+    ),
+    # The SDK uses its default sampler then.
+    "a bad argument of the sampler": Case(
+        {**CONSOLE, "OTEL_TRACES_SAMPLER": "loopguard", "OTEL_TRACES_SAMPLER_ARG": "often"},
+        flag="abort", said="OTEL_TRACES_SAMPLER_ARG is 'often'",
+    ),
+    "a bad setting": Case(
+        {**CONSOLE, "LOOPGUARD_MODE": "loud"}, hint=0, said="mode (LOOPGUARD_MODE) = 'loud'"
+    ),
+    "no file of settings": Case(
+        {**CONSOLE, "LOOPGUARD_SETTINGS_FILE": "nowhere.toml"}, hint=0, said="there is no such file"
+    ),
+    "a bad setting and the exporter": Case(
+        {**OURS, "LOOPGUARD_MODE": "loud"}, hint=0, said="spans go on as they are"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_an_agent_that_was_not_changed_is_watched_as_is_set(case: Case, tmp_path: Path) -> None:
+    """Whatever is wrong is named once, and all spans and other instrumentations go on."""
+    file = configured(tmp_path, *case.file) if case.file else {}
+    done = instrumented("flag", **{**case.given, **file})
+    assert f"flag: {case.flag}" in done.stderr
+    assert done.stderr.count(case.said) == 1 or not case.said
+    assert "Failed to auto initialize" not in done.stderr
+    found = spans(done.stdout)
+    assert len(found) == case.spans
+    if case.hint == 0:
+        assert not any(semconv.DECISION_ACTION in span["attributes"] for span in found)
+    elif case.hint:
+        assert actions(done.stdout)[: case.hint] == [None] * (case.hint - 1) + ["hint"]
+        assert "abort" in actions(done.stdout)
+    if case.run:
+        assert actions(done.stdout, "invoke_agent looper") == [case.run]
 
 
 @pytest.mark.parametrize("asking", [("flag",), ()], ids=["asks", "asks nothing"])
@@ -122,30 +217,9 @@ def test_log_events_leave_by_the_logger_provider_that_is_there(asking: tuple[str
     assert all(int(event["trace_id"], 16) for event in events)
 
 
-def test_the_instrumentor_is_switched_off_by_the_variable_of_opentelemetry() -> None:
-    """`OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=loopguard` leaves the spans alone."""
-    done = instrumented(
-        OTEL_TRACES_EXPORTER="console", OTEL_PYTHON_DISABLED_INSTRUMENTATIONS="loopguard"
-    )
-    assert len(spans(done.stdout)) == 9
-    assert not any(semconv.DECISION_ACTION in span["attributes"] for span in spans(done.stdout))
-
-
-def test_the_exporter_alone_annotates() -> None:
-    """`OTEL_TRACES_EXPORTER=loopguard` without the live processor finds and writes the loop."""
-    done = instrumented(OTEL_TRACES_EXPORTER="loopguard", LOOPGUARD_EXPORTER="console", **LIVE_OFF)
-    found = actions(done.stdout)
-    assert len(found) == 8
-    assert found[:3] == [None, None, "hint"]
-    assert "abort" in found
-    assert len(spans(done.stdout)) == 9
-
-
 def test_exporter_and_instrumentor_together_report_once() -> None:
     """One guard decides: the run's span and the tool spans carry the same decisions."""
-    variables = {"OTEL_TRACES_EXPORTER": "loopguard", "LOOPGUARD_EXPORTER": "console"}
-    alone = instrumented(**variables, **LIVE_OFF)
-    both = instrumented("flag", **variables)
+    alone, both = instrumented(**OURS, **LIVE_OFF), instrumented("flag", **OURS)
     assert announced(alone.stderr) == announced(both.stderr) == {"deny": 1, "abort": 1}
     assert set(decided(both.stdout)) >= {_run_decision(both.stdout)}
     assert "flag: abort" in both.stderr
@@ -154,30 +228,6 @@ def test_exporter_and_instrumentor_together_report_once() -> None:
 def _run_decision(output: str) -> str:
     (run_span,) = (span for span in spans(output) if span["name"] == "invoke_agent looper")
     return run_span["attributes"][semconv.DECISION_ID]
-
-
-def test_the_exporter_takes_options_from_a_configuration_file(tmp_path: Path) -> None:
-    """A threshold of five in the file moves the hint to the fifth call."""
-    text = FILE.format(
-        processor="simple",
-        exporter="{loopguard: {exporter: console, repeat_threshold: 5}}",
-        rest="",
-    )
-    done = configured(tmp_path, text, **LIVE_OFF)
-    assert actions(done.stdout)[:5] == [None] * 4 + ["hint"]
-
-
-def test_the_instrumentor_takes_options_from_a_configuration_file(tmp_path: Path) -> None:
-    """In mode `shadow` the run's span is annotated, and no flag is raised."""
-    text = FILE.format(
-        processor="simple",
-        exporter="{console: {}}",
-        rest=INSTRUMENTATION.format("{mode: shadow}"),
-    )
-    done = configured(tmp_path, text, "flag")
-    (run_span,) = (span for span in spans(done.stdout) if span["name"] == "invoke_agent looper")
-    assert run_span["attributes"][semconv.DECISION_SHADOW] is True
-    assert "flag: allow" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -197,8 +247,8 @@ def test_what_the_file_switches_off_or_gets_wrong_stays_off(
 ) -> None:
     """`opentelemetry-instrument` starts it once more without options: no guard acts by that."""
     rest = INSTRUMENTATION.format(options)
-    text = FILE.format(processor="simple", exporter="{console: {}}", rest=rest)
-    done = configured(tmp_path, text, "flag", traceback=bool(said))
+    file = configured(tmp_path, "{console: {}}", rest)
+    done = instrumented("flag", traceback=bool(said), **file)
     assert said in done.stderr
     assert "flag: allow" in done.stderr
     assert len(spans(done.stdout)) == 9
@@ -213,12 +263,8 @@ def test_options_of_the_file_may_be_lists_maps_and_variables(tmp_path: Path) -> 
       poll_tools: [job_status, wait_for_build]
       tools: {search: {error_threshold: 4}}
 """
-    text = FILE.format(
-        processor="simple",
-        exporter="{console: {}}",
-        rest=INSTRUMENTATION.format(options),
-    )
-    done = configured(tmp_path, text, "settings", HERE_FIVE="5")
+    file = configured(tmp_path, "{console: {}}", INSTRUMENTATION.format(options))
+    done = instrumented("settings", HERE_FIVE="5", **file)
     assert "settings: 5.0 guard ['job_status', 'wait_for_build'] 4.0" in done.stderr
 
 
@@ -240,57 +286,6 @@ def test_the_environment_and_the_file_of_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [
-        ("LOOPGUARD_MODE", "loud", "mode (LOOPGUARD_MODE) = 'loud'"),
-        ("LOOPGUARD_SETTINGS_FILE", "nowhere.toml", "there is no such file"),
-    ],
-)
-def test_a_wrong_variable_is_named_and_the_agent_goes_on(
-    variable: str, value: str, said: str
-) -> None:
-    """Without a guard, with all of its spans, and with all other instrumentations."""
-    done = instrumented("flag", OTEL_TRACES_EXPORTER="console", **{variable: value})
-    assert said in done.stderr
-    assert "Failed to auto initialize" not in done.stderr
-    assert "flag: allow" in done.stderr
-    assert len(spans(done.stdout)) == 9
-
-
-def test_a_wrong_variable_loses_no_span_of_the_exporter() -> None:
-    """The exporter passes them on as they are, and says why once."""
-    done = instrumented(
-        OTEL_TRACES_EXPORTER="loopguard", LOOPGUARD_EXPORTER="console", LOOPGUARD_MODE="loud"
-    )
-    assert done.stderr.count("spans go on as they are") == 1
-    assert len(spans(done.stdout)) == 9
-
-
-def test_the_exporter_behind_takes_options_from_a_configuration_file(tmp_path: Path) -> None:
-    """The inner exporter may be a name with what it is made with."""
-    text = FILE.format(
-        processor="simple",
-        exporter="{loopguard: {exporter: {console: {service_name: inner}}}}",
-        rest="",
-    )
-    done = configured(tmp_path, text, **LIVE_OFF)
-    assert actions(done.stdout)[:3] == [None, None, "hint"]
-
-
-@pytest.mark.parametrize(("argument", "exported"), [("0", 0), ("1", 9)])
-def test_the_sampler_in_a_configuration_file_takes_its_argument_from_the_variable(
-    tmp_path: Path, argument: str, exported: int
-) -> None:
-    """Samplers get no options from the file; the guard sees what is not exported."""
-    text = FILE.format(
-        processor="simple", exporter="{console: {}}", rest="  sampler: {loopguard: {}}"
-    )
-    done = configured(tmp_path, text, "flag", OTEL_TRACES_SAMPLER_ARG=argument)
-    assert len(spans(done.stdout)) == exported
-    assert "flag: abort" in done.stderr
-
-
-@pytest.mark.parametrize(
     ("exporter", "instrumentor", "first"),
     [
         ("{loopguard: {exporter: console}}", "{}", 3),
@@ -305,46 +300,8 @@ def test_both_in_a_configuration_file_report_once(
 ) -> None:
     """Whoever has the options, one guard decides, and the hint is where they say."""
     rest = INSTRUMENTATION.format(instrumentor)
-    text = FILE.format(processor="batch", exporter=exporter, rest=rest)
-    done = configured(tmp_path, text)
+    done = instrumented(**configured(tmp_path, exporter, rest, "batch"))
     found = actions(done.stdout)
     assert found[:first] == [None] * (first - 1) + ["hint"]
     assert announced(done.stderr)["deny"] == 1
     assert set(decided(done.stdout)) >= {_run_decision(done.stdout)}
-
-
-@pytest.mark.parametrize("argument", ["0", "parentbased_traceidratio,0", "always_off"])
-def test_a_sampler_of_nothing_leaves_the_guard_its_eyes(argument: str) -> None:
-    """With a ratio of 0 nothing is exported, and the loop is seen and stopped all the same."""
-    done = instrumented(
-        "flag",
-        OTEL_TRACES_SAMPLER="loopguard",
-        OTEL_TRACES_SAMPLER_ARG=argument,
-        OTEL_TRACES_EXPORTER="loopguard",
-        LOOPGUARD_EXPORTER="console",
-    )
-    assert spans(done.stdout) == []
-    assert "flag: abort" in done.stderr
-
-
-def test_the_same_sampler_without_the_guard_is_blind() -> None:
-    """With the SDK's own ratio sampler of 0 the flag stays down: the sampler is what helps."""
-    done = instrumented(
-        "flag",
-        OTEL_TRACES_SAMPLER="parentbased_traceidratio",
-        OTEL_TRACES_SAMPLER_ARG="0",
-        OTEL_TRACES_EXPORTER="console",
-    )
-    assert spans(done.stdout) == []
-    assert "flag: allow" in done.stderr
-
-
-def test_a_bad_sampler_argument_is_named_and_the_agent_goes_on() -> None:
-    """The SDK logs variable, value and expectation, and uses its default sampler."""
-    done = instrumented(
-        OTEL_TRACES_SAMPLER="loopguard",
-        OTEL_TRACES_SAMPLER_ARG="often",
-        OTEL_TRACES_EXPORTER="console",
-    )
-    assert "OTEL_TRACES_SAMPLER_ARG is 'often'" in done.stderr
-    assert len(actions(done.stdout)) == 8
