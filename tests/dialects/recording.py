@@ -1,7 +1,8 @@
 """Records what a program with an agent exports: a server that takes OTLP, and a model's script.
 
-The model asks for each call of the script in turn, then says that it is done. A request that has
-no tools is none of the agent's, as one for a title.
+The model asks for the calls of each turn of the script, then says that it is done. A request that
+has no tools is none of the agent's, as one for a title. An answer of the Responses API that is
+asked for in the background is there when it is fetched for the third time.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Call = tuple[str, dict[str, Any]]
+Turn = Call | list[Call]
 LIMIT = 64 << 20
 PARIS: Call = ("search", {"query": "weather in Paris"})
 SUB_TASK = "sub task"
@@ -51,10 +53,11 @@ class Recorder:
         asked: The requests to the model.
     """
 
-    def __init__(self, script: Sequence[Call], home: str, sub: Sequence[Call] = ()) -> None:
+    def __init__(self, script: Sequence[Turn], home: str, sub: Sequence[Turn] = ()) -> None:
         self.url = ""
         self.lines: dict[str, list[str]] = {path: [] for path in _KINDS}
         self.asked: list[dict[str, Any]] = []
+        self._kept: dict[str, list[dict[str, Any]]] = {}
         self._script, self._home, self._sub = script, home, sub
 
     def take(self, path: str, body: bytes, media: str) -> None:
@@ -73,25 +76,53 @@ class Recorder:
         for path, ending in [("/v1/traces", "otlp"), ("/v1/logs", "logs")][: 1 + logs]:
             (folder / f"{name}.{ending}.jsonl").write_text("\n".join(self.lines[path]) + "\n")
 
-    def turn(self, request: dict[str, Any]) -> tuple[int, Call | None]:
-        """The number of a request, by the results in it, and the call that answers it."""
+    def turn(self, request: dict[str, Any]) -> tuple[int, list[Call]]:
+        """The number of a request, by the results in it, and the calls that answer it."""
         self.asked.append(request)
         said = _parts(request)
         done = sum(
             one.get("role") == "tool" or one.get("type") in ("function_call_output", "tool_result")
             for one in said
         )
-        script = self._script
-        if any(SUB_TASK in str(one.get("text", "")) for one in said):
-            script = self._sub
-        if not request.get("tools") or done >= len(script):
-            return done + 1, None
-        return done + 1, script[done]
+        sub = any(SUB_TASK in str(one.get("text", "")) for one in said)
+        made = 0
+        for turn in (self._sub if sub else self._script) if request.get("tools") else ():
+            calls = turn if isinstance(turn, list) else [turn]
+            if made == done:
+                return done + 1, calls
+            made += len(calls)
+        return done + 1, []
+
+    def answered(self, api: str, request: dict[str, Any]) -> dict[str, Any] | bytes:
+        """What the model answers, by the last word of its path; bytes are a stream."""
+        streams = request.get("stream")
+        if api == "completions":
+            answer = _chat(*self.turn(request))
+            return _chunks(answer) if streams else answer
+        if api == "messages":
+            answer = _message(*self.turn(request))
+            return _events(answer) if streams else answer
+        if api != "responses":
+            return {}
+        answer = _response(*self.turn(request))
+        if not request.get("background"):
+            return answer
+        queued, *later = (
+            {**answer, "status": status, "output": [], "usage": None}
+            for status in ("queued", "in_progress", "in_progress")
+        )
+        self._kept[answer["id"]] = [*later, answer]
+        return queued
+
+    def fetched(self, name: str) -> dict[str, Any]:
+        """An answer in the background, as it is by now."""
+        kept = self._kept[name]
+        return kept.pop(0) if len(kept) > 1 else kept[0]
 
 
 @contextmanager
 def recording(
-    script: Sequence[Call] = SCRIPT, home: str = "", sub: Sequence[Call] = ()
+    script: Sequence[Turn] = SCRIPT, home: str = "", sub: Sequence[Turn] = ()
 ) -> Iterator[Recorder]:
     """A recorder that listens, until the block ends."""
     recorder = Recorder(script, home, sub)
@@ -107,20 +138,18 @@ def recording(
             if path in _KINDS:
                 recorder.take(path, body, media)
                 self._answer(b"{}" if "json" in media else b"", media)
-            elif path.endswith("/chat/completions"):
-                request = json.loads(body)
-                answer = _chat(*recorder.turn(request))
-                if request.get("stream"):
-                    self._answer(_chunks(answer), "text/event-stream")
-                else:
-                    self._answer(json.dumps(answer).encode(), "application/json")
-            elif path.endswith("/responses"):
-                answer = _response(*recorder.turn(json.loads(body)))
-                self._answer(json.dumps(answer).encode(), "application/json")
-            elif path.endswith("/messages"):
-                self._answer(_messages(*recorder.turn(json.loads(body))), "text/event-stream")
+                return
+            answer = recorder.answered(path.rpartition("/")[2], json.loads(body))
+            if isinstance(answer, bytes):
+                self._answer(answer, "text/event-stream")
             else:
-                self._answer(b"{}", "application/json", 404)
+                self._answer(
+                    json.dumps(answer).encode(), "application/json", 200 if answer else 404
+                )
+
+        def do_GET(self) -> None:
+            answer = recorder.fetched(self.path.rpartition("/")[2])
+            self._answer(json.dumps(answer).encode(), "application/json")
 
         def _answer(self, body: bytes, media: str, code: int = 200) -> None:
             self.send_response(code)
@@ -160,19 +189,24 @@ def _usage(turn: int) -> tuple[int, int]:
     return 10 * turn, 5
 
 
-def _chat(turn: int, call: Call | None) -> dict[str, Any]:
+def _chat(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
     """An answer of Chat Completions."""
     message: dict[str, Any] = {"role": "assistant", "content": "I found nothing."}
-    if call is not None:
-        function = {"name": call[0], "arguments": json.dumps(call[1])}
+    if calls:
         message["content"] = "Let me look."
-        message["tool_calls"] = [{"id": f"call_{turn}", "type": "function", "function": function}]
+        message["tool_calls"] = [
+            {
+                "id": f"call_{turn + place}", "type": "function",
+                "function": {"name": name, "arguments": json.dumps(args)},
+            }
+            for place, (name, args) in enumerate(calls)
+        ]  # fmt: skip
     read, wrote = _usage(turn)
     return {
         "id": f"response_{turn}", "object": "chat.completion", "created": 0,
         "model": "scripted-model",
         "choices": [
-            {"index": 0, "message": message, "finish_reason": "tool_calls" if call else "stop"}
+            {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
         ],
         "usage": {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote},
     }  # fmt: skip
@@ -195,20 +229,22 @@ def _chunks(answer: dict[str, Any]) -> bytes:
     return "".join(f"data: {json.dumps(part)}\n\n" for part in parts).encode() + b"data: [DONE]\n\n"
 
 
-def _response(turn: int, call: Call | None) -> dict[str, Any]:
+def _response(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
     """An answer of the Responses API."""
-    said = "I found nothing." if call is None else "Let me look."
+    said = "Let me look." if calls else "I found nothing."
     output: list[dict[str, Any]] = [
         {
             "type": "message", "id": f"msg_{turn}", "role": "assistant", "status": "completed",
             "content": [{"type": "output_text", "text": said, "annotations": []}],
-        }
+        },
+        *(
+            {
+                "type": "function_call", "id": f"fc_{turn + place}", "status": "completed",
+                "call_id": f"call_{turn + place}", "name": name, "arguments": json.dumps(args),
+            }
+            for place, (name, args) in enumerate(calls)
+        ),
     ]  # fmt: skip
-    if call is not None:
-        output.append({
-            "type": "function_call", "id": f"fc_{turn}", "call_id": f"call_{turn}",
-            "name": call[0], "arguments": json.dumps(call[1]), "status": "completed",
-        })  # fmt: skip
     read, wrote = _usage(turn)
     return {
         "id": f"response_{turn}", "object": "response", "created_at": 0, "status": "completed",
@@ -221,29 +257,41 @@ def _response(turn: int, call: Call | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _messages(turn: int, call: Call | None) -> bytes:
-    """An answer of the Messages API, as a stream."""
-    said: dict[str, Any] = {"type": "text", "text": "Let me look." if call else "I found nothing."}
-    deltas = [(said, {"type": "text_delta", "text": said["text"]})]
-    if call is not None:
-        use = {"type": "tool_use", "id": f"toolu_{call[0]}_{turn}", "name": call[0], "input": {}}
-        deltas.append((use, {"type": "input_json_delta", "partial_json": json.dumps(call[1])}))
+def _message(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
+    """An answer of the Messages API."""
+    content: list[dict[str, Any]] = [
+        {"type": "text", "text": "Let me look." if calls else "I found nothing."},
+        *(
+            {"type": "tool_use", "id": f"toolu_{name}_{turn + place}", "name": name, "input": args}
+            for place, (name, args) in enumerate(calls)
+        ),
+    ]
     read, wrote = _usage(turn)
-    usage = {"input_tokens": read, "output_tokens": wrote}
-    message = {
-        "id": f"msg_{turn}", "type": "message", "role": "assistant", "content": [], "usage": usage,
-        "model": "claude-sonnet-4-5", "stop_reason": None, "stop_sequence": None,
+    return {
+        "id": f"msg_{turn}", "type": "message", "role": "assistant", "content": content,
+        "usage": {"input_tokens": read, "output_tokens": wrote}, "model": "claude-sonnet-4-5",
+        "stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None,
     }  # fmt: skip
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
-    for index, (block, delta) in enumerate(deltas):
-        begun = {**block, "text": ""} if block["type"] == "text" else block
+
+
+def _events(message: dict[str, Any]) -> bytes:
+    """The same as a stream."""
+    stop = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    empty = {**message, "content": [], "stop_reason": None}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": empty}]
+    for index, block in enumerate(message["content"]):
+        if block["type"] == "text":
+            begun, delta = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}
+        else:
+            begun, text = {**block, "input": {}}, json.dumps(block["input"])
+            delta = {"type": "input_json_delta", "partial_json": text}
         events += [
             {"type": "content_block_start", "index": index, "content_block": begun},
             {"type": "content_block_delta", "index": index, "delta": delta},
             {"type": "content_block_stop", "index": index},
         ]
-    stop = {"stop_reason": "tool_use" if call else "end_turn", "stop_sequence": None}
-    events += [{"type": "message_delta", "delta": stop, "usage": usage}, {"type": "message_stop"}]
+    events.append({"type": "message_delta", "delta": stop, "usage": message["usage"]})
+    events.append({"type": "message_stop"})
     written = (f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events)
     return "".join(written).encode()
 

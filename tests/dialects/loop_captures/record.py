@@ -1,8 +1,9 @@
 """Records loops of one's own: a plain client, its instrumentation, a model that follows a script.
 
-The captures beside this file were written by it, in an environment of their own with Python 3.11:
+The captures beside this file were written by it (with a model of its own, which called itself
+`fake`), in an environment of their own with Python 3.11:
 
-    pip install openai==3.54.0 anthropic==2.12.0 logfire==5.2.0 httpx \
+    pip install -e '.[server]' openai==3.54.0 anthropic==2.12.0 logfire==5.2.0 httpx \
         opentelemetry-instrumentation-openai-v2==2.4b0 opentelemetry-util-genai==1.1b0 \
         openinference-instrumentation-openai==0.1.66 \
         openinference-instrumentation-anthropic==3.1.0 \
@@ -10,17 +11,17 @@ The captures beside this file were written by it, in an environment of their own
         opentelemetry-instrumentation-anthropic==0.62.4
     for way in chat responses messages stream; do
         for by in v2 v2-default openinference openllmetry logfire; do
-            python record.py $way $by
+                python -m tests.dialects.loop_captures.record $way $by
         done
     done
 
     pip install openai==3.57.0 opentelemetry-instrumentation-genai-openai==1.3b0
-    python record.py background genai
+    python -m tests.dialects.loop_captures.record background genai
 
 `v2` knows neither `responses` nor `messages`; `background` asks for an answer and fetches it until
-it is there (`fetch_response`). No call leaves the machine: the server is in the
-program. What tells of the machine (host, port, paths), the schemas of the tools, and the copies of
-all messages in `input.value` and `output.value` are left out of what is written.
+it is there. No call leaves the machine. What tells of it (host, port, paths), the schemas of the
+tools, and the copies of all messages in `input.value` and `output.value` are left out of what is
+written.
 """
 
 
@@ -29,141 +30,26 @@ all messages in `input.value` and `output.value` are left out of what is written
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
-import threading
-from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-PARIS = ("search", {"query": "weather in Paris"})
-ROUNDS = [
-    [PARIS],
-    [PARIS],
-    [PARIS],
-    [("search", {"query": "alpha"}), ("fetch", {"url": "http://example.test/beta"})],
-    [("broken", {"x": 1})],
-]
-FETCHED = Counter()
-UNFINISHED = 2
-"""How often an answer is fetched before it is there."""
+from tests.dialects.recording import PARIS, recording
+
+BETA = ("fetch", {"url": "http://example.test/beta"})
+SCRIPT = [PARIS, PARIS, PARIS, [("search", {"query": "alpha"}), BETA], ("broken", {"x": 1})]
 TOOLS = {"search": "query", "fetch": "url", "broken": "x"}
+SCHEMAS = {name: {"type": "object", "properties": {arg: {}}} for name, arg in TOOLS.items()}
 
 
 def answer(tool: str, args: dict) -> tuple[str, bool]:
+    """What a tool says, and whether it failed."""
     if tool == "broken":
         return "Error: broken backend for x=1", True
-    return (
-        f"no results for {args['query']}" if tool == "search" else f"404 at {args['url']}"
-    ), False
-
-
-class Model(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args):
-        pass
-
-    def send(self, body: bytes, kind: str = "application/json"):
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if self.path.endswith("/chat/completions"):
-            turn = sum(m["role"] == "assistant" for m in asked["messages"])
-            self.say_chat(turn, asked.get("stream"))
-        elif self.path.endswith("/responses"):
-            calls = [m for m in asked["input"] if m.get("type") == "function_call"]
-            background = asked.get("background")
-            self.say_response(_turn_after(len(calls)), "queued" if background else "completed")
-        else:
-            self.say_message(sum(m["role"] == "assistant" for m in asked["messages"]))
-
-    def do_GET(self):
-        turn = self.path.rpartition("_")[2]
-        FETCHED[turn] += 1
-        there = FETCHED[turn] > UNFINISHED
-        self.say_response(int(turn), "completed" if there else "in_progress")
-
-    def say_chat(self, turn, stream):
-        calls = [
-            {"id": f"call_{turn}_{n}", "type": "function",
-             "function": {"name": name, "arguments": json.dumps(args)}}
-            for n, (name, args) in enumerate(ROUNDS[turn] if turn < len(ROUNDS) else [])
-        ]  # fmt: skip
-        message = {"role": "assistant", "content": None if calls else "It is done."}
-        if calls:
-            message["tool_calls"] = calls
-        usage = {"prompt_tokens": 100, "completion_tokens": 12, "total_tokens": 112}
-        why = "tool_calls" if calls else "stop"
-        head = {"id": f"chatcmpl-{turn}", "created": 1, "model": "fake"}
-        if stream:
-            delta = dict(message)
-            if calls:
-                delta["tool_calls"] = [dict(call, index=n) for n, call in enumerate(calls)]
-            chunks = [
-                {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
-                {"choices": [{"index": 0, "delta": {}, "finish_reason": why}]},
-                {"choices": [], "usage": usage},
-            ]
-            lines = [json.dumps({**head, "object": "chat.completion.chunk", **c}) for c in chunks]
-            body = "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"])
-            self.send(body.encode(), "text/event-stream")
-            return
-        choices = [{"index": 0, "message": message, "finish_reason": why}]
-        whole = {**head, "object": "chat.completion", "usage": usage, "choices": choices}
-        self.send(json.dumps(whole).encode())
-
-    def say_response(self, turn, status):
-        done = status == "completed"
-        output = [
-            {"type": "function_call", "id": f"fc_{turn}_{n}", "call_id": f"call_{turn}_{n}",
-             "name": name, "arguments": json.dumps(args), "status": "completed"}
-            for n, (name, args) in enumerate(ROUNDS[turn] if turn < len(ROUNDS) else [])
-        ] or [
-            {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
-             "content": [{"type": "output_text", "text": "It is done.", "annotations": []}]}
-        ]  # fmt: skip
-        usage = {
-            "input_tokens": 100, "output_tokens": 12, "total_tokens": 112,
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens_details": {"reasoning_tokens": 0},
-        }  # fmt: skip
-        self.send(json.dumps({
-            "id": f"resp_{turn}", "object": "response", "created_at": 1, "status": status,
-            "model": "fake", "output": output if done else [],
-            "parallel_tool_calls": True, "tool_choice": "auto",
-            "tools": [], "temperature": 1.0, "top_p": 1.0, "error": None,
-            "incomplete_details": None, "instructions": None, "metadata": {},
-            "usage": usage if done else None,
-        }).encode())  # fmt: skip
-
-    def say_message(self, turn):
-        content = [
-            {"type": "tool_use", "id": f"toolu_{turn}_{n}", "name": name, "input": args}
-            for n, (name, args) in enumerate(ROUNDS[turn] if turn < len(ROUNDS) else [])
-        ]
-        why = "tool_use" if content else "end_turn"
-        content = content or [{"type": "text", "text": "It is done."}]
-        self.send(json.dumps({
-            "id": f"msg_{turn}", "type": "message", "role": "assistant", "model": "fake",
-            "content": content, "stop_reason": why, "stop_sequence": None,
-            "usage": {"input_tokens": 100, "output_tokens": 12},
-        }).encode())  # fmt: skip
-
-
-def _turn_after(calls: int) -> int:
-    made = 0
-    for turn, asked in enumerate(ROUNDS):
-        if made == calls:
-            return turn
-        made += len(asked)
-    return len(ROUNDS)
+    said = f"no results for {args['query']}" if tool == "search" else f"404 at {args['url']}"
+    return said, False
 
 
 def run_chat(url, *, stream=False):
@@ -171,10 +57,9 @@ def run_chat(url, *, stream=False):
 
     client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
     tools = [
-        {"type": "function", "function": {"name": name, "parameters": {
-            "type": "object", "properties": {arg: {}}}}}
-        for name, arg in TOOLS.items()
-    ]  # fmt: skip
+        {"type": "function", "function": {"name": name, "parameters": schema}}
+        for name, schema in SCHEMAS.items()
+    ]
     messages = [
         {"role": "system", "content": "You look things up."},
         {"role": "user", "content": "What is the weather in Paris?"},
@@ -213,10 +98,9 @@ def run_responses(url, *, background=False):
 
     client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
     tools = [
-        {"type": "function", "name": name, "strict": False, "parameters": {
-            "type": "object", "properties": {arg: {}}}}
-        for name, arg in TOOLS.items()
-    ]  # fmt: skip
+        {"type": "function", "name": name, "strict": False, "parameters": schema}
+        for name, schema in SCHEMAS.items()
+    ]
     items = [{"role": "user", "content": "What is the weather in Paris?"}]
     while True:
         options = {"background": True} if background else {}
@@ -236,10 +120,7 @@ def run_messages(url):
     import anthropic
 
     client = anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0)
-    tools = [
-        {"name": name, "input_schema": {"type": "object", "properties": {arg: {}}}}
-        for name, arg in TOOLS.items()
-    ]
+    tools = [{"name": name, "input_schema": schema} for name, schema in SCHEMAS.items()]
     messages = [{"role": "user", "content": "What is the weather in Paris?"}]
     while True:
         got = client.messages.create(
@@ -260,31 +141,27 @@ def run_messages(url):
         messages.append({"role": "user", "content": results})
 
 
+CONTENT = {
+    "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "span_only",
+}
+MODULES = {
+    "v2": "opentelemetry.instrumentation.openai_v2",
+    "v2-default": "opentelemetry.instrumentation.openai_v2",
+    "genai": "opentelemetry.instrumentation.genai.openai",
+    "openinference": "openinference.instrumentation.{}",
+    "openllmetry": "opentelemetry.instrumentation.{}",
+}
+
+
 def instrument(way, by, provider):
     os.environ["TRACELOOP_TRACE_CONTENT"] = "true"
-    anthropic = way == "messages"
-    if by == "v2":
-        os.environ["OTEL_SEMCONV_STABILITY_OPT_IN"] = "gen_ai_latest_experimental"
-        os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "span_only"
-        from opentelemetry.instrumentation.openai_v2 import OpenAIInstrumentor as One
-    elif by == "genai":
-        os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "span_only"
-        from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor as One
-    elif by == "v2-default":
-        from opentelemetry.instrumentation.openai_v2 import OpenAIInstrumentor as One
-    elif by == "openinference":
-        if anthropic:
-            from openinference.instrumentation.anthropic import AnthropicInstrumentor as One
-        else:
-            from openinference.instrumentation.openai import OpenAIInstrumentor as One
-    elif by == "openllmetry":
-        if anthropic:
-            from opentelemetry.instrumentation.anthropic import AnthropicInstrumentor as One
-        else:
-            from opentelemetry.instrumentation.openai import OpenAIInstrumentor as One
-    else:
-        sys.exit(f"unknown: {by}")
-    One().instrument(tracer_provider=provider)
+    if by in ("v2", "genai"):
+        os.environ.update(CONTENT)
+    client = "anthropic" if way == "messages" else "openai"
+    kind = {"openai": "OpenAIInstrumentor", "anthropic": "AnthropicInstrumentor"}[client]
+    module = importlib.import_module(MODULES[by].format(client))
+    getattr(module, kind)().instrument(tracer_provider=provider)
 
 
 def main(way, by):
@@ -293,8 +170,6 @@ def main(way, by):
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     memory = InMemorySpanExporter()
     if by == "logfire":
         import logfire
@@ -309,11 +184,14 @@ def main(way, by):
         provider.add_span_processor(SimpleSpanProcessor(memory))
         trace.set_tracer_provider(provider)
         instrument(way, by, provider)
-    url = f"http://127.0.0.1:{server.server_port}/v1"
-    with trace.get_tracer("my.app").start_as_current_span("answer"):
-        {"chat": run_chat, "responses": run_responses, "messages": run_messages,
-         "background": lambda url: run_responses(url, background=True),
-         "stream": lambda url: run_chat(url, stream=True)}[way](url)  # fmt: skip
+    run = {
+        "chat": run_chat, "responses": run_responses, "messages": run_messages,
+        "background": lambda url: run_responses(url, background=True),
+        "stream": lambda url: run_chat(url, stream=True),
+    }[way]  # fmt: skip
+    answer = trace.get_tracer("my.app").start_as_current_span("answer")
+    with recording(SCRIPT) as recorder, answer:
+        run(f"{recorder.url}/openai/v1")
     spans = [written(span) for span in memory.get_finished_spans()]
     place = Path(__file__).parent / f"{way}__{by}.json"
     lines = ",\n".join(json.dumps(span) for span in spans)
