@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from otel_loopguard.dialects import Reader, RecordedSpan
 from otel_loopguard.replay.formats import otlp_spans
 from otel_loopguard.sessions.active import ActiveSpan
 from otel_loopguard.spans.dedup import SpanDeduplicator
-from otel_loopguard.spans.reader import Reader
-from otel_loopguard.spans.views import RecordedSpan
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Kind, Step

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from otel_loopguard.spans.views import RecordedSpan
+from otel_loopguard.dialects import RecordedSpan
 
 FOLDER = Path(__file__).parent / "loop_captures"
 

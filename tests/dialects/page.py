@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.dialects.registry import collect_keys, registered
+from otel_loopguard.dialects import registered
+from otel_loopguard.spans.dialects.registry import collect_keys
 from tests.dialects import captures
 from tests.dialects.captures import PARTLY, SCRIPT, UNREADABLE
 

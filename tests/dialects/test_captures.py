@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.reader import Reader
+from otel_loopguard.dialects import Reader
 from tests.dialects import captures
 from tests.dialects.captures import PARTLY, SCRIPT, UNREADABLE, Run
 
 if TYPE_CHECKING:
-    from otel_loopguard.spans.views import RecordedSpan
+    from otel_loopguard.dialects import RecordedSpan
 
 NAMES = captures.names()
 SCRIPTED = [name for name in NAMES if captures.scripted(name)]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard.core import Kind
-from otel_loopguard.spans.views import RecordedSpan
+from otel_loopguard.dialects import RecordedSpan
 from tests.dialects import loops
 from tests.test_untraced import Seen
 

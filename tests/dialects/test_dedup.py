@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.dialects import Reader, RecordedSpan
 from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
 from otel_loopguard.spans.dedup import SpanDeduplicator, absorb, contradict
-from otel_loopguard.spans.reader import Reader
-from otel_loopguard.spans.views import RecordedSpan
 
 MS = 1_000_000
 PARIS = '{"query": "paris"}'

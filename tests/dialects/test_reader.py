@@ -9,17 +9,19 @@ import pytest
 
 from otel_loopguard import LoopGuardError
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.sdk.sampler import _may_be_agent
-from otel_loopguard.spans.dialects.registry import (
+from otel_loopguard.dialects import (
     Dialect,
     DialectError,
-    collect_keys,
+    Reader,
+    RecordedSpan,
+    SpanView,
     register,
     registered,
     unregister,
 )
-from otel_loopguard.spans.reader import Reader, ScopeKind
-from otel_loopguard.spans.views import RecordedSpan, SpanView
+from otel_loopguard.sdk.sampler import _may_be_agent
+from otel_loopguard.spans.dialects.registry import collect_keys
+from otel_loopguard.spans.reader import ScopeKind
 from tests.docs.markdown import ROOT, blocks
 
 SCRUBBED = "[Scrubbed due to 'session']"

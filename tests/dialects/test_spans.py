@@ -7,7 +7,7 @@ import json
 import pytest
 
 from otel_loopguard import LoopGuard
-from otel_loopguard.spans.views import RecordedSpan
+from otel_loopguard.dialects import RecordedSpan
 from tests.dialects.told import sections, told
 
 TABLE = sections("spans.txt")

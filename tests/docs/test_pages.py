@@ -78,27 +78,6 @@ def test_no_place_on_somebodys_machine(page: Path) -> None:
     assert re.findall(r"\b(?:TODO|TBD|FIXME|XXX|lorem)\b", text) == []
 
 
-def words(text: str) -> int:
-    """How many words of prose and tables there are, blocks of code left out."""
-    prose = re.sub(r"^```.*?^```$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
-    return sum(bool(re.search(r"\w", word)) for word in prose.split())
-
-
-def test_pages_can_be_read() -> None:
-    """Fifteen pages by hand, of at most 29,000 words; what is mostly generated is looked up."""
-    found: dict[str, int] = {}
-    for page in PAGES:
-        if name_of(page).startswith("docs/") and page.name != "features.md":  # of features.toml
-            text = page.read_text(encoding="utf-8")
-            by_hand = text
-            for written in sections(page).values():
-                by_hand = by_hand.replace(written, "")
-            if words(by_hand) * 2 > words(text):
-                found[name_of(page)] = words(by_hand)
-    assert len(found) <= 15, found
-    assert sum(found.values()) <= 29_000, found
-
-
 def test_every_attribute_is_explained() -> None:
     """docs/opentelemetry.md has every name of `semconv.py`."""
     text = (ROOT / "docs/opentelemetry.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from tests.dialects.captures import spans_in
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-    from otel_loopguard.spans.views import RecordedSpan
+    from otel_loopguard.dialects import RecordedSpan
 
 
 def replay(spans: list[RecordedSpan], provider: TracerProvider) -> None:

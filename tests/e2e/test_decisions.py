@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from stack.programs import wait_for
 from stack.views import Seen, events, total, traces
-from stack.web import get
+from stack.web import get, read
 
 from tests.e2e.running import Decisions, decisions_of, start_agent
+from tests.operations import boards
+from tests.operations.programs import RULES
 
 if TYPE_CHECKING:
     from stack.stack import Stack
@@ -105,6 +109,35 @@ def test_the_decision_log_has_each_decision_once(run: Run, stack: Stack) -> None
     assert {each["trace"] for each in logged()} == {run.decisions[0]["trace"]}
     assert "weather in Paris" not in json.dumps(logged())
     assert "No results" not in json.dumps(logged())
+
+
+LATER = re.compile(r"otelcol_exporter_(sent|send_failed|enqueue_failed)_")
+"""Counters that are not there before something was sent or lost."""
+
+
+def test_the_collector_says_what_rules_and_dashboards_ask_for(run: Run, stack: Stack) -> None:
+    """Its own metrics have the names and labels, with the spelling that they have in this build."""
+    exprs = [
+        target["expr"] for name in boards.NAMES for _, target in boards.queries(boards.board(name))
+    ]
+    for path in RULES:
+        groups = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+        exprs += [rule["expr"] for group in groups for rule in group["rules"]]
+    asked = {name for expr in exprs for name in re.findall(r"\botelcol_[a-z_]+", expr)}
+    assert len(asked) > 10
+
+    def names() -> set[str]:
+        found = re.findall(
+            r"^(otelcol_\w+)", read(stack.ports.gateway_self, "/metrics"), re.MULTILINE
+        )
+        return {name.removesuffix("_total") for name in found}
+
+    wait_for(lambda: {name for name in asked if not LATER.match(name)} <= names(), "it says all")
+    for line in read(stack.ports.gateway_self, "/metrics").splitlines():
+        if line.startswith("otelcol_exporter_queue_"):
+            assert 'exporter="' in line
+        if line.startswith("otelcol_receiver_accepted_"):
+            assert 'receiver="otlp' in line
 
 
 def told(run: Run, webhook: Webhook, status: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ from otel_loopguard import (
     set_testing,
 )
 from otel_loopguard.core import Kind
-from otel_loopguard.spans.reader import Reader
+from otel_loopguard.dialects import Reader
 from otel_loopguard.spans.sdk_views import EndedSpanView
 from tests.frameworks.looper import SHARED, Call, Looper, Make, search, unguarded
 

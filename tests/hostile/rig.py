@@ -17,7 +17,7 @@ from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProces
 from tests.calls import EPOCH, SECOND
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Span, Tracer
 
     from otel_loopguard.core import Decision, Step
 
@@ -79,6 +79,17 @@ class Rig:
         """Faults that were swallowed, by kind."""
         self.guard.settle()
         return dict(self.guard.faults.counts)
+
+
+class Finalized:
+    """Ends a span when the garbage collector takes it, and only then."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.cycle = self
+
+    def __del__(self) -> None:
+        self.span.end()
 
 
 def ended(  # noqa: PLR0917

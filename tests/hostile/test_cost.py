@@ -16,7 +16,7 @@ import pytest
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util import bounded_json
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.dialects.registry import registered
+from otel_loopguard.dialects import RecordedSpan, registered
 from otel_loopguard.spans.messages import written
 from otel_loopguard.spans.unwrap import (
     agent_result,
@@ -29,7 +29,6 @@ from otel_loopguard.spans.unwrap import (
     tool_output,
 )
 from otel_loopguard.spans.values import texts
-from otel_loopguard.spans.views import RecordedSpan
 from tests.calls import EPOCH, SECOND, Run, call
 from tests.dialects.test_spans import CASES, TABLE, span_of
 from tests.hostile.rig import TOOL, Rig

@@ -11,10 +11,9 @@ import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, semconv
 from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.dialects import RecordedSpan, register, unregister
 from otel_loopguard.evidence import EXTRACTORS
 from otel_loopguard.guard import guard as guards
-from otel_loopguard.spans.dialects.registry import register, unregister
-from otel_loopguard.spans.views import RecordedSpan
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.control.messages import begin, flag, new_name
 from tests.hostile.rig import LOOP, TOOL, Rig
@@ -22,7 +21,7 @@ from tests.hostile.rig import LOOP, TOOL, Rig
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
     from otel_loopguard.core.evidence import Evidence
-    from otel_loopguard.spans.views import SpanView
+    from otel_loopguard.dialects import SpanView
 
 
 pytestmark = pytest.mark.usefixtures("no_raise")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -95,43 +96,31 @@ def test_equal_ids_lose_no_call(rig: Rig) -> None:
 
 
 NOW = time.time_ns()
-JUMPS = {
+TIMES: dict[str, tuple[Any, Any]] = {
     "end before start": (NOW, NOW - 10**12),
+    "an end before any start": (None, 1),
     "start 0": (0, NOW),
     "both 0": (0, 0),
     "far future": (NOW + 10**18, NOW + 10**18),
+    "a start in the future": (NOW + 10**18, None),
     "before the epoch": (-(10**18), -5),
+    "a start before the epoch": (-5, None),
     "past 64 bits": (2**70, 2**71),
     "fractions": (NOW + 0.5, NOW + 0.75),
+    **{str(odd): (odd, None) for odd in (float("nan"), float("inf"), float("-inf"), "soon", [])},
 }
 
 
-@pytest.mark.parametrize(("start", "end"), JUMPS.values(), ids=JUMPS.keys())
-def test_a_clock_that_jumps_loses_no_call(start: int, end: int, rig: Rig) -> None:
-    """Times that cannot be are read past; the calls and their answers still count."""
-    for number in range(4):
-        span = rig.tracer.start_span("execute_tool search", attributes=DONE, start_time=start)
-        span.end(end)
-        rig.guard.tick(time.time_ns())
-        assert rig.exported[-1].end_time == end
-        assert len(rig.steps) == number + 1
-
-
-BROKEN = {
-    "an end before its start": (None, 1),
-    "a start in the future": (NOW + 10**18, None),
-    "before the epoch": (-5, None),
-    "an end before the epoch": (-5, -5),
-}
-
-
-@pytest.mark.parametrize(("start", "end"), BROKEN.values(), ids=BROKEN.keys())
-def test_times_that_cannot_be_hide_no_loop(start: int | None, end: int | None, rig: Rig) -> None:
-    """Calls seemed to be years apart, which is how an agent waits."""
-    for _ in range(LOOP):
+@pytest.mark.parametrize(("start", "end"), TIMES.values(), ids=TIMES.keys())
+def test_times_that_cannot_be_lose_no_call_and_hide_no_loop(start: Any, end: Any, rig: Rig) -> None:
+    """They are read past: calls seemed to be years apart, which is how an agent waits."""
+    for number in range(LOOP):
         own = {**DONE, "gen_ai.conversation.id": "s"}
         span = rig.tracer.start_span("execute_tool search", attributes=own, start_time=start)
         span.end(end)
+        assert end is None or rig.exported[-1].end_time == end
+        assert len(rig.steps) == number + 1
+    rig.guard.tick(NOW)
     assert rig.actions == ["hint", "deny", "abort"]
 
 
@@ -243,16 +232,15 @@ def test_a_run_that_cannot_be_read_any_more_does_not_hide_its_calls() -> None:
 
 
 @pytest.mark.parametrize("start", [float("nan"), float("inf"), float("-inf"), "soon", [], 1.5])
-def test_a_start_that_is_no_time_is_unknown(start: object, rig: Rig) -> None:
-    """Ticks end, and find what else hangs; the span ends as any other."""
-    bad = rig.tracer.start_span("execute_tool search", attributes=TOOL, start_time=start)  # type: ignore[arg-type]
-    good = rig.tracer.start_span("execute_tool search", attributes=TOOL)
+def test_a_start_that_is_no_time_is_unknown(start: Any, rig: Rig) -> None:
+    """Ticks end, and find that it hangs, and what else does."""
+    spans = [
+        rig.tracer.start_span("execute_tool search", attributes=TOOL, start_time=one)
+        for one in (start, None)
+    ]
     late(rig)
-    found = {decision.span_id for decision in rig.decisions}
-    assert found == {one.get_span_context().span_id for one in (bad, good)}
-    bad.end()
-    good.end()
-    assert len(rig.steps) == 2
+    ids = {one.get_span_context().span_id for one in spans}
+    assert {decision.span_id for decision in rig.decisions} == ids
 
 
 @pytest.mark.usefixtures("no_raise")

@@ -25,7 +25,7 @@ from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.sessions import Session
 from tests.agents import agent, tool_call
 from tests.detectors.judges import wait_until
-from tests.hostile.rig import TOOL, Rig
+from tests.hostile.rig import TOOL, Finalized, Rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,17 +56,6 @@ def handler() -> Iterator[Watched]:
     package.setLevel(logging.NOTSET)
 
 
-class Finalized:
-    """Ends a span when the garbage collector takes it, and only then."""
-
-    def __init__(self, span: Span) -> None:
-        self.span = span
-        self.cycle = self
-
-    def __del__(self) -> None:
-        self.span.end()
-
-
 def within(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Has something done once, in the midst of a step that is judged: the guard's lock is held."""
     observe, left = Session.observe, [act]
@@ -93,10 +82,9 @@ def loop(rig: Rig, times: int) -> None:
 
 
 def test_what_a_collected_span_decides_is_said_without_a_lock(
-    monkeypatch: pytest.MonkeyPatch, handler: Watched
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, handler: Watched
 ) -> None:
     """The collector ends the span that makes the loop whole while a step is judged."""
-    rig = Rig()
     with agent(rig.tracer):
         loop(rig, 2)
         Finalized(equal_call(rig))
@@ -112,12 +100,10 @@ def test_what_a_collected_span_decides_is_said_without_a_lock(
     assert handler.under_lock == []
     assert listened
     assert not any(listened)
-    assert rig.faults == {}
 
 
-def test_nobody_waits_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_for_each_other(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its log handler's lock is held by a thread that waits for the guard: both go on."""
-    rig = Rig()
     entered = threading.Event()
 
     class Emits(logging.Handler):
@@ -180,10 +166,10 @@ def test_a_fault_under_the_lock_is_logged_after_it(
 
 
 def test_a_span_that_starts_and_ends_inside_is_counted_once(
+    rig: Rig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In its own session, below its own agent, with all that it carries."""
-    rig = Rig()
 
     def nested() -> None:
         fresh = trace.use_span(trace.INVALID_SPAN)
@@ -202,13 +188,11 @@ def test_a_span_that_starts_and_ends_inside_is_counted_once(
     report = rig.guard.report("inner")
     assert report is not None
     assert report.steps == 2
-    assert rig.faults == {}
     assert len(rig.guard.active) == 0
 
 
-def test_what_waits_is_done_without_another_span(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_is_done_without_another_span(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A span that ends while the application asks for a report is judged by the timer's thread."""
-    rig = Rig()
     judged = threading.Event()
     span = rig.tracer.start_span("execute_tool last", attributes=TOOL)
     rig.guard.subscribers.steps.append(("on_step", lambda _: judged.set()))

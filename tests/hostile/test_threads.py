@@ -21,7 +21,7 @@ from otel_loopguard import Action, LoopGuard, LoopGuardAbort, LoopGuardPaused, c
 from otel_loopguard.core import Kind, Step
 from tests.agents import agent, tool_call
 from tests.detectors.judges import wait_until
-from tests.hostile.rig import TOOL, Rig
+from tests.hostile.rig import TOOL, Finalized, Rig
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -217,24 +217,13 @@ def test_who_hears_of_a_decision_may_start_and_end_spans(where: str, rig: Rig) -
     assert [step.name for step in rig.steps].count("heard") >= 3
 
 
-class Finalized:
-    """Ends a span when the garbage collector takes it."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.span = rig.tracer.start_span("execute_tool forgotten", attributes=TOOL)
-        self.cycle = self
-
-    def __del__(self) -> None:
-        self.span.end()
-
-
 @pytest.mark.parametrize("threads", [1, 8])
 def test_a_finalizer_that_ends_a_span_inside(threads: int, rig: Rig) -> None:
     """The collector may run anywhere in our code, and end spans there."""
 
     def run(number: int) -> None:
         for _ in range(60):
-            Finalized(rig)
+            Finalized(rig.tracer.start_span("execute_tool forgotten", attributes=TOOL))
             tool_call(rig.tracer, args=f'{{"n": {number}}}')
 
     before = gc.get_threshold()
