@@ -183,8 +183,7 @@ def test_what_others_look_at_is_found_without_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The fault of an extractor is counted, and logged once; the loop is found all the same."""
-    broken = {**EXTRACTORS, Kind.TOOL: (BrokenExtractor, *EXTRACTORS[Kind.TOOL])}
-    monkeypatch.setattr("otel_loopguard.sessions.session.EXTRACTORS", broken)
+    monkeypatch.setitem(EXTRACTORS, Kind.TOOL, (BrokenExtractor, *EXTRACTORS[Kind.TOOL]))
     rig = Rig()
     runs_on(rig)
     assert "abort" in rig.actions
