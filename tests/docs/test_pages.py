@@ -100,8 +100,8 @@ def test_pages_can_be_read() -> None:
 
 
 def test_every_attribute_is_explained() -> None:
-    """docs/opentelemetry.md has every name of `semconv.py`."""
-    text = (ROOT / "docs/opentelemetry.md").read_text(encoding="utf-8")
+    """docs/reference.md has every name of `semconv.py`."""
+    text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
     names = [value for name, value in vars(semconv).items() if name.isupper()]
     assert len(names) > 15
     assert [name for name in names if f"`{name}`" not in text] == []

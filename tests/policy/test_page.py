@@ -1,4 +1,4 @@
-"""The part of docs/concepts.md on the policy has what the code has."""
+"""The part of docs/reference.md on decisions has what the code has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from otel_loopguard.core import Action
 from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.policy import DIAGNOSES, STRATEGIES, follow_ups_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
 
 
 def test_every_diagnosis_kind_of_tool_and_source_is_listed() -> None:
