@@ -38,7 +38,6 @@ _SHELL_WRITES: Final = re.compile(pattern_of("writes", "shell"))
 _SHELL_READS: Final = re.compile(pattern_of("reads", "shell"))
 _PARTS: Final = re.compile(r"&&|\|\|?|;|\n")
 _FILES: Final = frozenset(FILE_ARGUMENTS)
-_COMMANDS: Final = frozenset(COMMAND_ARGUMENTS)
 _PATH: Final = 300
 """Characters of a path: longer ones are content."""
 _REDIRECT: Final = re.compile(r"(?:^|\s)>{1,2}[ \t]{0,4}['\"]?([\w./~+-]{1,300})")
@@ -178,8 +177,10 @@ def written_file(arguments: object) -> str | None:
     file = file_of(arguments)
     if file is not None:
         return file if len(file) <= _PATH and "\n" not in file else None
-    if isinstance(arguments, dict) and _COMMANDS.isdisjoint(cast("dict[str, object]", arguments)):
-        return None
+    if isinstance(arguments, dict):
+        # A text under any other name is no command.
+        named = cast("dict[str, object]", arguments)
+        arguments = {name: named[name] for name in COMMAND_ARGUMENTS if name in named}
     for found in _REDIRECT.finditer(command_of(arguments) or ""):
         path = found[1]
         # `x > 5` in a program on the command line is no file.
