@@ -9,7 +9,7 @@ import uuid
 import weakref
 from dataclasses import fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus
 
 import orjson
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_loopguard._control.flag import Control, Flag
-    from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.settings import Settings
+    from otel_loopguard.guard.guard import LoopGuard
     from otel_loopguard.stores import PublishedValue, Store, Subscription, Writer
 
 # Names are part of keys and of baggage, which has little room: a UUID with a word before it fits.
@@ -189,17 +188,6 @@ def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
 _REFRESHED: Final = 1000
 
 
-class Home(Protocol):
-    """The owner of the sessions: a guard."""
-
-    settings: Settings
-    faults: InternalErrors
-
-    def flag_of(self, session: str) -> Flag | None: ...
-    def flag_named(self, session: str) -> Flag: ...
-    def concerns(self, session: str, at: int) -> bool: ...
-
-
 class ControlReplication:
     """Replicates changes of control between processes.
 
@@ -212,7 +200,7 @@ class ControlReplication:
     process would give the same hint to the model once more.
     """
 
-    def __init__(self, home: Home, writer: Writer | None, *, hints: bool = False) -> None:
+    def __init__(self, home: LoopGuard, writer: Writer | None, *, hints: bool = False) -> None:
         self._home = weakref.ref(home)
         self._hints = hints
         self._settings = home.settings
