@@ -345,9 +345,10 @@ def test_garbage_in_the_store_is_written_over(guards: Guards) -> None:
 
 
 def test_a_redis_that_was_away_is_told_and_heard_afterwards(
-    own: Server, guards: Guards, caplog: pytest.LogCaptureFixture
+    start: Callable[..., Server], guards: Guards, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A pause during the outage counts here at once, and there when Redis is back."""
+    own = start()
     here, there, run = guards(own), guards(own), new_name()
     begin(run, here, there)
     flag(here, run).set(Action.PAUSE, reason="before", by="ada")
