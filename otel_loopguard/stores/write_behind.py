@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from math import inf
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from otel_loopguard._util.errors import swallow
@@ -220,8 +219,11 @@ class Writer:
 
     def delete(self, kind: str, key: str) -> bool:
         """Deletes a value; False if that was dropped."""
-        do = methodcaller("delete", kind, key)
-        return self._add(Write(f"value {kind} {key}", lambda store, _: do(store), [None], 0))
+
+        def do(store: RedisStore, _: object) -> None:
+            store.delete(kind, key)
+
+        return self._add(Write(f"value {kind} {key}", do, [None], 0))
 
     def ask(
         self,
