@@ -211,7 +211,7 @@ def test_workers_come_and_go_under_load(start: Start) -> None:
 
 @pytest.mark.rare
 def test_a_stall_is_told_though_the_worker_that_saw_it_begin_was_killed(start: Start) -> None:
-    pair = start(Workers, 2, LOOPGUARD_STEP_TIMEOUT_S="10", LOOPGUARD_STALL_ACTION="hint")
+    pair = start(Workers, 2, LOOPGUARD_STEP_TIMEOUT_S="10", LOOPGUARD_BUDGET_ACTION="hint")
     pair.tell(asking("deploy"))
     pair.take().kill()
     assert not pair.sink.records
