@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -22,8 +22,12 @@ from otel_loopguard._util.values import NamedTuple
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
-    from otel_loopguard.core.report import Happening
-    from otel_loopguard.guard.queries import SessionHandle, SessionQueries
+    from otel_loopguard.core import Acceptance, Admission, Choice, Remaining
+    from otel_loopguard.core.admission import Objection, ResourceUse
+    from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
+    from otel_loopguard.core.task import Task
+    from otel_loopguard.policy.explain import Explanation
+    from otel_loopguard.settings.preferences import Preferences
 
 _CONFIG: Final = "langchain_core.runnables.config"
 _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
@@ -93,20 +97,77 @@ _KEY = otel_context.create_key("loopguard-session")
 _used = False
 
 
-_guards: Final[WeakList[SessionQueries]] = WeakList()
+class SessionHandle(Protocol):
+    """One session of a guard, as the application sees it; see there."""
+
+    @property
+    def guard(self) -> Guard: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def flag(self) -> Flag: ...
+    @property
+    def steps(self) -> int: ...
+    def report(self) -> Report: ...
+    def wait_advice(self) -> float: ...
+    def remaining(self) -> Remaining: ...
+    def explain(self) -> Explanation: ...
+    def allow(self, scope: Literal["call", "session"], by: str) -> str: ...
+    def denies(self, tool: str, args: object, *, span_id: int) -> bool: ...
+    def cycles(self) -> tuple[AgentCycle, ...]: ...
+    def context(self) -> Context: ...
+    def remember(self, topic: Topic, text: str) -> None: ...
+    def compacted(self) -> None: ...
+    def happened(self, what: Happening, times: int = 1) -> None: ...
+    def saved(self) -> object: ...
+    def restore(self, saved: object) -> None: ...
 
 
-def keep(guard: SessionQueries) -> None:
+class Guard(Protocol):
+    """What applications ask a guard; see there."""
+
+    @property
+    def sees_steps(self) -> bool: ...
+    def find(self, place: str | int) -> SessionHandle | None: ...
+    def happened(self, what: Happening, times: int = 1) -> None: ...
+    def feedback(self, decision_id: str, *, false_alarm: bool) -> bool: ...
+    def answered(self, admission_id: str, choice: Choice) -> bool: ...
+    def admit(
+        self,
+        tasks: Sequence[Task],
+        *,
+        session: str | None,
+        span_id: int,
+        user: str,
+        parallel: bool | None,
+    ) -> Admission: ...
+    def objection(
+        self, tool: str, args: object, *, session: str | None, span_id: int
+    ) -> Objection | None: ...
+    def preferences(self, user: str) -> Preferences: ...
+    def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences: ...
+    def acceptance(self) -> Acceptance | None: ...
+    def resource_use(self) -> Mapping[str, ResourceUse]: ...
+    def limit_s(self, tool: str, args: object) -> float: ...
+    def escalation(self) -> object: ...
+    def tell(self, span_id: int, args: object, outcome: object) -> None: ...
+    def next_run(self, session: str | None, trace_id: int, span_id: int) -> None: ...
+
+
+_guards: Final[WeakList[Guard]] = WeakList()
+
+
+def keep(guard: Guard) -> None:
     """Registers a guard for `live_guards`; it is held weakly."""
     _guards.add(guard)
 
 
-def forget(guard: SessionQueries) -> None:
+def forget(guard: Guard) -> None:
     """Unregisters a guard."""
     _guards.remove(guard)
 
 
-def live_guards() -> list[SessionQueries]:
+def live_guards() -> list[Guard]:
     """Returns all guards of this process; everything that ended by now is judged."""
     settle_all()
     return [] if off() else list(_guards)
@@ -162,7 +223,7 @@ def current_flag() -> Flag | None:
     return None if found is None else found.flag
 
 
-def guard_of(found: SessionHandle | None) -> SessionQueries | None:
+def guard_of(found: SessionHandle | None) -> Guard | None:
     """Returns the guard of a session; without one the newest guard, if there is any."""
     return found.guard if found is not None else next(reversed(live_guards()), None)
 

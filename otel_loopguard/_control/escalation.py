@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_loopguard._control.context import known_session
 from otel_loopguard._util.backlog import settle_all
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.core.task import Task
-    from otel_loopguard.escalation.escalations import Escalations
     from otel_loopguard.settings import Settings
 
 # A burst of a large fleet; one that takes longer for each than they come loses the oldest.
@@ -113,10 +112,21 @@ def notify_listeners(decision: Decision, faults: InternalErrors) -> None:
     DECISIONS.notify(decision, decision.session, faults)
 
 
-_backends: Final[WeakList[Escalations]] = WeakList()
+class EscalationBackend(Protocol):
+    """The escalations of one guard."""
+
+    def escalate(self, session: str, reason: str, *, hold: bool) -> str | None: ...
+    def answer(  # noqa: PLR0913, PLR0917
+        self, escalation_id: str, answer: object, guidance: object, by: object,
+        plan: object = None, limit: object = None,
+    ) -> bool: ...  # fmt: skip
+    def open_escalations(self) -> list[Escalation]: ...
 
 
-def register_backend(found: Escalations) -> None:
+_backends: Final[WeakList[EscalationBackend]] = WeakList()
+
+
+def register_backend(found: EscalationBackend) -> None:
     """Registers the escalations of a guard; they are held weakly."""
     _backends.add(found)
 

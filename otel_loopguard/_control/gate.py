@@ -44,8 +44,8 @@ from otel_loopguard.semconv import ERROR_DENY
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from otel_loopguard._control.context import SessionHandle
     from otel_loopguard.core import Step
-    from otel_loopguard.guard.queries import SessionHandle
 
 # Thirty years: with today added they are still nanoseconds of 64 bits.
 _FOREVER_S: Final = 1e9

@@ -9,7 +9,7 @@ import uuid
 import weakref
 from dataclasses import fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import quote_plus
 
 import orjson
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from otel_loopguard._control.flag import Control, Flag
-    from otel_loopguard.guard.guard import LoopGuard
+    from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard.settings import Settings
     from otel_loopguard.stores import PublishedValue, Writer
     from otel_loopguard.stores.redis import RedisStore
     from otel_loopguard.stores.redis_connection import RedisSubscription
@@ -183,6 +184,17 @@ def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
 _REFRESHED: Final = 1000
 
 
+class Home(Protocol):
+    """The owner of the sessions: a guard."""
+
+    settings: Settings
+    faults: InternalErrors
+
+    def flag_of(self, session: str) -> Flag | None: ...
+    def flag_named(self, session: str) -> Flag: ...
+    def concerns(self, session: str, at: int) -> bool: ...
+
+
 class ControlReplication:
     """Replicates changes of control between processes.
 
@@ -195,7 +207,7 @@ class ControlReplication:
     process would give the same hint to the model once more.
     """
 
-    def __init__(self, home: LoopGuard, writer: Writer | None, *, hints: bool = False) -> None:
+    def __init__(self, home: Home, writer: Writer | None, *, hints: bool = False) -> None:
         self._home = weakref.ref(home)
         self._hints = hints
         self._settings = home.settings

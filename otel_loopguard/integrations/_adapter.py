@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider as ApiTracerProvider
     from typing_extensions import Self
 
+    from otel_loopguard._control.context import SessionHandle
     from otel_loopguard.core import Admission
-    from otel_loopguard.guard.queries import SessionHandle
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

@@ -20,7 +20,7 @@ from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from otel_loopguard.guard.queries import SessionHandle
+    from otel_loopguard._control.context import SessionHandle
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.logger import LogOnce, logger
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
 
@@ -58,21 +58,6 @@ class WriterStatus(NamedTuple):
 
 
 # More would fill the log of a store with a fault in every key.
-_MOST_LOGGED: Final = 256
-
-
-class LogOnce:
-    """Logs one warning about each key; about more than 256 keys nothing more is logged."""
-
-    def __init__(self) -> None:
-        # No lock: a warning that two threads log twice does no harm.
-        self._logged: set[str] = set()
-
-    def log(self, key: str, what: str) -> None:
-        """Logs a warning, the first time that it is about this key."""
-        if key not in self._logged and len(self._logged) < _MOST_LOGGED:
-            self._logged.add(key)
-            logger.warning("store: %s", what)
 
 
 class PublishedValue(NamedTuple):
@@ -142,7 +127,7 @@ class Writer:
         """Starts anew in the child of a fork: the parent writes what waits."""
         # Held for the change of a table only.
         self._lock = new_lock()
-        self._log_once = LogOnce()
+        self._log_once = LogOnce("store")
         self._state: State = "healthy"
         self._why = ""
         self._logged: dict[State, float] = {}

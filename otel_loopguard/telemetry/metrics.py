@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from otel_loopguard import semconv
 from otel_loopguard._util.tables import read_table
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard._util.tables import Row
     from otel_loopguard.core.admission import ResourceUse
-    from otel_loopguard.execution.admission import AcceptanceCounts
     from otel_loopguard.resilience import ResilienceRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
     from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
@@ -74,6 +73,18 @@ class CardinalityLimit:
         return tuple(self._known)
 
 
+class Acceptance(Protocol):
+    """Counts of `execution.admit`: its choices, what users answered, sources of estimates."""
+
+    # ruff: noqa: D102
+    @property
+    def choices(self) -> Mapping[Choice, int]: ...
+    @property
+    def answers(self) -> Mapping[tuple[str, str], int]: ...
+    @property
+    def estimates(self) -> Counter[str]: ...
+
+
 class State(NamedTuple):
     """The parts of a guard that are read when metrics are collected, on the reader's thread."""
 
@@ -81,7 +92,7 @@ class State(NamedTuple):
     sessions: SessionRegistry
     decisions: DecisionIndex
     annotator: SpanAnnotator
-    acceptance: AcceptanceCounts
+    acceptance: Acceptance
     resources: Callable[[], Mapping[str, ResourceUse]]  # mean and peak use of the machine
     remedies: ResilienceRegistry | None
     writer: Writer | None
@@ -98,7 +109,7 @@ class Totals(NamedTuple):
     """
 
     faults: InternalErrors
-    acceptance: AcceptanceCounts
+    acceptance: Acceptance
     annotator: SpanAnnotator
     writer: Writer | None
 
