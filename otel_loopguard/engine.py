@@ -28,7 +28,7 @@ from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.views import RecordedSpan, SpanView, Status
 from otel_loopguard.stores import open_store
 from otel_loopguard.telemetry import events
-from otel_loopguard.telemetry.metrics import Metric
+from otel_loopguard.telemetry.metrics import metric_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision", "DecisionRecord",
-    "Engine", "Flag", "JournalStore", "Kind", "Metric", "Observation", "Reader", "RecordedSpan",
+    "Engine", "Flag", "JournalStore", "Kind", "Observation", "Reader", "RecordedSpan",
     "Settings", "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
-    "coding_tools", "encoded", "read_table", "requested_tools", "session_keys", "shared_store",
+    "coding_tools", "encoded", "metric_of", "read_table", "requested_tools", "session_keys", "shared_store",
     "values",
 ]  # fmt: skip
 
