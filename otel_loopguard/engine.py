@@ -39,8 +39,8 @@ __all__ = [
     "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision", "DecisionRecord",
     "Engine", "Flag", "JournalStore", "Kind", "Observation", "Reader", "RecordedSpan",
     "Settings", "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
-    "coding_tools", "encoded", "metric_of", "read_table", "requested_tools", "session_keys", "shared_store",
-    "values",
+    "coding_tools", "encoded", "metric_of", "read_table", "requested_tools", "session_keys",
+    "shared_store", "values",
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from typing import Final, cast
 
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks import jsonc
+from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.hook_files import HOOK_FILES, Command
 
 PROGRAM: Final = "otel-loopguard"
@@ -99,7 +100,7 @@ def install(agent: str, scope: str, mode: str, project: Path, program: str | Non
     try:
         hooks = _hooks(jsonc.loads(text))
         kept = _others(hooks)
-        wanted = kept | {event: [*kept.get(event, ()), entry] for event in places.events}
+        wanted = kept | {event: [*kept.get(event, ()), entry] for event in AGENTS[agent].installed}
         after = text if wanted == hooks else jsonc.with_member(text, "hooks", wanted)
     except ValueError as error:
         raise _unusable(file, error) from None
@@ -158,7 +159,7 @@ def _state(agent: str, scope: str, project: Path) -> State:
         (mode[1] if mode else None) or "observe",
         program,
         bool(program and shutil.which(program)),
-        tuple(sorted(set(HOOK_FILES[agent].events) - commands.keys())),
+        tuple(sorted(set(AGENTS[agent].installed) - commands.keys())),
     )
 
 

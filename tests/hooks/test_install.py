@@ -86,7 +86,7 @@ def test_hooks_are_set_once_and_taken_away(user: Path, agent: str, scope: str) -
 def test_each_event_that_is_read_has_one_hook(user: Path, agent: str) -> None:
     done("install", agent)
     hooks = jsonc.loads(HOOK_FILES[agent].user().read_text(encoding="utf-8"))["hooks"]
-    assert tuple(hooks) == HOOK_FILES[agent].events
+    assert tuple(hooks) == AGENTS[agent].installed
     assert all(len(each) == 1 for each in hooks.values())
     key = "hookEventName" if agent == "vscode" else "hook_event_name"
     named = {"session_id": "s", "conversation_id": "s", "source": "user"}
@@ -141,7 +141,7 @@ def test_a_link_stays_one(user: Path) -> None:
     file.symlink_to(real)
     done("install", "claude-code")
     assert file.is_symlink()
-    assert len(commands(real)) == len(HOOK_FILES["claude-code"].events)
+    assert len(commands(real)) == len(AGENTS["claude-code"].installed)
     done("uninstall", "claude-code")
     assert file.is_symlink()
     assert jsonc.loads(real.read_text(encoding="utf-8")) == {}
