@@ -16,7 +16,6 @@ from otel_loopguard.escalation.admin.protocol import answer as answer_people
 from otel_loopguard.escalation.payload import encoded
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sessions.journal import Written
-from otel_loopguard.sessions.journal_worker import JournalStore
 from otel_loopguard.sessions.observation import DecisionRecord, Observation
 from otel_loopguard.sessions.requested_calls import WaitingRound
 from otel_loopguard.settings import Settings
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision", "DecisionRecord",
-    "Engine", "Flag", "JournalStore", "Kind", "Observation", "Reader", "RecordedSpan",
+    "Engine", "Flag", "Kind", "Observation", "Reader", "RecordedSpan",
     "Settings", "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
     "coding_tools", "encoded", "metric_of", "read_table", "requested_tools", "session_keys",
     "shared_store", "values",

@@ -103,7 +103,7 @@ CALLS = {
 }
 CASES = {
     "other calls go on while a loop is denied": "denied git",
-    "the next prompt lets a stopped agent go on": "denied call=stop prompt call",
+    "the next prompt lets a stopped agent go on": "denied call=stop prompt call=hint",
     "a refused call makes the loop no longer": "denied steps=4 prompt passes",
     "the same event twice counts once": "begin:a begin:a end:a end:a steps=1",
     "a call without an answer is closed with its turn": "begin:a stop steps=1 end:a steps=1",
@@ -142,7 +142,8 @@ def test_what_an_agent_does_and_hears(agent: Agent, script: str) -> None:
             kind = {"begin": EventKind.CALL, "end": EventKind.RESULT}.get(event)
             if kind is not None:
                 more |= {"tool": "Bash", "args": COMMAND, "call_id": name, "outcome": FAILED}
-            answer = agent.tell(kind or EventKind(event), text="On I go.", **more)
+            more |= {"text": "On I go."} if event in ("response", "prompt") else {}
+            answer = agent.tell(kind or EventKind(event), **more)
             assert answer.reply is Reply(said or "nothing"), word
 
 

@@ -37,10 +37,16 @@ def test_a_recorded_session_through_the_installed_hooks(home: Home) -> None:
     assert sum(name.startswith("PostToolUse") for name, _ in answers) == 4
 
 
-def test_it_ends_by_itself(home: Home) -> None:
-    with serving(home, "--idle", "0.001") as process:
-        assert process.wait(60) == 0
-    assert not (home.state / "hook.sock").exists()
+@pytest.mark.parametrize("told_by", ["idleness", "a signal"])
+def test_it_ends(home: Home, told_by: str) -> None:
+    """By itself, or by a signal; the next event starts another."""
+    with serving(home, *(("--idle", "0.001") if told_by == "idleness" else ())) as process:
+        if told_by == "a signal":
+            process.send_signal(signal.SIGTERM)
+        assert (process.wait(60) == 0) is (told_by == "idleness")
+    assert (home.state / "hook.sock").exists() is (told_by == "a signal")
+    home.begin()
+    assert home.call() == ({}, {})
 
 
 def test_there_is_one_for_a_state(home: Home) -> None:
@@ -103,11 +109,3 @@ def test_an_endpoint_that_is_not_there_delays_no_answer_and_no_end(home: Home) -
     home.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
     with serving(home):
         told(home, is_denied)
-
-
-def test_a_signal_ends_it(home: Home) -> None:
-    with serving(home) as process:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) is not None
-    home.begin()
-    assert home.call() == ({}, {})

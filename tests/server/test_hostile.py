@@ -12,7 +12,7 @@ import subprocess
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from math import inf, nan
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -35,6 +35,7 @@ from tests.server.serving import (
     PROTOBUF,
     call,
     certified,
+    listening,
     post,
     request,
     send,
@@ -272,12 +273,8 @@ def next_hop(*answer: str, logs: int = 200, body: bytes = b"") -> Generator[tupl
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # of the base
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}", asked
-        server.shutdown()
-        thread.join()
+    with listening(Handler) as url:
+        yield url.removeprefix("http://"), asked
 
 
 @pytest.mark.parametrize(
