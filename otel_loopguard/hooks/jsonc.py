@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # would take time by the square of its length.
 _COMMENT: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _LAST_COMMA: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|,(?=\s*[}\]])', re.DOTALL)
+# Blanks, and the colon behind a key.
 _SPACE: Final = re.compile(r"[\s:]*")
 _STRING: Final = json.JSONDecoder().raw_decode
 
@@ -42,7 +43,7 @@ def with_member(text: str, name: str, value: object) -> str:
     found = re.search(r"^[ \t]+(?=\S)", text, re.MULTILINE)
     indent = found[0] if found else "  "
     written = json.dumps(value, indent=indent, ensure_ascii=False).replace("\n", newline + indent)
-    for key, start, begin, end in members:
+    for key, start, begin, end in reversed(members):  # of two with one name the last one counts
         if key == name:
             if value is not None:
                 return text[:begin] + written + text[end:]

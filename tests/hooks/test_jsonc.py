@@ -55,6 +55,11 @@ def test_any_member_is_changed_and_no_other(
     assert left == {name: each for name, each in before.items() if name != key}
 
 
+def test_of_two_members_with_one_name_the_last_one_counts() -> None:
+    """As to the agents that read it."""
+    assert jsonc.loads(jsonc.with_member('{"a": 1, "a": 2}', "a", 3)) == {"a": 3}
+
+
 @given(st.text(alphabet='{}[]",:/*\\\n ab1', max_size=40))
 def test_no_text_breaks_it(text: str) -> None:
     """It is read or reported, and what JSON reads it reads the same."""

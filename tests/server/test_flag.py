@@ -97,9 +97,9 @@ def test_changes_are_sent_as_events() -> None:
 @pytest.mark.parametrize("scope", ["call", "session"])
 def test_a_false_alarm_is_allowed_and_only_noted_from_then_on(scope: str) -> None:
     with serving() as server:
-        send(server, 0)
-        assert act(server, "allow").json()["setting"] == ""  # nothing was stopped
-        send(server, 1, 2, 3)
+        send(server, 50, session="fine")
+        assert act(server, "allow", "fine").json()["setting"] == ""  # nothing was stopped
+        send(server, 0, 1, 2, 3)
         assert control(server)["action"] == "deny"
         allowed = act(server, "allow", scope=scope, by="ann").json()
         assert (allowed["action"], allowed["setting"]) == ("allow", 'exempt_tools = ["search"]')
