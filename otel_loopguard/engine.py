@@ -13,7 +13,7 @@ from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import Annotation
 from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
 from otel_loopguard.escalation.admin.protocol import answer as answer_people
-from otel_loopguard.escalation.payload import encoded
+from otel_loopguard.escalation.payload import decision_row, encoded
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sessions.journal import Written
 from otel_loopguard.sessions.observation import DecisionRecord, Observation
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision", "DecisionRecord",
-    "Engine", "Flag", "Kind", "Observation", "Reader", "RecordedSpan",
-    "Settings", "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
-    "coding_tools", "encoded", "metric_of", "read_table", "requested_tools", "session_keys",
-    "shared_store", "values",
+    "Engine", "Flag", "Kind", "Observation", "Reader", "RecordedSpan", "Settings", "SpanView",
+    "Status", "Step", "Written", "answer_people", "append_script", "coding_tools", "decision_row",
+    "encoded", "metric_of", "read_table", "requested_tools", "session_keys", "shared_store",
+    "values",
 ]  # fmt: skip
 
 

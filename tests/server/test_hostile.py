@@ -52,6 +52,13 @@ GOOD = request(call(0)).SerializeToString()
 TOKEN = "a token of sixteen signs or more"
 
 
+@pytest.fixture(scope="module")
+def server() -> Generator[Server]:
+    """A server as it is by default."""
+    with serving() as started:
+        yield started
+
+
 @pytest.mark.parametrize(
     ("body", "headers", "status", "why"),
     [
@@ -72,29 +79,27 @@ TOKEN = "a token of sixteen signs or more"
     ],
 )
 def test_what_cannot_be_read_is_a_clear_error(
-    body: bytes, headers: dict[str, str], status: int, why: str
+    server: Server, body: bytes, headers: dict[str, str], status: int, why: str
 ) -> None:
-    with serving() as server:
-        answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=headers)
-        assert answer.status_code == status
-        if headers.get("content-type") == "application/json":
-            assert why in answer.json()["message"]
-        else:
-            assert why in Status.FromString(answer.content).message
-        assert send(server, 0).is_success
+    answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=headers)
+    assert answer.status_code == status
+    if headers.get("content-type") == "application/json":
+        assert why in answer.json()["message"]
+    else:
+        assert why in Status.FromString(answer.content).message
+    assert send(server, 0).is_success
 
 
-def test_a_body_of_100_megabytes_is_refused() -> None:
+def test_a_body_of_100_megabytes_is_refused(server: Server) -> None:
     packed = gzip.compress(b"\0" * (100 * 1024 * 1024), 1)
-    with serving() as server:
-        for body, headers in (
-            (b"\0" * (100 * 1024 * 1024), PROTOBUF),
-            (packed, {**PROTOBUF, "content-encoding": "gzip"}),
-        ):
-            # Python's client reads no answer before it has sent everything.
-            answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=headers)
-            assert answer.status_code == 413
-        assert send(server, 0).is_success
+    for body, headers in (
+        (b"\0" * (100 * 1024 * 1024), PROTOBUF),
+        (packed, {**PROTOBUF, "content-encoding": "gzip"}),
+    ):
+        # Python's client reads no answer before it has sent everything.
+        answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=headers)
+        assert answer.status_code == 413
+    assert send(server, 0).is_success
 
 
 def test_random_bytes_never_end_it() -> None:
@@ -145,26 +150,26 @@ def test_without_the_right_token_nothing_is_answered() -> None:
 @pytest.mark.parametrize(
     "headers", [{"host": "attacker.test"}, {"origin": "http://attacker.test"}, {"origin": "null"}]
 )
-def test_pages_of_other_sites_neither_read_nor_steer(headers: dict[str, str]) -> None:
-    with serving() as server:
-        answer = httpx.get(f"{server.url}/v1/sessions", headers=headers)
-        assert answer.status_code in {403, 421}
-        forged = httpx.post(
-            f"{server.url}/v1/sessions/a/abort", content=b"{}",
-            headers={"content-type": "text/plain"},
-        )  # fmt: skip
-        assert forged.status_code == 415
+def test_pages_of_other_sites_neither_read_nor_steer(
+    server: Server, headers: dict[str, str]
+) -> None:
+    answer = httpx.get(f"{server.url}/v1/sessions", headers=headers)
+    assert answer.status_code in {403, 421}
+    forged = httpx.post(
+        f"{server.url}/v1/sessions/a/abort", content=b"{}",
+        headers={"content-type": "text/plain"},
+    )  # fmt: skip
+    assert forged.status_code == 415
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b'{"by": 7}', b'{"reason": []}'])
-def test_bodies_of_other_forms_are_refused(body: bytes) -> None:
-    with serving() as server:
-        send(server, 0)
-        url = f"{server.url}/v1/sessions/chat-1/pause"
-        answer = httpx.post(url, content=body, headers=JSON)
-        assert answer.status_code in {400, 422}
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert json.loads(answer.content)["detail"]
+def test_bodies_of_other_forms_are_refused(server: Server, body: bytes) -> None:
+    send(server, 0)
+    url = f"{server.url}/v1/sessions/chat-1/pause"
+    answer = httpx.post(url, content=body, headers=JSON)
+    assert answer.status_code in {400, 422}
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert json.loads(answer.content)["detail"]
 
 
 FORWARDS = (
@@ -280,10 +285,9 @@ def next_hop(*answer: str, logs: int = 200, body: bytes = b"") -> Generator[tupl
 @pytest.mark.parametrize(
     "host", ["attacker.test:", "attacker.test:99999", "127.0.0.1/x@attacker.test", "é.test", "[::1"]
 )
-def test_a_host_that_is_no_name_is_not_taken_for_this_machine(host: str) -> None:
-    with serving() as server:
-        answer = ask(server, f"GET /v1/sessions HTTP/1.1\nhost: {host}\n\n")
-        assert answer.startswith(b"HTTP/1.1 421 ")
+def test_a_host_that_is_no_name_is_not_taken_for_this_machine(server: Server, host: str) -> None:
+    answer = ask(server, f"GET /v1/sessions HTTP/1.1\nhost: {host}\n\n")
+    assert answer.startswith(b"HTTP/1.1 421 ")
 
 
 def test_large_requests_are_read_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -514,8 +518,7 @@ def test_a_session_is_the_one_that_is_named(session: str, place: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["session", "session/control", "session/events?id=", "sessions/"])
-def test_a_key_that_is_missing_is_an_error(path: str) -> None:
-    with serving() as server:
-        answer = httpx.get(f"{server.url}/v1/{path}")
-        assert answer.status_code == 422
-        assert "`id`" in answer.json()["detail"]
+def test_a_key_that_is_missing_is_an_error(server: Server, path: str) -> None:
+    answer = httpx.get(f"{server.url}/v1/{path}")
+    assert answer.status_code == 422
+    assert "`id`" in answer.json()["detail"]

@@ -30,13 +30,12 @@ from otel_loopguard.core.escalation import totals
 from otel_loopguard.core.report import act_row
 from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation.answers import GUIDANCE, NAME, reply_of
-from otel_loopguard.escalation.payload import encoded
+from otel_loopguard.escalation.payload import decision_row, encoded
 
 if TYPE_CHECKING:
     from otel_loopguard._control.context import SessionHandle
     from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Decision
     from otel_loopguard.escalation.escalations import Escalations
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.registry import SessionRegistry
@@ -54,6 +53,7 @@ _BY_HAND: Final = {Action.PAUSE: "paused by hand", Action.ABORT: "aborted by han
 _OPERATIONS: Final = frozenset(
     {"sessions", "show", "explain", "pause", "resume", "abort", "allow", "answer"}
 )
+_DECISION: Final = ("id", "step", "at", "action", "detector", "rule", "message")
 _TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan")
 
 Message = dict[str, Any]
@@ -238,7 +238,7 @@ class AdminHandlers:
             **self._row(session),
             "totals": totals(report),
             "actions": [act_row(act) for act in session.state.record.acts()],
-            "decisions": [_decision(decision) for decision in report.alerts],
+            "decisions": [decision_row(decision, *_DECISION) for decision in report.alerts],
             "package": None if case is None else case.row(),
         }
 
@@ -269,15 +269,3 @@ def _flags(session: SessionHandle) -> set[Flag]:
 
 def _cut(text: str | None) -> str | None:
     return None if text is None else text[:_LISTED]
-
-
-def _decision(decision: Decision) -> Message:
-    return {
-        "id": decision.id,
-        "step": decision.step,
-        "at": decision.time or None,
-        "action": decision.action.value,
-        "detector": decision.detector,
-        "rule": decision.reason,
-        "message": decision.message,
-    }

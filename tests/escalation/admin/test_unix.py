@@ -165,7 +165,8 @@ def test_a_folder_that_cannot_be_trusted(
     if wrong == "file":
         place.write_text("")
     else:
-        place.mkdir(mode=0o755 if wrong == "open" else 0o700)
+        place.mkdir()
+        place.chmod(0o755 if wrong == "open" else 0o700)
     if wrong == "other":
         monkeypatch.setattr(
             "otel_loopguard.escalation.admin.unix.os.getuid", lambda: os.geteuid() + 1
