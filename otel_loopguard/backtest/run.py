@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from otel_loopguard.backtest.rows import BrokenRow, load, parsed
 from otel_loopguard.backtest.session import BacktestResult, replay_session
-from otel_loopguard.backtest.sources import Source, connect, open_source, relation, stage
+from otel_loopguard.backtest.sources import Source, connect, open_source, quoted, relation, stage
 from otel_loopguard.engine import Engine, decision_row
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay.fields import is_map
@@ -116,11 +116,10 @@ def _part(connection: Any, query: str, to: Path, count: int) -> int:
         " + seq) AS known FROM source GROUP BY unit HAVING known IS NOT NULL"
     )
     session = "coalesce(named.known, source.unit, '')"
-    target = str(to).replace("'", "''")
     run(
         f"COPY (SELECT {session} AS session, moment, seq, form, body, source.source AS source,"
         f" (hash({session}) % {count})::INTEGER AS bucket FROM source LEFT JOIN named USING (unit))"
-        f" TO '{target}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (bucket))"
+        f" TO {quoted(str(to))} (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (bucket))"
     )
     return run("SELECT count(*) FROM source").fetchone()[0]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.backtest.rows import load
+from otel_loopguard.backtest.sources import quoted
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def write_summary(found: Backtest, other: Backtest | None, path: Path) -> int:
     """
     text = files("otel_loopguard.backtest").joinpath("summary.sql").read_text("utf-8")
     views, *_ = text.partition("-- # ")
-    parts, others = _quoted(found.parts), _quoted((other or found).parts)
+    parts, others = quoted(found.parts), quoted((other or found).parts)
     with load("duckdb").connect() as connection:
         connection.execute(views.format(parts=parts, others=others))
         ((sessions, steps, stopped),) = connection.execute(
@@ -115,7 +116,3 @@ def _text(value: object) -> str:
     """What others wrote, as text of a page."""
     written = "" if value is None else str(value)
     return escape(written if len(written) <= _LONGEST else written[: _LONGEST - 1] + "…")
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
