@@ -78,11 +78,19 @@ def test_a_plan_that_is_not_sound_changes_nothing() -> None:
     assert guard.flag_of("a").control.action is not Action.PAUSE
 
 
-@pytest.mark.parametrize("before", [BEFORE, None])
-def test_what_is_done_stays_done(before: list[dict[str, object]] | None) -> None:
-    """Under the same id. People may plan what nobody planned."""
+def test_a_session_without_a_plan_gets_one() -> None:
+    """People may plan what nobody planned."""
     guard = watched()
-    with session("a", tasks=before):
+    stuck(guard, "a")
+    control.answer(asked(guard)[0].id, "modify_plan", plan=AFTER)
+    did(guard, "look_up")
+    assert done(guard) == 50
+
+
+def test_what_is_done_stays_done() -> None:
+    """Under the same id."""
+    guard = watched()
+    with session("a", tasks=BEFORE):
         did(guard, "search")
         stuck(guard, "a", tool="other")
     control.answer(asked(guard)[0].id, "modify_plan", plan=[{"id": "search"}, {"id": "look_up"}])
