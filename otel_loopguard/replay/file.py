@@ -86,8 +86,9 @@ class RecordedFile:
                     blank = 0
                     yield self._number, line
                 elif (blank := blank + 1) == _BLANK:
-                    msg = f"{_BLANK:,} blank lines in a row, the rest is not read"
-                    raise _Damaged(msg)
+                    why = f"{_BLANK:,} blank lines in a row, the rest is not read"
+                    self.report(self._number, why)
+                    return
         except _Damaged as damage:
             self.report(self._number + 1, str(damage))
             return

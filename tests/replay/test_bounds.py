@@ -67,7 +67,7 @@ LONG = json.dumps({"id": "long", "steps": [0] * 11})
             (file, "_BLANK", 50),
             "\n" * 49 + f"{RUN}\n" + "\n" * 60 + f"{RUN}\n",
             1,
-            [(101, "50 blank lines in a row, the rest is not read")],
+            [(100, "50 blank lines in a row, the rest is not read")],
             id="blank lines",
         ),
     ],
