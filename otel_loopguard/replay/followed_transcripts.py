@@ -22,6 +22,7 @@ from otel_loopguard.replay.transcripts.folders import (
     TranscriptHead,
     modified,
     project_of,
+    top_of,
     transcript_files,
     usual_folders,
 )
@@ -345,7 +346,7 @@ class FollowedFolders:
             return
         if head.above is not None:
             self._above[head.agent, head.key] = head.above
-            head.above = self._top(head.agent, head.above)
+            head.above = top_of(self._above, head.agent, head.above)
         place = head.agent, head.above or head.key
         session = self._sessions.setdefault(place, FollowedSession(head.agent))
         kind = FollowedRows if is_session(path) else FollowedTranscript
@@ -360,11 +361,3 @@ class FollowedFolders:
             for key in gone.keys:
                 self._forget(key)
             self._sizes.update((path, one.size) for path, one in gone.transcripts.items())
-
-    def _top(self, agent: str, key: str) -> str:
-        """The session that a sub-agent works for in the end."""
-        seen: set[str] = set()
-        while (agent, key) in self._above and key not in seen:
-            seen.add(key)
-            key = self._above[agent, key]
-        return key

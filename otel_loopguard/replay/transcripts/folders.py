@@ -93,25 +93,33 @@ def sessions_in(folder: Path) -> list[SessionFiles]:
 
     Files that are no transcripts are passed over.
     """
-    heads = [
-        head
-        for file in transcript_files(folder)
-        if (head := TranscriptHead.of(file.path)) is not None
-    ]
-    by_key = {(head.agent, head.key): head for head in heads if head.above is None}
-    found: dict[Path, SessionFiles] = {}
-    parents = {(head.agent, head.key): head.above for head in heads if head.above is not None}
+    heads = [head for file in transcript_files(folder) if (head := TranscriptHead.of(file.path))]
+    above = {(head.agent, head.key): head.above for head in heads if head.above is not None}
+    found: list[SessionFiles] = []
+    tops: dict[tuple[str, str], SessionFiles] = {}
     for head in sorted(heads, key=lambda head: head.above is not None):
-        top = head if head.above is None else _top(head, by_key, parents)
-        if top is None or top is head:
-            found[head.path] = SessionFiles(head.path, head.modified)
+        place = head.agent, top_of(above, head.agent, head.key)
+        if place in tops and head.above is not None:
+            files = tops[place]
+            files.sub_agents.append(head.path)
+            files.modified = max(files.modified, head.modified)
             continue
-        files = found[top.path]
-        files.sub_agents.append(head.path)
-        files.modified = max(files.modified, head.modified)
-    for files in found.values():
+        # One of its own, or a sub-agent whose session is gone.
+        found.append(SessionFiles(head.path, head.modified))
+        if head.above is None:
+            tops[place] = found[-1]
+    for files in found:
         files.sub_agents.sort()
-    return sorted(found.values(), key=lambda files: (files.modified, str(files.path)))
+    return newest(found, 0)
+
+
+def top_of(above: Mapping[tuple[str, str], str], agent: str, key: str) -> str:
+    """The session that a sub-agent works for in the end; a session of its own is that itself."""
+    seen: set[str] = set()
+    while (agent, key) in above and key not in seen:
+        seen.add(key)
+        key = above[agent, key]
+    return key
 
 
 @dataclass(slots=True)
@@ -170,22 +178,6 @@ def _place(agent: str, path: Path, head: bytes) -> tuple[str, str | None]:
 def _first(sign: re.Pattern[bytes], head: bytes) -> str | None:
     found = sign.search(head)
     return found[1].decode("utf-8", "replace") if found else None
-
-
-def _top(
-    head: TranscriptHead,
-    by_key: dict[tuple[str, str], TranscriptHead],
-    parents: Mapping[tuple[str, str], str | None],
-) -> TranscriptHead | None:
-    """The session that a sub-agent works for in the end; None if its file is gone."""
-    above, seen = head.above, {head.key}
-    while above is not None and above not in seen:
-        top = by_key.get((head.agent, above))
-        if top is not None:
-            return top
-        seen.add(above)
-        above = parents.get((head.agent, above))
-    return None
 
 
 def transcript_files(folder: Path) -> Iterator[TranscriptFile]:
