@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.cli.conftest import Command
@@ -20,14 +19,6 @@ def test_each_session_of_a_recording(runs: Path, command: Command) -> None:
     assert "deny at step 4 (exact_repeat, identical_call): 'search' was called 4 times" in stuck
     assert "the last round weighs " in stuck
     assert all("the flag is allow" in one for one in rest)
-
-
-def test_as_json(runs: Path, objects: Callable[..., list[dict[str, Any]]]) -> None:
-    """One object per session, with its source."""
-    stuck, *rest = objects("explain", runs)
-    assert (stuck["source"], stuck["session"], stuck["action"]) == ("src", "stuck", "abort")
-    assert [one["action"] for one in stuck["decisions"]] == ["hint", "deny", "abort"]
-    assert [one["loops"] for one in rest] == [[], []]
 
 
 def test_other_settings_explain_otherwise(runs: Path, tmp_path: Path, command: Command) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +16,9 @@ from typing import Any
 import pytest
 
 from tests.cli.watch.processes import Agent, Watch, state_of, until
-from tests.cli.watch.test_followed import FILES, labelled
 from tests.escalation.hooks import Hook, served
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES
-from tests.replay.transcripts.writing import write
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 
@@ -320,28 +317,6 @@ def test_the_webhook_is_told_of_what_is_new(
         sessions = {json.loads(body)["data"]["session"] for _, body in hook.posts}
         assert sessions == {"fresh"}
     assert watching.told == [("hint", "fresh"), ("deny", "fresh")]
-
-
-@pytest.mark.skipif(not FILES[0].exists(), reason="the traces are not there")
-def test_many_sessions_are_told_what_transcripts_says_of_them(
-    watch: Callable[..., Watch], projects: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    every = 1 if request.config.getoption("--rare") else 12
-    whole = tmp_path / "whole"
-    for number, run in enumerate(labelled(every)):
-        write(run, "claude-code", whole / str(number))
-    said = control("transcripts", str(whole), "--last", "0", "--format", "json")
-    wanted = {
-        row["session"]: [one["action"] for one in row["decisions"] if one["action"] != "allow"]
-        for row in map(json.loads, said.splitlines())
-    }
-    watching = watch()
-    shutil.copytree(whole, projects, dirs_exist_ok=True, copy_function=shutil.copyfile)
-    until(lambda: len(watching.told) >= sum(map(len, wanted.values())), "all are told")
-    watching.end()
-    for session, actions in wanted.items():
-        assert [action for action, key in watching.told if key == session] == actions
-    assert any(wanted.values())
 
 
 @pytest.mark.parametrize(
