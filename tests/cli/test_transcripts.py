@@ -128,14 +128,6 @@ def test_a_broken_line_is_told_with_its_place(home: Path, command: Any) -> None:
     assert len(result.stdout.splitlines()) == 3
 
 
-@pytest.mark.parametrize("name", ["replay", "report", "steps", "learn"])
-def test_other_commands_read_folders_of_transcripts(name: str, objects: Any, home: Path) -> None:
-    rows = objects(name, home / ".claude/projects", home / ".codex")
-    assert rows
-    if name == "steps":
-        assert {row["session"] for row in rows} >= {KEY}
-
-
 def test_sessions_that_nobody_interrupted_set_the_stop_line(objects: Any, home: Path) -> None:
     (row,) = objects("calibrate", home, "--false-stops", "0.5")
     assert row["runs"] == 3

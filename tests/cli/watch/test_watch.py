@@ -325,6 +325,7 @@ def test_the_webhook_is_told_of_what_is_new(
         (("--agents", "--interval", "0.1"), "--interval 0.1: with --agents at least 0.5 seconds"),
         (("--agents", "--folder", "/nowhere"), "--folder /nowhere: there is no such folder"),
         (("--may-stop",), "need --agents"),
+        (("--agents", "--may-stop", "--settings", "shadow.toml"), "mode = shadow stops nothing"),
         (("--agents", "--store", "memory://"), "--store and --socket are for live processes"),
         (("--agents", "--rounds", "1"), "no coding agent keeps transcripts here"),
     ],
@@ -336,20 +337,8 @@ def test_what_cannot_be_watched_is_said_at_once(
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("shadow.toml").write_text('mode = "shadow"\n', encoding="utf-8")
     result = command("watch", *options)
     assert result.exit_code == 2
     assert why in " ".join(result.output.replace("│", " ").split())
-
-
-def test_in_shadow_it_says_what_it_would_do_and_may_not_stop(
-    watch: Callable[..., Watch], agent: Callable[..., Agent], command: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setenv("LOOPGUARD_MODE", "shadow")
-    result = command("watch", "--agents", "--may-stop")
-    assert result.exit_code == 2
-    assert "--may-stop: mode = shadow stops nothing" in result.output
-    watching, writer = watch(), agent()
-    writer.write(STUCK)
-    watching.wait_for(f"would deny {KEY} ")
-    watching.end()
