@@ -249,5 +249,5 @@ def _results(
 
 def _good(run: Run) -> bool:
     if isinstance(run, Transcript):
-        return run.ending != "interrupted"
+        return run.endings[-1] != "interrupted"
     return run.loop is False or (run.loop is None and run.success is True)

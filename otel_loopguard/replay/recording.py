@@ -130,7 +130,6 @@ class Recording:
             whole = found[0]
             timed = merge(*(_timed(run.steps) for run in found), key=itemgetter(0))
             whole.steps = [step for _, step in timed]
-            whole.unfinished = sum(run.unfinished for run in found)
             yield whole
 
     def _read(self) -> Iterator[RecordedSpan | Run]:
