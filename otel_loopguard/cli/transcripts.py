@@ -104,14 +104,7 @@ def print_transcripts(  # noqa: PLR0913  # the options of the command
 def _found(paths: Sequence[str]) -> Iterator[SessionFiles]:
     """The sessions at these paths, or where agents keep them."""
     if not paths:
-        folders = usual_folders()
-        if not folders:
-            msg = (
-                "no coding agent keeps transcripts here: neither ~/.claude, ~/.codex, ~/.gemini "
-                "nor ~/.local/share/opencode has any; name a file or a folder"
-            )
-            raise RecordingError(msg)
-        for _, folder in folders:
+        for _, folder in usual_folders():
             yield from sessions_in(folder)
     for path in paths:
         place = Path(path)

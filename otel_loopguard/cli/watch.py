@@ -104,13 +104,6 @@ def _check(settings: Settings, folders: Sequence[Path], may_stop: bool) -> None:
         if not holds_sessions(folder):
             msg = f"--folder {folder}: there is no such folder"
             raise RecordingError(msg)
-    if not folders and not usual_folders():
-        msg = (
-            "no coding agent keeps transcripts here: there is no folder of them in ~/.claude, "
-            "~/.codex or ~/.gemini, and no ~/.local/share/opencode/opencode.db; name one with "
-            "--folder"
-        )
-        raise RecordingError(msg)
 
 
 def _not_read() -> list[str]:

@@ -109,16 +109,15 @@ class RecordedFile:
             reason = getattr(error, "strerror", None) or error
             msg = f"{path}: cannot be read: {reason}"
             raise RecordingError(msg) from error
-        if S_ISDIR(found.st_mode):
-            msg = f"{path}: cannot be read: it is a folder, expected a file"
-            raise RecordingError(msg)
-        if S_ISCHR(found.st_mode) or S_ISBLK(found.st_mode):
-            msg = f"{path}: cannot be read: it is a device, expected a file, a pipe or -"
+        kind = found.st_mode
+        if S_ISDIR(kind) or S_ISCHR(kind) or S_ISBLK(kind):
+            what = "a folder" if S_ISDIR(kind) else "a device"
+            msg = f"{path}: cannot be read: it is {what}, expected a file, a pipe or -"
             raise RecordingError(msg)
         if not os.access(path, os.R_OK):
             msg = f"{path}: cannot be read: permission denied"
             raise RecordingError(msg)
-        return found.st_size if S_ISREG(found.st_mode) else None
+        return found.st_size if S_ISREG(kind) else None
 
     def _line(self, parts: list[bytes], size: int) -> bytes:
         """The next line; empty if it is blank or too long."""

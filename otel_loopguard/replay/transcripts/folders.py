@@ -20,6 +20,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Final
 
+from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay.opencode_database import (
     TranscriptFile,
     is_database,
@@ -57,7 +58,11 @@ class SessionFiles:
 
 
 def usual_folders() -> list[tuple[str, Path]]:
-    """The folders in which agents keep transcripts on this machine, with the agents' names."""
+    """The folders in which agents keep transcripts on this machine, with the agents' names.
+
+    Raises:
+        RecordingError: There is none.
+    """
     home = Path.home()
     claude = os.environ.get("CLAUDE_CONFIG_DIR")
     roots = [Path(claude)] if claude else [home / ".claude", home / ".config" / "claude"]
@@ -71,7 +76,14 @@ def usual_folders() -> list[tuple[str, Path]]:
         ("gemini", gemini / ".gemini" / "tmp"),
         *(("opencode", file) for file in sorted((data / "opencode").glob("opencode*.db"))),
     ]
-    return [(agent, folder) for agent, folder in wanted if holds_sessions(folder)]
+    found = [(agent, folder) for agent, folder in wanted if holds_sessions(folder)]
+    if not found:
+        msg = (
+            "no coding agent keeps transcripts here: neither ~/.claude, ~/.codex, ~/.gemini nor "
+            "~/.local/share/opencode has any; name a file or a folder"
+        )
+        raise RecordingError(msg)
+    return found
 
 
 def holds_sessions(path: Path) -> bool:
