@@ -1,4 +1,4 @@
-"""`otel-loopguard report` prints what each session came to."""
+"""`report` prints what each session came to, `explain` why it was stopped or not."""
 
 from __future__ import annotations
 
@@ -51,3 +51,21 @@ def test_the_tables(command: Any, runs: Path) -> None:
     assert any(line.startswith("tool ") for line in lines)
     assert any(line.split()[:3] == ["search", "24", "0"] for line in lines)
     assert any(line.startswith("alerts of") for line in lines)
+
+
+def test_each_session_of_a_recording(runs: Path, command: Any) -> None:
+    """Why it was stopped, and that there was nothing to stop."""
+    done = command("explain", runs)
+    assert done.exit_code == 0, done.output
+    stuck, *rest = done.stdout.split("session ")[1:]
+    assert stuck.startswith("stuck: the flag is abort (by policy)")
+    assert "deny at step 4 (exact_repeat, identical_call): 'search' was called 4 times" in stuck
+    assert "the last round weighs " in stuck
+    assert all("the flag is allow" in one for one in rest)
+
+
+def test_other_settings_explain_otherwise(runs: Path, tmp_path: Path, command: Any) -> None:
+    settings = tmp_path / "loopguard.toml"
+    settings.write_text('max_action = "hint"\n', encoding="utf-8")
+    done = command("explain", runs, "--settings", settings)
+    assert "next: this is as far as it goes" in done.stdout
