@@ -168,7 +168,7 @@ class _AgentWatch:
 
     def _tell(self, session: FollowedSession, key: str, decision: Decision) -> None:
         action = f"would {word(decision.action)}" if decision.shadow else word(decision.action)
-        where = f"{session.agent}, {session.project}" if session.project else session.agent
+        where = ", ".join(filter(None, (session.agent, Path(session.cwd).name)))
         self._say(f"{action} {key} ({where}): {line(decision.message, 400)}")
         if not decision.action.stops and decision.action is not Action.ASK:
             return
