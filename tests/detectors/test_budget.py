@@ -366,8 +366,7 @@ def run() -> Run:
 
 def board(run: Run) -> Milestones:
     """The board of the session."""
-    flag = run.guard.flag_of("run")
-    assert flag is not None
+    flag = run.guard.flag_named("run")
     return flag.milestones
 
 

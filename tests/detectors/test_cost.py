@@ -151,8 +151,7 @@ def test_an_answer_raises_the_budget(asked: list[Any]) -> None:
     found: list[Decision] = []
     guard = LoopGuard(Settings(budget_cost=0.05), on_decision=lambda _, one: found.append(one))
     live(3, guard)
-    flag = guard.flag_of("spends")
-    assert flag is not None
+    flag = guard.flag_named("spends")
     until(lambda: not flag.held)
     live(1, guard)
     assert [one.reason for one in found] == ["cost_limit", "cost_near"]
@@ -179,8 +178,7 @@ def test_a_bare_continue_lets_the_session_spend(asked: list[Any]) -> None:
     found: list[Decision] = []
     guard = LoopGuard(Settings(budget_cost=0.05), on_decision=lambda _, one: found.append(one))
     live(3, guard)
-    flag = guard.flag_of("spends")
-    assert flag is not None
+    flag = guard.flag_named("spends")
     until(lambda: not flag.held)
     live(9, guard)
     guard.shutdown()

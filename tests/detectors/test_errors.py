@@ -61,8 +61,7 @@ def test_a_model_that_works_again_ends_what_its_failures_led_to() -> None:
     """The flag is lowered, and the next failure is the first one."""
     run = Run()
     run.calls(*unanswered(10, 0.1))
-    flag = run.guard.flag_of("run")
-    assert flag is not None
+    flag = run.guard.flag_named("run")
     assert flag.control.action == "deny"
     run.calls(Step(Kind.MODEL, "m", agent="w", text="Now it fits."))
     assert flag.control.action == "allow"

@@ -25,8 +25,7 @@ def test_three_equal_calls_with_an_equal_answer_give_a_hint(mode: str) -> None:
     assert len({one.loop for one in run.decisions}) == 1
     assert [one.severity for one in run.decisions] == ["warning", "critical", "fatal"]
     assert {one.shadow for one in run.decisions} == {mode == "shadow"}
-    flag = run.guard.flag_of("run")
-    assert flag is not None
+    flag = run.guard.flag_named("run")
     assert flag.control.action == ("allow" if mode == "shadow" else "abort")
 
 
@@ -34,8 +33,7 @@ def test_obeying_a_hint_clears_the_flag() -> None:
     """Another call takes the hint down; the ladder still remembers the loop."""
     run = Run()
     run.calls(*[SAME] * 3)
-    flag = run.guard.flag_of("run")
-    assert flag is not None
+    flag = run.guard.flag_named("run")
     assert flag.control.action == "hint"
     run.calls(call(args={"q": "y"}, outcome="something else"))
     assert flag.control.action == "allow"

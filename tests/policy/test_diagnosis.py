@@ -63,8 +63,7 @@ def test_a_loop_of_errors_is_diagnosed() -> None:
     run = Run()
     decision = errors(run, "FileNotFoundError: no such file: 'a.txt'")
     assert decision.diagnosis == DIAGNOSES["not_found"]
-    flag = run.guard.flag_of("run")
-    assert flag is not None
+    flag = run.guard.flag_named("run")
     assert (flag.control.hint or "").endswith(
         "Likely cause: What is asked for is not at that place, or has another name. What may help: "
         "list what is there before naming it again; search for it by a part of its name."

@@ -72,8 +72,7 @@ def test_another_answer_begins_the_count_anew() -> None:
 def test_a_rung_that_was_not_heard_waits() -> None:
     guard = LoopGuard(clock="replay")
     guard.observe(SEARCH, "s")
-    flag = guard.flag_of("s")
-    assert flag is not None
+    flag = guard.flag_named("s")
     flag.asked = True
     for _ in range(4):
         guard.observe(call("search", {"q": "x"}, "No results for that."), "s")
@@ -121,7 +120,6 @@ def test_an_allow_names_the_setting_that_makes_it_last() -> None:
     assert guard.find("unknown") is None
     for _ in range(9):
         guard.observe(call('a "b"', {"q": "x"}, "No results for that."), "allowed")
-    flag = guard.flag_of("allowed")
-    assert flag is not None
+    flag = guard.flag_named("allowed")
     assert flag.control.action is Action.ALLOW
     assert control.explain("allowed") is not None

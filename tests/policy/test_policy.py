@@ -36,8 +36,7 @@ def test_shadow_decides_the_same_and_raises_no_flag() -> None:
     run, shadow = Run(), Run(Settings(mode="shadow"))
     assert run.calls(*stuck(8)) == shadow.calls(*stuck(8)) == ["hint", "deny", "abort"]
     assert [decision.shadow for decision in shadow.decisions] == [True, True, True]
-    flag = shadow.guard.flag_of("run")
-    assert flag is not None
+    flag = shadow.guard.flag_named("run")
     assert flag.control.action is Action.ALLOW
 
 

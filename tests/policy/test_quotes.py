@@ -46,8 +46,7 @@ def test_one_line_of_sixty_printable_characters(answer: object, quote: str) -> N
     """Whatever the answer is, nothing of it ends the quotation or changes how it is shown."""
     run = Run()
     run.calls(*[call("read_file", {"path": "a"}, answer)] * 3)
-    flag = run.guard.flag_of("run")
-    assert flag is not None
+    flag = run.guard.flag_named("run")
     said = flag.take_hint()
     assert said is not None
     assert f"The last answer: {quote} " in said
@@ -56,8 +55,7 @@ def test_one_line_of_sixty_printable_characters(answer: object, quote: str) -> N
 def test_what_was_not_captured_is_not_quoted() -> None:
     run = Run()
     run.calls(*[call("read_file", {"path": "a"})] * 12)
-    flag = run.guard.flag_of("run")
-    assert flag is not None
+    flag = run.guard.flag_named("run")
     assert "The last" not in (flag.take_hint() or "The last")
 
 
@@ -65,8 +63,7 @@ def test_the_control_and_the_decision_have_no_quote() -> None:
     """They go to stores, servers, callbacks and logs."""
     run = Run()
     run.calls(*[call("search", {"q": 1}, ANSWER)] * 4)
-    flag = run.guard.flag_of("run")
-    assert flag is not None
+    flag = run.guard.flag_named("run")
     assert SECRET in (flag.quoting_hint or "")
     told = [repr(flag.control), repr(run.decisions), repr(replace(flag.control, session="b"))]
     assert not [one for one in told if SECRET in one]

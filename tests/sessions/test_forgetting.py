@@ -115,8 +115,7 @@ def test_what_a_person_stopped_goes_last_of_all(stop: Callable[..., bool]) -> No
         guard.tick(time.time_ns() + 200 * 10**9)
         held = [f"held{n}" for n in range(16, 20)]
         assert [one.key for one in guard._sessions.all if one.key.startswith("held")] == held
-        flag = guard.flag_of("held19")
-        assert flag is not None
+        flag = guard.flag_named("held19")
         assert flag.stops
         assert control.resume("held19")
 

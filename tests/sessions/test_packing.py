@@ -95,8 +95,7 @@ def test_only_sessions_in_use_are_at_hand(monkeypatch: pytest.MonkeyPatch) -> No
     for turn in range(6):
         guard.observe(call("search", {"q": "x"}, "nothing"), "loop")
         work(100 + 6 * turn, 106 + 6 * turn)
-    flag = guard.flag_of("loop")
-    assert flag is not None
+    flag = guard.flag_named("loop")
     assert flag.raised
 
 

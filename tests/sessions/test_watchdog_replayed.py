@@ -147,8 +147,7 @@ def test_an_agent_has_a_limit_by_its_estimate(settings: Any, near: str, limit: s
     spans = [agent(0, 120), span("agent", "sub", 10, 100, key=2)]
     run = told({**QUIET, **settings}, spans, known=True)
     assert said(run) == AGENT.format(near, limit)
-    flag = run.guard.flag_of("c")
-    assert flag is not None
+    flag = run.guard.flag_named("c")
     assert flag.raised is (limit != "allow")
 
 
@@ -185,8 +184,7 @@ def test_the_action_of_a_limit_is_a_setting(action: str, strongest: str, expecte
     settings = {"stall_run_s": 300, "budget_action": action, "max_action": strongest}
     run = told(settings, [agent(0, 310), span("node", "n", 0, 305, key=2)])
     assert said(run) == f"run_limit_near@240 hint, run_limit@300 {expected}"
-    flag = run.guard.flag_of("c")
-    assert flag is not None
+    flag = run.guard.flag_named("c")
     assert flag.control.action == expected
 
 
