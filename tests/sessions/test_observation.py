@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.observation import DecisionRecord, Observation
 
 
-def test_what_is_not_configured_is_not_in_the_list() -> None:
-    """A replay without listeners has no desk, metrics, breakers, or warnings of blind spots."""
-    guard = LoopGuard(Settings(), clock="replay")
-    parts = guard.subscribers
-    assert [name for name, _ in parts.own] == ["profile"]
-    assert [name for name, _ in parts.marks] == ["mark", "mark"]
-    assert parts.steps == []
-    assert [name for name, _ in parts.decisions] == ["on_decision", "log"]
-
-
 def test_observations_leave_the_lock() -> None:
     """A subscriber holds no lock, and gets step, evidence, detections and decisions."""
     guard = LoopGuard(Settings(), clock="replay")
