@@ -46,19 +46,35 @@ def heard(run: Run, detector: str) -> list[str]:
 
 @pytest.mark.parametrize("announced", [False, True])
 def test_a_sub_agent_that_nothing_announced_counts_by_its_runs(*, announced: bool) -> None:
-    """Runs that end are exchanges; one that a hand-off announced is no second exchange."""
+    """Runs that end are exchanges; not one that a hand-off announced, nor workers side by side."""
     run = Run(Settings(sensitivity=0.6) if announced else Settings())
     for number, words in enumerate(WORDS[:2] if announced else WORDS):
         text = ASK.format(words)
         run.calls(surfer(text) if announced else call("scrolled", {"by": number}, NOTHING))
         run.calls(ran(text, begin=number * 10, end=number * 10 + 9))
     assert bool(heard(run, "handoff_repeat")) is not announced
+    beside = Run()
+    beside.calls(*(ran(ASK.format("scroll"), begin=1, end=10 + number) for number in range(6)))
+    assert beside.decisions == []
 
 
-def test_workers_side_by_side_are_no_repeat() -> None:
+def test_a_pair_of_agents_gets_advice() -> None:
+    """It grows with the count: skip the agent, add what was tried, ask a person."""
     run = Run()
-    run.calls(*(ran(ASK.format("scroll"), begin=1, end=10 + number) for number in range(6)))
-    assert run.decisions == []
+    run.calls(*rally(12))
+    advised = [(one.step, f"{one.action} {one.intervention}", one.advice) for one in run.decisions]
+    skip = "Skip 'planner' for now: finish this without it, or give it to another agent."
+    add = (
+        "Before 'planner' gets this again, add what was tried so far, what came of it and what is "
+        "still missing."
+    )
+    stop = "Stop handing this on, and ask a human who is to finish it, and how."
+    assert advised == [
+        (3, "hint break_cycle", skip),
+        (5, "steer break_cycle", skip),
+        (7, "ask inject_context", add),
+        (11, "deny escalate_human", stop),
+    ]
 
 
 CYCLIC: list[object] = []

@@ -29,18 +29,6 @@ def test_three_equal_calls_with_an_equal_answer_give_a_hint(mode: str) -> None:
     assert flag.control.action == ("allow" if mode == "shadow" else "abort")
 
 
-def test_obeying_a_hint_clears_the_flag() -> None:
-    """Another call takes the hint down; the ladder still remembers the loop."""
-    run = Run()
-    run.calls(*[SAME] * 3)
-    flag = run.guard.flag_named("run")
-    assert flag.control.action == "hint"
-    run.calls(call(args={"q": "y"}, outcome="something else"))
-    assert flag.control.action == "allow"
-    run.calls(*[SAME] * 2)
-    assert run.actions == ["hint", "deny"]
-
-
 def test_a_hint_at_a_poll_says_how_long_it_was_asked() -> None:
     """Since the first such call, and not since the budget ended; and what helps who waits."""
     run = Run()
