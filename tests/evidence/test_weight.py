@@ -148,34 +148,12 @@ def seen(*steps: Step, **settings: Any) -> list[Evidence]:
     return [found for step in steps if (found := observer.extract(step)) is not None]
 
 
-PENDING = "the build is in progress"
 UNCHANGED = "the build has 12 parts"
 
 
-def twice(pause: float, said: object = UNCHANGED, tool: str = "job", **given: Any) -> list[Step]:
+def twice(pause: float) -> list[Step]:
     """A call, and the same call again after a pause in seconds."""
-    return [
-        call(tool, {"id": 9}, said, at=at, **given) for at in (0, pause + given.get("took", 0.5))
-    ]
-
-
-@pytest.mark.parametrize(
-    ("steps", "settings", "waits"),
-    [
-        pytest.param(twice(8, PENDING), {}, True, id="pending"),
-        pytest.param(twice(0, PENDING), {}, True, id="pending, without a pause"),
-        pytest.param(twice(0), {"poll_tools": ["job"]}, True, id="declared to poll"),
-        pytest.param(twice(0), {"tools": {"job": {"polls": True}}}, True, id="declared by tool"),
-        pytest.param(twice(2), {}, False, id="a short rest"),
-        pytest.param(twice(30), {}, True, id="a long rest"),
-        pytest.param(twice(0, took=30), {}, False, id="the call took long"),
-        pytest.param(twice(30, "no results found"), {}, False, id="in vain, after a rest"),
-        pytest.param(twice(0, tool="sleep"), {}, True, id="a tool that waits"),
-    ],
-)
-def test_waits(steps: list[Step], settings: dict[str, Any], waits: bool) -> None:
-    """An answer that is pending, a look after a rest, and a wait."""
-    assert seen(*steps, **settings)[1].waits is waits
+    return [call("job", {"id": 9}, UNCHANGED, at=at) for at in (0, pause + 0.5)]
 
 
 def test_a_changed_answer_is_no_repeat() -> None:
@@ -255,24 +233,6 @@ def test_where_no_model_is_seen_its_time_is_what_is_usual() -> None:
     )
     assert hasty.rested < 0.01
     assert patient.waits
-
-
-@pytest.mark.parametrize(
-    ("tool", "command", "waits"),
-    [
-        ("bash", "sleep 30 && ls out/result.csv", True),
-        ("bash", "ls out; sleep 0.5m", True),
-        ("python", "import time; time.sleep(30); print(done())", True),
-        ("suorita", "sleep 30 && ls out/result.csv", True),
-        ("bash", "ls out/result.csv # sleeping", False),
-    ],
-)
-def test_a_command_that_sleeps_rests(tool: str, command: str, waits: bool) -> None:
-    """As far as the call took that long; whatever its argument is called."""
-    again = [call(tool, {"befehl": command}, UNCHANGED, at=at, took=31) for at in (0, 31)]
-    assert seen(*again)[1].waits is waits
-    brief = [call(tool, {"befehl": command}, UNCHANGED, at=at, took=0.1) for at in (0, 0.1)]
-    assert not seen(*brief)[1].waits
 
 
 def test_a_model_call_of_unknown_start_or_end_took_no_time() -> None:
