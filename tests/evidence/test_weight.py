@@ -186,26 +186,15 @@ def paused(*calls: tuple[str, float, float], model: float | None = None) -> Sinc
 @pytest.mark.parametrize(
     ("between", "model", "rested"),
     [
-        ([], None, 5.0),
-        ([], 0.0, 10.0),
-        ([], 4.0, 6.0),
-        ([], 20.0, 0.0),
-        ([("other", 5, 12)], 5.0, 7.0),
-        ([("other", 5, 5)], 0.0, 6.0),
+        # Half of it where no model is seen; else all but what a model thinks.
+        ([], None, 5.0), ([], 0.0, 10.0), ([], 4.0, 6.0), ([], 20.0, 0.0),
+        # What another call takes is a rest as well: the longer one of the two, or both beside it.
+        ([("other", 5, 12)], 5.0, 7.0), ([("other", 5, 5)], 0.0, 6.0),
         ([("other", 1, 11)], 0.0, 10.0),
+        # A wait, however short.
         ([("wait", 1, 1.1)], 0.0, 12.0),
     ],
-    ids=[
-        "half of it where no model is seen",
-        "a model that takes no time",
-        "without a model's time",
-        "a model that thinks for longer",
-        "what another call takes",
-        "the longer one of two",
-        "another call beside both",
-        "a wait, however short",
-    ],
-)
+)  # fmt: skip
 def test_the_pause(
     between: list[tuple[str, float, float]], model: float | None, rested: float
 ) -> None:
@@ -263,10 +252,7 @@ def test_news_is_what_other_calls_brought() -> None:
     assert add(pace, "same").news == 0.0
     assert add(pace, "a", outcome=2, novelty=1.0).changed
     assert add(pace, "same").news == 1.0
-
-
-def test_what_is_done_again_may_have_done_something() -> None:
-    """A key that is pressed once more brings no news, and may have moved something."""
+    # A key that is pressed once more brings no news, and may have moved something.
     pace, since = Pace(), Since(fresh=True)
     for _ in range(3):
         since = add(pace, "look")
@@ -275,19 +261,17 @@ def test_what_is_done_again_may_have_done_something() -> None:
     assert (since.acted, since.news) == (0.5, 0.0)
 
 
-def test_runs_that_begin_alike_are_none_of_one_loop() -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_runs_that_begin_alike_are_none_of_one_loop(own: bool) -> None:
     """As far as each brings something of its own; a run for each step of a loop does not."""
     pace, since = Pace(), Since(fresh=True)
     for number in range(3):
         since = add(pace, "look")
-        add(pace, "rest", novelty=0.0)
-        add(pace, f"item {number}", novelty=1.0)
+        if own:
+            add(pace, "rest", novelty=0.0)
+            add(pace, f"item {number}", novelty=1.0)
         pace.ran()
-    assert since.news == 1.0
-    for _ in range(3):
-        since = add(pace, "look")
-        pace.ran()
-    assert since.news == 0.0
+    assert since.news == own
 
 
 def test_memory_is_bounded() -> None:
@@ -316,10 +300,7 @@ def test_a_tool_whose_repeats_pay_gets_more_of_them() -> None:
     assert eased(*[True] * 8, *[False] * 20)[-1] < 1.25
     # Each file fails three times, and works then.
     assert eased(*[False, False, True] * 4)[-1] > 1.3
-
-
-def test_a_tool_has_a_habit_of_its_own_by_its_repeats() -> None:
-    """A first call says nothing; of a thousand tools 64 are remembered."""
+    # A first call says nothing; of a thousand tools 64 are remembered.
     habits = RepeatBaseline()
     assert {habits.ease("tail", again=False, paid=False) for _ in range(20)} == {1.0}
     for number in range(8_000):
