@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, nullcontext, suppress
+from typing import Any
 
 import pytest
 from opentelemetry import trace
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control
+from otel_loopguard import LoopGuardAbort, control
 from otel_loopguard.core import Action, Kind, Step
-from tests.agents import provider_with, tool_call
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
-
-    from otel_loopguard.core import Decision
+from tests.agents import tool_call
+from tests.hostile.rig import Rig
 
 ANSWER = "No results were found for Paris, in any of the sources that were asked."
 KINDS = {
@@ -32,32 +28,39 @@ KINDS = {
 FOUND = {"tool.name": "search", "input.value": '{"q": "x"}', "output.value": ANSWER}
 
 
-class App:
+class App(Rig):
     """A traced application under a guard."""
 
     def __init__(self, **settings: Any) -> None:
+        super().__init__(settings)
         # A key of its own: the guards of other tests may still be there.
         self.key = uuid.uuid4().hex
-        self.found: list[Decision] = []
-        self.processor = LoopGuardSpanProcessor(**settings)
-        self.guard: LoopGuard = self.processor.guard
-        self.guard.subscribers.decisions.append(
-            ("on_decision", lambda made: self.found.append(made.decision))
-        )
-        self.tracer = self.scope("my.app")
-
-    def scope(self, name: str) -> Tracer:
-        return provider_with(self.processor).get_tracer(name)
 
     def session(self) -> Any:
         return otel_loopguard.session(self.key)
 
     def run(self, kind: str = "genai", **attributes: str | bool) -> Any:
         """An open run of an agent."""
-        named = {name.replace("__", "."): value for name, value in attributes.items()}
         return self.tracer.start_as_current_span(
-            "invoke_agent looper", attributes={**KINDS[kind], **named}
+            "invoke_agent looper", attributes={**KINDS[kind], **attributes}
         )
+
+    def within(self, names: str) -> ExitStack:
+        """Blocks inside of each other, by name."""
+        stack = ExitStack()
+        for name in names.split(", ") if names else ():
+            if name == "session":
+                stack.enter_context(self.session())
+            elif name == "a run that calls nothing":
+                self.tracer.start_span("invoke_agent looper", attributes=KINDS["genai"]).end()
+            elif name == "a nested run":
+                stack.enter_context(self.run(**{"gen_ai.invocation.is_nested": True}))
+            elif name in KINDS:
+                stack.enter_context(self.run(name))
+            else:
+                tracer = self.provider.get_tracer(name)
+                stack.enter_context(tracer.start_as_current_span("step"))
+        return stack
 
     def work(self, times: int = 1) -> None:
         """Calls of a tool, each with the same answer."""
@@ -68,8 +71,7 @@ class App:
     @property
     def said(self) -> list[str]:
         """What was decided, but notes."""
-        self.guard.settle()
-        return [one.action.value for one in self.found if one.action.rank]
+        return [one.action.value for one in self.decisions if one.action.rank]
 
 
 @pytest.fixture
@@ -77,39 +79,29 @@ def app() -> App:
     return App()
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "below an outer span"])
-def test_the_same_question_in_every_turn_of_a_session(app: App, kind: str) -> None:
-    """What was asked in the turn before does not count, however the run's span is written."""
-    outer = app.tracer.start_as_current_span("chat") if kind not in KINDS else nullcontext()
-    with outer:
-        for _ in range(5):
-            with app.session(), app.run(kind if kind in KINDS else "genai"):
-                app.work()
-    assert app.said == []
-
-
-@pytest.mark.parametrize("below", ["a run", "a span that is not followed", "says it is nested"])
-def test_a_run_that_says_it_is_nested_is_no_turn(app: App, below: str) -> None:
-    """Nor one inside of a run: what its like does again and again counts."""
-    other = app.scope("sqlalchemy.engine")
-    alone = below == "says it is nested"
-    lead = app.session() if alone else app.run(gen_ai__agent__name="lead")
-    with pytest.raises(LoopGuardAbort), lead:
-        for _ in range(12):
-            between = other.start_as_current_span("step") if "followed" in below else nullcontext()
-            with between, app.run(gen_ai__invocation__is_nested=True) if alone else app.run():
-                app.work()
-
-
-@pytest.mark.parametrize("asks", [False, True], ids=["no run at all", "runs that call no tool"])
-def test_without_a_run_around_its_calls_a_session_has_one_turn(app: App, *, asks: bool) -> None:
-    """One run spread over many tasks, or a loop that asks its model by an agent."""
-    with pytest.raises(LoopGuardAbort):
-        for _ in range(12):
-            with app.session():
-                with app.run() if asks else nullcontext():
-                    pass
-                app.work()
+@pytest.mark.parametrize(
+    ("around", "turn", "calls", "said"),
+    [
+        # What was asked in the turn before does not count, however the run's span is written.
+        *[("", f"session, {kind}", 1, None) for kind in KINDS],
+        ("my.app", "session, genai", 1, None),
+        # What runs do that say they are nested, or are inside of a run, counts.
+        ("session", "a nested run", 1, "abort"),
+        ("genai", "genai", 1, "abort"),
+        ("genai", "sqlalchemy.engine, genai", 1, "abort"),
+        # One run spread over many tasks, or a loop that asks its model by an agent.
+        ("", "session", 1, "abort"),
+        ("", "session, a run that calls nothing", 1, "abort"),
+        # Counts weigh half after a turn, and do not vanish: an outer loop gets a hint at least.
+        ("session", "genai", 2, "hint"),
+    ],
+)
+def test_what_is_a_turn(app: App, around: str, turn: str, calls: int, said: str | None) -> None:
+    with suppress(LoopGuardAbort), app.within(around):
+        for _ in range(5 if said is None else 12):
+            with app.within(turn):
+                app.work(calls)
+    assert (said in app.said) if said else app.said == []
 
 
 def test_one_run_per_step_is_no_chat(app: App) -> None:
@@ -119,15 +111,14 @@ def test_one_run_per_step_is_no_chat(app: App) -> None:
         with app.session(), app.run():
             control.current()
             app.work()
-        app.guard.settle()
-        if len(app.found) == 10:
+        if len(app.decisions) == 10:
             break
-    assert [one.reason for one in app.found] == ["each_turn"] * 10
+    assert [one.reason for one in app.decisions] == ["each_turn"] * 10
     asked = '[{"role": "user", "parts": [{"type": "text", "content": "Book the room."}]}]'
     ran = 0
     with pytest.raises(LoopGuardAbort):
         for _ in range(60):
-            with app.session(), app.run(gen_ai__input__messages=asked):
+            with app.session(), app.run(**{"gen_ai.input.messages": asked}):
                 app.work()
                 ran += 1
     assert ran < 20
@@ -212,15 +203,6 @@ def test_runs_side_by_side_are_no_turns(app: App) -> None:
     assert "abort" in app.said
 
 
-def test_a_loop_over_turns_of_two_calls_each_is_noticed(app: App) -> None:
-    """Counts weigh half after a turn, and do not vanish: an outer loop gets a hint at least."""
-    with app.session():
-        for _ in range(12):
-            with app.run():
-                app.work(2)
-    assert "hint" in app.said
-
-
 def test_conversations_are_told_apart(app: App) -> None:
     """Each of 200 sessions has turns of its own; the stuck ones are stopped in theirs."""
     going = 0
@@ -230,12 +212,12 @@ def test_conversations_are_told_apart(app: App) -> None:
                 app.work(1 if number % 20 else 20)
             going += 1
     assert going == 570
-    assert len({one.session for one in app.found if one.action.rank}) == 10
+    assert len({one.session for one in app.decisions if one.action.rank}) == 10
 
 
 def test_a_task_of_the_openai_sdk_is_a_run_and_its_trace_is_none(app: App) -> None:
     """Several runs in one `trace("chat")`, as OpenInference writes them; a hand-off is no turn."""
-    tracer = app.scope("openinference.instrumentation.openai_agents")
+    tracer = app.provider.get_tracer("openinference.instrumentation.openai_agents")
 
     def span(name: str, kind: str, **more: str) -> Any:
         return tracer.start_as_current_span(name, attributes={"openinference.span.kind": kind})
@@ -258,7 +240,7 @@ def test_a_task_of_the_openai_sdk_is_a_run_and_its_trace_is_none(app: App) -> No
 
 def test_a_run_that_says_so_only_at_its_end(app: App) -> None:
     """LangChain under OpenInference: nothing but a name stands on a span while it is open."""
-    tracer = app.scope("openinference.instrumentation.langchain")
+    tracer = app.provider.get_tracer("openinference.instrumentation.langchain")
     facts = f'{{"thread_id": "{app.key}", "lc_agent_name": "looper"}}'
 
     def turn(times: int) -> None:
