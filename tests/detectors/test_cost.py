@@ -203,15 +203,3 @@ def test_an_answer_gives_a_task_more_time(asked: list[Any]) -> None:
             tool_call(tracer)
         assert [one.reason for one in found[1:]] == ["elapsed_s_limit"]
         guard.shutdown()
-
-
-def test_a_limit_is_no_answer_to_a_loop() -> None:
-    """Only a spent budget can be raised."""
-    guard = LoopGuard(Settings(max_action="pause"))
-    for _ in range(4):
-        guard.observe(Step(Kind.TOOL, "search", args={"q": "x"}, outcome="No results."), "repeats")
-    (waiting,) = waiting_of(guard)
-    with pytest.raises(EscalationError, match="is about no budget"):
-        control.answer(waiting.id, "continue", limit=3)
-    control.answer(waiting.id, "continue")
-    guard.shutdown()
