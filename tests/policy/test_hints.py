@@ -1,4 +1,4 @@
-"""What a decision says to a model and to a user."""
+"""What a decision says to a model and to a user, and other ways than a tool that gets nowhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from otel_loopguard import Action, Settings
 from otel_loopguard.core import Diagnosis
 from otel_loopguard.core.decision import Fix
-from otel_loopguard.policy.hints import hint
+from otel_loopguard.policy import STRATEGIES, alternatives
+from otel_loopguard.policy.hints import hint, kind_of
 from tests.calls import Run, call
 
 MEASURED = (
@@ -70,3 +71,41 @@ def test_where_nobody_is_asked_there_is_no_question(action: Any) -> None:
     run = Run(Settings(steer_after=1, max_action=action))
     run.calls(*[call("search", {"q": "x"}, "No results.")] * 8)
     assert [found.question for found in run.decisions] == [None] * len(run.decisions)
+
+
+@pytest.mark.parametrize("tool", ["bash", "edit", "sql", "python", "search", "frobnicate"])
+def test_every_tool_has_other_ways(tool: str) -> None:
+    """At most three, and all different; a user's own stand in front, by name or by pattern."""
+    ways = alternatives(tool, {})
+    assert ways == STRATEGIES[kind_of(tool)]
+    assert len(set(ways)) == len(ways) == 3
+    own = {"grep": ("read the index",), f"{tool[:2]}*": ("ask the API", "ask me")}
+    assert alternatives(tool, own)[:2] == ("ask the API", "ask me")
+    assert alternatives("grep", own)[0] == "read the index"
+
+
+def test_an_error_that_is_understood_has_fixes_instead_of_other_ways() -> None:
+    """Fixes for the error at hand are more to the point; the user's own ways are still named."""
+    for own, ways in (({}, ()), ({"read": ("read the index",)}, ("read the index",))):
+        run = Run(Settings(strategies=own))
+        run.calls(*[call("read", {"path": "a"}, error="no such file 'a'")] * 4)
+        denied = next(found for found in run.decisions if found.action.stops)
+        assert denied.diagnosis is not None
+        assert denied.alternatives == ways
+
+
+def test_a_steer_says_which_ways_there_are() -> None:
+    """The model hears them with the flag; a hint before it does not name them yet."""
+    run = Run(Settings(steer_after=1, max_action="steer", strategies={"grep": ("read the index",)}))
+    grep = call("grep", {"pattern": "x"}, "Nothing was found, sorry about that.")
+    flag = run.guard.flag_named("run")
+    run.calls(*[grep] * 3)
+    assert "Other ways" not in (flag.control.hint or "Other ways")
+    assert run.calls(grep) == ["hint", "steer"]
+    assert run.decisions[-1].alternatives[0] == "read the index"
+    assert flag.control.hint == (
+        "'grep' was called 4 times with equal arguments and an equal 36-character answer, and "
+        "nothing was changed in between. Stop this, and take another way. Other ways: read the "
+        "index; search for other words, fewer of them, or a more general term; look in another "
+        "place."
+    )

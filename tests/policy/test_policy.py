@@ -11,7 +11,7 @@ import pytest
 from otel_loopguard import Action, Settings
 from otel_loopguard.core import Detection, Step
 from otel_loopguard.core.decision import FollowUp, Severity, Source
-from otel_loopguard.policy import Policy
+from otel_loopguard.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
 from tests.calls import Run, call
 
 
@@ -112,3 +112,33 @@ def test_settings_of_the_policy_come_from_the_environment(monkeypatch: pytest.Mo
     assert settings.tuning.policy.cooldown_s == {"hint": 2.5}
     assert settings.tuning.policy.cooldown_rounds == {"deny": 2}
     assert settings.strategies == {"grep": ("read the index",)}
+
+
+@pytest.mark.parametrize(
+    ("source", "families", "stops", "speaks"),
+    [
+        (Source.GRAPH_LOOP, ("graph", "exchange"), 0.98, 0.90),
+        # What has no place of its own is a loop of one agent's calls.
+        (Source.TOOL_LOOP, ("repetition", "text", "of a user's own"), 0.95, 0.85),
+        (Source.RESOURCES, ("budget",), 0.8, 0.8),
+        # An execution choice has its own confidence.
+        (Source.EXECUTION_CHOICE, (), 0.6, 0.6),
+    ],
+    ids=str,
+)
+def test_sources(source: Source, families: tuple[str, ...], stops: float, speaks: float) -> None:
+    """In this order; a stop is surer than a word."""
+    for family in families:
+        assert source_of(found(family=family)) is source
+    said = [certainty_of(source, action, 0.6) for action in (Action.ABORT, Action.HINT)]
+    assert said == [stops, speaks]
+    later = [*Source][[*Source].index(source) + 1 :]
+    assert all(place_of(source) < place_of(each) for each in later)
+
+
+@pytest.mark.parametrize("action", list(Action), ids=str)
+def test_every_action_has_follow_ups(action: Action) -> None:
+    """No decision leaves the runtime without a word on what to do next."""
+    assert follow_ups_of(action, None)
+    brought = follow_ups_of(action, "escalate_human")
+    assert brought.count(FollowUp.REQUEST_HUMAN_INTERVENTION) == 1

@@ -51,7 +51,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS, ids=named)
-def test_honest_work_is_let_through_and_who_is_stuck_is_noticed_in_time(run: Scenario) -> None:
+def test_runs_are_judged_as_wanted(run: Scenario) -> None:
     """No call of honest work is refused, by whatever part; a loop is stopped where it is wanted."""
     assert ", ".join(play(run).faults(run)) == NOT_YET.get(run.id, "")
 
