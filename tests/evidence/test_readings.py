@@ -37,6 +37,7 @@ from otel_loopguard.evidence.tool_calls import Rounds
 from otel_loopguard.policy.hints import kind_of
 from otel_loopguard.sessions.stats import written_path
 from tests.calls import call
+from tests.evidence.test_weight import ANSWERS, KINDS, weights
 
 if TYPE_CHECKING:
     from otel_loopguard.core.evidence import Evidence
@@ -130,6 +131,14 @@ def sleeps(tool: str, command: str, took: float) -> bool:
     return observer.evidence(again).waits
 
 
+def stops(kinds: str, given: dict[str, Any], least: float, most: float) -> bool:
+    """Whether a repeat weighs so much towards a stop: of a kind of call, an answer, or both."""
+    kind = {
+        name: value for each in kinds.split() for name, value in {**KINDS, **ANSWERS}[each].items()
+    }
+    return least <= weights(**{**kind, **given})[1] <= most
+
+
 def rounds(*spans: list[int]) -> list[int]:
     """Of calls with a start and an end in nanoseconds."""
     found = Rounds()
@@ -174,6 +183,7 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "a second look that waits": waits,
     "a command that sleeps": sleeps,
     "rounds of calls": rounds,
+    "what a stop hears of a repeat": stops,
 }
 
 

@@ -24,6 +24,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "shell": {"effect": Effect.READ, "runs_code": True},
     "unknown": {"effect": Effect.UNKNOWN},
     "write": {"effect": Effect.WRITE},
+    "wait": {"effect": Effect.WAIT},
 }
 ANSWERS: dict[str, dict[str, Any]] = {
     "captured": {},
@@ -105,35 +106,6 @@ def test_words_do_not_acquit(kind: str, known: str) -> None:
         for each in (one, other):
             weigh(each, Since(fresh=False, pause=pause, took=took))
         assert one.stop_weight <= other.stop_weight
-
-
-@pytest.mark.parametrize(
-    ("given", "least", "most"),
-    [
-        ({**KINDS["own"], "size": 2}, 0.5, 0.5),
-        ({**KINDS["own"], "size": 200}, 0.99, 1.0),
-        ({**KINDS["own"], "pause": 60}, 0.0, 0.01),
-        ({**KINDS["read"], "size": 100}, 0.3, 0.5),
-        ({**KINDS["read"], "size": 2000}, 0.5, 0.7),
-        ({**KINDS["unknown"], "size": 10}, 0.0, 0.002),
-        ({**KINDS["read"], "size": 4}, 0.0, 0.01),
-        ({**KINDS["read"], "pause": 5, "size": 2000}, 0.0, 0.05),
-        ({**ANSWERS["failed"], "pause": 5}, 0.0, 0.1),
-        ({**ANSWERS["failed"], "pause": 5, "call_error": True}, 0.7, 1.0),
-        ({**KINDS["write"], "sample": "x" * 250, "size": 4}, 0.1, 0.2),
-        ({**KINDS["unknown"], "size": 100}, 0.01, 0.1),
-        ({**ANSWERS["failed"], **KINDS["unknown"]}, 1.0, 1.0),
-        ({**ANSWERS["failed"], "pause": 60}, 0.0, 0.01),
-        ({**ANSWERS["transient"]}, 0.1, 0.1),
-        ({**ANSWERS["unseen"]}, 0.0, 0.0),
-        ({**KINDS["own"], "news": 1.0}, 0.0, 0.0),
-        ({**KINDS["own"], "size": 200, "news": 1.0, "refused": True}, 0.4, 0.6),
-        ({"effect": Effect.WAIT}, 0.0, 0.0),
-    ],
-)
-def test_what_a_stop_hears(given: dict[str, Any], least: float, most: float) -> None:
-    """What is known to be in vain weighs most; a rest, news, and what is not known weigh less."""
-    assert least <= weights(**given)[1] <= most
 
 
 def model(at: float, took: float) -> Step:

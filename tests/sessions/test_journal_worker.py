@@ -14,13 +14,10 @@ from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Decision, Step
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.sessions.journal_codec import VERSION, Codec, Unread
-from otel_loopguard.sessions.journal_worker import WriterJournalStore
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import Writer
 from tests.calls import call as tool_call
 from tests.hostile.rig import TOOL, ended
 from tests.sessions.journals import JournalsInMemory, call, guard, new, news, session_of, until
-from tests.stores.memory import MemoryStore
 
 
 def restarted(journals: JournalsInMemory, found: list[Decision] | None = None) -> LoopGuard:
@@ -254,17 +251,6 @@ def test_a_session_that_gets_its_key_late_is_written_under_it() -> None:
         processor.guard.write_journals()
         key = more.get("gen_ai.conversation.id", f"{5:032x}")
         assert len(journals.store.journal(key)) == number
-
-
-def test_the_writer_of_a_store_keeps_journals() -> None:
-    """Its entries come back through it."""
-    one = guard(JournalsInMemory())
-    writer = Writer(MemoryStore(), Settings(), one.faults)
-    journals = WriterJournalStore(writer)
-    journals.submit("run", [("a", b"1"), ("b", b"2"), ("a", b"3")])
-    assert writer.flush(60)
-    assert journals.journal("run") == [("a", b"1"), ("b", b"2")]
-    assert journals.journal("run", "a") == [("b", b"2")]
 
 
 @pytest.mark.parametrize("journals", [JournalsInMemory(), None], ids=["kept", "not kept"])
