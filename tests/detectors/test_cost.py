@@ -120,29 +120,6 @@ def asked() -> Iterator[list[Any]]:
     forget()
 
 
-@pytest.mark.parametrize(
-    ("settings", "somebody", "nobody"),
-    [
-        ({}, ["hint", "pause"], ["hint", "abort"]),
-        ({"budget_action": "ask"}, ["hint", "ask"], ["hint", "ask"]),
-        ({"budget_action": "allow"}, ["allow", "allow"], ["allow", "allow"]),
-        ({"max_action": "hint"}, ["hint", "hint"], ["hint", "hint"]),
-    ],
-)
-def test_it_pauses_and_asks_where_somebody_can_answer(
-    settings: dict[str, Any], somebody: list[str], nobody: list[str], request: Any
-) -> None:
-    """What a setting says goes first."""
-    for expected in (nobody, somebody):
-        if expected is somebody:
-            request.getfixturevalue("asked")
-        guard, found = live(**settings)
-        guard.observe(model(cost=0.041), "spends")
-        spend(guard, 1)
-        guard.shutdown()
-        assert [one.action for one in found if "cost" in one.reason] == expected
-
-
 def test_an_answer_raises_the_budget(asked: list[Any]) -> None:
     """It is asked about once, and again at the new limit."""
     asked.append({"answer": "continue", "limit": 0.09, "by": "anna"})

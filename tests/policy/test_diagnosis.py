@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
@@ -128,20 +127,6 @@ def test_a_function_that_hangs_holds_up_nobody() -> None:
     assert diagnoser._worker.flush(60)
     assert len(asked) <= 18
     assert max(len(text) for text in asked) == 4000
-
-
-def test_a_forked_child_asks_with_a_thread_of_its_own() -> None:
-    """A thread that the parent had is not taken for one of the child."""
-    free = threading.Event()
-    diagnoser = Diagnoser(lambda _: free.wait(60) and None, InternalErrors())
-    diagnoser.get(1, "closed")
-    if not hasattr(os, "fork"):
-        pytest.skip("no fork here")
-    child = os.fork()
-    if not child:
-        os._exit(1 if len(diagnoser._worker) else 0)
-    free.set()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def because(text: str) -> str:
