@@ -80,13 +80,17 @@ def test_healthy_work_stays_healthy_across_restarts(
         assert observed(journals, *map(made, range(number, number + 4))) == []
 
 
-def test_a_new_run_of_the_agent_is_the_users_next_turn() -> None:
+@pytest.mark.parametrize("first", ["the run", "the past"])
+def test_a_new_run_of_the_agent_is_the_users_next_turn(first: str) -> None:
     """No run outlives its process: an abort of before does not stop the run after it."""
     journals = JournalsInMemory()
     assert observed(journals, *map(call, range(7)))[-1].action is Action.ABORT
     found: list[Decision] = []
     one = guard(journals, found, manual=True)
     flag = one.flag_named("run")
+    if first == "the past":
+        one.recall("run", 0)
+        assert flag.control.action is Action.ABORT
     one.next_run("run", 1, 77)
     one.recall("run", 0)
     assert flag.control.action is Action.ALLOW
