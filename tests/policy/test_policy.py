@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -97,21 +96,6 @@ def test_every_decision_names_what_follows(most: Any, follow_ups: tuple[FollowUp
     assert last.follow_ups == follow_ups
     assert last.source is Source.TOOL_LOOP
     assert last.certainty == (0.95 if last.action.stops else 0.85)
-
-
-def test_settings_of_the_policy_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mappings are JSON there."""
-    given: Mapping[str, str] = {
-        "TUNING__POLICY__COOLDOWN_S": '{"hint": 2.5}',
-        "TUNING__POLICY__COOLDOWN_ROUNDS": '{"deny": 2}',
-        "STRATEGIES": '{"grep": ["read the index"]}',
-    }
-    for name, value in given.items():
-        monkeypatch.setenv(f"LOOPGUARD_{name}", value)
-    settings = Settings()
-    assert settings.tuning.policy.cooldown_s == {"hint": 2.5}
-    assert settings.tuning.policy.cooldown_rounds == {"deny": 2}
-    assert settings.strategies == {"grep": ("read the index",)}
 
 
 @pytest.mark.parametrize(
