@@ -75,7 +75,7 @@ RUNGS_TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "script", "said"), RUNGS_TOLD, ids=" ".join)
+@pytest.mark.parametrize(("settings", "script", "said"), RUNGS_TOLD)
 def test_one_rung_at_a_time(settings: str, script: str, said: str) -> None:
     """Each round that shows a loop confirms it; a success takes a confirmation back."""
     assert played(Policy(Settings(**json.loads(settings))), script) == said
