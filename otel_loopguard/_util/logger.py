@@ -155,7 +155,7 @@ _KEYS: Final = 256
 
 
 class LogOnce:
-    """Logs one warning about each key of a part; about more than 256 keys nothing more is logged."""
+    """Logs one warning about each key of a part; beyond 256 keys nothing more is logged."""
 
     def __init__(self, part: str) -> None:
         self._part = part
