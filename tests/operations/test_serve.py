@@ -10,7 +10,7 @@ import yaml
 
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.telemetry.metrics import METRICS
-from tests.operations.programs import OPERATIONS
+from tests.operations.programs import OPERATIONS, ROOT
 from tests.operations.servers import Prometheus
 from tests.server.process import Serve
 from tests.server.serving import PROTOBUF, next_hop
@@ -24,9 +24,9 @@ _SUFFIXES = ("", "_bucket", "_count", "_sum")
 
 
 def questions() -> list[str]:
-    """The expressions of the page's section about a server."""
-    page = OPERATIONS.read_text(encoding="utf-8")
-    section = page.partition("### Metrics of a server\n")[2].partition("\n### ")[0]
+    """The expressions of the reference about servers."""
+    page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    section = page.partition("### Queries about servers\n")[2].partition("\n##")[0]
     return re.findall(r"^\| [^|`]+ \| `([^`]+)` \|$", section, re.MULTILINE)
 
 
