@@ -77,7 +77,6 @@ class Backlog:
 
     def forked(self) -> None:
         """In the child of a fork: what was not judged is the parent's."""
-        self._lock = new_lock()
         self.settling = self.attended = False
         self.events.clear()
 

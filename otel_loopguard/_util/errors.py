@@ -36,10 +36,6 @@ class InternalErrors:
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
 
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock."""
-        self._lock = new_lock()
-
     def note(self, where: str, fault: BaseException) -> None:
         """Counts one fault, and logs it if it is the first of its kind."""
         kind = f"{where}:{type(fault).__name__}"

@@ -253,14 +253,13 @@ class Admissions:
         self._annotations: BoundedDict[str, tuple[float, Annotation | None]] = BoundedDict(_NAMES)
         self.resources = Resources(settings, faults, queue_depth(settings.execution_queue, faults))
         self.users = Users(settings, store)
+        self._lock = new_lock()
         self.forked()
 
     def forked(self) -> None:
         """Starts anew in the child of a fork; what users prefer stays."""
-        self._lock = new_lock()
         self.counts = AcceptanceCounts()
         self._given: BoundedDict[str, _Given] = BoundedDict(_ANSWERABLE)
-        self.users.forked()
 
     def admit(
         self,

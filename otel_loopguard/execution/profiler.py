@@ -86,7 +86,6 @@ class Profiler:
 
     def forked(self) -> None:
         """In the child of a fork: what was not read is asked for again."""
-        self._lock = new_lock()
         for profile in self._profiles.values():
             profile.asked = profile.read
             profile.unsaved()  # the parent writes them

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._control.context import current_flag, happened, named_session
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, swallow
-from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import BreakerOpenError, LoopGuardError, LoopGuardStop
 
@@ -163,11 +163,6 @@ class Recoveries:
         self._strategies: tuple[Strategy, ...] = ()
         self._used: BoundedDict[tuple[str, str], dict[str, int]] = BoundedDict(_PLACES)
         self.tallies: dict[str, Tally] = {}
-        self.forked()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock."""
         self._lock = new_lock()
 
     def register(
