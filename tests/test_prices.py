@@ -106,17 +106,20 @@ def test_a_file_of_yours_adds_and_replaces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('[models]\n"a" = { input = 1, output = -2 }', r"line 2: models.a: 'output'.*got -2"),
-        ('[models]\n"a" = { input = "1", output = 2 }', r"line 2: models.a: 'input'.*got '1'"),
-        ('[models]\n"a" = { input = nan, output = 2 }', "got nan"),
-        ('[models]\n"a" = { input = 1 }', "line 2: models.a: 'output' is missing"),
-        ('[models]\n"a" = { in = 1 }', "line 2: models.a: 'in' is none of input, output"),
-        ('[models]\n"a" = 3', "line 2: models.a: expected prices, got 3"),
-        ("models = 3", "by model, got 3"),
+        (
+            '[models]\n"a" = { input = 1, output = -2 }',
+            r"line 2: models.a.output = -2: .* or equal",
+        ),
+        ('[models]\n"a" = { input = "1", output = 2 }', r"line 2: models.a.input = '1': .*number"),
+        ('[models]\n"a" = { input = nan, output = 2 }', "a.input = nan: .* finite number"),
+        ('[models]\n"a" = { input = 1 }', "line 2: models.a.output: Field required"),
+        ('[models]\n"a" = { input = 1, output = 1, in = 1 }', "models.a.in = 1: Extra"),
+        ('[models]\n"a" = 3', "line 2: models.a = 3: .* dictionary"),
+        ("models = 3", "models = 3: .* dictionary"),
         ("[models]\n= 3", "line 2"),
         (
             '[models]\n"a" = { input = 1, output = 1 }\n[long]\n"a" = { input = 1, output = 1 }',
-            "line 4: long.a: 'above' is a number of input tokens, got None",
+            "line 4: long.a.above: Field required",
         ),
         ('[long]\n"b" = { above = 9, input = 1, output = 1 }', r"line 2: long.b: .*\[models\]"),
     ],

@@ -76,7 +76,7 @@ def test_prices_of_your_own(tmp_path: Path) -> None:
 def test_a_broken_file_of_prices_fails_at_the_start(tmp_path: Path) -> None:
     path = tmp_path / "prices.toml"
     path.write_text('[models]\n"house" = { input = "much", output = 1 }\n')
-    with pytest.raises(LoopGuardSettingsError, match=r"prices_file=.*line 2: .*got 'much'"):
+    with pytest.raises(LoopGuardSettingsError, match=r"prices_file=.*line 2: .*= 'much'"):
         LoopGuard(Settings(prices_file=str(path)), clock="replay")
 
 
