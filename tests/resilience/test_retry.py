@@ -15,6 +15,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.core.evidence import ErrorClass
 
+LONGER = (2, 4, 8, 16, 30, 30)
 FAST = {"delay_s": 0.001, "max_delay_s": 0.002}
 
 
@@ -40,27 +41,16 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_three_more_tries_after_2_4_and_8_seconds(slept: list[float]) -> None:
-    """The defaults of E4; the last error is raised as it is."""
+    """The defaults of E4, up to 30 s, and a random addition; the last error is raised as it is."""
     tool = Failing(9, ConnectionError("refused"))
     with pytest.raises(ConnectionError, match="refused"):
         resilience.retrying(tool)()
     assert tool.calls == 4
     assert slept == [2, 4, 8]
-
-
-def test_a_delay_has_at_most_30_seconds(slept: list[float]) -> None:
-    """Whatever the number of tries."""
+    slept.clear()
     with pytest.raises(TimeoutError):
-        resilience.retrying(limit=6)(Failing(9, TimeoutError()))()
-    assert slept == [2, 4, 8, 16, 30, 30]
-
-
-def test_jitter_makes_a_delay_longer_only(slept: list[float]) -> None:
-    """By no more than it says."""
-    with pytest.raises(TimeoutError):
-        resilience.retrying(limit=2, jitter_s=1)(Failing(9, TimeoutError()))()
-    assert 2 <= slept[0] <= 3
-    assert 4 <= slept[1] <= 5
+        resilience.retrying(limit=6, jitter_s=1)(Failing(9, TimeoutError()))()
+    assert all(wait <= one <= wait + 1 for one, wait in zip(slept, LONGER, strict=True))
 
 
 @pytest.mark.parametrize("form", ["decorator", "iterator", "async decorator", "async iterator"])
