@@ -28,7 +28,7 @@ SOURCES = (*(f"traces/{name}.jsonl.gz" for name in NAMES.split()), "eval/scenari
 HEALTHY = {
     "neg_success": 471, "neg_human_annotated": 42, "neg_llm_ledger": 11, "neg_scenario": 9,
 }  # fmt: skip
-STUCK = {"pos_human": 22, "pos_llm_ledger": 16, "pos_injected": 72, "pos_scenario": 14}
+STUCK = ("pos_human", "pos_llm_ledger", "pos_injected", "pos_scenario")
 
 Change = Callable[[Step, random.Random], Step]
 
@@ -147,61 +147,44 @@ def test_no_healthy_run_is_stopped_and_few_are_noticed(shared: Path, change: Cha
     assert sum(tiers(found, HEALTHY, "noticed").values()) <= 15
 
 
-def test_few_healthy_runs_are_noticed(shared: Path) -> None:
-    """Of runs as they were recorded."""
-    noticed = tiers(judged(shared, as_recorded), HEALTHY, "noticed")
-    assert noticed["neg_success"] <= 9
-    assert noticed["neg_human_annotated"] <= 2
-    assert noticed["neg_llm_ledger"] <= 2
-    assert noticed["neg_scenario"] == 0
-
-
-def test_most_stuck_runs_are_noticed(shared: Path) -> None:
-    """Of each tier by itself: runs with an injected fault are many, and easy."""
-    found = judged(shared, as_recorded)
-    assert tiers(found, STUCK) == STUCK
-    noticed = tiers(found, STUCK, "noticed")
-    assert noticed["pos_human"] >= 15
-    assert noticed["pos_llm_ledger"] >= 14
-    assert noticed["pos_injected"] >= 70
+RECORDED = [
+    ("neg_success", 471, (0, 9), (0, 0)),
+    ("neg_human_annotated", 42, (0, 2), (0, 0)),
+    ("neg_llm_ledger", 11, (0, 2), (0, 0)),
+    ("neg_scenario", 9, (0, 0), (0, 0)),
+    # Many stuck runs end before they could be stopped: the ladder asks for another round first.
+    ("pos_human", 22, (15, 22), (7, 22)),
+    ("pos_llm_ledger", 16, (14, 16), (11, 16)),
+    # Runs with an injected fault are many, and easy.
+    ("pos_injected", 72, (70, 72), (35, 72)),
     # Thirty patterns with "42 hits" to each may be an honest sweep.
-    assert noticed["pos_scenario"] >= 13
+    ("pos_scenario", 14, (13, 14), (0, 14)),
+    # InterCode: nobody labelled loops, but it is known which runs failed.
+    ("intercode failed", 130, (75, 130), (0, 130)),
+    ("intercode succeeded", 90, (0, 4), (0, 90)),
+    # CodeTracer: up to 309 calls of one run, and none that was solved is stopped.
+    ("codetracer failed", 118, (19, 118), (0, 118)),
+    ("codetracer succeeded", 43, (0, 3), (0, 0)),
+]
 
 
-def test_some_stuck_runs_are_stopped(shared: Path) -> None:
-    """Many end before they could be: the ladder asks for another round first."""
-    stopped = tiers(judged(shared, as_recorded), STUCK, "stopped")
-    assert stopped["pos_human"] >= 7
-    assert stopped["pos_llm_ledger"] >= 11
-    assert stopped["pos_injected"] >= 35
-
-
-def test_failed_runs_are_noticed_and_others_are_not(shared: Path) -> None:
-    """InterCode: nobody labelled loops, but it is known which runs failed."""
+@pytest.mark.parametrize(("kind", "runs", "noticed", "stopped"), RECORDED)
+def test_as_recorded(
+    shared: Path, kind: str, runs: int, noticed: tuple[int, int], stopped: tuple[int, int]
+) -> None:
+    """How many runs of a kind are noticed and stopped, at least and at most."""
     found = judged(shared, as_recorded)
-    assert (found["intercode failed"], found["intercode succeeded"]) == (130, 90)
-    assert found["intercode failed noticed"] >= 75
-    assert found["intercode succeeded noticed"] <= 4
+    assert found[kind] == runs
+    assert noticed[0] <= found[f"{kind} noticed"] <= noticed[1]
+    assert stopped[0] <= found[f"{kind} stopped"] <= stopped[1]
 
 
-def test_solved_coding_runs_go_on(shared: Path) -> None:
-    """CodeTracer: up to 309 calls of one run, and none that was solved is stopped."""
-    found = judged(shared, as_recorded)
-    assert (found["codetracer failed"], found["codetracer succeeded"]) == (118, 43)
-    assert found["codetracer failed noticed"] >= 19
-    assert found["codetracer succeeded noticed"] <= 3
-    assert found["codetracer succeeded stopped"] == 0
+@pytest.mark.parametrize("tier", [*STUCK, *HEALTHY])
+def test_volatile_values_hide_next_to_nothing_and_make_no_loops(shared: Path, tier: str) -> None:
+    """With clocks, durations and request ids everywhere at most one stuck run less is noticed.
 
-
-@pytest.mark.parametrize("tier", STUCK)
-def test_volatile_values_hide_next_to_nothing(shared: Path, tier: str) -> None:
-    """With clocks, durations and request ids everywhere at most one run less is noticed."""
+    Nor is a healthy one hinted at because of them, but for two: a short answer gets longer.
+    """
     plain, volatile = (judged(shared, change) for change in (as_recorded, with_volatile_values))
-    assert volatile[f"{tier} noticed"] >= plain[f"{tier} noticed"] - 1
-
-
-@pytest.mark.parametrize("tier", HEALTHY)
-def test_volatile_values_make_no_loops(shared: Path, tier: str) -> None:
-    """Nor is a healthy run hinted at because of them, but for two: a short answer gets longer."""
-    plain, volatile = (judged(shared, change) for change in (as_recorded, with_volatile_values))
-    assert volatile[f"{tier} noticed"] <= plain[f"{tier} noticed"] + 2
+    more = volatile[f"{tier} noticed"] - plain[f"{tier} noticed"]
+    assert more >= -1 if tier in STUCK else more <= 2
