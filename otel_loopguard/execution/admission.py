@@ -420,7 +420,7 @@ class Admissions:
             (task,) = tasks
             tool, ms = task.tool or "", task.estimate_ms
             if ms is not None:
-                return _single(tool, Estimate(ms, 0, 0, Knowledge.GIVEN))
+                return _single(tool, Estimate(ms, 0, Knowledge.GIVEN))
             return _single(tool, self._profiler.estimate(tool, task.args))
         found = self._profiler.batch(tasks)
         if parallel is None:

@@ -181,7 +181,7 @@ class Profiler:
         estimates = [
             self.estimate(task.tool or "", task.args)
             if task.estimate_ms is None
-            else Estimate(task.estimate_ms, 0, 0, Knowledge.GIVEN)
+            else Estimate(task.estimate_ms, 0, Knowledge.GIVEN)
             for task in tasks
         ]
         durations = {task.id: one.duration_ms for task, one in zip(tasks, estimates, strict=True)}

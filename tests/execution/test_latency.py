@@ -68,16 +68,14 @@ def test_what_makes_no_estimate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "ms", "similar"),
-    [(10, 10, 20), (20, 10, 20), (21, 900, 0), (500, 900, 20), (2001, 900, 0), (None, 900, 40)],
+    ("size", "ms"), [(10, 10), (20, 10), (21, 900), (500, 900), (2001, 900), (None, 900)]
 )
-def test_like_size(size: int | None, ms: float, similar: int) -> None:
+def test_like_size(size: int | None, ms: float) -> None:
     """Calls with arguments of half to double the size make it; without nine of those, all do."""
     both = profile(*[10.0] * 20)
     for number in range(20):
         both.add(record(50 + number, 900, size=1000))
-    found = both.estimate(size)
-    assert (found.duration_ms, found.similar) == (ms, similar)
+    assert both.estimate(size).duration_ms == ms
 
 
 def test_complexity_of_the_call() -> None:

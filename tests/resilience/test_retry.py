@@ -15,7 +15,6 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.core.evidence import ErrorClass
 
-LONGER = (2, 4, 8, 16, 30, 30)
 FAST = {"delay_s": 0.001, "max_delay_s": 0.002}
 
 
@@ -41,7 +40,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_three_more_tries_after_2_4_and_8_seconds(slept: list[float]) -> None:
-    """The defaults of E4, up to 30 s, and a random addition; the last error is raised as it is."""
+    """The defaults of E4, up to 30 s; the last error is raised as it is."""
     tool = Failing(9, ConnectionError("refused"))
     with pytest.raises(ConnectionError, match="refused"):
         resilience.retrying(tool)()
@@ -49,8 +48,8 @@ def test_three_more_tries_after_2_4_and_8_seconds(slept: list[float]) -> None:
     assert slept == [2, 4, 8]
     slept.clear()
     with pytest.raises(TimeoutError):
-        resilience.retrying(limit=6, jitter_s=1)(Failing(9, TimeoutError()))()
-    assert all(wait <= one <= wait + 1 for one, wait in zip(slept, LONGER, strict=True))
+        resilience.retrying(limit=6)(Failing(9, TimeoutError()))()
+    assert slept == [2, 4, 8, 16, 30, 30]
 
 
 @pytest.mark.parametrize("form", ["decorator", "iterator", "async decorator", "async iterator"])
@@ -171,7 +170,7 @@ def test_an_aborted_session_does_not_try_again() -> None:
     assert tool.calls == 1
 
 
-@pytest.mark.parametrize("rules", [{"limit": -1}, {"delay_s": -1}, {"jitter_s": -0.5}])
+@pytest.mark.parametrize("rules", [{"limit": -1}, {"delay_s": -1}, {"max_delay_s": -0.5}])
 def test_rules_that_cannot_be_are_refused(rules: dict[str, float]) -> None:
     """With the value."""
     with pytest.raises(ValueError, match=str(next(iter(rules.values())))):
