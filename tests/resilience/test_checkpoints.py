@@ -202,86 +202,44 @@ def test_hooks_and_the_environment_of_a_hook_do_nothing(
     assert not (tmp_path / "elsewhere").exists()
 
 
-def _filter(place: str, said: str) -> Callable[[Path], None]:
-    """Has git run a program for each file, where the repository's configuration is read."""
-
-    def plant(folder: Path) -> None:
-        (folder / ".gitattributes").write_text("* filter=x\n")
-        path = folder / place
-        if place != ".git/config":
-            with (folder / ".git/config").open("a") as config:
-                config.write(f"[include]\npath = {path}\n")
-        with path.open("a") as config:
-            config.write(f'[filter "x"]\n{said} = {folder.parent}/evil.sh\n')
-
-    return plant
-
-
-def _attributes_aside(folder: Path) -> None:
-    """As `git lfs install --local` does, without a file in the working tree."""
-    _filter(".git/config", "clean")(folder)
-    (folder / ".gitattributes").unlink()
-    (folder / ".git/info/attributes").write_text("* filter=x\n")
+ALL = {".gitattributes": "* filter=x\n"}
+CLEAN = '[filter "x"]\nclean = EVIL\n'
+MONITOR = "[core]\nfsmonitor = EVIL\n"
+PLANTED: dict[str, dict[str, str]] = {
+    "clean": {**ALL, ".git/config": CLEAN},
+    "smudge": {**ALL, ".git/config": '[filter "x"]\nsmudge = EVIL\n'},
+    "process": {**ALL, ".git/config": '[filter "x"]\nprocess = EVIL\n'},
+    "include.path": {**ALL, ".git/config": "[include]\npath = WORK/more.ini\n", "more.ini": CLEAN},
+    # As `git lfs install --local` does, without a file in the working tree.
+    "info/attributes": {".git/info/attributes": "* filter=x\n", ".git/config": CLEAN},
+    # In the configuration that holds for all repositories of a user.
+    "user's configuration": {**ALL, "../gitconfig": f"{CLEAN}smudge = EVIL\n"},
+    "fsmonitor": {".git/config": MONITOR},
+    # A repository inside, which the one outside knows.
+    "nested": {"inner/.gitattributes": "* filter=x\n", "inner/.git/config": CLEAN + MONITOR},
+    "core.worktree": {**ALL, ".git/config": f"{CLEAN}[core]\nworktree = WORK/..\n"},
+}
+"""What makes git run a program where the configuration is read; added to each file."""
 
 
-def _for_the_user(folder: Path) -> None:
-    """In the configuration that holds for all repositories of a user."""
-    (folder / ".gitattributes").write_text("* filter=x\n")
-    Path(os.environ["GIT_CONFIG_GLOBAL"]).write_text(
-        f'[filter "x"]\nclean = {folder.parent}/evil.sh\nsmudge = {folder.parent}/evil.sh\n'
-    )
-
-
-def _monitor(folder: Path) -> None:
-    with (folder / ".git/config").open("a") as config:
-        config.write(f"[core]\nfsmonitor = {folder.parent}/evil.sh\n")
-
-
-def _nested(folder: Path) -> None:
-    """A repository inside, which the one outside knows."""
-    inner = Repository(folder / "inner")
-    inner.write("b.txt", "one\n")
-    inner.git("add", "-A")
-    inner.git("commit", "-qm", "inner")
-    Repository(folder).git("add", "inner")
-    _filter(".git/config", "clean")(folder / "inner")
-    _monitor(folder / "inner")
-    shutil.copy(folder.parent / "evil.sh", folder / "evil.sh")
-    inner.write("b.txt", "two\n")
-
-
-def _elsewhere(folder: Path) -> None:
-    """The working tree is another one, as the configuration says."""
-    _filter(".git/config", "clean")(folder)
-    with (folder / ".git/config").open("a") as config:
-        config.write(f"[core]\nworktree = {folder.parent}\n")
-
-
-@pytest.mark.parametrize(
-    "plant",
-    [
-        pytest.param(_filter(".git/config", "clean"), id="clean"),
-        pytest.param(_filter(".git/config", "smudge"), id="smudge"),
-        pytest.param(_filter(".git/config", "process"), id="process"),
-        pytest.param(_filter("more.ini", "clean"), id="include.path"),
-        pytest.param(_attributes_aside, id="info/attributes"),
-        pytest.param(_for_the_user, id="user's configuration"),
-        pytest.param(_monitor, id="fsmonitor"),
-        pytest.param(_nested, id="nested"),
-        pytest.param(_elsewhere, id="core.worktree"),
-    ],
-)
+@pytest.mark.parametrize("planted", PLANTED)
 def test_no_program_of_the_workspace_is_started(
-    repository: Repository,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    plant: Callable[[Path], None],
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
 ) -> None:
     """Neither by a checkpoint nor by a restore, and files come back as they were."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     evil = repository.write("../evil.sh", f"#!/bin/sh\ntouch {tmp_path}/ran\ncat\n")
     evil.chmod(0o755)
-    plant(repository.folder)
+    if planted == "nested":
+        inner = Repository(repository.folder / "inner")
+        inner.write("b.txt", "one\n")
+        inner.git("add", "-A")
+        inner.git("commit", "-qm", "inner")
+        repository.git("add", "inner")
+        inner.write("b.txt", "two\n")
+    for name, text in PLANTED[planted].items():
+        with (repository.folder / name).open("a") as file:
+            file.write(text.replace("EVIL", str(evil)).replace("WORK", str(repository.folder)))
     checkpoints = points(repository.folder)
     made = checkpoints.create()
     repository.write("a.txt", "spoilt\n")
