@@ -241,25 +241,6 @@ def test_calls_wait_where_they_are_for_the_writer(rig: tuple[Slow, Writer, Profi
     writer.close()
 
 
-def test_many_threads() -> None:
-    """Threads that finish calls and ask for estimates at the same time lose no call."""
-    profiler = Profiler(Settings())
-
-    def work(number: int) -> None:
-        for place in range(200):
-            profiler.finished(call(place, 5.0, {"q": place}, tool=f"t{number % 2}"))
-            assert profiler.estimate(f"t{number % 2}", {"q": place}).duration_ms > 0
-            profiler.limit_for(f"t{number % 2}")
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(profiler.tools) == ["t0", "t1"]
-    assert count(profiler, "t0") == count(profiler, "t1") == 100
-
-
 TIMES = {"a": 4000, "b": 3000, "c": 2000, "d": 1000, "w": 500}
 SETTINGS = Settings(
     read_tools="a, b",
