@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tests.stores.memory import MemoryStore
 from tests.stores.servers import Server, need_redis, wait_for
 
 TRANSIENT, WRONG, UNKNOWN = ErrorClass.TRANSIENT, ErrorClass.DETERMINISTIC, ErrorClass.UNKNOWN
+KINDS = {"f": TRANSIENT, "w": WRONG, "u": UNKNOWN}
 ERRORS = {
     TRANSIENT: ConnectionError("reset"),
     WRONG: ValueError("invalid"),
@@ -72,69 +72,51 @@ def succeed(breakers: Breakers) -> None:
     breakers.ended("search", "tool", None)
 
 
-def test_three_failures_in_a_row_open_it_for_300_seconds(clock: Clock) -> None:
+SCRIPTS = {
+    "three in a row open it, then one trial passes": ({}, "f f s f f y f n +299 n +1 y n n"),
+    "a trial that goes well closes it": ({}, "f f f +300 y s y f f y"),
+    "a trial that fails opens it for as long again": ({}, "f f f +300 y f +299 n +1 y"),
+    "a trial whose caller died makes way": ({}, "f f f +300 y +59 n +1 y"),
+    "a trial that is cancelled is given back": ({}, "f f f +300 c y"),
+    "wrong arguments of one agent shut it for nobody": ({}, "w w w y"),
+    "nor do errors of unknown kind": ({}, "u u u y"),
+    "an error that is an answer starts the count anew": ({}, "f f w f y"),
+    "one of unknown kind does not": ({}, "f f u f n"),
+    "unclear": ({"tuning": {"resilience": {"breaker_errors": "unclear"}}}, "w w w y u u u n"),
+    "all": ({"tuning": {"resilience": {"breaker_errors": "all"}}}, "w w w n"),
+    "shadow": ({"mode": "shadow"}, "f f f f y"),
+}
+"""Calls of `search` that fail (w: wrongly called, u: nobody knows why), succeed or are cancelled,
+seconds that pass, and whether a call is let through: y or n."""
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_three_failures_in_a_row_open_it_for_300_seconds(clock: Clock, name: str) -> None:
     """Then one trial passes, and no second one (E5)."""
-    breakers = Breakers(Settings(), clock=clock)
-    fail(breakers, 2)
-    succeed(breakers)
-    fail(breakers, 2)
-    assert breakers.allow("search")
-    fail(breakers)
-    assert breakers.standing("search") == (BreakerState.OPEN, 3, clock.now + 300 * 10**9)
-    clock.pass_by(299)
-    assert not breakers.allow("search")
-    clock.pass_by(1)
-    assert breakers.standing("search").state == "half_open"
-    assert [breakers.allow("search") for _ in range(3)] == [True, False, False]
+    settings, script = SCRIPTS[name]
+    breakers = Breakers(Settings(**settings), clock=clock)
+    for step in script.split():
+        if step in KINDS:
+            fail(breakers, 1, KINDS[step])
+        elif step == "s":
+            succeed(breakers)
+        elif step == "c":
+            with pytest.raises(KeyboardInterrupt), breakers.guarding("search"):
+                raise KeyboardInterrupt
+        elif step in "yn":
+            assert breakers.allow("search") is (step == "y")
+        else:
+            clock.pass_by(int(step))
 
 
-@pytest.mark.parametrize(
-    ("outcome", "seconds"),
-    [(succeed, 0), (fail, 300), (lambda _: None, 60)],
-    ids=["goes well", "fails", "has no outcome"],
-)
-def test_how_a_trial_ends(
-    clock: Clock, outcome: Callable[[Breakers], object], seconds: int
-) -> None:
-    """It closes the breaker, or opens it for as long again; one whose caller died makes way."""
-    breakers = Breakers(Settings(), clock=clock)
-    fail(breakers, 3)
-    clock.pass_by(300)
-    assert breakers.allow("search")
-    outcome(breakers)
-    if seconds:
-        clock.pass_by(seconds - 1)
-        assert not breakers.allow("search")
-        clock.pass_by(1)
-    else:
-        assert breakers.standing("search") == BreakerStatus()
-        fail(breakers, 2)
-    assert breakers.allow("search")
-
-
-@pytest.mark.parametrize(
-    ("which", "kinds", "opens"),
-    [
-        ("transient", [TRANSIENT] * 3, True),
-        ("transient", [WRONG] * 3, False),
-        ("transient", [UNKNOWN] * 3, False),
-        ("unclear", [UNKNOWN] * 3, True),
-        ("unclear", [WRONG] * 3, False),
-        ("all", [WRONG] * 3, True),
-        # One that is an answer starts the count anew; one of unknown kind does not.
-        ("transient", [TRANSIENT, TRANSIENT, WRONG, TRANSIENT], False),
-        ("transient", [TRANSIENT, TRANSIENT, UNKNOWN, TRANSIENT], True),
-    ],
-)
-def test_which_errors_count(clock: Clock, which: str, kinds: list[ErrorClass], opens: bool) -> None:
-    """Wrong arguments of one agent do not shut a tool for all others; in shadow mode none does."""
-    tuning = {"resilience": {"breaker_errors": which}}
+def test_its_standing() -> None:
+    """State, failures and until when; in shadow mode it is counted all the same."""
+    clock = Clock()
     for mode in ("guard", "shadow"):
-        breakers = Breakers(Settings(mode=mode, tuning=tuning), clock=clock)
-        for kind in kinds:
-            fail(breakers, 1, kind)
-        assert (breakers.standing("search").state == "open") is opens
-        assert breakers.allow("search") is not (opens and mode == "guard")
+        breakers = Breakers(Settings(mode=mode), clock=clock)
+        assert breakers.standing("search") == BreakerStatus()
+        fail(breakers, 3)
+        assert breakers.standing("search") == (BreakerState.OPEN, 3, clock.now + 300 * 10**9)
 
 
 def test_tools_and_agents_have_breakers_of_their_own(clock: Clock) -> None:
@@ -166,16 +148,6 @@ def test_one_trial_of_many_threads(clock: Clock) -> None:
     clock.pass_by(300)
     with ThreadPoolExecutor(16) as pool:
         assert sum(pool.map(lambda _: breakers.allow("search"), range(16))) == 1
-
-
-def test_a_cancelled_trial_is_given_back(clock: Clock) -> None:
-    """It says nothing of the tool."""
-    breakers = Breakers(Settings(), clock=clock)
-    fail(breakers, 3)
-    clock.pass_by(300)
-    with pytest.raises(KeyboardInterrupt), breakers.guarding("search"):
-        raise KeyboardInterrupt
-    assert breakers.allow("search")
 
 
 def call(args: object, error: str | None = "503 Service Unavailable", tool: str = "bash") -> Step:
