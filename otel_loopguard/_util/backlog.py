@@ -25,13 +25,14 @@ as it is made twice for every span."""
 MOST: Final = 256
 """Events after which a hook settles itself. At some 10 kB a span that holds 1 MB; a pause of an
 agent, in which the timer settles, comes long before."""
-_AT_ONCE: Final = 16
-"""Of these a hook judges so many at a time: the backlog shrinks, and no hook takes over 2 ms."""
+_AT_ONCE: Final = 4
+"""Of these a hook judges so many at a time: each adds one, so the backlog shrinks, and none takes
+long. Two or sixteen take as much of the process's time; sixteen hold an agent up for 4 ms."""
 _TOGETHER: Final = 64
 """Events that are read before the first of them is judged. Twice as many gain nothing."""
 _PRESSED: Final = 512
-"""Events after which a hook waits for another thread that settles: spans come faster than they
-can be judged."""
+"""Events after which a hook waits for another thread that settles, and judges some after it: spans
+come faster than they can be judged."""
 _KEPT: Final = 16_384
 """Where no thread may settle at all, the oldest events go: nothing grows without bound."""
 
@@ -119,10 +120,8 @@ class Backlog:
         return left
 
     def press(self) -> None:
-        """Judges a few in a hook that found `MOST` events, unless another thread is at it."""
-        if len(self.events) >= _PRESSED:
-            self.settle()
-        elif not (self.settling or self.attended):
+        """Judges a few in a hook that found `MOST` events, unless another thread keeps up."""
+        if len(self.events) >= _PRESSED or not (self.settling or self.attended):
             self.settle(_AT_ONCE)
 
 

@@ -38,6 +38,9 @@ _SHELL_WRITES: Final = re.compile(pattern_of("writes", "shell"))
 _SHELL_READS: Final = re.compile(pattern_of("reads", "shell"))
 _PARTS: Final = re.compile(r"&&|\|\|?|;|\n")
 _FILES: Final = frozenset(FILE_ARGUMENTS)
+_PATH: Final = 300
+"""Characters of a path: longer ones are content."""
+_REDIRECT: Final = re.compile(r"(?:^|\s)>{1,2}[ \t]{0,4}['\"]?([\w./~+-]{1,300})")
 _SLEEPS: Final = re.compile(pattern_of("sleeps"))
 _SEVERAL: Final = re.compile(pattern_of("several"))
 _SQL_WRITES: Final = re.compile(pattern_of("writes", "sql"))
@@ -167,6 +170,23 @@ def file_of(arguments: object) -> str | None:
         return None
     files = (named.get(name) for name in FILE_ARGUMENTS)
     return next((file[:_COMMAND] for file in files if isinstance(file, str) and file), None)
+
+
+def written_file(arguments: object) -> str | None:
+    """The file that a changing call writes: one it names, or that a shell redirects to."""
+    file = file_of(arguments)
+    if file is not None:
+        return file if len(file) <= _PATH and "\n" not in file else None
+    if isinstance(arguments, dict):
+        # A text under any other name is no command.
+        named = cast("dict[str, object]", arguments)
+        arguments = {name: named[name] for name in COMMAND_ARGUMENTS if name in named}
+    for found in _REDIRECT.finditer(command_of(arguments) or ""):
+        path = found[1]
+        # `x > 5` in a program on the command line is no file.
+        if not path.startswith("/dev/") and any(sign.isalpha() for sign in path):
+            return path
+    return None
 
 
 def command_of(arguments: object) -> str | None:

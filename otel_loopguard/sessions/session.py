@@ -30,6 +30,7 @@ from otel_loopguard.evidence import (
     MilestoneExtractor,
     ToolCallExtractor,
     UsageExtractor,
+    prepare,
 )
 from otel_loopguard.evidence.normalize import NAMED
 from otel_loopguard.policy import UNASKED, Hearing, Policy
@@ -509,7 +510,7 @@ class Session:
         if not seen.fresh:
             state.policy.made_again(seen)
         if seen.effect is _WRITE and not seen.error:
-            state.record.wrote(step)
+            state.record.wrote(prepare(step).arguments)
 
     def _refused(self, step: Step) -> Sequence[Finding]:
         """Returns the verdict on a refused call of a denied loop: evidence of nothing else."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.text import truncate
 from otel_loopguard.core import Action, Decision, Kind
@@ -20,75 +18,15 @@ from otel_loopguard.core.report import (
     ToolReport,
     Turn,
 )
+from otel_loopguard.evidence.effects import written_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from otel_loopguard.core import Step
     from otel_loopguard.core.progress import Progress
     from otel_loopguard.core.report import Happening
     from otel_loopguard.settings import Settings
-
-_NAMES: Final = (
-    "path", "file_path", "filepath", "file", "filename", "file_name", "target_file",
-    "notebook_path", "destination", "output_path",
-)  # fmt: skip
-_SHELL: Final = ("command", "cmd", "script")
-# Characters of text arguments in which a path is looked for: models name it first, or last.
-_HEAD: Final = 4_000
-_TAIL: Final = 1_000
-_LONGEST: Final = 300
-"""Characters of a path: longer ones are content."""
-_IN_JSON: Final = re.compile(
-    r'"(?:' + "|".join(_NAMES) + r')"\s{0,4}:\s{0,4}"([^"\\\n]{1,300})"', re.IGNORECASE
-)
-_IN_COMMAND: Final = re.compile(r'"(?:command|cmd|script)"\s{0,4}:\s{0,4}"')
-_REDIRECT: Final = re.compile(r"(?:^|\s)>{1,2}[ \t]{0,4}['\"]?([\w./~+-]{1,300})")
-
-
-def written_path(arguments: object) -> str | None:
-    """Returns the file that a changing call writes; None if unknown.
-
-    Looks at arguments named `path`, `file_path`, `filename` and the like, and at the redirects of a
-    shell command; at most 5,000 characters of a text.
-    """
-    if isinstance(arguments, Mapping):
-        return _of_map(cast("Mapping[object, object]", arguments))
-    if isinstance(arguments, str):
-        return _of_text(arguments)
-    return None
-
-
-def _of_map(named: Mapping[object, object]) -> str | None:
-    for name in _NAMES:
-        found = named.get(name)
-        if isinstance(found, str) and 0 < len(found) <= _LONGEST and "\n" not in found:
-            return found
-    for name in _SHELL:
-        command = named.get(name)
-        if isinstance(command, str):
-            return _redirected(command)
-    return None
-
-
-def _of_text(text: str) -> str | None:
-    if text.lstrip()[:1] != "{":
-        return _redirected(text)
-    found = _IN_JSON.search(text, 0, _HEAD)
-    if found is None and len(text) > _HEAD:
-        found = _IN_JSON.search(text[-_TAIL:])
-    if found is not None:
-        return found[1]
-    command = _IN_COMMAND.search(text, 0, _HEAD)
-    return None if command is None else _redirected(text[command.end() : command.end() + _HEAD])
-
-
-def _redirected(command: str) -> str | None:
-    for found in _REDIRECT.finditer(command, 0, _HEAD):
-        path = found[1]
-        # `x > 5` in a program on the command line is no file.
-        if not path.startswith("/dev/") and any(sign.isalpha() for sign in path):
-            return path
-    return None
-
 
 _REPORTED: Final = 10
 """Newest alerts, and most used tools, that a report lists: as many as a person reads."""
@@ -189,9 +127,9 @@ class SessionStats:
         if end > self._ended:  # noqa: PLR1730  # a tenth of the price of max()
             self._ended = end
 
-    def wrote(self, step: Step) -> None:
+    def wrote(self, arguments: object) -> None:
         """A call that changed something succeeded: the file that it wrote is an important one."""
-        path = written_path(step.args)
+        path = written_file(arguments)
         if path is not None:
             self.memory.note("file", path)
 

@@ -19,7 +19,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import ToolCallExtractor, parsed, prepare, signature_of
 from otel_loopguard.evidence.calls import Call, Calls, place_of
-from otel_loopguard.evidence.effects import effect_of, is_compound, is_runner
+from otel_loopguard.evidence.effects import effect_of, is_compound, is_runner, written_file
 from otel_loopguard.evidence.errors import error_class, error_line, error_shape, is_call_error
 from otel_loopguard.evidence.model_text import ModelTextExtractor
 from otel_loopguard.evidence.normalize import canonical, masked_call, masked_outcome
@@ -34,7 +34,6 @@ from otel_loopguard.evidence.outcomes import (
 )
 from otel_loopguard.evidence.plans import PlanExtractor
 from otel_loopguard.policy.hints import kind_of
-from otel_loopguard.sessions.stats import written_path
 from tests.calls import call
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "a place that is asked for": place,
     "the kind of a tool": kind_of,
     "the signature of an error": lambda text: signature_of(failed(text)),
-    "the file that a call writes": written_path,
+    "the file that a call writes": lambda given: written_file(parsed(given)),
     "equal calls": equal(lambda arguments: identity(arguments).key),
     "a call that is told apart by a guess": lambda arguments: identity(arguments).guessed,
     "the line that names an error": named,

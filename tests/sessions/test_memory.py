@@ -6,7 +6,8 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core.report import Context, Memory
-from otel_loopguard.sessions.stats import written_path
+from otel_loopguard.evidence import parsed
+from otel_loopguard.evidence.effects import written_file
 from tests.calls import Run, call, handle_of
 
 ANSWER = "No results were found for this question, in any of the sources."
@@ -51,9 +52,11 @@ def test_looking_for_a_file_is_bounded(text: str) -> None:
     """A text of megabytes costs no more than its head and tail: more would take minutes."""
     long = text * 200_000
     for _ in range(20):
-        written_path(long)
-        written_path("{" + long)
-    assert written_path('{"content": "' + "x" * 100_000 + '", "path": "end.py"}') == "end.py"
+        written_file(parsed(long))
+        written_file(parsed("{" + long))
+    assert (
+        written_file(parsed('{"content": "' + "x" * 100_000 + '", "path": "end.py"}')) == "end.py"
+    )
 
 
 def test_entries_are_bounded_and_the_newest_stay() -> None:
