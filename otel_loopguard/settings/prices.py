@@ -213,10 +213,8 @@ def _read(path: Path) -> PriceTable:
         found = PriceFile.model_validate(read_file(path))
         alone = found.long.keys() - found.models.keys()
         if not alone:
-            models, long = (
-                {name.lower(): price for name, price in table.items()}
-                for table in (found.models, found.long)
-            )
+            models = {name.lower(): price for name, price in found.models.items()}
+            long = {name.lower(): price for name, price in found.long.items()}
             return PriceTable(models, long, str(found.date))
         where, why = ("long", min(alone)), ": a long request has a price in [models] too"
     except ValidationError as error:
