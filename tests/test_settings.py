@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr, create_model
 
 from otel_loopguard import LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
-from otel_loopguard.settings._names import RETIRED, variable_of
+from otel_loopguard.settings._names import retired, variable_of
 from otel_loopguard.settings.tuning import TextTuning, Tuning
 
 CANDIDATES = (
@@ -60,8 +60,8 @@ def test_few_settings_are_in_front() -> None:
     assert set(Settings.pydantic_fields()) == set(DEFAULTS)
     assert variable_of("tuning.text.tail_period") == "LOOPGUARD_TUNING__TEXT__TAIL_PERIOD"
     known = set(Settings.pydantic_fields())
-    assert {new for new in RETIRED.values() if re.fullmatch(r"tuning[\w.]+", new)} <= known
-    assert not RETIRED.keys() & known
+    assert {new for new in retired().values() if re.fullmatch(r"tuning[\w.]+", new)} <= known
+    assert not retired().keys() & known
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_checkpoint_is_advised_where_somebody_asked_for_it() -> None:
     assert none.checkpoint_every == 0
 
 
-@pytest.mark.parametrize(("old", "new"), RETIRED.items())
+@pytest.mark.parametrize(("old", "new"), retired().items())
 def test_a_retired_setting_is_told_with_what_to_use(
     old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
