@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import otel_loopguard
+from otel_loopguard._util.tables import read_table
+from otel_loopguard.core import error_kinds
 from otel_loopguard.evidence.normalize import PrefilteredPattern
 
 if sys.version_info >= (3, 11):
@@ -38,8 +40,8 @@ _ALPHABET: Final = " \n\taA0_-.:;,/='\"`\\{[(<>)]}#*$\u00e9!"
 _MANY: Final = 30
 _EMPTY: Final = frozenset[str]()
 _OUTLINED: Final = PrefilteredPattern.__module__
-_AS_TEXT: Final = "otel_loopguard.core.error_kinds"
-"""The module whose patterns are text until an error is looked at."""
+_TABLES: Final = ("error_classes.txt", "error_kinds.txt")
+"""Tables whose patterns are text until an error is looked at."""
 
 
 def patterns() -> dict[str, re.Pattern[Any]]:
@@ -55,26 +57,26 @@ def patterns() -> dict[str, re.Pattern[Any]]:
         for attribute, value in vars(module).items():
             owned = vars(value).items() if isinstance(value, type) else ()
             for inner, one in ((attribute, value), *((f"{attribute}.{x}", y) for x, y in owned)):
-                as_text = name == _AS_TEXT and not inner.startswith("__")
-                for number, pattern in enumerate(within(one, as_text=as_text)):
+                for number, pattern in enumerate(within(one)):
                     if getattr(value, "__module__", name) in {name, "builtins", "re", _OUTLINED}:
                         found[f"{name.removeprefix('otel_loopguard.')}.{inner}[{number}]"] = pattern
+    for table in _TABLES:
+        for row in read_table(error_kinds.__name__, table):
+            found[row.place] = re.compile("|".join(row.lines))
     return found
 
 
-def within(value: object, *, as_text: bool = False) -> Iterator[re.Pattern[Any]]:
-    """The patterns in a value, or in a table of them; with `as_text` texts are patterns too."""
+def within(value: object) -> Iterator[re.Pattern[Any]]:
+    """The patterns in a value, or in a table of them."""
     if isinstance(value, re.Pattern):
         yield value
     elif isinstance(value, PrefilteredPattern):
         yield value.pattern
-    elif isinstance(value, str) and as_text:
-        yield re.compile(value)
     elif isinstance(value, dict):
-        yield from within([*value.keys(), *value.values()], as_text=as_text)
+        yield from within([*value.keys(), *value.values()])
     elif isinstance(value, (list, tuple, set, frozenset)):
         for item in value:
-            yield from within(item, as_text=as_text)
+            yield from within(item)
 
 
 def attacks(pattern: re.Pattern[Any], length: int) -> Iterator[str]:
