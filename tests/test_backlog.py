@@ -243,12 +243,12 @@ def test_listeners_hear_in_order_from_one_thread_at_a_time() -> None:
 def test_a_guard_that_is_gone_is_not_settled() -> None:
     scene = Scene()
     tool_call(scene.tracer)
-    known = len(backlogs._open)
+    known = len(backlogs._open._known)
     del scene
     gc.collect()
     backlogs.settle_all()
     Scene()
-    assert len(backlogs._open) <= known
+    assert len(backlogs._open._known) <= known
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
