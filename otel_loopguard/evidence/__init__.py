@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from otel_loopguard.core import Kind
 from otel_loopguard.evidence.calls import agent_key
@@ -59,27 +59,12 @@ EXTRACTORS: dict[Kind, tuple[Factory, ...]] = {
 class Extractors:
     """The extractors of one session; each is made for the first step that it looks at."""
 
-    __slots__ = ("_asked", "_made", "_progress", "_registered", "_settings")
+    __slots__ = ("_asked", "_made", "_progress", "_settings")
 
-    def __init__(
-        self, settings: Settings, progress: Progress, registered: dict[Kind, tuple[Factory, ...]]
-    ) -> None:
-        self.__setstate__(({}, progress, settings))
-        self._registered = registered
-
-    def __getstate__(self) -> tuple[object, ...]:
-        # What is registered is set again by `register`.
-        return self._made, self._progress, self._settings
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        made, self._progress, self._settings = state
-        self._made: dict[Factory, Extractor] = made
-        self._registered: dict[Kind, tuple[Factory, ...]] = {}
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self._settings, self._progress = settings, progress
+        self._made: dict[Factory, Extractor] = {}
         self._asked: dict[tuple[Kind, bool], tuple[Extractor, ...]] = {}
-
-    def register(self, registered: dict[Kind, tuple[Factory, ...]]) -> None:
-        """Sets which factories look at which kind of step."""
-        self._registered = registered
 
     def get(self, step: Step) -> tuple[Extractor, ...]:
         """The extractors that look at a step."""
@@ -88,7 +73,7 @@ class Extractors:
         if asked is None:
             asked = self._asked[place] = tuple(
                 self.made(factory)
-                for factory in self._registered.get(step.kind, ())
+                for factory in EXTRACTORS.get(step.kind, ())
                 if place[1] or not getattr(factory, "needs_milestones", False)
             )
         return asked

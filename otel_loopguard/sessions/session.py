@@ -24,7 +24,6 @@ from otel_loopguard.detectors.repetition import again_key
 from otel_loopguard.detectors.stalls import NAME as STALL
 from otel_loopguard.detectors.stalls import OPERATION
 from otel_loopguard.evidence import (
-    EXTRACTORS,
     NEWS,
     Extractors,
     MilestoneExtractor,
@@ -119,7 +118,7 @@ class State:
     ) -> None:  # fmt: skip
         self.record, self.progress = SessionStats(settings), Progress()
         self.progress.milestones = milestones
-        self.extractors = Extractors(settings, self.progress, EXTRACTORS)
+        self.extractors = Extractors(settings, self.progress)
         self.detectors = DetectorSet(registry, settings, faults)
         self.policy = Policy(settings)
         self.turns = Turns()
@@ -212,8 +211,6 @@ class Session:
                 return self.state  # another thread was first
             thaw = partial(unpack, common=self._common)
             thawed: State | None = attempt(self._faults, "thaw", thaw, frozen)
-            if thawed is not None:
-                thawed.extractors.register(EXTRACTORS)
             self.state, self._frozen = thawed or self._new_state(), None
             noticed = None if self.thawed is None else self.thawed()
             if noticed is not None:
@@ -292,10 +289,14 @@ class Session:
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
-        extractors = self.state.extractors.get(step)
-        calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
+        calls = self._calls(step)
         key = None if calls is None else calls.call_of(step)
         return key if key is None or self.journal is None else self.journal.cover(key)
+
+    def _calls(self, step: Step) -> ToolCallExtractor | None:
+        """What tells calls apart; None where a step is none."""
+        extractors = self.state.extractors.get(step)
+        return next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
 
     def denies(self, tool: str, args: object, agent: str | None) -> bool:
         """Whether a call that is about to run belongs to a denied loop."""
@@ -311,9 +312,7 @@ class Session:
 
     def _denied_key(self, step: Step) -> int | None:
         """Key under which a call is denied: its own, that it is done again, or its tool's."""
-        state = self.state
-        extractors = state.extractors.get(step)
-        calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
+        state, calls = self.state, self._calls(step)
         call = None if calls is None else calls.call_of(step)
         keys = (
             (tool_key(step.name or ""),)
@@ -535,11 +534,9 @@ class Session:
 
     def _round_of(self, step: Step) -> int:
         """Round of a refused call; a hand-off is a moment of its own."""
-        state = self.state
-        extractors = state.extractors.get(step)
-        calls = next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
+        calls = self._calls(step)
         if calls is None:
-            return -state.progress.steps
+            return -self.state.progress.steps
         return calls.refused(step) + (0 if self.journal is None else self.journal.before.rounds)
 
     def _defied(  # noqa: PLR0913, PLR0917

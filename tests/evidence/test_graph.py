@@ -10,14 +10,14 @@ from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import NodeVisit
 from otel_loopguard.core.progress import Progress
-from otel_loopguard.evidence import EXTRACTORS, Extractors
+from otel_loopguard.evidence import Extractors
 from otel_loopguard.evidence.graph import GraphExtractor
 from tests.calls import EPOCH, SECOND, agent, call, node, said
 
 
 def visits(*steps: Step, **settings: object) -> list[NodeVisit]:
     """Evidence of the visits among the steps."""
-    extractors = Extractors(Settings(**settings), Progress(), EXTRACTORS)
+    extractors = Extractors(Settings(**settings), Progress())
     found = [extractor.extract(step) for step in steps for extractor in extractors.get(step)]
     return [visit for visit in found if isinstance(visit, NodeVisit)]
 

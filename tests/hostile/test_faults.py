@@ -207,8 +207,7 @@ class Broken:
 
 
 def _extractor(monkeypatch: pytest.MonkeyPatch) -> LoopGuard:
-    broken = {**EXTRACTORS, Kind.TOOL: (Broken, *EXTRACTORS[Kind.TOOL])}
-    monkeypatch.setattr("otel_loopguard.sessions.session.EXTRACTORS", broken)
+    monkeypatch.setitem(EXTRACTORS, Kind.TOOL, (Broken, *EXTRACTORS[Kind.TOOL]))
     return LoopGuard(Settings())
 
 
