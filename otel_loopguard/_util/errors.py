@@ -17,7 +17,6 @@ from otel_loopguard._util.logger import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 _KINDS: Final = 256
 """Kinds of faults that are counted apart. Some 100 places catch faults, of few classes; only names
@@ -102,12 +101,7 @@ class swallow:  # noqa: N801  # reads as a statement: `with swallow(faults, "on_
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        fault: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, _kind: object, fault: BaseException | None, _traceback: object) -> bool:
         if not isinstance(fault, Exception):
             return False
         self._faults.note(self._where, fault)

@@ -18,8 +18,6 @@ from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import BreakerOpenError, LoopGuardError, LoopGuardStop
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 
@@ -259,12 +257,7 @@ class Recovering:
         self._begun = True
         return self._call
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
         tried, self._next = self._next, None
         if error is None:
             self._recoveries.went_well(self._session, self._call, tried)
@@ -469,12 +462,7 @@ class degrading:  # noqa: N801  # reads as a statement: `with resilience.degradi
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
         if not isinstance(error, self._on) or isinstance(error, LoopGuardStop):
             return False
         own = isinstance(error, BreakerOpenError)
