@@ -62,7 +62,7 @@ def patterns() -> dict[str, re.Pattern[Any]]:
                         found[f"{name.removeprefix('otel_loopguard.')}.{inner}[{number}]"] = pattern
     for table in _TABLES:
         for row in read_table(error_kinds.__name__, table):
-            found[row.place] = re.compile("|".join(row.lines))
+            found[f"core.{row.place}"] = re.compile("|".join(row.lines))
     return found
 
 

@@ -35,7 +35,6 @@ def test_every_room_with_patterns_is_looked_at() -> None:
         "detectors",
         "evidence",
         "plans",
-        "sessions",
         "spans",
         "stores",
     }
