@@ -35,7 +35,7 @@ NAME = "otel_loopguard"
 PACKAGE = ROOT / NAME
 BESIDE = [ROOT / f"{NAME}_propagator.py", ROOT / f"{NAME}_pytest.py"]
 WARM_UP, SPANS, LONGEST = 50, 21, 5
-LOOKED_UP = {"reference", "features", "evaluation", "performance"}
+LOOKED_UP = {"reference", "features", "evaluation", "performance", "adversarial"}
 
 Graph = dict[str, set[str]]
 """For each member what it imports; every member is a key."""

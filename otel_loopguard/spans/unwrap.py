@@ -2,7 +2,7 @@
 
 Each dialect takes off only what its instrumentations are known to wrap: a clean argument that
 happens to be named `kwargs` stays as it is. The shapes are those of real captures
-(docs/opentelemetry.md).
+(docs/reference.md).
 """
 
 from __future__ import annotations

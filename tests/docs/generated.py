@@ -16,7 +16,12 @@ from pydantic import SecretStr
 
 from otel_loopguard import semconv
 from otel_loopguard.cli.app import app
+from otel_loopguard.core import Action
+from otel_loopguard.core.decision import Source
 from otel_loopguard.core.report import Report, RunMetrics
+from otel_loopguard.execution.advice import FOLLOW_UPS
+from otel_loopguard.execution.latency import DEFAULTS_MS
+from otel_loopguard.policy import DIAGNOSES, STRATEGIES, certainty_of, follow_ups_of
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.settings import Settings
 from otel_loopguard.telemetry import METRICS
@@ -203,6 +208,48 @@ def report() -> str:
     return table(("field", "meaning"), rows)
 
 
+def named(names: Iterable[object]) -> str:
+    """Names as code, in a row."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def follow_ups() -> str:
+    """What a runtime does next, by what was decided."""
+    found: dict[str, list[Action]] = {}
+    for action in Action:
+        found.setdefault(named(follow_ups_of(action, None)), []).append(action)
+    rows = ((named(actions), steps) for steps, actions in found.items())
+    return table(("action", "follow-ups"), rows)
+
+
+_FROM = {
+    Source.GRAPH_LOOP: "families `graph` and `exchange`",
+    Source.TOOL_LOOP: "everything else that one agent does",
+    Source.RESOURCES: "family `budget`",
+    Source.EXECUTION_CHOICE: "[`execution.admit`](resilience.md#admission)",
+}
+
+
+def sources() -> str:
+    """Where decisions come from, in the order in which they are heard."""
+    rows = (
+        (
+            f"`{source}`",
+            _FROM[source],
+            certainty_of(source, Action.ABORT, 0) or "its own",
+            certainty_of(source, Action.HINT, 0) or "its own",
+        )
+        for source in Source
+    )
+    return table(("source", "from", "certainty of a stop", "of anything milder"), rows)
+
+
+def choices() -> str:
+    """What a runtime does next, by the answer of `execution.admit`."""
+    rows = ((f"`{choice}`", named(steps)) for choice, steps in FOLLOW_UPS.items())
+    return table(("choice", "follow-ups"), rows)
+
+
 def attacks(runs: str) -> str:
     """What comes of one kind of runs that were made to deceive, of their tables."""
     found = re.findall(r"^\[(.+)\]\n# (.+)\n(?:.+\n)*?= (.+)$", runs, re.MULTILINE)
@@ -216,16 +263,24 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("README.md", "run"): lambda: fenced(replayed()),
     ("README.md", "measured"): evaluation.beside,
     ("docs/opentelemetry.md", "trace"): lambda: fenced(tree()),
-    ("docs/opentelemetry.md", "metrics"): partial(metrics, METRICS),
-    ("docs/opentelemetry.md", "server-metrics"): partial(metrics, OF_SERVERS),
-    ("docs/opentelemetry.md", "attributes"): attributes,
-    ("docs/opentelemetry.md", "dialects"): dialects.dialects,
-    ("docs/opentelemetry.md", "keys"): dialects.keys,
-    ("docs/opentelemetry.md", "conventions"): conventions.names,
-    ("docs/opentelemetry.md", "operations"): conventions.operations,
+    ("docs/reference.md", "metrics"): partial(metrics, METRICS),
+    ("docs/reference.md", "server-metrics"): partial(metrics, OF_SERVERS),
+    ("docs/reference.md", "attributes"): attributes,
+    ("docs/reference.md", "dialects"): dialects.dialects,
+    ("docs/reference.md", "keys"): dialects.keys,
+    ("docs/reference.md", "conventions"): conventions.names,
+    ("docs/reference.md", "operations"): conventions.operations,
     ("docs/reference.md", "settings"): settings,
     ("docs/reference.md", "commands"): commands,
     ("docs/reference.md", "report"): report,
+    ("docs/reference.md", "signatures"): lambda: f"{named(DIAGNOSES)}.\n",
+    ("docs/reference.md", "kinds"): lambda: f"{', '.join(STRATEGIES)}.\n",
+    ("docs/reference.md", "follow-ups"): follow_ups,
+    ("docs/reference.md", "sources"): sources,
+    ("docs/reference.md", "choices"): choices,
+    ("docs/reference.md", "durations"): lambda: table(
+        ("tool", "seconds"), ((f"`{tool}`", f"{ms / 1000:g}") for tool, ms in DEFAULTS_MS.items())
+    ),
     ("docs/reference.md", "doctor"): shown("doctor", SAMPLE),
     ("docs/reference.md", "steps"): shown("steps", SAMPLE, head=8),
     ("docs/reference.md", "replay"): shown("replay", SAMPLE, "--tree"),
