@@ -9,7 +9,7 @@ import uuid
 import weakref
 from dataclasses import fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import quote_plus
 
 import orjson
@@ -26,12 +26,14 @@ from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
-    from otel_loopguard.stores import PublishedValue, Store, Subscription, Writer
+    from otel_loopguard.stores import PublishedValue, Writer
+    from otel_loopguard.stores.redis import RedisStore
+    from otel_loopguard.stores.redis_connection import RedisSubscription
 
 # Names are part of keys and of baggage, which has little room: a UUID with a word before it fits.
 _NAME_BYTES: Final = 48
@@ -55,8 +57,13 @@ MOST_BYTES: Final = 4096
 _VERSION: Final = 1
 # A sentence or two; the whole reason stays where the decision was made.
 _TEXT_CHARS: Final = 500
-_TEXTS: Final = ("id", "session", "who", "origin")
-_MAYBE_TEXTS: Final = ("reason", "hint", "decision_id", "guidance")
+_TEXT, _MAYBE_TEXT = (str,), (str, type(None))
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "v": (int,), "id": _TEXT, "session": _TEXT, "action": _TEXT, "reason": _MAYBE_TEXT,
+    "hint": _MAYBE_TEXT, "who": _TEXT, "decision_id": _MAYBE_TEXT, "at": (int,),
+    "until": (int, type(None)), "guidance": _MAYBE_TEXT, "origin": _TEXT,
+}  # fmt: skip
+"""Types of the fields below as JSON has them; a truth is no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,36 +111,24 @@ class ControlMessage:
             return None
         try:
             found: Any = orjson.loads(raw)
-        except orjson.JSONDecodeError:
+            return _read(cast("dict[str, Any]", found)) if isinstance(found, dict) else None
+        except ValueError:
             return None
-        if not isinstance(found, dict) or found.pop("v", None) != _VERSION:  # pyright: ignore[reportUnknownMemberType]
-            return None
-        return _read(found)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _read(found: dict[str, object]) -> ControlMessage | None:
-    if set(found) != {field.name for field in fields(ControlMessage)}:
+def _read(found: dict[str, Any]) -> ControlMessage | None:
+    if found.keys() != _TYPES.keys() or found.pop("v") != _VERSION:
         return None
-    texts = all(isinstance(found[name], str) for name in _TEXTS)
-    maybe = all(found[name] is None or isinstance(found[name], str) for name in _MAYBE_TEXTS)
-    times = _is_time(found["at"]) and (found["until"] is None or _is_time(found["until"]))
-    action = found["action"]
-    if not (texts and maybe and times and found["id"] and found["session"] and found["who"]):
+    if any(type(value) not in _TYPES[name] for name, value in found.items()):
         return None
-    if not isinstance(action, str) or action not in _ACTIONS:
+    times = [time for time in (found["at"], found["until"]) if time is not None]
+    if not all((found["id"], found["session"], found["who"], *(0 < one < 2**63 for one in times))):
         return None
-    who, origin = str(found["who"]), found["origin"]
+    who, origin = found["who"], found["origin"]
     if origin == BAGGAGE or (is_reserved(who) and not (origin and who in RESERVED)):
         return None
-    values: Any = {**found, "action": Action(action)}
+    values: Any = {**found, "action": Action(found["action"])}
     return ControlMessage(**values)
-
-
-_ACTIONS: Final = frozenset(action.value for action in Action)
-
-
-def _is_time(value: object) -> bool:
-    return type(value) is int and 0 < value < 2**63
 
 
 def takes_precedence(last: ControlMessage, new: ControlMessage) -> bool:
@@ -171,7 +166,7 @@ def published(notice: ControlMessage, ttl_s: float) -> PublishedValue:
     return PublishedValue(notice.encode(), kept_s, KIND, partial(_goes_before, notice))
 
 
-def send(store: Store, notice: ControlMessage, ttl_s: float) -> None:
+def send(store: RedisStore, notice: ControlMessage, ttl_s: float) -> None:
     """Sends a change of control to all processes on a store, now. Blocks: not for a hook."""
     published(notice, ttl_s).do(store, KIND, notice.session)
 
@@ -220,8 +215,8 @@ class ControlReplication:
         self._keys_in = writer if home.settings.propagation_trust == "store" else None
         self._writer = writer if home.settings.share_control else None
         self.unread = 0
-        self._subscriptions: list[Subscription] = []
-        self._parents: list[Subscription] = []
+        self._subscriptions: list[RedisSubscription] = []
+        self._parents: list[RedisSubscription] = []
         self.forked()
         reset_after_fork(self)
 

@@ -16,7 +16,7 @@ from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action
 
 if TYPE_CHECKING:
-    from otel_loopguard.stores import Store
+    from otel_loopguard.stores.redis import RedisStore
 
 _KIND: Final = "propagation"
 _NAME: Final = "key"
@@ -49,7 +49,7 @@ def forget() -> None:
         _keys = ()
 
 
-def key_of(store: Store) -> bytes | None:
+def key_of(store: RedisStore) -> bytes | None:
     """The secret that all processes on one store share; made by the first. May block."""
     for pause_s in (0, 0.02, 0.05, 0.2):
         time.sleep(pause_s)

@@ -137,3 +137,22 @@ def forget_warnings() -> None:
     """Lets every reason be warned of again, for tests."""
     with _warning:
         _warned.clear()
+
+
+_KEYS: Final = 256
+"""Keys that are warned of: whoever reads more of them knows by then that all is broken."""
+
+
+class LogOnce:
+    """Logs one warning about each key of a part; beyond 256 keys nothing more is logged."""
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+        # No lock: a warning that two threads log twice does no harm.
+        self._logged: set[str] = set()
+
+    def log(self, key: str, what: str) -> None:
+        """Logs a warning, the first time that it is about this key."""
+        if key not in self._logged and len(self._logged) < _KEYS:
+            self._logged.add(key)
+            logger.warning("%s: %s", self._part, what)

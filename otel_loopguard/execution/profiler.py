@@ -283,4 +283,4 @@ class Profiler:
                     own = profile.unsaved()
                     profile.merge(known)
         if own and self._writer is not None:
-            self._writer.add_records(tool, [record.encoded() for record in own])
+            self._writer.add_records(tool, lambda: [record.encoded() for record in own])

@@ -712,6 +712,13 @@ def _fail(span: Span, error_type: str, description: str | None = None) -> None:
     span.set_status(Status(StatusCode.ERROR, description))
 
 
+def end_run(span: Span, error: object) -> None:
+    """Ends the span of a run; what the guard raised, it has said on the span itself."""
+    if isinstance(error, Exception) and not isinstance(error, LoopGuardStop):
+        _fail(span, type(error).__qualname__)
+    span.end()
+
+
 def _place(session: str | None, span: Span | None) -> str | int | None:
     """What identifies a model call from its start to its end."""
     return named_session() or session or _trace_of(span) or _trace_of(trace.get_current_span())

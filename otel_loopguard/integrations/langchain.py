@@ -15,15 +15,14 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from opentelemetry import trace
-from opentelemetry.trace import Status, StatusCode
 
-from otel_loopguard import control, semconv
+from otel_loopguard import control
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations._adapter import (
     Adapter,
     Answer,
     Limit,
+    end_run,
     is_instrumented,
     require,
 )
@@ -68,15 +67,11 @@ class _Run:
             return self._span
 
     def end(self, error: BaseException | None) -> None:
-        """Ends the span, if there is one; what the guard raises it has said itself."""
+        """Ends the span, if there is one."""
         with self._lock:
             self._known, span, self._span = True, self._span, None
-        if span is None:
-            return
-        if isinstance(error, Exception) and not isinstance(error, LoopGuardStop):
-            span.set_attribute(semconv.ERROR_TYPE, type(error).__qualname__)
-            span.set_status(Status(StatusCode.ERROR))
-        span.end()
+        if span is not None:
+            end_run(span, error)
 
 
 _running: ContextVar[_Run | None] = ContextVar("loopguard-langchain-run", default=None)

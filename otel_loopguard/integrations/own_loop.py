@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace import SpanKind
 
-from otel_loopguard import semconv
 from otel_loopguard._control.context import (
     current_flag,
     flag_at,
@@ -25,8 +24,7 @@ from otel_loopguard._control.context import (
 from otel_loopguard._control.flag import NOTHING
 from otel_loopguard._control.limits import Block
 from otel_loopguard._util.logger import warn_blind
-from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, plain
+from otel_loopguard.integrations._adapter import Adapter, end_run, plain
 from otel_loopguard.sdk.provider import ensure_followed, guard_only_provider
 from otel_loopguard.version import __version__
 
@@ -250,10 +248,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         if self._begun is None:
             return
         _, span, context, before = self._begun
-        if isinstance(error, Exception) and not isinstance(error, LoopGuardStop):
-            span.set_attribute(semconv.ERROR_TYPE, type(error).__qualname__)
-            span.set_status(Status(StatusCode.ERROR))
-        span.end()
+        end_run(span, error)
         if otel_context.get_current() is context:
             # Not by a token: a generator may end in another context than it began in.
             otel_context.attach(before)

@@ -38,7 +38,7 @@ class JournalStore(Protocol):
         ...
 
     def journal(self, session: str, after: str | None = None) -> list[Written]:
-        """Returns the stored entries of a session, as `Store.journal`. May block.
+        """Returns the stored entries of a session, as `RedisStore.journal`. May block.
 
         Raises:
             StoreError: The store failed.

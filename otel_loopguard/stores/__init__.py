@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.stores.redis_url import EXPECTED, shown
-from otel_loopguard.stores.store import Store, Subscription
 from otel_loopguard.stores.write_behind import PublishedValue, State, Writer, WriterStatus
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
+    from otel_loopguard.stores.redis import RedisStore
 
-__all__ = [
-    "PublishedValue", "State", "Store", "Subscription", "Writer",
-    "WriterStatus", "open_store", "open_writer",
-]  # fmt: skip
+__all__ = ["PublishedValue", "State", "Writer", "WriterStatus", "open_store", "open_writer"]
 
 
-def open_store(settings: Settings) -> Store:
+def open_store(settings: Settings) -> RedisStore:
     """The store that `store_url` names. Connects to nothing yet.
 
     Raises:

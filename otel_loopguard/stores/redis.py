@@ -12,15 +12,19 @@ import xxhash
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.logger import LogOnce
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import redis_connection as scripts
 from otel_loopguard.stores.redis_connection import Connection, RedisSubscription
 from otel_loopguard.stores.redis_url import parse_redis_url
-from otel_loopguard.stores.store import RECORDS, RECORDS_S, LogOnce, time_of
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
+RECORDS: Final = 100
+"""Newest records kept of each tool: a profile needs no more, and a store holds a thousand tools."""
+RECORDS_S: Final = 7 * 86_400
+"""Seconds that a record is kept: what a tool took a week ago says little about today."""
 _BUCKET: Final = 500
 """Ids in one set of ids: a set of up to 512 numbers takes 8 bytes for each."""
 # Ids of sessions and names of tools are shorter; a longer name costs its reader a digest.
@@ -90,7 +94,11 @@ _MOST_POSITIONS: Final = 10_000
 
 
 class RedisStore:
-    """Keeps everything in a Redis of version 5 or newer. Connects when it is first used.
+    """Keeps what outlives a process in a Redis of version 5 or newer. Connects when first used.
+
+    May block: called from the writer's thread, or where the application waits. Every method may be
+    called from any thread and raises `StoreError` when it cannot do its work. Every write may be
+    repeated: after a lost acknowledgement it has the same effect once more.
 
     Foreign data (a key of another type, a value of another version, another program's stream) is
     left as it is: reads take it as missing, writes raise `StoreError` with the reason `refused`,
@@ -109,7 +117,7 @@ class RedisStore:
         self._journal_ms = _milliseconds(settings.tuning.journal.days * 86_400)
         self._records, self._records_ms = RECORDS, _milliseconds(RECORDS_S)
         self._most_pause_s = settings.tuning.stores.retry_s
-        self._log_once = LogOnce()
+        self._log_once = LogOnce("store")
         self._positions: BoundedDict[str, tuple[str, bytes]] = BoundedDict(_MOST_POSITIONS)
         self._lock = new_lock()
         reset_after_fork(self)
@@ -119,7 +127,11 @@ class RedisStore:
         self._lock = new_lock()
 
     def add_records(self, tool: str, records: Sequence[bytes]) -> None:
-        """Adds to the profile of a tool; see `Store.add_records`."""
+        """Adds to the profile of a tool, of which the newest 100 of 7 days are kept.
+
+        Each is a JSON list that starts with its time, nanoseconds since the epoch. Equal records
+        are one.
+        """
         if not records:
             return
         given: list[object] = [RECORDS, self._records_ms]
@@ -128,13 +140,16 @@ class RedisStore:
         self.connection.run(scripts.ADD_RECORDS, [self.keys.profile(tool)], given)
 
     def records(self, tool: str) -> list[bytes]:
-        """The profile of a tool, oldest first; see `Store.records`."""
+        """The profile of a tool, oldest first; empty if there is none."""
         key = self.keys.profile(tool)
         since = f"{time.time() * 1e3 - self._records_ms:.3f}"
         return self._read_list("ZRANGEBYSCORE", key, since, "+inf")
 
     def append(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
-        """Adds to the journal of a session; see `Store.append`."""
+        """Adds to the journal of a session, of which the newest 1000 entries are kept.
+
+        An id that is in the journal is not stored again.
+        """
         if not entries:
             return
         keys = self.keys.journal(session)
@@ -154,7 +169,7 @@ class RedisStore:
         return given
 
     def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
-        """The journal of a session; see `Store.journal`."""
+        """The journal of a session; if it has the entry `after`, what follows that."""
         key = self.keys.journal(session)[0]
         with self._lock:
             known, position = self._positions.get(session, (None, b"-"))
@@ -173,12 +188,12 @@ class RedisStore:
         return [(entry_id, value) for _, entry_id, value in entries[first:]]
 
     def put(self, kind: str, key: str, value: bytes, ttl_s: float | None = None) -> None:
-        """Stores a value; see `Store.put`."""
+        """Stores a value for good, or `ttl_s`; what is there already is replaced."""
         ttl: int | str = "" if ttl_s is None else _milliseconds(ttl_s)
         self.connection.run(scripts.PUT, [self.keys.value(kind, key)], [_MARK, value, ttl])
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """A value, or None; see `Store.get`."""
+        """A value; None if there is none."""
         name = self.keys.value(kind, key)
         value = self._read("GET", name)
         if isinstance(value, bytes) and value.startswith(_MARK):
@@ -190,17 +205,23 @@ class RedisStore:
         return None
 
     def delete(self, kind: str, key: str) -> None:
-        """Removes a value and its claim; see `Store.delete`."""
+        """Removes a value, and the claim of the same name."""
         keys = [self.keys.value(kind, key), self.keys.claim(kind, key)]
         self.connection.run(scripts.DELETE, keys, [_MARK])
 
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
-        """See `Store.claim`."""
+        """Claims a key for `ttl_s`; True if the owner has it now. Atomic.
+
+        It lies beside the value of that name. Claiming it again succeeds, and does not extend it.
+        """
         given = [_encoded(owner), _milliseconds(ttl_s)]
         return self.connection.run(scripts.CLAIM, [self.keys.claim(kind, key)], given) == 1
 
     def publish(self, topic: str, message: bytes) -> None:
-        """See `Store.publish`."""
+        """Sends a message to all present subscribers of a topic, in any process; keeps none.
+
+        With a `StoreError` it may have arrived all the same.
+        """
         self.connection.call("PUBLISH", self.keys.topic(topic), message)
 
     def subscribe(
@@ -209,7 +230,12 @@ class RedisStore:
         take: Callable[[bytes], None],
         joined: Callable[[], None] | None = None,
     ) -> RedisSubscription:
-        """Listens to a topic on a daemon thread; see `Store.subscribe`."""
+        """Subscribes to a topic. Does not wait, and resumes after an outage of Redis.
+
+        `take` gets each message, on a daemon thread; `joined` is called whenever messages begin to
+        arrive: at the start, and after an outage in which some may have been missed. Neither may
+        raise, nor hold this subscription.
+        """
         name = self.keys.topic(topic)
         return RedisSubscription(self.connection, name, take, joined, self._most_pause_s)
 
@@ -254,6 +280,17 @@ def _entry_of(found: Any) -> tuple[bytes, str, bytes] | None:
         return number, _decoded(entry_id), value
     except (TypeError, ValueError, AttributeError):
         return None
+
+
+_TIME: Final = re.compile(rb"\A\s*\[\s*(\d{1,19})(?=[\s,\]])")
+# The year 2116: Lua and floats still count milliseconds there exactly.
+_LATEST: Final = 1 << 62
+
+
+def time_of(record: bytes) -> int:
+    """The time of a record, nanoseconds since the epoch; now, if it has none."""
+    found = _TIME.match(record)
+    return time.time_ns() if found is None else min(int(found[1]), _LATEST)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -214,7 +214,7 @@ class Connection:
             return self._open().execute_command(command, key, *values)
 
     def ping(self) -> None:
-        """Raises `StoreError` without an answer; see `Store.ping`."""
+        """Raises `StoreError` if Redis does not answer."""
         with self.translated(""):
             self._open().ping()
 
@@ -365,7 +365,7 @@ _SPREAD: Final = random.SystemRandom()
 
 
 class RedisSubscription:
-    """A subscription to one topic of a Redis; see `Store.subscribe`.
+    """A subscription to one topic of a Redis; see `RedisStore.subscribe`.
 
     Its thread ends within two seconds of `close`, or of the last reference to this object. After
     five silent seconds it pings the server, and after five more it connects anew.
@@ -390,7 +390,7 @@ class RedisSubscription:
         self._thread.wake()
 
     def close(self) -> None:
-        """Ends it, soon."""
+        """Ends it, soon. Does not wait; may be called twice."""
         self._closed = True
         self._thread.wake()
 

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.logger import LogOnce, logger
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
-from otel_loopguard.stores.store import LogOnce
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
-    from otel_loopguard.stores.store import Store
+    from otel_loopguard.stores.redis import RedisStore
 
 State = Literal["healthy", "slow", "down", "full", "read_only"]
 
@@ -36,11 +35,11 @@ _NAP_S: Final = 0.01
 _SPREAD: Final = random.SystemRandom()
 """Spreads processes over time; the state of `random` is the application's."""
 _BROKEN: Final = StoreError("the code of the store failed", "refused")
-_URGENT: Final = frozenset({"notice", "journal"})
-"""Families that are not gathered: a stop, and entries that their journal has gathered before."""
 
 _Found = TypeVar("_Found")
-Ask = tuple["Callable[[Store], object]", "Callable[[object], None]", "Callable[[], None] | None"]
+Ask = tuple[
+    "Callable[[RedisStore], object]", "Callable[[object], None]", "Callable[[], None] | None"
+]
 """A question to the store, what takes the answer, and what is called if there is none."""
 Answered = Callable[[str, float, str], None]
 """Takes each call of the store: operation, seconds, and the reason of its error, if any."""
@@ -58,59 +57,7 @@ class WriterStatus(NamedTuple):
     retries: int
 
 
-class Health:
-    """The state of a store, from the outcomes of its calls. Written by one thread, read by any."""
-
-    def __init__(self, slow_s: float) -> None:
-        self._slow_s = slow_s
-        self._state: State = "healthy"
-        self._logged: dict[State, float] = {}
-        self._began = 0.0  # when the present call began; 0 without one
-        self.why = ""
-
-    @property
-    def state(self) -> State:
-        """The present state; `slow` also while a call takes too long."""
-        began = self._began
-        if began and self._state == "healthy" and time.monotonic() - began > self._slow_s:
-            return "slow"
-        return self._state
-
-    def call(
-        self, store: Store, operation: Literal["read", "write"], do: Callable[[Store], object],
-        answered: Answered | None,
-    ) -> object:  # fmt: skip
-        """Calls the store; returns its answer, or its `StoreError`."""
-        self._began = began = time.monotonic()
-        error: StoreError | None = None
-        found: object = None
-        try:
-            found = do(store)
-        except StoreError as raised:
-            error = raised
-        finally:
-            self._began = 0.0
-        took = time.monotonic() - began
-        if answered is not None:
-            answered(operation, took, "" if error is None else error.reason)
-        if error is not None and error.reason != "refused":
-            self._change(error.reason, str(error))
-        elif took > self._slow_s:
-            self._change("slow", f"a call took {took:.2f} s")
-        elif (operation == "write" and error is None) or self._state in ("slow", "down"):
-            # Reads succeed on a full or read-only store; one that refuses answers, and is well.
-            self._change("healthy", "")
-        return error or found
-
-    def _change(self, state: State, why: str) -> None:
-        before, self._state = self._state, state
-        self.why = why or self.why
-        now = time.monotonic()
-        if before == state or now - self._logged.get(state, -_LOG_AGAIN_S) < _LOG_AGAIN_S:
-            return
-        self._logged[state] = now
-        level = logging.INFO if state == "healthy" else logging.WARNING
-        logger.log(level, "the store is %s%s", state, f": {why}" if why else "")
+# More would fill the log of a store with a fault in every key.
 
 
 class PublishedValue(NamedTuple):
@@ -121,7 +68,7 @@ class PublishedValue(NamedTuple):
     topic: str  # where it is published
     stands: Callable[[bytes], bool]  # True if the value in the store takes precedence
 
-    def do(self, store: Store, kind: str, key: str) -> None:
+    def do(self, store: RedisStore, kind: str, key: str) -> None:
         """Puts the value and publishes it, unless the one in the store takes precedence."""
         before = store.get(kind, key)
         if before is not None and self.stands(before):
@@ -131,58 +78,25 @@ class PublishedValue(NamedTuple):
 
 
 class Write(NamedTuple):
-    """One pending write."""
+    """A pending write of items to one place."""
 
-    family: Literal["records", "journal", "value", "notice"]
-    name: str  # of the tool, key of the session, or kind of the value
-    key: str  # of the value
-    # Records, or a function that returns them; ids and values of entries; value and seconds kept,
-    # or nothing to delete; a `PublishedValue`.
-    items: Any
-    writes: int  # how many it counts for
+    place: str  # kind and name; writes to one place are joined, and it is named in messages
+    do: Callable[[RedisStore, Sequence[Any]], object]
+    items: Sequence[Any]
     size: int  # bytes
-
-    @property
-    def place(self) -> str:
-        """Family, name and key, for messages."""
-        return " ".join(part for part in (self.family, self.name, self.key) if part)
-
-    def made(self, faults: InternalErrors) -> Write:
-        """This write, with its records made if they were not."""
-        if not callable(self.items):
-            return self
-        items: tuple[bytes, ...] = ()
-        with swallow(faults, "store"):
-            items = tuple(cast("Callable[[], Sequence[bytes]]", self.items)())
-        return self._replace(items=items, writes=len(items), size=sum(map(len, items)))
-
-    def do(self, store: Store) -> None:
-        """Writes it."""
-        if self.family == "records":
-            store.add_records(self.name, self.items)
-        elif self.family == "journal":
-            store.append(self.name, self.items)
-        elif self.family == "notice":
-            self.items[0].do(store, self.name, self.key)
-        elif self.items:
-            value, ttl_s = self.items
-            store.put(self.name, self.key, value, ttl_s)
-        else:
-            store.delete(self.name, self.key)
+    urgent: bool = False  # a stop, or entries that their journal has gathered: not delayed
+    made: bool = True  # False for one whose items are a function that returns them
 
 
 def joined(writes: Iterable[Write]) -> list[Write]:
-    """One write for each place; of several values the newest one counts."""
-    places: dict[tuple[str, str, str], list[Write]] = {}
+    """One write for each place, with the items of all."""
+    places: dict[str, list[Write]] = {}
     for write in writes:
-        places.setdefault((write.family, write.name, write.key), []).append(write)
+        places.setdefault(write.place, []).append(write)
     return [
         found[-1]._replace(
-            writes=sum(write.writes for write in found),
+            items=[item for write in found for item in write.items],
             size=sum(write.size for write in found),
-            items=found[-1].items
-            if found[-1].family in {"value", "notice"}
-            else tuple(item for write in found for item in write.items),
         )
         for found in places.values()
     ]
@@ -198,7 +112,7 @@ class Writer:
     and starts anew in the child of a fork; what waits in the parent, the parent writes.
     """
 
-    def __init__(self, store: Store, settings: Settings, faults: InternalErrors) -> None:
+    def __init__(self, store: RedisStore, settings: Settings, faults: InternalErrors) -> None:
         self.store = store
         self._tuning = settings.tuning.stores
         self._faults = faults
@@ -213,8 +127,11 @@ class Writer:
         """Starts anew in the child of a fork: the parent writes what waits."""
         # Held for the change of a table only.
         self._lock = new_lock()
-        self._health = Health(self._tuning.slow_s)
-        self._log_once = LogOnce()
+        self._log_once = LogOnce("store")
+        self._state: State = "healthy"
+        self._why = ""
+        self._logged: dict[State, float] = {}
+        self._call_began = 0.0  # 0 while there is none
         self._stored = self._dropped = self._refused = self._retries = 0
         self._clear()
 
@@ -231,52 +148,71 @@ class Writer:
 
     @property
     def state(self) -> State:
-        """The state of the store."""
-        return self._health.state
+        """The state of the store; `slow` also while a call takes too long."""
+        began = self._call_began
+        if began and self._state == "healthy" and time.monotonic() - began > self._tuning.slow_s:
+            return "slow"
+        return self._state
 
     @property
     def standing(self) -> WriterStatus:
         """State and counts."""
         return WriterStatus(
-            self._health.state, self._health.why, self._waiting, self._stored, self._dropped,
-            self._refused, self._retries,
+            self.state, self._why, self._waiting, self._stored, self._dropped, self._refused,
+            self._retries,
         )  # fmt: skip
 
-    def add_records(
-        self, tool: str, records: Sequence[bytes] | Callable[[], Sequence[bytes]]
-    ) -> bool:
+    def add_records(self, tool: str, records: Callable[[], Sequence[bytes]]) -> bool:
         """Adds records of a tool; False if they were dropped.
 
-        A function is called once, on the thread, when they are written or dropped.
+        `records` is called once, on the thread, when they are written or dropped.
         """
-        if callable(records):
-            return self._add(Write("records", tool, "", records, 1, 0))
-        size = sum(map(len, records))
-        return self._add(Write("records", tool, "", tuple(records), len(records), size))
+
+        def do(store: RedisStore, items: Sequence[bytes]) -> None:
+            store.add_records(tool, items)
+
+        return self._add(Write(f"records {tool}", do, [records], 0, made=False))
 
     def append(self, session: str, entries: Sequence[tuple[str, bytes]]) -> bool:
         """Adds journal entries of a session; False if they were dropped."""
+
+        def do(store: RedisStore, items: Sequence[tuple[str, bytes]]) -> None:
+            store.append(session, items)
+
         size = sum(len(entry_id) + len(value) for entry_id, value in entries)
-        return self._add(Write("journal", session, "", tuple(entries), len(entries), size))
+        return self._add(Write(f"journal {session}", do, entries, size, urgent=True))
 
     def put(self, kind: str, key: str, value: bytes, ttl_s: float | None = None) -> bool:
         """Puts a value; False if it was dropped."""
-        return self._add(Write("value", kind, key, (value, ttl_s), 1, len(value)))
+
+        def do(store: RedisStore, _: object) -> None:
+            store.put(kind, key, value, ttl_s)
+
+        return self._add(Write(f"value {kind} {key}", do, [None], len(value)))
 
     def publish(self, kind: str, key: str, published: PublishedValue) -> bool:
         """Puts and publishes a value, until both succeed; False if it was dropped.
 
         Of several that wait for one key it is only the newest.
         """
-        return self._add(Write("notice", kind, key, (published,), 1, len(published.value)))
+
+        def do(store: RedisStore, _: object) -> None:
+            published.do(store, kind, key)
+
+        size = len(published.value)
+        return self._add(Write(f"notice {kind} {key}", do, [None], size, urgent=True))
 
     def delete(self, kind: str, key: str) -> bool:
         """Deletes a value; False if that was dropped."""
-        return self._add(Write("value", kind, key, (), 1, 0))
+
+        def do(store: RedisStore, _: object) -> None:
+            store.delete(kind, key)
+
+        return self._add(Write(f"value {kind} {key}", do, [None], 0))
 
     def ask(
         self,
-        read: Callable[[Store], _Found],
+        read: Callable[[RedisStore], _Found],
         then: Callable[[_Found], None],
         failed: Callable[[], None] | None = None,
     ) -> bool:
@@ -316,13 +252,13 @@ class Writer:
         """
         self.flush(limit_s)
         with self._lock:
-            left, lost = self._waiting, [one for one in self._writes if callable(one.items)]
+            left, lost = self._waiting, [one for one in self._writes if not one.made]
             self._clear()
         self._thread.stop()
-        left += sum(write.made(self._faults).writes - 1 for write in lost)
+        left += sum(len(self._made(write).items) - 1 for write in lost)
         self._dropped += left
         if left:
-            why = self._health.why or "there was no time"
+            why = self._why or "there was no time"
             self._log_once.log("", f"{left} writes were given up: {why}")
         with swallow(self._faults, "store_close"), suppress(StoreError):
             self.store.close()
@@ -331,24 +267,24 @@ class Writer:
         return not self._waiting and not self._asks
 
     def _add(self, write: Write) -> bool:
-        tuning = self._tuning
-        if not write.writes:
+        tuning, count = self._tuning, len(write.items)
+        if not count:
             return True
-        if write.size > tuning.value_bytes * write.writes:
+        if write.size > tuning.value_bytes * count:
             self._refuse(write, f"{write.size} bytes are too many")
             return False
         with self._lock:
             if (
-                self._waiting + write.writes > tuning.queue
+                self._waiting + count > tuning.queue
                 or self._bytes + write.size > tuning.queue_bytes
             ):
-                self._dropped += write.writes
+                self._dropped += count
                 return False
             self._writes.append(write)
-            self._waiting += write.writes
+            self._waiting += count
             self._bytes += write.size
             before, due = self._due, 0.0
-            if write.family not in _URGENT and self._waiting < tuning.batch:
+            if not write.urgent and self._waiting < tuning.batch:
                 due = time.monotonic() + tuning.delay_s
             self._due = min(before, due)
         # A thread that gathers or pauses is not woken by each write: that would cost each write.
@@ -359,7 +295,7 @@ class Writer:
     def _refuse(self, write: Write, why: str) -> None:
         """Counts a write that can never be stored; its place is logged once."""
         with self._lock:
-            self._refused += write.writes
+            self._refused += len(write.items)
         self._log_once.log(write.place, f"{write.place}: not stored: {why}")
 
     def _turn(self) -> float | None:
@@ -389,22 +325,30 @@ class Writer:
         with self._lock:
             taken: list[Write] = []
             count, most = 0, self._tuning.batch
-            while self._writes and (not taken or count + self._writes[0].writes <= most):
+            while self._writes and (not taken or count + len(self._writes[0].items) <= most):
                 taken.append(self._writes.popleft())
-                count += taken[-1].writes
+                count += len(taken[-1].items)
             self._due = 0.0 if self._writes else inf
             self._batch = taken
         # Its source may have a lock of its own.
-        made = [write.made(self._faults) for write in taken]
+        made = [self._made(write) for write in taken]
         with self._lock:
             if self._batch is taken:
-                self._batch = joined(write for write in made if write.writes)
-                self._waiting += sum(write.writes for write in made) - count
+                self._batch = joined(write for write in made if write.items)
+                self._waiting += sum(len(write.items) for write in made) - count
                 self._bytes += sum(write.size for write in made) - sum(one.size for one in taken)
+
+    def _made(self, write: Write) -> Write:
+        if write.made:
+            return write
+        items: list[bytes] = []
+        with swallow(self._faults, "store"):
+            items = [record for make in write.items for record in make()]
+        return write._replace(items=items, size=sum(map(len, items)), made=True)
 
     def _idle_turn(self, now: float) -> float | None:
         """Pings a store in trouble: its state is not to stay bad because nothing is written."""
-        if self._health.state == "healthy":
+        if self._state == "healthy":
             return None
         if now >= self._ping_at:
             self._answer((lambda store: store.ping(), lambda _: None, None))
@@ -412,7 +356,7 @@ class Writer:
 
     def _store(self, write: Write, batch: list[Write]) -> bool:
         """True if a write is done with: acknowledged, or refused."""
-        trouble = self._call("write", write.do)
+        trouble = self._call("write", lambda store: write.do(store, write.items))
         with self._lock:
             if batch is not self._batch:
                 return False
@@ -420,8 +364,8 @@ class Writer:
             if isinstance(trouble, StoreError) and trouble.reason != "refused":
                 self._retries += 1
                 return False
-            self._stored += write.writes * done
-            self._waiting -= write.writes
+            self._stored += len(write.items) * done
+            self._waiting -= len(write.items)
             self._bytes -= write.size
         if isinstance(trouble, StoreError):
             self._refuse(write, str(trouble))
@@ -448,10 +392,39 @@ class Writer:
             elif failed is not None:
                 failed()
 
-    def _call(self, operation: Literal["read", "write"], do: Callable[[Store], object]) -> object:
+    def _call(
+        self, operation: Literal["read", "write"], do: Callable[[RedisStore], object]
+    ) -> object:
         """Calls the store; returns its answer, or a `StoreError`."""
         found: object = _BROKEN
         with swallow(self._faults, "store" if operation == "write" else "store_read"):
-            found = self._health.call(self.store, operation, do, self.answered)
+            self._call_began = began = time.monotonic()
+            error: StoreError | None = None
+            try:
+                found = do(self.store)
+            except StoreError as raised:
+                found = error = raised
+            finally:
+                self._call_began = 0.0
+            took = time.monotonic() - began
+            if self.answered is not None:
+                self.answered(operation, took, "" if error is None else error.reason)
+            if error is not None and error.reason != "refused":
+                self._change(error.reason, str(error))
+            elif took > self._tuning.slow_s:
+                self._change("slow", f"a call took {took:.2f} s")
+            elif (operation == "write" and error is None) or self._state in ("slow", "down"):
+                # Reads succeed on a full or read-only store; one that refuses answers, and is well.
+                self._change("healthy", "")
         self._ping_at = time.monotonic() + self._tuning.retry_s
         return found
+
+    def _change(self, state: State, why: str) -> None:
+        before, self._state = self._state, state
+        self._why = why or self._why
+        now = time.monotonic()
+        if before == state or now - self._logged.get(state, -_LOG_AGAIN_S) < _LOG_AGAIN_S:
+            return
+        self._logged[state] = now
+        level = logging.INFO if state == "healthy" else logging.WARNING
+        logger.log(level, "the store is %s%s", state, f": {why}" if why else "")

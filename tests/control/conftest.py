@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
 from tests.merged import merged
-from tests.stores.servers import Server
+from tests.stores.conftest import kept, start
 
+if TYPE_CHECKING:
+    from tests.stores.servers import Server
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for a module; tests use sessions of their own."""
-    server = Server(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[Server]:
-    """A server that the test may maltreat."""
-    server = Server(tmp_path / "redis").start()
-    yield server
-    server.kill()
+__all__ = ["guards", "kept", "start"]
 
 
 Guards = Callable[..., LoopGuard]

@@ -27,7 +27,7 @@ def step(number: int) -> Step:
 
 
 def test_the_percentage_goes_by_shares(guard: LoopGuard) -> None:
-    """A plan in percent, or by names alone."""
+    """A plan in percent, by names alone, or by the number of what is not declared."""
     with otel_loopguard.session("by shares") as key:
         guard.observe(step(0), key)
         assert control.milestones({"read": 20, "build": 60, "write": 20})
@@ -37,10 +37,6 @@ def test_the_percentage_goes_by_shares(guard: LoopGuard) -> None:
         assert control.milestones(["build", "test", "ship"])
         assert control.milestone("ship", done=False) == 33.3
         assert control.milestone("ship") == 66.7
-
-
-def test_of_stands_for_what_is_not_declared(guard: LoopGuard) -> None:
-    """The third of ten items."""
     with otel_loopguard.session("of ten") as key:
         guard.observe(step(0), key)
         assert [control.milestone(f"item {number}", of=10) for number in range(3)] == [10, 20, 30]

@@ -17,12 +17,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._control.replication import KIND, ControlMessage, send, wire_name
 from otel_loopguard.core import Action
 from otel_loopguard.stores import open_store
 from tests.control.messages import action_of, begin, call, control_of, flag, new_name, notice
-from tests.stores.servers import Server, wait_for
+from tests.stores.servers import Server, listen, listening, wait_for
 
 if TYPE_CHECKING:
     from tests.control.conftest import Guards
@@ -35,9 +35,10 @@ def paused(guard: LoopGuard, session: str) -> bool:
     return action_of(guard, session) is Action.PAUSE
 
 
-def test_a_pause_and_its_end_travel_with_who_and_why(guards: Guards) -> None:
-    """A person in one process pauses, one in another resumes with a word to the model."""
-    here, there, run = guards(), guards(), new_name()
+@pytest.mark.parametrize("key", ["run", "x" * 5000 + "Größe"], ids=["short", "long"])
+def test_a_pause_and_its_end_travel_with_who_and_why(guards: Guards, key: str) -> None:
+    """A person in one process pauses, one in another resumes; a long key travels as a digest."""
+    here, there, run = guards(), guards(), new_name(key)
     begin(run, here, there)
     flag(here, run).set(Action.PAUSE, reason="it costs too much", by="ada")
     wait_for(lambda: paused(there, run), SOON_S)
@@ -78,11 +79,8 @@ def test_a_deny_that_is_lowered_is_lowered_elsewhere(guards: Guards) -> None:
 def test_a_deny_out_of_the_journal_is_not_told_anew(guards: Guards) -> None:
     """Sent twice, the second would count as another guard's, which the first cannot lift."""
     guard, run, other = guards(), new_name(), new_name()
-    heard: list[bytes] = []
-    joined = threading.Event()
     store = open_store(guard.settings)
-    subscription = store.subscribe(KIND, heard.append, joined.set)
-    assert joined.wait(SOON_S)
+    heard, subscription = listen(store, KIND)
     begin(run, guard)
     begin(other, guard)
     alone = LoopGuard()
@@ -92,15 +90,17 @@ def test_a_deny_out_of_the_journal_is_not_told_anew(guards: Guards) -> None:
     assert flag(guard, run).set(Action.DENY, decision=decision, source="journal")
     flag(guard, other).set(Action.PAUSE, by="ada")
     # They come in the order in which they are told.
-    wait_for(lambda: other in {each.session for each in _decoded(heard)})
-    assert run not in {each.session for each in _decoded(heard)}
+    wait_for(lambda: _about(heard, other))
+    assert not _about(heard, run)
     assert action_of(guard, run) is Action.DENY
     subscription.close()
     store.close()
 
 
-def _decoded(heard: list[bytes]) -> list[ControlMessage]:
-    return [found for raw in heard if (found := ControlMessage.decode(raw))]
+def _about(heard: list[bytes], session: str) -> list[ControlMessage]:
+    """The messages about a session."""
+    read = filter(None, map(ControlMessage.decode, heard))
+    return [found for found in read if found.session == session]
 
 
 def test_a_deny_out_of_the_journal_is_lifted_by_the_guard_that_made_it(guards: Guards) -> None:
@@ -156,32 +156,21 @@ def test_what_stands_goes_with_its_end(guards: Guards) -> None:
     store.close()
 
 
-def test_a_long_key_is_shared_by_its_digest(guards: Guards) -> None:
-    """Names of sessions in notices are short, whatever the application calls them."""
-    here, there, run = guards(), guards(), new_name("x" * 5000 + "Größe")
-    begin(run, here, there)
-    flag(here, run).set(Action.PAUSE, reason="why", by="ada")
-    wait_for(lambda: paused(there, run), SOON_S)
-
-
 def test_nobody_hears_an_echo(guards: Guards) -> None:
     """A change is published once: neither sender nor receiver sends it again."""
     here, there, run = guards(), guards(), new_name()
-    heard: list[bytes] = []
-    joined = threading.Event()
     store = open_store(here.settings)
-    subscription = store.subscribe(KIND, heard.append, joined.set)
-    assert joined.wait(SOON_S)
+    heard, subscription = listen(store, KIND)
     begin(run, here, there)
     flag(here, run).set(Action.ABORT, reason="why", by="ada")
     wait_for(lambda: action_of(there, run) is Action.ABORT, SOON_S)
     flag(there, run).clear(by="bob")
     wait_for(lambda: action_of(here, run) is Action.ALLOW, SOON_S)
     time.sleep(0.3)
-    mine = [
-        found for raw in heard if (found := ControlMessage.decode(raw)) and found.session == run
+    assert [(found.action, found.who) for found in _about(heard, run)] == [
+        ("abort", "ada"),
+        ("allow", "bob"),
     ]
-    assert [(found.action, found.who) for found in mine] == [("abort", "ada"), ("allow", "bob")]
     subscription.close()
     store.close()
 
@@ -295,15 +284,6 @@ def test_who_waits_at_a_gate_is_woken_from_elsewhere(guards: Guards) -> None:
     waiting.join()
 
 
-def test_an_abort_from_elsewhere_raises_here(guards: Guards) -> None:
-    """`check` raises with the reason that was given there."""
-    guard, run = guards(), new_name()
-    begin(run, guard)
-    guard._replication.hear(notice(session=run, action=Action.ABORT, reason="over there"))
-    with otel_loopguard.session(run), pytest.raises(LoopGuardAbort, match="over there"):
-        control.check()
-
-
 @pytest.mark.parametrize("who", ["ada", "policy"])
 def test_it_is_on_the_trace_and_in_the_log(
     guards: Guards, caplog: pytest.LogCaptureFixture, who: str
@@ -365,9 +345,10 @@ def test_garbage_in_the_store_is_written_over(guards: Guards) -> None:
 
 
 def test_a_redis_that_was_away_is_told_and_heard_afterwards(
-    own: Server, guards: Guards, caplog: pytest.LogCaptureFixture
+    start: Callable[..., Server], guards: Guards, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A pause during the outage counts here at once, and there when Redis is back."""
+    own = start()
     here, there, run = guards(own), guards(own), new_name()
     begin(run, here, there)
     flag(here, run).set(Action.PAUSE, reason="before", by="ada")
@@ -427,18 +408,14 @@ def test_without_a_store_nothing_is_kept_or_started() -> None:
 
 def test_its_thread_ends_with_the_guard(kept: Server) -> None:
     """Nobody holds a guard that was forgotten without a word."""
-    before = _listening()
+    before = listening()
     guard, run = LoopGuard(Settings(store_url=kept.url)), new_name()
     begin(run, guard)
-    wait_for(lambda: set(_listening()) - set(before), SOON_S)
-    mine, gone = set(_listening()) - set(before), weakref.ref(guard)
+    wait_for(lambda: set(listening()) - set(before), SOON_S)
+    mine, gone = set(listening()) - set(before), weakref.ref(guard)
     del guard
     wait_for(lambda: gc.collect() >= 0 and gone() is None, SOON_S)
     wait_for(lambda: not any(thread.is_alive() for thread in mine), SOON_S)
-
-
-def _listening() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "loopguard-listening"]
 
 
 def test_tables_are_bounded(guards: Guards) -> None:
@@ -450,13 +427,9 @@ def test_tables_are_bounded(guards: Guards) -> None:
         guard._replication.hear(notice(session=run))
     sharing = guard._replication
     assert max(len(sharing._last), len(sharing._sent), len(sharing._known)) <= 20
-
-
-def test_what_is_not_known_here_is_not_kept(guards: Guards) -> None:
-    """Notices of sessions of other processes leave nothing behind."""
-    guard = guards()
-    assert not guard._replication.hear(notice(session=new_name()))
-    assert not guard._replication._last
+    unknown = new_name()
+    assert not sharing.hear(notice(session=unknown))
+    assert unknown not in sharing._last
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -465,7 +438,7 @@ def test_a_child_of_a_fork_hears_and_is_heard(guards: Guards) -> None:
     """Whatever its parent's threads held; and the parent hears on."""
     guard, run, other = guards(), new_name(), new_name()
     begin(run, guard)
-    wait_for(_listening, SOON_S)
+    wait_for(listening, SOON_S)
     with guard._replication._lock:
         child = os.fork()
         if child == 0:

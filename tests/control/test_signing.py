@@ -76,12 +76,6 @@ def test_what_is_refused(entries: Entries, changes: dict[str, Any], why: str) ->
     assert read(entries, **changes) == why
 
 
-def test_what_was_sent_outside_of_a_trace_counts_outside_only() -> None:
-    """In a trace it is as good as signed for another one."""
-    assert read(sealed(SEAL, KEY, 0), trace_id=0) == SEAL
-    assert read(sealed(SEAL, KEY, 0)) == "forged"
-
-
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_garbage_is_never_believed(session: str, value: str) -> None:
     """Text of anybody is read without an exception."""

@@ -16,7 +16,7 @@ from otel_loopguard.execution.latency import (
     percentile,
 )
 from otel_loopguard.execution.profiler import Profiler
-from otel_loopguard.stores.store import time_of
+from otel_loopguard.stores.redis import time_of
 from tests.execution.past import START, call, record
 
 

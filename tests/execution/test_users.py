@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -14,13 +14,16 @@ from otel_loopguard.core import Choice
 from otel_loopguard.execution.users import Users
 from tests.stores.memory import MemoryStore
 
+if TYPE_CHECKING:
+    from otel_loopguard.stores.redis import RedisStore
+
 SYNC, BACKGROUND = Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND
 
 
 class Keeping:
     """A writer whose questions wait until they are let go."""
 
-    def __init__(self, store: MemoryStore, *, waits: bool = False, down: bool = False) -> None:
+    def __init__(self, store: RedisStore, *, waits: bool = False, down: bool = False) -> None:
         self.store = store
         self.waits = waits
         self.down = down

@@ -128,24 +128,18 @@ def test_a_failed_call_is_a_failed_step(seen: Seen) -> None:
 
 
 def test_answers_of_the_model_are_steps(seen: Seen) -> None:
-    """With text, tokens and agent."""
-    adapter = make_adapter()
-    adapter.before_model("chat-1")
-    adapter.after_model(Answer("Let me see.", "m-1", "looper", 12, 3), "chat-1")
-    [(session, step)] = seen()
-    assert session == "chat-1"
-    assert (step.kind, step.text, step.model) == (Kind.MODEL, "Let me see.", "m-1")
-    assert (step.tokens_in, step.tokens_out) == (12, 3)
-
-
-def test_tokens_of_a_cache_are_told(seen: Seen) -> None:
-    """They have a price of their own; what is no count, or none, is left out."""
+    """With text, agent and tokens; those of a cache that are no count, or none, are left out."""
     adapter = make_adapter()
     answer = Answer("Let me see.", "m-1", "looper", 12, 3)
     for cached in (answer.with_cache(9, 2), answer.with_cache(0, "2")):
         adapter.before_model("chat-1")
         adapter.after_model(cached, "chat-1")
-    assert [(step.cache_read, step.cache_write) for _, step in seen()] == [(9, 2), (None, None)]
+    (session, step), (_, second) = seen()
+    assert session == "chat-1"
+    assert (step.kind, step.text, step.model) == (Kind.MODEL, "Let me see.", "m-1")
+    assert (step.tokens_in, step.tokens_out) == (12, 3)
+    assert (step.cache_read, step.cache_write) == (9, 2)
+    assert (second.cache_read, second.cache_write) == (None, None)
 
 
 def test_hand_offs_are_steps(seen: Seen) -> None:

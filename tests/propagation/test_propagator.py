@@ -15,7 +15,6 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from opentelemetry.util._importlib_metadata import entry_points
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, detach_baggage
@@ -236,25 +235,20 @@ def test_what_an_outsider_sends_does_nothing(
     assert not propagator.faults.counts
 
 
-def test_by_default_nobody_is_believed(stopped: tuple[dict[str, str], str]) -> None:
-    """A process without a key ignores what another one signed."""
+@pytest.mark.parametrize(
+    "given", [{}, {"propagation_key": "a key of the tests", "propagation_trust": "none"}]
+)
+def test_by_default_nobody_is_believed(
+    stopped: tuple[dict[str, str], str], given: dict[str, str]
+) -> None:
+    """A process without a key ignores what another one signed, as one that trusts nobody does."""
     carrier, run = stopped
     keyring.forget()
-    outsider = LoopGuardPropagator(Settings())
+    outsider = LoopGuardPropagator(Settings(**given))
     guard = LoopGuard()
     assert named_session(outsider.extract(carrier, Context())) is None
     assert guard.flag_of(run) is None
     assert dict(outsider.ignored) == {"no_key": 1}
-
-
-def test_trusting_nobody_goes_before_a_key(stopped: tuple[dict[str, str], str]) -> None:
-    """`propagation_trust=none` ignores even what is signed."""
-    carrier, _ = stopped
-    nobody = LoopGuardPropagator(
-        Settings(propagation_key="a key of the tests", propagation_trust="none")
-    )
-    assert named_session(nobody.extract(carrier, Context())) is None
-    assert dict(nobody.ignored) == {"no_key": 1}
 
 
 def test_a_replayed_header_is_of_no_use(
@@ -364,18 +358,6 @@ def test_a_setting_that_cannot_be_used_does_not_stop_the_application(
         carrier: dict[str, str] = {}
         propagator.inject(carrier)
     assert carrier == {}
-
-
-def test_it_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`OTEL_PROPAGATORS=tracecontext,baggage,loopguard` needs no code."""
-    (found,) = entry_points(group="opentelemetry_propagator", name="loopguard")
-    made = found.load()()
-    with otel_loopguard.session(new_name()):
-        carrier: dict[str, str] = {}
-        made.inject(carrier)
-    assert isinstance(made._made(), LoopGuardPropagator)
-    assert made.extract(carrier) is not None
-    assert made.fields == {"baggage"}
 
 
 def test_options_of_a_configuration_file_are_settings_by_name() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -24,9 +24,12 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import StoreError
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus
-from otel_loopguard.stores import Store, Writer
+from otel_loopguard.stores import Writer
 from tests.stores.memory import MemoryStore
 from tests.stores.servers import Server, need_redis, wait_for
+
+if TYPE_CHECKING:
+    from otel_loopguard.stores.redis import RedisStore
 
 TRANSIENT, WRONG, UNKNOWN = ErrorClass.TRANSIENT, ErrorClass.DETERMINISTIC, ErrorClass.UNKNOWN
 KINDS = {"f": TRANSIENT, "w": WRONG, "u": UNKNOWN}
@@ -56,7 +59,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def writer(store: Store) -> Writer:
+def writer(store: RedisStore) -> Writer:
     """What reads and writes a store in the background."""
     return Writer(store, Settings(), InternalErrors())
 

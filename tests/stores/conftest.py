@@ -51,7 +51,7 @@ def cluster_url(nodes: list[Server]) -> str:
 
 
 @pytest.fixture(params=["memory", "redis", "cluster"])
-def any_store(request: pytest.FixtureRequest) -> Iterator[MemoryStore | RedisStore]:
+def any_store(request: pytest.FixtureRequest) -> Iterator[RedisStore]:
     """Each kind of store."""
     if request.param == "memory":
         yield MemoryStore()

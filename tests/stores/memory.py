@@ -1,4 +1,4 @@
-"""A store in memory, for tests: the contract of `Store`, without a server."""
+"""A store in memory, for tests: the contract of `RedisStore`, without a server."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 
 from otel_loopguard._util.locks import reset_after_fork
-from otel_loopguard.stores.store import time_of
+from otel_loopguard.stores.redis import RedisStore, time_of
+from otel_loopguard.stores.redis_connection import RedisSubscription
 
 
-class Subscribed:
-    """A subscription; see `Subscription`."""
+class Subscribed(RedisSubscription):
+    """A subscription without a thread."""
 
     def __init__(self, close: Callable[[], None]) -> None:
-        self.close = close
+        self._end = close
+
+    def close(self) -> None:
+        self._end()
 
 
-class MemoryStore:
+class MemoryStore(RedisStore):
     """Keeps the newest 100 records of 7 days and 1000 journal entries, as Redis does by default."""
 
     def __init__(self, *, journal_entries: int = 1000) -> None:

@@ -101,7 +101,7 @@ def test_a_full_server_is_waited_for(start: Start, write: Callable[..., Writer])
     server.client.config_set("maxmemory", 1)
     writer = write(server.url)
     writer.append("s", [("a", b"1")])
-    writer.add_records("t", [b"x"])
+    writer.add_records("t", lambda: [b"x"])
     wait_for(lambda: writer.state == "full")
     assert writer.standing.waiting == 2
     assert "OOM" in writer.standing.why or "maxmemory" in writer.standing.why

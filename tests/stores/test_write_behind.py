@@ -64,7 +64,7 @@ def test_what_is_taken_is_stored_in_order() -> None:
     wait_for(lambda: store.calls == 1)
     assert all(writer.append("s", [entry]) for entry in entries(19, 1))
     store.gate.set()
-    assert writer.add_records("t", [b"[1700000000000000000]", b"x"])
+    assert writer.add_records("t", lambda: [b"[1700000000000000000]", b"x"])
     assert writer.put("control", "k", b"1")
     assert writer.put("control", "k", b"2", 60)
     assert writer.put("choice", "gone", b"1")

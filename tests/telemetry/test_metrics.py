@@ -206,30 +206,25 @@ def test_a_stall_is_told_while_it_hangs() -> None:
     assert ({"gen_ai.agent.name": "a"}, 0) in zeros
 
 
-def test_paused_sessions_are_counted_until_they_go_on() -> None:
-    """A person pauses a session, and lets it go on."""
+def test_what_waits_for_people_is_counted_until_it_goes_on() -> None:
+    """A paused session until it is resumed, an escalation until it is answered."""
     scene = Scene()
-    with agent(scene.tracer):
-        tool_call(scene.tracer)
-        key = control.current().session
-        assert key is not None
-        control.pause(key)
-        assert scene.total("loopguard.session.paused") == 1
-        control.resume(key)
-        assert scene.total("loopguard.session.paused") == 0
-
-
-def test_what_is_before_people_is_counted_until_it_is_answered() -> None:
-    """An escalation waits, is answered, and waits no more."""
-    scene = Scene()
-    waiting = "loopguard.escalation.waiting"
+    waiting, paused = "loopguard.escalation.waiting", "loopguard.session.paused"
     assert scene.values(waiting, zeros=True) == [({}, 0)]
     with agent(scene.tracer):
         tool_call(scene.tracer)
+        key = control.current().session or ""
+        control.pause(key)
+        assert scene.total(paused) == 1
+        control.resume(key)
+        assert scene.total(paused) == 0
         asked = control.escalate("is this the right file?")
         assert scene.total(waiting) == 1
         control.answer(asked, "continue", by="ada")
         assert scene.total(waiting) == 0
+    # The end of the run ends its phase: with its root span there is nobody after it.
+    ((labels, point),) = scene.metrics()["loopguard.run.phase.duration"]
+    assert (labels, point.count) == ({"gen_ai.agent.name": "a"}, 1)
 
 
 def test_choices_and_answers_are_counted() -> None:
@@ -473,15 +468,6 @@ def test_a_phase_is_told_when_it_is_over() -> None:
     found = scene.metrics()["loopguard.run.phase.duration"]
     told = {labels["gen_ai.agent.name"]: (point.count, point.sum) for labels, point in found}
     assert told == {"planner": (1, pytest.approx(4)), "coder": (1, pytest.approx(14))}
-
-
-def test_the_end_of_a_run_ends_its_phase() -> None:
-    """With the root span of the agent, there is nobody after it."""
-    scene = Scene()
-    with agent(scene.tracer):
-        tool_call(scene.tracer)
-    ((labels, point),) = scene.metrics()["loopguard.run.phase.duration"]
-    assert (labels, point.count) == ({"gen_ai.agent.name": "a"}, 1)
 
 
 def test_the_size_of_contexts_and_their_compactions_are_told() -> None:
