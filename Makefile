@@ -83,7 +83,7 @@ demo-stack: collector jaeger ## the same, with a looping agent sent through; say
 	$(STACK) demo
 
 e2e: collector balancer jaeger phoenix mlflow ## the tests that run the real programs
-	$(BIN)/python -m pytest --rare tests/e2e tests/clients tests/server/test_agents.py tests/server/test_typescript.py
+	$(BIN)/python -m pytest --rare tests/e2e tests/clients tests/server/test_agents.py
 
 check: $(VENV)/.dev site ## style, types, imports, links of the site
 	$(BIN)/ruff check .

@@ -15,8 +15,7 @@ from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.core.report import Topic
 from otel_loopguard.sessions.stats import SessionStats
-from tests.calls import call
-from tests.documented.acting import Run
+from tests.calls import Run, call
 from tests.hostile.test_memory import span_of
 
 

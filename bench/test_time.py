@@ -18,8 +18,7 @@ from otel_loopguard.evidence.plans import PlanExtractor
 from otel_loopguard.plans import groups, validate
 from otel_loopguard.stores.redis import RedisStore
 from otel_loopguard.stores.write_behind import Writer
-from tests.calls import call
-from tests.documented.acting import Run
+from tests.calls import Run, call
 from tests.evidence.test_model_text import MB, say
 from tests.evidence.test_model_text import TEXTS as TALK
 from tests.hostile.test_cost import HUGE as TEXTS

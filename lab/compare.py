@@ -18,10 +18,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.intervals import interval
 from lab.peers import AS_SHIPPED, PEERS, Peer
 from lab.runs import Call, Found, Scenario, calls, judged
 from lab.scenarios import load, play
-from otel_loopguard.cli.evaluate import interval
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Action, Kind, Step

@@ -3,7 +3,7 @@
     python -m lab.evaluate FILE... [--leave-one-out] [--cost] [--errors] [--curve FILE.jsonl]
 
 adds thresholds that were chosen without the runs that they are measured on, what a decision saves,
-figures at other sensitivities, and other detectors (`--baselines`). `make eval` runs it.
+and figures at other sensitivities. `make eval` runs it.
 """
 
 from __future__ import annotations
@@ -17,26 +17,24 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from lab import baselines, left_out
+from lab import left_out
 from lab.costs import Cost, cost_rows, costs
+from lab.intervals import of_judgements
 from lab.left_out import LINES, SENSITIVITIES, Limits, Tried, tried
-from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.cli.evaluate import (
     ALL,
     LEVELS,
     Judgement,
-    Mistake,
     judgement,
     labelled_runs,
     mistake,
-    own_judgement,
     score_rows,
     show_mistakes,
     show_scores,
     show_table,
 )
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import json_line, keep_faults, say
+from otel_loopguard.cli.output import json_line, keep_faults
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.settings import Settings
@@ -63,26 +61,19 @@ class Measured:
     """What was measured of one run."""
 
     own: Judgement
-    mistake: Mistake | None
-    others: list[Judgement] = field(default_factory=list[Judgement])
+    mistake: Row | None
     costs: list[Cost] = field(default_factory=list[Cost])
     trials: Tried | None = None  # None for a run without a label, too
 
 
-def measure(run: Run, settings: Settings, others: str | None, lines: int | None) -> Measured:
-    """Measures the guard on a run, and the detectors of a file; `lines` asks for trials."""
+def measure(run: Run, settings: Settings, lines: int | None) -> Measured:
+    """Measures the guard on a run; `lines` asks for trials."""
     result = result_of(run, settings)
-    own = own_judgement(run, result)
-    faults = InternalErrors()
-    judged = [
-        judgement(one.name, run, baselines.verdicts(one, run, faults))
-        for factory in (baselines.load(others) if others else ())
-        for one in [factory()]
-    ]
+    own = judgement(run, result)
     trials = None
     if lines is not None and run.loop is not None:
         trials = tried(run, settings, lines, result)
-    return Measured(own, mistake(run, result), judged, list(costs(run, own)), trials)
+    return Measured(own, mistake(run, result), list(costs(run, own)), trials)
 
 
 def curve_rows(pairs: Sequence[tuple[Judgement, Tried]]) -> Iterator[dict[str, object]]:
@@ -147,40 +138,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+")
     parser.add_argument("--format", choices=("table", "json"), default="table")
-    parser.add_argument("--baselines", help="Python file, see lab/baselines.py")
     parser.add_argument("--leave-one-out", action="store_true")
-    parser.add_argument("--false-notices", type=float, default=Limits().false_notices)
-    parser.add_argument("--false-stops", type=float, default=Limits().false_stops)
     parser.add_argument("--cost", action="store_true")
     parser.add_argument("--errors", action="store_true", help="shows content")
     parser.add_argument("--curve", type=Path, help="a file of JSON lines to write")
     parser.add_argument("--jobs", type=int, default=0)
     asked = parser.parse_args(arguments)
-    limits = Limits(asked.false_notices, asked.false_stops)
+    limits = Limits()
     settings = Settings()
     lines = LINES if asked.leave_one_out else 0 if asked.curve else None
     replays = 1 if lines is None else (1 + lines) * len(SENSITIVITIES)
-    if asked.baselines:
-        baselines.load(asked.baselines)  # what is wrong with it is told here, and not by a worker
-    work = partial(measure, settings=settings, others=asked.baselines, lines=lines)
+    work = partial(measure, settings=settings, lines=lines)
     with Inputs(asked.files) as inputs:
         runs = labelled_runs(inputs)
         steps = partial(_replayed_steps, replays)
         found = list(spread(work, runs, asked.jobs, keep_faults, steps))
     pairs = [(one.own, one.trials) for one in found if one.trials is not None]
-    judged = [*(one.own for one in found), *(other for one in found for other in one.others)]
-    scores = list(score_rows(judged))
+    scores = list(score_rows([one.own for one in found], of_judgements))
     left = list(left_out.rows(pairs, limits, settings.deny_after)) if asked.leave_one_out else []
     spent = list(cost_rows([cost for one in found for cost in one.costs])) if asked.cost else []
     mistakes = [one.mistake for one in found if one.mistake is not None] if asked.errors else []
     curve = list(curve_rows(pairs)) if asked.curve else []
     if asked.format == "json":
-        for row in (*scores, *left, *spent, *(wrong.row for wrong in mistakes), *curve):
+        for row in (*scores, *left, *spent, *mistakes, *curve):
             json_line(row)
     else:
-        for detector in dict.fromkeys(row["detector"] for row in scores):
-            say(f"{detector}:")
-            show_scores([row for row in scores if row["detector"] == detector])
+        show_scores(scores)
         if left:
             show_left_out(left, limits)
         if spent:

@@ -13,10 +13,9 @@ from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import Annotation
 from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
 from otel_loopguard.escalation.admin.protocol import answer as answer_people
-from otel_loopguard.escalation.payload import encoded
+from otel_loopguard.escalation.payload import decision_row, encoded
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sessions.journal import Written
-from otel_loopguard.sessions.journal_worker import JournalStore
 from otel_loopguard.sessions.observation import DecisionRecord, Observation
 from otel_loopguard.sessions.requested_calls import WaitingRound
 from otel_loopguard.settings import Settings
@@ -28,7 +27,7 @@ from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.views import RecordedSpan, SpanView, Status
 from otel_loopguard.stores import open_store
 from otel_loopguard.telemetry import events
-from otel_loopguard.telemetry.metrics import Metric
+from otel_loopguard.telemetry.metrics import metric_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision", "DecisionRecord",
-    "Engine", "Flag", "JournalStore", "Kind", "Metric", "Observation", "Reader", "RecordedSpan",
-    "Settings", "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
-    "coding_tools", "encoded", "read_table", "requested_tools", "session_keys", "shared_store",
+    "Engine", "Flag", "Kind", "Observation", "Reader", "RecordedSpan", "Settings", "SpanView",
+    "Status", "Step", "Written", "answer_people", "append_script", "coding_tools", "decision_row",
+    "encoded", "metric_of", "read_table", "requested_tools", "session_keys", "shared_store",
     "values",
 ]  # fmt: skip
 

@@ -195,7 +195,7 @@ RULES: Final = "default@2"
 """Value of `loopguard.ruleset` for the built-in rules."""
 
 # Metrics. Unit, attributes and meaning of each are in `telemetry/metrics.txt`, those of `serve` in
-# `server/metrics.py`.
+# `server/metrics.txt`.
 
 METRIC_DECISIONS: Final = "loopguard.decisions"
 METRIC_DETECTOR_DECISIONS: Final = "loopguard.detector.decisions"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from otel_loopguard.cli.evaluate import interval
+from lab.intervals import interval
 
 if TYPE_CHECKING:
     from lab.effect.agent import Run

@@ -21,8 +21,8 @@ from uuid import uuid4
 
 from otel_loopguard.backtest.rows import BrokenRow, load, parsed
 from otel_loopguard.backtest.session import BacktestResult, replay_session
-from otel_loopguard.backtest.sources import Source, connect, open_source, relation, stage
-from otel_loopguard.engine import Engine
+from otel_loopguard.backtest.sources import Source, connect, open_source, quoted, relation, stage
+from otel_loopguard.engine import Engine, decision_row
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay.fields import is_map
 from otel_loopguard.replay.workers import spread
@@ -116,11 +116,10 @@ def _part(connection: Any, query: str, to: Path, count: int) -> int:
         " + seq) AS known FROM source GROUP BY unit HAVING known IS NOT NULL"
     )
     session = "coalesce(named.known, source.unit, '')"
-    target = str(to).replace("'", "''")
     run(
         f"COPY (SELECT {session} AS session, moment, seq, form, body, source.source AS source,"
         f" (hash({session}) % {count})::INTEGER AS bucket FROM source LEFT JOIN named USING (unit))"
-        f" TO '{target}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (bucket))"
+        f" TO {quoted(str(to))} (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (bucket))"
     )
     return run("SELECT count(*) FROM source").fetchone()[0]
 
@@ -220,18 +219,8 @@ def result_row(found: BacktestResult) -> dict[str, object]:
         "loop": found.loop,
         "tier": found.tier or None,
         "decisions": [
-            {
-                "action": decision.action.value,
-                "detector": decision.detector,
-                "rule": decision.reason,
-                "tool": decision.tool or None,
-                "step": decision.step,
-                "time": decision.time // 1000 or None,
-                "count": float(decision.count),
-                "confidence": float(decision.confidence),
-                "message": decision.message,
-            }
-            for decision in found.decisions
+            {**decision_row(each, *_DECISION), "time": each.time // 1000 or None}
+            for each in found.decisions
         ],
         "stop_step": None if stopped is None else stopped.step,
         "stop_action": None if stopped is None else stopped.action.value,
@@ -241,6 +230,9 @@ def result_row(found: BacktestResult) -> dict[str, object]:
     }
 
 
+_DECISION: Final = (
+    "action", "detector", "rule", "tool", "step", "count", "confidence", "message",
+)  # fmt: skip
 _AFTER: Final = ("steps", "calls", "tokens", "cost", "seconds")
 
 

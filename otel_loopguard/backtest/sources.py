@@ -211,7 +211,7 @@ def _span_query(read: str, types: dict[str, str], body: str = "") -> str:
     held["Timestamp"] = _epoch(held["Timestamp"], types["Timestamp"])
     attributes, kind = held["SpanAttributes"], types["SpanAttributes"]
     if kind.startswith("MAP"):
-        found = _conversation(lambda key: f"{attributes}[{_text(key)}]::VARCHAR", types)
+        found = _conversation(lambda key: f"{attributes}[{quoted(key)}]::VARCHAR", types)
     else:
         # JSON may be that of a text, which is JSON.
         text = {"VARCHAR": attributes, "JSON": f"({attributes}->>'$')"}.get(kind)
@@ -277,7 +277,10 @@ def _conversation(read: Callable[[str], str], columns: Container[str]) -> str:
             for start, value in (
                 ("logfire", read("group_id")),
                 ("openinference", read("team_id")),
-                *(("autogen", f"regexp_extract({read(key)}, {_text(_UUID)}, 1)") for key in _TEAMS),
+                *(
+                    ("autogen", f"regexp_extract({read(key)}, {quoted(_UUID)}, 1)")
+                    for key in _TEAMS
+                ),
             )
         ]
     return "coalesce(" + ", ".join(f"nullif({each}, '')" for each in found) + ")"
@@ -288,7 +291,7 @@ def _within(value: str) -> Callable[[str], str]:
 
     def read(key: str) -> str:
         path = '$."' + key.replace('"', '\\"') + '"'
-        return f"json_extract_string({value}, {_text(path)})"
+        return f"json_extract_string({value}, {quoted(path)})"
 
     return read
 
@@ -306,12 +309,13 @@ def _name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _text(value: str) -> str:
+def quoted(value: str) -> str:
+    """A text as SQL has it."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def _listed(files: Sequence[str]) -> str:
-    return "[" + ", ".join(map(_text, files)) + "]"
+    return "[" + ", ".join(map(quoted, files)) + "]"
 
 
 def stage(source: Source, folder: Path) -> dict[str, int]:
@@ -411,5 +415,5 @@ def connect(folder: Path, memory: str, threads: int) -> Any:
         ("preserve_insertion_order", "false"),
         ("enable_progress_bar", "false"),
     ):
-        connection.execute(f"SET {name} = {_text(str(value))}")
+        connection.execute(f"SET {name} = {quoted(str(value))}")
     return connection

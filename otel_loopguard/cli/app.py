@@ -310,9 +310,7 @@ def calibrate(  # noqa: PLR0913, PLR0917
     settings: SettingsFile = None,
     output: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="Settings file (.toml or .json) to write; must not exist yet."
-        ),
+        typer.Option(metavar="FILE", help="Settings file (.toml) to write; must not exist yet."),
     ] = None,
     except_for: Annotated[
         list[str] | None,
@@ -405,12 +403,11 @@ def doctor(
         ),
     ] = None,
     form: Form = Format.TABLE,
-    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> int:
     """Checks an environment or a recording: what is there, what is missing, how to add it."""
     from otel_loopguard.cli.doctor import print_findings  # noqa: PLC0415
 
-    return print_findings(files or [], Format.JSON if json else form)
+    return print_findings(files or [], form)
 
 
 @app.command()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, console, json_line, sentence, table
+from otel_loopguard.cli.output import Format, console, give, sentence, table
 from otel_loopguard.cli.replay import SpanResults, result_of
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardError
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 HIGHEST: Final = 100
 """The highest line that the settings take (`deny_after`, `abort_after`)."""
-_SUFFIXES: Final = (".toml", ".json")
 
 
 def print_calibration(  # noqa: PLR0913  # the options of the command
@@ -70,20 +67,29 @@ def print_calibration(  # noqa: PLR0913  # the options of the command
                     continue
                 runs += 1
                 before += result.strongest.stops
-                if result.strongest.rank >= Action.HINT.rank:
+                if result.strongest is not Action.ALLOW:
                     noticed.add(place)
     limit = allowed(runs, rate)
     lines = _search(list(inputs), settings, noticed, limit)
     line = min(line for line, stopped in lines.items() if stopped <= limit)
-    made = Calibration(
-        rate, runs, left_out, len(noticed), before, line, lines, changes(settings, line)
-    )
+    changed = changes(settings, line)
     if output is not None:
-        made.write(Path(output))
-    if form is Format.JSON:
-        json_line(made.row())
-    else:
-        made.show(output)
+        Path(output).write_text(
+            f"# Set by `otel-loopguard calibrate` from {runs} good runs,\n"
+            f"# for a rate of false stops of {rate:g}.\n{_toml(changed)}",
+            encoding="utf-8",
+        )
+    row = {
+        "false_stops": rate,
+        "runs": runs,
+        "left_out": left_out,
+        "noticed": len(noticed),
+        "before": before,
+        "line": line,
+        "lines": [{"line": line, "stopped": lines[line]} for line in sorted(lines)],
+        "settings": changed,
+    }
+    give([row], form, dict, lambda rows: _show(rows[0], output))
     return inputs.code
 
 
@@ -101,8 +107,8 @@ def _check(files: Sequence[str], settings: Settings, output: str | None) -> None
     if path is not None and (path.exists() or not path.parent.is_dir()):
         msg = f"--output {output}: expected a new file in a folder that exists"
         raise LoopGuardError(msg)
-    if path is not None and path.suffix not in _SUFFIXES:
-        msg = f"--output {output}: expected a name ending in {' or '.join(_SUFFIXES)}"
+    if path is not None and path.suffix != ".toml":
+        msg = f"--output {output}: expected a name ending in .toml"
         raise LoopGuardError(msg)
 
 
@@ -124,70 +130,28 @@ def at_line(settings: Settings, line: int) -> Settings:
     return settings.model_copy(update=changes(settings, line))
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """A stop line, and the runs that it follows from."""
+def _show(made: Mapping[str, Any], output: str | None) -> None:
+    """Prints a calibration for people."""
+    out = console()
+    sentence(
+        f"Of {made['runs']:,} good runs {made['noticed']:,} are noticed, and {made['before']:,} "
+        "would have been stopped. How many are at each stop line that was tried:"
+    )
+    out.print(table(("stop line#", "stopped#"), [[*each.values()] for each in made["lines"]]))
+    out.print()
+    if made["left_out"]:
+        typer.echo(f"{made['left_out']:,} runs that are not known to be good are left out.")
+    line = made["line"]
+    sentence(
+        f"A run like these {made['runs']} is stopped with a probability of {made['false_stops']:g} "
+        f"at most, if a stop takes {line} confirmation{'s' if line > 1 else ''} after the hint."
+    )
+    typer.echo(f"Written to {output}:\n" if output else "Settings:\n")
+    typer.echo(_toml(made["settings"]), nl=False)
 
-    rate: float  # of good runs that may be stopped, 0 to 1
-    runs: int  # good ones
-    left_out: int  # not known to be good
-    noticed: int  # good runs with a hint or stronger; the stop line does not change that
-    before: int  # good runs stopped with the settings as they are
-    line: int  # confirmations after a hint that it takes to stop a run
-    lines: dict[int, int]  # good runs stopped, by each line that was tried
-    settings: dict[str, int]  # that put the line there
 
-    def row(self) -> dict[str, object]:
-        """The calibration as one JSON object."""
-        return {
-            "false_stops": self.rate,
-            "runs": self.runs,
-            "left_out": self.left_out,
-            "before": {"noticed": self.noticed, "stopped": self.before},
-            "after": {"noticed": self.noticed, "stopped": self.lines[self.line]},
-            "line": self.line,
-            "lines": [{"line": line, "stopped": self.lines[line]} for line in sorted(self.lines)],
-            "settings": self.settings,
-        }
-
-    def show(self, output: str | None) -> None:
-        """Prints the calibration for people."""
-        out = console()
-        typer.echo(f"what it would have done in {self.runs:,} good runs")
-        stopped = (("before", self.before), ("after", self.lines[self.line]))
-        rows = [(name, self.noticed, count) for name, count in stopped]
-        out.print(table(("", "noticed#", "stopped#"), rows))
-        out.print()
-        typer.echo("how many are stopped at each stop line that was tried")
-        out.print(table(("stop line#", "stopped#"), sorted(self.lines.items())))
-        out.print()
-        if self.left_out:
-            typer.echo(f"{self.left_out:,} runs that are not known to be good are left out.")
-        sentence(
-            f"A run like these {self.runs} is stopped with a probability of {self.rate:g} at most, "
-            f"if a stop takes {self.line} confirmation{'s' if self.line > 1 else ''} after the "
-            "hint."
-        )
-        typer.echo(f"Written to {output}:\n" if output else "Settings:\n")
-        typer.echo(self._toml(), nl=False)
-
-    def write(self, path: Path) -> None:
-        """Writes the settings, as TOML or, for a name ending in `.json`, as JSON."""
-        if path.suffix == ".json":
-            text = json.dumps(self.settings, indent=2) + "\n"
-        else:
-            text = (
-                f"# Set by `otel-loopguard calibrate` from {self.runs} good runs,\n"
-                f"# for a rate of false stops of {self.rate:g}.\n{self._toml()}"
-            )
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            msg = f"--output {path}: cannot be written: {error.strerror}"
-            raise LoopGuardError(msg) from error
-
-    def _toml(self) -> str:
-        return "".join(f"{name} = {value}\n" for name, value in self.settings.items())
+def _toml(changed: Mapping[str, int]) -> str:
+    return "".join(f"{name} = {value}\n" for name, value in changed.items())
 
 
 def allowed(runs: int, rate: float) -> int:
@@ -205,7 +169,11 @@ def allowed(runs: int, rate: float) -> int:
     share = Fraction(repr(float(rate)))
     above = runs - ceil((runs + 1) * (1 - share))
     if above < 0:
-        raise LoopGuardError(_too_few(runs, rate, ceil(1 / share) - 1))
+        msg = (
+            f"--false-stops {rate:g} needs at least {ceil(1 / share) - 1:,} good runs, and there "
+            f"are {runs:,}, enough for one false stop in {runs + 1:,}"
+        )
+        raise LoopGuardError(msg)
     return above
 
 
@@ -235,7 +203,13 @@ def _search(
         else:
             low, looked_at = line, stopped
     if high not in tried:
-        raise LoopGuardError(_no_line(tried[HIGHEST], limit))
+        msg = (
+            f"{tried[HIGHEST]} of these runs are stopped even after {HIGHEST} confirmations, and "
+            f"at most {limit} may be: look at them with `replay`; what did not go well can be left "
+            "out with --except, and a verdict that stands on no ladder (a budget, say) has its own "
+            "setting"
+        )
+        raise LoopGuardError(msg)
     return tried
 
 
@@ -275,29 +249,5 @@ def _results(
 
 def _good(run: Run) -> bool:
     if isinstance(run, Transcript):
-        return run.ending != "interrupted"
+        return run.endings[-1] != "interrupted"
     return run.loop is False or (run.loop is None and run.success is True)
-
-
-def _too_few(runs: int, rate: float, need: int) -> str:
-    smallest = f"{_rounded_up(Fraction(1, runs + 1))}, one in {runs + 1}" if runs else "none"
-    return (
-        f"--false-stops {rate:g} needs at least {need:,} good runs, and there are {runs:,}; "
-        f"the smallest rate that {runs:,} runs support is {smallest}"
-    )
-
-
-def _rounded_up(share: Fraction) -> str:
-    """A share in at most four places behind the zeros, never less than it is."""
-    places = 4
-    while share * 10**places < 100:
-        places += 1
-    return f"{ceil(share * 10**places) / 10**places:.{places}f}".rstrip("0")
-
-
-def _no_line(stopped: int, limit: int) -> str:
-    return (
-        f"{stopped} of these runs are stopped even after {HIGHEST} confirmations, and at most "
-        f"{limit} may be: look at them with `replay`; what did not go well can be left out with "
-        "--except, and a verdict that stands on no ladder (a budget, say) has its own setting"
-    )

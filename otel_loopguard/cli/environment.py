@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Final, Literal, NamedTuple
 
-from otel_loopguard.cli.hook import repository
+from otel_loopguard.cli.hook import lacking, repository
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.hooks.install import states
 from otel_loopguard.settings import Settings
@@ -69,41 +70,37 @@ def examine() -> Iterator[Finding]:
     yield from _hooks()
 
 
-class _Need(NamedTuple):
-    package: str
-    least: str
-    version: str | None  # the installed one
+_NEED: Final = re.compile(r"([\w.-]+)(?:[^;]*>=\s*([\d.]+))?[^;]*; extra == '([\w-]+)'")
+"""A requirement of an extra: package, least version, extra."""
 
 
 def _packages() -> Iterator[Finding]:
     """Extras that are complete, and frameworks with their adapters."""
-    needs: dict[str, list[_Need]] = {}
+    needs: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for text in metadata.requires(_PACKAGE) or ():
-        what, _, extra = text.partition("; extra == '")
-        if extra and (name := re.match(r"[\w.-]+", what)):
-            least = what.partition(">=")[2].partition(",")[0].strip()
-            need = _Need(name[0], least or "0", _version(name[0]))
-            needs.setdefault(extra.partition("'")[0], []).append(need)
+        if found := _NEED.match(text):
+            needs[found[3]].append((found[1], found[2] or "0"))
     adapters = {extra: find_spec(_module(extra)) for extra in needs}
     complete = [
         extra
         for extra, parts in sorted(needs.items())
-        if extra != "all" and adapters[extra] is None and all(part.version for part in parts)
+        if extra != "all" and adapters[extra] is None and all(_version(name) for name, _ in parts)
     ]
     yield Finding("package", "ok", f"extras: {', '.join(complete) or 'none'}")
     frameworks = 0
     for extra, spec in adapters.items():
-        for need in needs[extra] if spec is not None else ():
-            if need.version is None:
-                continue
-            frameworks += 1
-            name = f"{need.package} {need.version}"
-            if _numbers(need.version) < _numbers(need.least):
-                found = f"{name}: its adapter needs {need.least}"
-                add = f"pip install --upgrade 'otel-loopguard[{extra}]'"
-                yield Finding("frameworks", "missing", found, add)
-            elif need is needs[extra][0]:
-                yield Finding("frameworks", "ok", f"{name} has an adapter", _usage(extra, spec))
+        package, least = needs[extra][0]
+        version = _version(package)
+        if spec is None or version is None:
+            continue
+        frameworks += 1
+        name = f"{package} {version}"
+        if _numbers(version) < _numbers(least):
+            found = f"{name}: its adapter needs {least}"
+            add = f"pip install --upgrade 'otel-loopguard[{extra}]'"
+            yield Finding("frameworks", "missing", found, add)
+        else:
+            yield Finding("frameworks", "ok", f"{name} has an adapter", _usage(extra, spec))
     if not frameworks:
         found = "none that has an adapter: turn() guards a loop of your own"
         yield Finding("frameworks", "note", found, "from otel_loopguard import turn")
@@ -240,17 +237,13 @@ def _store(settings: Settings) -> Finding:
 def _hooks() -> Iterator[Finding]:
     found = [state for state in states(repository()) if state.mode or state.problem]
     for state in found:
-        add = f"otel-loopguard hook install {state.agent} --{state.scope}"
-        if state.problem:
-            wrong, add = f"{state.file}: {state.problem}", "correct the file"
-        elif not state.found:
-            wrong = f"the program {state.program} is gone"
-        elif state.missing:
-            wrong = f"none for {', '.join(state.missing)}"
+        name = f"{state.agent}, {state.scope}"
+        if wrong := lacking(state):
+            add = f"otel-loopguard hook install {state.agent} --{state.scope}"
+            mend = f"correct {state.file}" if state.problem else add
+            yield Finding("hooks", "missing", f"{name}: {wrong}", mend)
         else:
-            yield Finding("hooks", "ok", f"{state.agent}, {state.scope}: mode {state.mode}")
-            continue
-        yield Finding("hooks", "missing", f"{state.agent}, {state.scope}: {wrong}", add)
+            yield Finding("hooks", "ok", f"{name}: mode {state.mode}")
     if not found:
         add = "otel-loopguard hook install AGENT"
         yield Finding("hooks", "note", "none of a coding agent are installed", add)

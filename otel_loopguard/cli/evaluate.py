@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from math import sqrt
-from random import Random
+from operator import itemgetter
 from statistics import median
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import (
-    Format,
-    cell,
-    console,
-    json_line,
-    keep_faults,
-    line,
-    say,
-    table,
-)
+from otel_loopguard.cli.output import Format, cell, console, json_line, keep_faults, line, table
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.replay import Run
@@ -40,14 +30,15 @@ ALL: Final = "all"
 LEVELS: Final = ("noticed", "stopped")
 """What is scored: a hint or stronger; a deny, pause or abort."""
 
-_Row = Mapping[str, object]
+Row = Mapping[str, object]
+Interval = Callable[[Sequence["Judgement"], str], "tuple[float, float]"]
+"""The 95 % interval of the share of runs that were hit at a level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdicts of one detector on one labelled run; the fields are those of `Run`."""
+    """What the guard said of one labelled run; the other fields are those of `Run`."""
 
-    detector: str
     tier: str
     source: str
     loop: bool | None
@@ -69,17 +60,13 @@ def print_evaluation(
 
     Spans have no labels; files of them are named on standard error and left out.
     """
-    judgements: list[Judgement] = []
-    mistakes: list[Mistake] = []
     with Inputs(files) as inputs:
         work = partial(_judged, settings=settings)
-        for judged, wrong in spread(work, labelled_runs(inputs), jobs, keep_faults, steps_of):
-            judgements.append(judged)
-            if errors and wrong is not None:
-                mistakes.append(wrong)
-    scores = list(score_rows(judgements))
+        found = list(spread(work, labelled_runs(inputs), jobs, keep_faults, steps_of))
+    scores = list(score_rows([judged for judged, _ in found]))
+    mistakes = [wrong for _, wrong in found if wrong is not None] if errors else []
     if form is Format.JSON:
-        for row in (*scores, *(wrong.row for wrong in mistakes)):
+        for row in (*scores, *mistakes):
             json_line(row)
     else:
         show_scores(scores)
@@ -105,36 +92,22 @@ def steps_of(run: Run) -> int:
     return len(run.steps)
 
 
-def _judged(run: Run, settings: Settings) -> tuple[Judgement, Mistake | None]:
+def _judged(run: Run, settings: Settings) -> tuple[Judgement, Row | None]:
     result = result_of(run, settings)
-    return own_judgement(run, result), mistake(run, result)
+    return judgement(run, result), mistake(run, result)
 
 
-def own_judgement(run: Run, result: ReplayResult) -> Judgement:
-    """The judgement of the guard."""
-    return judgement("otel-loopguard", run, ((one.step, one.action) for one in result.decisions))
-
-
-def judgement(detector: str, run: Run, verdicts: Iterable[tuple[int, Action]]) -> Judgement:
-    """The judgement that a detector's verdicts make."""
-    noticed = stopped = None
-    for step, action in verdicts:
-        if noticed is None and action.rank >= Action.HINT.rank:
-            noticed = step
-        if action.stops:
-            stopped = step
-            break
+def judgement(run: Run, result: ReplayResult) -> Judgement:
+    """What the guard said of a run."""
+    noticed = next((one.step for one in result.decisions if one.action is not Action.ALLOW), None)
+    stopped = next((one.step for one in result.decisions if one.action.stops), None)
     return Judgement(
-        detector, run.tier, run.source, run.loop, len(run.steps), run.onset_step, noticed, stopped,
-        run.group,
-    )  # fmt: skip
+        run.tier, run.source, run.loop, len(run.steps), run.onset_step, noticed, stopped, run.group
+    )
 
 
 # The 97.5 % point of the normal distribution: 2.5 % are left out at each end of a 95 % interval.
 _Z: Final = 1.959964
-_TAIL: Final = 0.025
-# Draws for an interval: the bounds of shares move by about a percent between seeds.
-_DRAWS: Final = 1000
 
 
 def wilson(hits: float, of: float) -> tuple[float, float]:
@@ -145,191 +118,107 @@ def wilson(hits: float, of: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def interval(found: Iterable[tuple[str, bool]]) -> tuple[float, float] | None:
-    """The 95 % interval of a share among runs of which some are related.
-
-    Runs that stand alone give Wilson's interval. Where several runs share a group (agents at one
-    task), whole groups are drawn 1,000 times with replacement, from a fixed seed; where all runs or
-    none are hits, so that drawing shows no spread, it is Wilson's with the groups as its number.
-    """
-    single: list[tuple[int, int]] = []
-    groups: dict[str, tuple[int, int]] = {}
-    for group, hit in found:
-        if group:
-            hits, of = groups.get(group, (0, 0))
-            groups[group] = (hits + hit, of + 1)
-        else:
-            single.append((int(hit), 1))
-    counts = Counter([*single, *groups.values()])
-    return _of_groups(tuple(sorted(counts.items()))) if counts else None
+def _of_runs(about: Sequence[Judgement], level: str) -> tuple[float, float]:
+    return wilson(_count(about, level), len(about))
 
 
-@lru_cache(maxsize=1024)  # slices of one source and tier have the same counts
-def _of_groups(counts: tuple[tuple[tuple[int, int], int], ...]) -> tuple[float, float]:
-    hits = sum(one[0] * times for one, times in counts)
-    runs = sum(one[1] * times for one, times in counts)
-    groups = sum(times for _, times in counts)
-    if groups == runs or hits in (0, runs):
-        return wilson(hits / runs * groups, groups)
-    dice = Random(groups)  # noqa: S311  # the same figures in every run
-    kinds, weights = [one for one, _ in counts], [times for _, times in counts]
-    shares: list[float] = []
-    for _ in range(_DRAWS):
-        drawn = Counter(dice.choices(kinds, weights, k=groups))
-        found = sum(one[0] * times for one, times in drawn.items())
-        shares.append(found / sum(one[1] * times for one, times in drawn.items()))
-    shares.sort()
-    low = round(_TAIL * (_DRAWS - 1))
-    return shares[low], shares[-1 - low]
+def score_rows(
+    judgements: Sequence[Judgement], interval: Interval = _of_runs
+) -> Iterator[dict[str, object]]:
+    """The figures in all, per tier and its sources, per source."""
+    pairs = sorted({(judged.tier, judged.source) for judged in judgements})
+    slices = [(ALL, ALL)]
+    for tier, source in pairs:
+        slices += [(tier, ALL), (tier, source)]
+    slices += [(ALL, source) for source in sorted({source for _, source in pairs})]
+    for tier, source in dict.fromkeys(slices):
+        about = [
+            judged
+            for judged in judgements
+            if tier in (ALL, judged.tier) and source in (ALL, judged.source)
+        ]
+        yield {"table": "scores", "tier": tier, "source": source, **score(about, interval)}
 
 
-def score(detector: str, tier: str, source: str, about: Sequence[Judgement]) -> dict[str, object]:
-    """One row of figures.
+def score(about: Sequence[Judgement], interval: Interval = _of_runs) -> dict[str, object]:
+    """The figures of some runs.
 
-    Runs without a label count in `n`, `unlabelled` and `unlabelled_*` only. `…_recall` is a share
-    of the stuck runs, `…_false` of the healthy ones, each with `…_low` and `…_high`, its 95 %
-    interval. `false_stops_per_1000` is false positives at "stopped" in 1,000 steps of healthy runs.
-    The medians are over true positives with an onset; below 0 is before it. What cannot be said
-    (nothing to divide by) is None.
+    `…_tp` counts stuck runs and `…_fp` healthy ones, `…_recall` and `…_false` are their shares,
+    each with `…_low` and `…_high`, its 95 % interval. The medians are over the stuck runs with an
+    onset; below 0 is before it. What cannot be said (nothing to divide by) is None.
     """
     looping = [judged for judged in about if judged.loop is True]
     healthy = [judged for judged in about if judged.loop is False]
-    unlabelled = [judged for judged in about if judged.loop is None]
-    steps = sum(judged.steps for judged in healthy)
-    false_stops = _count(healthy, "stopped")
-    return {
-        "table": "scores",
-        "detector": detector,
-        "tier": tier,
-        "source": source,
+    row: dict[str, object] = {
         "n": len(about),
         "loops": len(looping),
         "healthy": len(healthy),
-        "unlabelled": len(unlabelled),
-        **_rates("noticed", looping, healthy),
-        **_rates("stopped", looping, healthy),
-        "unlabelled_noticed": _count(unlabelled, "noticed"),
-        "unlabelled_stopped": _count(unlabelled, "stopped"),
-        "healthy_steps": steps,
-        "false_stops_per_1000": 1000 * false_stops / steps if steps else None,
+        "unlabelled": len(about) - len(looping) - len(healthy),
     }
-
-
-def score_rows(judgements: Sequence[Judgement]) -> Iterator[dict[str, object]]:
-    """The figures of every detector: in all, per tier, per source, per tier and source."""
-    detectors = list(dict.fromkeys(judged.detector for judged in judgements))
-    pairs = sorted({(judged.tier, judged.source) for judged in judgements})
-    tiers, sources = sorted({tier for tier, _ in pairs}), sorted({source for _, source in pairs})
-    slices = [
-        (ALL, ALL),
-        *((tier, ALL) for tier in tiers),
-        *((ALL, source) for source in sources),
-        *pairs,
-    ]
-    for tier, source in slices:
-        for detector in detectors:
-            about = [
-                judged
-                for judged in judgements
-                if judged.detector == detector
-                and tier in (ALL, judged.tier)
-                and source in (ALL, judged.source)
-            ]
-            yield score(detector, tier, source, about)
-
-
-def _rates(
-    level: str, looping: Sequence[Judgement], healthy: Sequence[Judgement]
-) -> dict[str, object]:
-    found, wrong = _count(looping, level), _count(healthy, level)
-    delays = [
-        at - judged.onset
-        for judged in looping
-        if judged.onset is not None and (at := judged.at(level)) is not None
-    ]
-    return {
-        f"{level}_tp": found,
-        f"{level}_fp": wrong,
-        f"{level}_precision": found / (found + wrong) if found + wrong else None,
-        **_share(f"{level}_recall", looping, level),
-        **_share(f"{level}_false", healthy, level),
-        f"{level}_median_steps": median(delays) if delays else None,
-    }
-
-
-def _share(name: str, about: Sequence[Judgement], level: str) -> dict[str, object]:
-    bounds = interval((judged.group, judged.at(level) is not None) for judged in about)
-    low, high = bounds or (None, None)
-    share = _count(about, level) / len(about) if about else None
-    return {name: share, f"{name}_low": low, f"{name}_high": high}
+    for level in LEVELS:
+        for runs, kind, share in ((looping, "tp", "recall"), (healthy, "fp", "false")):
+            count, name = _count(runs, level), f"{level}_{share}"
+            low, high = interval(runs, level) if runs else (None, None)
+            row |= {f"{level}_{kind}": count, name: count / len(runs) if runs else None}
+            row |= {f"{name}_low": low, f"{name}_high": high}
+        delays = [
+            at - judged.onset
+            for judged in looping
+            if judged.onset is not None and (at := judged.at(level)) is not None
+        ]
+        row[f"{level}_median_steps"] = median(delays) if delays else None
+    return row
 
 
 def _count(about: Sequence[Judgement], level: str) -> int:
     return sum(judged.at(level) is not None for judged in about)
 
 
-_RATES: Final = ("tier, source", "runs#", "noticed#", "95 %", "stopped#", "95 %")
-_TABLES: Final = (
-    ("healthy", "healthy", "fp", "false", {"stops per 1,000 steps#": "false_stops_per_1000"}),
-    (
-        *("stuck", "loops", "tp", "recall"),
-        {"steps to notice#": "noticed_median_steps", "to stop#": "stopped_median_steps"},
-    ),
+_COLUMNS: Final = (
+    *("tier, source", "runs#", "noticed#", "95 %", "stopped#", "95 %"),
+    *("steps to notice#", "to stop#"),
 )
-"""What a table is of, the fields with its runs, and the headings and fields of its last columns."""
+_KINDS: Final = (("healthy", "healthy", "fp", "false"), ("stuck", "loops", "tp", "recall"))
+"""What a table is of, and the fields with its runs, its hits and their share."""
 
 
-def show_scores(rows: Sequence[_Row]) -> None:
-    """Prints a sentence about all runs of one detector, then stuck and healthy ones by tier."""
+def show_scores(rows: Sequence[Row]) -> None:
+    """Prints a sentence about all runs, then stuck and healthy ones by tier."""
     whole = rows[0]
     told = [
         f"{whole[f'stopped_{kind}']} of {whole[runs]} {title} runs would have been stopped, "
         f"{whole[f'noticed_{kind}']} noticed"
-        for title, runs, kind, *_ in _TABLES
+        for title, runs, kind, _ in _KINDS
         if whole[runs]
     ]
     told += [f"{whole['unlabelled']} have no label"] if whole["unlabelled"] else []
     console().print(cell(f"{'; '.join(told)}."))
-    for title, runs, kind, share, last in _TABLES:
+    for title, runs, kind, share in _KINDS:
         cells = [
-            [
-                place,
+            (
+                row["tier"] if row["source"] == ALL else f"  {row['source']}",
                 row[runs],
-                *(each for level in LEVELS for each in _figures(row, level, kind, share)),
-                *(row[name] for name in last.values()),
-            ]
-            for place, row in _listed(rows, runs)
+                *(
+                    each
+                    for level in LEVELS
+                    for each in (row[f"{level}_{kind}"], _bounds(row, f"{level}_{share}"))
+                ),
+                *(row[f"{level}_median_steps"] if kind == "tp" else None for level in LEVELS),
+            )
+            for row in rows
+            if row[runs] and (row["tier"] != ALL or row["source"] == ALL)
         ]
         if cells:
-            show_table(f"{title} runs", (*_RATES, *last), cells)
+            show_table(f"{title} runs", _COLUMNS, cells)
 
 
-def _listed(rows: Sequence[_Row], runs: str) -> Iterator[tuple[str, _Row]]:
-    """The rows with such runs: of all, of each tier, and below it of its sources if several."""
-    tiers: dict[object, list[_Row]] = {}
-    for row in rows:
-        if row[runs] and (row["tier"] != ALL or row["source"] == ALL):
-            tiers.setdefault(row["tier"], []).append(row)
-    for tier, about in tiers.items():
-        several = len({row["source"] for row in about}) > 2
-        for row in about if tier != ALL or len(tiers) > 2 else ():
-            if row["source"] == ALL:
-                yield str(tier), row
-            elif several:
-                yield f"  {row['source']}", row
-
-
-def _figures(row: _Row, level: str, kind: str, share: str) -> tuple[object, object]:
-    """How many runs were hit, and the interval of their share."""
-    low, high = row[f"{level}_{share}_low"], row[f"{level}_{share}_high"]
-    known = isinstance(low, float) and isinstance(high, float)
-    return row[f"{level}_{kind}"], f"{low:.2f}-{high:.2f}" if known else None
+def _bounds(row: Row, share: str) -> str:
+    return f"{row[f'{share}_low']:.2f}-{row[f'{share}_high']:.2f}"
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Prints a table below a blank line and its title."""
-    typer.echo("")
-    say(title)
+    typer.echo(f"\n{title}")
     console().print(table(columns, rows))
 
 
@@ -341,47 +230,31 @@ _STEPS_BESIDE: Final = 2
 _CALL_CHARS: Final = 72
 
 
-class Mistake(NamedTuple):
-    """A run whose label the guard contradicts: as one JSON object, and as lines for people."""
+def mistake(run: Run, result: ReplayResult) -> Row | None:
+    """A run whose label the guard contradicts; None if it does not, or the run has no label.
 
-    row: dict[str, object]
-    lines: list[str]
-
-
-def mistake(run: Run, result: ReplayResult) -> Mistake | None:
-    """The mistake about a run; None if there is none, or the run has no label."""
-    heard = (one for one in result.decisions if one.action.rank >= Action.HINT.rank)
-    first = next(heard, None)
+    `around` has the steps around it by their indices.
+    """
+    first = next((one for one in result.decisions if one.action is not Action.ALLOW), None)
     if run.loop is None or run.loop is (first is not None):
         return None
-    kind, at = ("missed", run.onset_step) if first is None else ("false alarm", first.step)
+    at = run.onset_step if first is None else first.step
     at = len(run.steps) - 1 if at is None else at
     before, after = (_STEPS_BESIDE, _STEPS_OF_LOOP) if run.loop else (_STEPS_OF_LOOP, _STEPS_BESIDE)
-    around = [
-        (">" if index == at else " ", index, _short(run.steps[index]))
-        for index in range(max(0, at - before), min(len(run.steps), at + after + 1))
-    ]
-    row: dict[str, object] = {
+    around = range(max(0, at - before), min(len(run.steps), at + after + 1))
+    said = ("step", "action", "detector", "reason", "message")
+    return {
         "table": "errors",
-        "kind": kind,
+        "kind": "missed" if first is None else "false alarm",
         "id": run.id,
         "tier": run.tier,
         "source": run.source,
         "steps": len(run.steps),
         "onset": run.onset_step,
-        **{name: getattr(first, name, None) for name in ("step", "detector", "reason", "message")},
+        **{name: getattr(first, name, None) for name in said},
         "strongest": result.strongest.value,
-        "around": [f"{mark} {index:4} {text}" for mark, index, text in around],
+        "around": [(index, _short(run.steps[index])) for index in around],
     }
-    # For people steps count from 1.
-    onset = "" if run.onset_step is None else f", onset at step {run.onset_step + 1}"
-    lines = [f"{kind}  {line(run.id, 400)}  ({line(run.tier)}, {len(run.steps)} steps{onset})"]
-    if first is not None:
-        by = f"{first.detector}/{first.reason}; strongest {result.strongest}"
-        lines.append(f"  {first.action} at step {first.step + 1} by {by}")
-        lines.append(f"  {line(first.message, 200)}")
-    lines += [f"    {mark} {index + 1:4} {text}" for mark, index, text in around]
-    return Mistake(row, lines)
 
 
 def _short(step: Step) -> str:
@@ -397,9 +270,18 @@ def _content(value: object) -> str:
     return "?" if value is None else line(value, _CALL_CHARS)
 
 
-def show_mistakes(mistakes: Sequence[Mistake]) -> None:
+def show_mistakes(mistakes: Sequence[Mapping[str, Any]]) -> None:
     """Prints what was missed and what was wrongly noticed, by kind and tier."""
-    for wrong in sorted(mistakes, key=lambda one: (str(one.row["kind"]), str(one.row["tier"]))):
-        typer.echo("")
-        for text in wrong.lines:
-            console().print(cell(text))
+    out = console()
+    for wrong in sorted(mistakes, key=itemgetter("kind", "tier")):
+        # For people steps count from 1.
+        onset, at = wrong["onset"], wrong["step"]
+        known = "" if onset is None else f", onset at step {onset + 1}"
+        run = f"{wrong['id']}  ({wrong['tier']}, {wrong['steps']} steps{known})"
+        lines = ["", f"{wrong['kind']}  {run}"]
+        if at is not None:
+            by = f"{wrong['detector']}/{wrong['reason']}; strongest {wrong['strongest']}"
+            lines += [f"  {wrong['action']} at step {at + 1} by {by}", f"  {wrong['message']}"]
+        lines += [f"    {index + 1:4} {text}" for index, text in wrong["around"]]
+        for text in lines:
+            out.print(cell(text))

@@ -165,14 +165,19 @@ def _row(state: State) -> dict[str, object]:
     }
 
 
-def _todo(state: State) -> str:
+def lacking(state: State) -> str:
+    """What keeps hooks that are installed from being called; empty if nothing does."""
     if state.problem:
         return state.problem
     if not state.found:
         return f"the program {state.program} is not found: install again"
     if state.missing:
         return f"no hooks for {', '.join(state.missing)}: install again"
-    return HOOK_FILES[state.agent].todo
+    return ""
+
+
+def _todo(state: State) -> str:
+    return lacking(state) or HOOK_FILES[state.agent].todo
 
 
 def _known(agent: str) -> str:

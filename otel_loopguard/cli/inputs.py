@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from rich.progress import (
 from otel_loopguard._util.text import printable
 from otel_loopguard.cli.output import say
 from otel_loopguard.replay import Recording, recordings
+from otel_loopguard.replay.workers import COLLECTED
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -66,11 +68,14 @@ class Inputs:
             self._progress = bar_of(TaskProgressColumn())
 
     def __enter__(self) -> Self:
+        self._thresholds = gc.get_threshold()
+        gc.set_threshold(*COLLECTED)
         if self._progress:
             self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        gc.set_threshold(*self._thresholds)
         if self._progress:
             self._progress.stop()
         if self.broken > _REPORTS_SHOWN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,45 +41,17 @@ def print_reports(files: Sequence[str], form: Format, settings: Settings) -> int
     return inputs.code
 
 
-_TOTALS: Final = (
-    *("steps", "actions", "successes", "failures", "recovered", "strategy_switches"),
-    *("escalations", "model_calls", "tokens", "loops_detected", "loops_prevented"),
-)
-_RUN: Final = (
-    *("retries", "degraded", "compactions", "missing_dependencies", "looks", "look_tokens"),
-    *("look_cost", "context_tokens", "peak_context_tokens"),
-)
-
-
 def _row(found: tuple[str, Report]) -> dict[str, object]:
-    """A report as one JSON object; rates are 0 to 1, times in seconds, unknown values null."""
+    """A report as one JSON object, by the names of its fields."""
     source, report = found
-
-    def fields(*names: str) -> dict[str, object]:
-        return {name: getattr(report, name) for name in names}
-
-    run = report.run
+    names = (*(each.name for each in fields(report)), "error_rate", "precision")
+    phases = [phase._asdict() for phase in report.run.phases]
     return {
         "source": source,
-        "session": report.session,
-        "action": report.action.value,
-        **fields("should_stop", "highest_severity"),
-        "totals": {**fields(*_TOTALS), "alerts": report.alert_count},
-        "progress": fields("changes", "milestones", "news"),
-        **fields("alerts_by_type", "notes_by_type"),
+        **{name: getattr(report, name) for name in names},
         "alerts": [decision_row(decision) for decision in report.alerts],
-        "cycles": list(report.cycles),
-        "tools": [
-            {name: getattr(tool, name) for name in ("name", "calls", "errors", "error_rate")}
-            for tool in report.tools
-        ],
-        **fields("error_rate", "mean_interval_s", "duration_s", "lacks"),
-        "switched_off": list(report.switched_off),
-        "run": {
-            "phases": [phase._asdict() for phase in run.phases],
-            **{name: getattr(run, name) for name in _RUN},
-        },
-        "feedback": fields("confirmed", "false_alarms"),
+        "tools": [{**asdict(tool), "error_rate": tool.error_rate} for tool in report.tools],
+        "run": {**asdict(replace(report.run, phases=())), "phases": phases},
     }
 
 

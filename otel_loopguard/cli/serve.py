@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.cli.output import log_all, say
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.replay.workers import COLLECTED
 from otel_loopguard.server import Server, ServerSettings, Tenants
 from otel_loopguard.server.forward import without_user
 from otel_loopguard.server.metrics import ServerTelemetry
@@ -38,8 +39,7 @@ def run(guard: Settings, tokens: str | None, headers: Sequence[str], **options: 
             msg = f"--header {name!r:.100}: expected NAME=VALUE"
             raise LoopGuardSettingsError(msg)
         named[name.strip()] = value.strip()
-    # What sessions hold lives for long: it is looked at too often for the little garbage there is.
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(*COLLECTED)
     settings = ServerSettings(headers=named, **options)
     log_all()
     telemetry = ServerTelemetry.unless_set_up()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -97,9 +96,8 @@ class TranscriptResult:
 
     def row(self) -> dict[str, object]:
         """The result as one JSON object."""
-        own = ("agent", "session", "path", "cwd", "version")
         return {
-            **{name: getattr(self, name) for name in own},
+            **{name: getattr(self, name) for name in _OWN},
             "start": self.start / 1_000_000_000 if self.start else None,
             "turns": self.turns,
             "whole": self.whole._asdict(),
@@ -107,6 +105,9 @@ class TranscriptResult:
             "stop": _moment_row(self.stop),
             "decisions": [decision_row(decision) for decision in self.decisions],
         }
+
+
+_OWN: Final = ("agent", "session", "path", "cwd", "version")
 
 
 def _moment_row(moment: Moment | None) -> dict[str, object] | None:
@@ -133,56 +134,47 @@ class Overview:
         told.sort(key=lambda each: (each[1].after.calls, each[1].after.tokens), reverse=True)
         self.count = len(sessions)
         self.quiet = self.count - len(told)
-        self.stopped = [each for each in told if each[0].stop and not each[1].finished]
-        # Would have been stopped, and ended their turns by themselves.
-        self.finished = [each for each in told if each[0].stop and each[1].finished]
-        self.hinted = [each for each in told if not each[0].stop]
-        self.after = total(moment.after for _, moment in (*self.stopped, *self.finished))
-
-    def groups(self) -> tuple[tuple[str, str, list[Told]], ...]:
-        """Heading, note and sessions of each group that the guard has something to say about."""
-        by_itself = "the agent ended its turn by itself"
-        unknown = "a person interrupted it, or nothing says how it ended."
-        look = "Look at these before you let the guard enforce."
-        not_done = "That the agent ended its turn does not say that it had done its task."
-        hint = "Nothing is stopped by a hint: the model is told what it repeats."
-        return (
-            (
-                "Would have been stopped",
-                f"The turn did not end by itself: {unknown}",
-                self.stopped,
-            ),
-            (f"Would have been stopped, and {by_itself}", f"{look} {not_done}", self.finished),
-            ("Would have got a hint", hint, self.hinted),
+        stopped = [each for each in told if each[0].stop]
+        self._told = (
+            [each for each in stopped if not each[1].finished],
+            [each for each in stopped if each[1].finished],
+            [each for each in told if not each[0].stop],
         )
+        self.after = total(moment.after for _, moment in stopped)
+
+    def groups(self) -> Iterator[tuple[str, str, list[Told]]]:
+        """Heading, note and sessions of each group that the guard has something to say about."""
+        return ((*said, found) for said, found in zip(_GROUPS, self._told, strict=True))
+
+
+_GROUPS: Final = (
+    ("Would have been stopped", "A person interrupted the turn, or nothing says how it ended."),
+    (
+        "Would have been stopped, and the agent ended its turn by itself",
+        "Whether it had done its task is not known: look before you let the guard enforce.",
+    ),
+    ("Would have got a hint", "A hint stops nothing: it tells the model what it repeats."),
+)
 
 
 Reports = list[tuple[str, int, str]]
+"""File, line and reason of what was passed over."""
 
 
-class Judged(NamedTuple):
-    """The results of a session's files, and their broken lines."""
-
-    sessions: list[TranscriptResult]
-    broken: Reports
-
-
-def judged(files: SessionFiles, settings: Settings) -> Judged:
+def judged(files: SessionFiles, settings: Settings) -> tuple[list[TranscriptResult], Reports]:
     """Reads and replays one session."""
     broken: Reports = []
-    prices = PriceTable.load(settings.prices_file or None)
-    judge = partial(transcript_result, path=str(files.path), settings=settings, prices=prices)
+    path, prices = str(files.path), PriceTable.load(settings.prices_file or None)
     found: list[TranscriptResult] = []
     try:
         recording = Recording(
-            str(files.path),
-            lambda path, line, why: broken.append((path, line, why)),
-            sub_agents=files.sub_agents,
+            path, lambda file, line, why: broken.append((file, line, why)), files.sub_agents
         )
-        found += (judge(run) for run in recording if isinstance(run, Transcript))
+        runs = (run for run in recording if isinstance(run, Transcript))
+        found += (transcript_result(run, path, settings, prices) for run in runs)
     except RecordingError as error:
-        broken.append((str(files.path), 1, str(error).removeprefix(f"{files.path}: ")))
-    return Judged(found, broken)
+        broken.append((path, 1, str(error).removeprefix(f"{path}: ")))
+    return found, broken
 
 
 def transcript_result(
@@ -225,14 +217,14 @@ def _together(moments: Sequence[Moment]) -> Moment | None:
     )
 
 
-def _turns(steps: Sequence[Step]) -> list[tuple[int, int]]:
+def _turns(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
     """Where each turn begins, and where the next one does."""
     begins = [
         index
         for index, step in enumerate(steps)
         if index == 0 or (step.kind is Kind.OTHER and step.name == "user")
     ]
-    return list(zip(begins, [*begins[1:], len(steps)], strict=True))
+    return pairwise([*begins, len(steps)])
 
 
 def _amount(steps: Sequence[Step], prices: PriceTable, since: int = 0) -> Amount:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,6 @@ from importlib.resources import files as resources
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Final
-from uuid import uuid4
 
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import (
@@ -31,7 +31,7 @@ from otel_loopguard.cli.transcript_results import (
     judged,
     when,
 )
-from otel_loopguard.errors import LoopGuardError, RecordingError
+from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay.opencode_database import is_session
 from otel_loopguard.replay.transcripts.folders import (
     SessionFiles,
@@ -85,10 +85,9 @@ def print_transcripts(  # noqa: PLR0913  # the options of the command
         for results, broken in spread(work, files, jobs, keep_faults, _steps_of):
             for report in broken:
                 inputs.report(*report)
-            for result in results:
-                sessions.append(result)
-                if form is Format.JSON:
-                    json_line(result.row())
+            sessions += results
+            for result in results if form is Format.JSON else ():
+                json_line(result.row())
     overview = Overview(sessions)
     if form is Format.TABLE and not sessions:
         places = paths or [str(folder) for _, folder in usual_folders()]
@@ -105,14 +104,7 @@ def print_transcripts(  # noqa: PLR0913  # the options of the command
 def _found(paths: Sequence[str]) -> Iterator[SessionFiles]:
     """The sessions at these paths, or where agents keep them."""
     if not paths:
-        folders = usual_folders()
-        if not folders:
-            msg = (
-                "no coding agent keeps transcripts here: neither ~/.claude, ~/.codex, ~/.gemini "
-                "nor ~/.local/share/opencode has any; name a file or a folder"
-            )
-            raise RecordingError(msg)
-        for _, folder in folders:
+        for _, folder in usual_folders():
             yield from sessions_in(folder)
     for path in paths:
         place = Path(path)
@@ -165,52 +157,22 @@ def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
 
 
 def write_page(overview: Overview, path: Path) -> None:
-    """Writes the overview as a page that loads nothing and shows no content, whole or not at all.
-
-    Raises:
-        LoopGuardError: It cannot be written there.
-    """
-    if path.exists() and not path.is_file():
-        # To put the page in its place would take a device or a pipe away from all others.
-        msg = f"--html {path}: it is no file"
-        raise LoopGuardError(msg)
+    """Writes the overview as a page that loads nothing and shows no content."""
     template = (resources("otel_loopguard.cli") / "data" / "transcripts.html").read_text("utf-8")
     page = Template(template).substitute(
         circles=f"{overview.count - overview.quiet:,}",
         sessions=f"{overview.count:,}",
         saved=escape(overview.after.spelled()),
-        figures="".join(
-            f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>"
-            for name, value in _figures(overview)
-        ),
         groups="\n".join(_groups(overview)),
         version=__version__,
     )
-    # A name that nobody can put a link at before.
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with temporary.open("x", encoding="utf-8", errors="backslashreplace") as stream:
-            stream.write(page)
-        temporary.replace(path)
-    except OSError as error:
-        msg = f"--html {path}: cannot be written: {error.strerror}"
-        raise LoopGuardError(msg) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with open(path, "w", encoding="utf-8", errors="backslashreplace", opener=_no_link) as stream:
+        stream.write(page)
 
 
-def _figures(overview: Overview) -> tuple[tuple[str, str], ...]:
-    saved = overview.after
-    return (
-        ("sessions", f"{overview.count:,}"),
-        ("stopped", f"{len(overview.stopped) + len(overview.finished):,}"),
-        ("of these ended by themselves", f"{len(overview.finished):,}"),
-        ("hinted only", f"{len(overview.hinted):,}"),
-        ("calls after a stop", f"{saved.calls:,}"),
-        ("minutes", f"{saved.minutes:,.0f}"),
-        ("tokens", f"{saved.tokens:,}"),
-        ("US dollars", saved.price()),
-    )
+def _no_link(path: str, flags: int) -> int:
+    """Opens a file, but none through a link that others have put there."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _groups(overview: Overview) -> Iterator[str]:
@@ -229,7 +191,7 @@ def _session(result: TranscriptResult, moment: Moment) -> str:
         f"<details class={kind}><summary><span><b>{escape(project)}</b> "
         f"<small>{escape(result.agent)}, {when(result.start)}</small></span>"
         f"<span><span class=word>{kind}</span> at call {moment.call:,} of "
-        f"{result.whole.calls:,}: {_tool(moment.decision)}{escape(moment.decision.reason)}</span>"
+        f"{result.whole.calls:,}: {escape(moment.decision.reason)}</span>"
         f"<span>after it {escape(moment.after.spelled())}</span>"
         f'<span class=bar><i style="width:{before:.1f}%"></i>'
         f'<b style="width:{after:.1f}%"></b></span></summary>'
@@ -242,15 +204,9 @@ def _session(result: TranscriptResult, moment: Moment) -> str:
 
 def _decisions(decisions: Sequence[Decision]) -> str:
     items = [
-        f"<li><b>{word(one.action)}</b> {'' if (one.tool or '') in one.message else _tool(one)}"
-        f"{escape(one.message)}</li>"
+        f"<li><b>{word(one.action)}</b> {escape(one.message)}</li>"
         for one in decisions[:_DECISIONS_SHOWN]
     ]
     if len(decisions) > _DECISIONS_SHOWN:
         items.append(f"<li>and {len(decisions) - _DECISIONS_SHOWN:,} more</li>")
     return "".join(items)
-
-
-def _tool(decision: Decision) -> str:
-    """The tool that a decision is about; empty for one about none."""
-    return f"<code>{escape(decision.tool)}</code> " if decision.tool else ""

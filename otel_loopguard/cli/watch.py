@@ -104,13 +104,6 @@ def _check(settings: Settings, folders: Sequence[Path], may_stop: bool) -> None:
         if not holds_sessions(folder):
             msg = f"--folder {folder}: there is no such folder"
             raise RecordingError(msg)
-    if not folders and not usual_folders():
-        msg = (
-            "no coding agent keeps transcripts here: there is no folder of them in ~/.claude, "
-            "~/.codex or ~/.gemini, and no ~/.local/share/opencode/opencode.db; name one with "
-            "--folder"
-        )
-        raise RecordingError(msg)
 
 
 def _not_read() -> list[str]:
@@ -175,7 +168,7 @@ class _AgentWatch:
 
     def _tell(self, session: FollowedSession, key: str, decision: Decision) -> None:
         action = f"would {word(decision.action)}" if decision.shadow else word(decision.action)
-        where = f"{session.agent}, {session.project}" if session.project else session.agent
+        where = ", ".join(filter(None, (session.agent, Path(session.cwd).name)))
         self._say(f"{action} {key} ({where}): {line(decision.message, 400)}")
         if not decision.action.stops and decision.action is not Action.ASK:
             return

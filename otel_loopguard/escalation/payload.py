@@ -47,6 +47,20 @@ def _plain(value: object) -> object:
     return value
 
 
+_FIELDS: Final = {"rule": "reason", "at": "time"}
+
+
+def decision_row(decision: Decision, *names: str) -> dict[str, Any]:
+    """Fields of a decision as JSON, under the names that they have in every row."""
+    row = {name: getattr(decision, _FIELDS.get(name, name)) for name in names}
+    values = {
+        "action": decision.action.value,
+        "at": decision.time or None,
+        "tool": decision.tool or None,
+    }
+    return {**row, **{name: value for name, value in values.items() if name in row}}
+
+
 # People read the first two or three.
 _SUGGESTED: Final = 3
 

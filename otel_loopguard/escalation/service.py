@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
     from otel_loopguard.escalation.admin.mailbox import MailboxServer
-    from otel_loopguard.escalation.admin.protocol import AdminHandlers, Explain
+    from otel_loopguard.escalation.admin.protocol import AdminHandlers, Find
     from otel_loopguard.escalation.admin.unix import SocketServer
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.active import ActiveSpans
@@ -46,10 +46,10 @@ class EscalationService:
     def __init__(  # noqa: PLR0913
         self, settings: Settings, sessions: SessionRegistry, opens: ActiveSpans, *,
         lock: threading.RLock, faults: InternalErrors, writer: Writer | None,
-        explain: Callable[[], Explain | None],
+        find: Callable[[], Find | None],
     ) -> None:  # fmt: skip
         self._settings = settings
-        self._explain = explain
+        self._find = find
         self._sessions = sessions
         self._lock = lock
         self._faults = faults
@@ -81,7 +81,7 @@ class EscalationService:
             if self._admin is None:
                 self._admin = AdminHandlers(
                     self._settings, self._sessions, self._lock, self.escalations, self._process,
-                    self._explain,
+                    self._find,
                 )  # fmt: skip
             return self._admin
 

@@ -867,7 +867,7 @@ class LoopGuard(SessionQueries):
                 self._escalation = EscalationService(
                     self.settings, self._sessions, self.active,
                     lock=self._lock, faults=self.faults, writer=self._writer,
-                    explain=weak_reference(self.explain),
+                    find=weak_reference(self.find),
                 )  # fmt: skip
                 self._escalation.escalations.listen(self.telemetry.escalated)
                 self.telemetry.follow(self._escalation.escalations.open_escalations)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from otel_loopguard._util.tables import read_table
 from otel_loopguard.engine import coding_tools, values
 
 # Ids are UUIDs and the like; what is longer is no id, and would be kept with the state.
@@ -103,35 +104,21 @@ class HookAnswer:
 
 CALL, RESULT, PROMPT, STOP = EventKind.CALL, EventKind.RESULT, EventKind.PROMPT, EventKind.STOP
 OTHER: Final = EventKind.OTHER
-_KINDS: Final[Mapping[str, EventKind]] = {
-    "PreToolUse": CALL,
-    "PostToolUse": RESULT,
-    "UserPromptSubmit": PROMPT,
-    "Stop": STOP,
-    "StopFailure": STOP,
-    "SubagentStop": STOP,
-    "Interrupt": STOP,
-    "SessionStart": EventKind.SESSION_START,
-    "SessionEnd": EventKind.SESSION_END,
-    "PreCompact": EventKind.COMPACTION,
-    "PostCompact": EventKind.COMPACTION,
-    "PermissionRequest": OTHER,
-    "Notification": OTHER,
-    "SubagentStart": OTHER,
-}
-"""What the events tell that Claude Code named, and others took over."""
+_LABELS: Final = (*(kind.value for kind in EventKind), "hint", "hold", "install")
+_EVENTS: Final = {row.name: row.labelled(*_LABELS) for row in read_table(__name__, "agents.txt")}
 
 
 class HookAgent:
-    """A coding agent; by default one that speaks as Claude Code does."""
+    """A coding agent; by default one that speaks as Claude Code does.
+
+    Attributes:
+        kinds: Kinds of events by name, as `agents.txt` has them.
+        hinted: Events whose answer can carry a message to the model.
+        held: Events whose answer can keep the agent from ending its turn.
+        installed: Events for which hooks are installed.
+    """
 
     name: str
-    kinds: Mapping[str, EventKind] = _KINDS
-    """Kinds of events by name."""
-    hinted: frozenset[str]
-    """Events whose answer can carry a message to the model."""
-    held: frozenset[str] = frozenset()
-    """Events whose answer can keep the agent from ending its turn."""
     ended: frozenset[EventKind] = frozenset((CALL, RESULT, PROMPT))
     """Kinds of events whose answer can end the turn."""
     events: tuple[str, ...] = ("hook_event_name", "hookEventName")
@@ -141,6 +128,15 @@ class HookAgent:
     args: str = "tool_input"
     folder: str = "cwd"
     """Fields of an event, and so the five before it."""
+
+    def __init__(self) -> None:
+        told = _EVENTS[self.name]
+        self.kinds = {
+            event: kind for kind in EventKind for event in told.get(kind.value, "").split()
+        }
+        self.hinted, self.held, self.installed = (
+            tuple(told.get(what, "").split()) for what in ("hint", "hold", "install")
+        )
 
     def read(self, payload: Mapping[str, Any]) -> HookEvent | None:
         """Reads the event on standard input; None for an unknown one."""
@@ -230,11 +226,6 @@ class HookAgent:
 
 class _ClaudeCode(HookAgent):
     name = "claude-code"
-    kinds: Mapping[str, EventKind] = {**_KINDS, "PostToolUseFailure": RESULT}
-    hinted = frozenset(
-        ("PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart")
-    )
-    held = frozenset(("Stop", "SubagentStop"))
 
     def kind(self, name: str | None, fields: Mapping[str, Any]) -> EventKind | None:
         kind = super().kind(name, fields)
@@ -259,8 +250,6 @@ class _Codex(HookAgent):
     """
 
     name = "codex"
-    hinted = frozenset(("PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart"))
-    held = frozenset(("Stop", "SubagentStop"))
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
         # Only the text of an answer shows that a call failed.
@@ -281,18 +270,6 @@ class _Gemini(HookAgent):
     """gemini-cli; it reports neither ids of calls nor compactions, and cannot ask."""
 
     name = "gemini"
-    kinds: Mapping[str, EventKind] = {
-        "BeforeTool": CALL,
-        "AfterTool": RESULT,
-        "BeforeAgent": PROMPT,
-        "AfterAgent": STOP,
-        "SessionStart": EventKind.SESSION_START,
-        "SessionEnd": EventKind.SESSION_END,
-        "PreCompress": OTHER,  # comes before each request, whether or not it is needed
-        "Notification": OTHER,
-    }
-    hinted = frozenset(("AfterTool", "BeforeAgent", "SessionStart"))
-    held = frozenset(("AfterAgent",))
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
         response = fields.get("tool_response")
@@ -321,7 +298,6 @@ class _VSCode(HookAgent):
     """Copilot; VS Code reports no failed calls, Copilot CLI no ids of calls."""
 
     name = "vscode"
-    hinted = frozenset(("PreToolUse", "PostToolUse", "SessionStart"))
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
         # That a command failed shows only the end of its text.
@@ -345,21 +321,6 @@ class _Cursor(HookAgent):
     """
 
     name = "cursor"
-    kinds: Mapping[str, EventKind] = {
-        "preToolUse": CALL,
-        "postToolUse": RESULT,
-        "postToolUseFailure": RESULT,
-        "beforeSubmitPrompt": PROMPT,
-        "afterAgentResponse": EventKind.RESPONSE,
-        "stop": STOP,
-        "sessionStart": EventKind.SESSION_START,
-        "sessionEnd": EventKind.SESSION_END,
-        "preCompact": EventKind.COMPACTION,
-        "afterAgentThought": OTHER,
-    }
-    hinted = frozenset(
-        ("preToolUse", "postToolUse", "postToolUseFailure", "beforeSubmitPrompt", "sessionStart")
-    )
     _silent: Final = frozenset(
         ("success", "file_path", "content_length", "pattern", "url", "status_code", "deleted")
     )
@@ -408,17 +369,6 @@ class _OpenCode(HookAgent):
     """opencode; its plugin refuses a call by `deny`, shows a `hint` and ends a turn by `stop`."""
 
     name = "opencode"
-    kinds: Mapping[str, EventKind] = {
-        "tool.execute.before": CALL,
-        "tool.execute.after": RESULT,
-        "tool.error": RESULT,
-        "chat.message": PROMPT,
-        "session.idle": STOP,
-        "session.created": EventKind.SESSION_START,
-        "session.deleted": EventKind.SESSION_END,
-        "session.compacted": EventKind.COMPACTION,
-    }
-    hinted = frozenset(("tool.execute.before", "tool.execute.after", "tool.error"))
     ended = frozenset((CALL, RESULT))
     events = ("event",)
     sessions = ("sessionID",)

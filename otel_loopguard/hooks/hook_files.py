@@ -12,16 +12,6 @@ from otel_loopguard._util.values import dataclass
 
 # Agents give up a hook then; ours answers within a second, or two where it judges by itself.
 _TIMEOUT_S: Final = 10
-_EVENTS: Final = (
-    "SessionStart",
-    "UserPromptSubmit",
-    "PreToolUse",
-    "PostToolUse",
-    "PreCompact",
-    "SubagentStop",
-    "Stop",
-)
-"""Events of Claude Code's protocol that other agents have, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +48,6 @@ class HookFile:
     Attributes:
         user: File of the user's own hooks.
         project: The same of a project, below its folder.
-        events: Events that the guard needs.
         handler: The entry that calls the command, in the agent's own form.
         grouped: True if handlers stand in groups, as Claude Code has them.
         todo: What the user still has to do.
@@ -67,7 +56,6 @@ class HookFile:
 
     user: Callable[[], Path]
     project: str
-    events: tuple[str, ...] = ()
     handler: Callable[[Command], dict[str, Any]] = lambda _: {}
     grouped: bool = True
     todo: str = ""
@@ -88,38 +76,18 @@ HOOK_FILES: Final[Mapping[str, HookFile]] = {
     "claude-code": HookFile(
         lambda: _home("CLAUDE_CONFIG_DIR", ".claude") / "settings.json",
         ".claude/settings.json",
-        (
-            "SessionStart",
-            "UserPromptSubmit",
-            "PreToolUse",
-            "PostToolUse",
-            "PostToolUseFailure",
-            "PreCompact",
-            "SubagentStop",
-            "Stop",
-            "SessionEnd",
-        ),
         lambda command: _entry(command.shell),  # on Windows it is Git's shell
         todo="start a new session, and look at the hooks with /hooks",
     ),
     "codex": HookFile(
         lambda: _home("CODEX_HOME", ".codex") / "hooks.json",
         ".codex/hooks.json",
-        _EVENTS,
         lambda command: {**_entry(command.shell), "commandWindows": command.windows},
         todo="start Codex and trust the hooks with /hooks: until then none of them runs",
     ),
     "gemini": HookFile(
         lambda: _home("GEMINI_CLI_HOME", "") / ".gemini" / "settings.json",
         ".gemini/settings.json",
-        (
-            "SessionStart",
-            "BeforeAgent",
-            "BeforeTool",
-            "AfterTool",
-            "AfterAgent",
-            "SessionEnd",
-        ),
         lambda command: {
             "type": "command",
             "command": command.here,
@@ -131,7 +99,6 @@ HOOK_FILES: Final[Mapping[str, HookFile]] = {
     "vscode": HookFile(
         lambda: Path.home() / ".copilot" / "hooks" / "otel-loopguard.json",
         ".github/hooks/otel-loopguard.json",
-        _EVENTS,
         lambda command: {**_entry(command.shell), "windows": command.windows},
         grouped=False,
         todo="start a new chat; VS Code runs the hooks of Claude Code, too: set one of both",
@@ -139,16 +106,6 @@ HOOK_FILES: Final[Mapping[str, HookFile]] = {
     "cursor": HookFile(
         lambda: Path.home() / ".cursor" / "hooks.json",
         ".cursor/hooks.json",
-        (
-            # Cursor drops a file with an event that its version does not know.
-            "beforeSubmitPrompt",
-            "preToolUse",
-            "postToolUse",
-            "postToolUseFailure",
-            "afterAgentResponse",
-            "preCompact",
-            "stop",
-        ),
         lambda command: {"command": command.here},
         grouped=False,
         todo="restart Cursor; it runs the hooks of Claude Code, too: set one of both",

@@ -12,12 +12,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, cast
 
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks import jsonc
+from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.hook_files import HOOK_FILES, Command
 
 PROGRAM: Final = "otel-loopguard"
@@ -25,8 +25,6 @@ SCOPES: Final = ("user", "project")
 BACKUP: Final = ".loopguard-backup"
 # Settings of agents have some kilobytes; one that keeps its history there has megabytes.
 _MOST_BYTES: Final = 4 * 1024 * 1024
-# One for each event is right; each is removed by itself, which parses the file anew.
-_MOST_OURS: Final = 100
 # Bounded: a settings file may come with anybody's repository.
 _OURS: Final = re.compile(r"otel-loopguard\S{0,20} hook run \S{1,100}(?: --mode (\w{1,20}))?")
 _PLUGIN: Final = Path(__file__).with_name("data") / "opencode.js"
@@ -74,10 +72,7 @@ class State:
     problem: str | None = None
 
 
-class _Handler(NamedTuple):
-    event: str
-    path: tuple[str | int, ...]
-    value: dict[str, Any]
+_Hooks = dict[str, list[object]]
 
 
 def install(agent: str, scope: str, mode: str, project: Path, program: str | None = None) -> Change:
@@ -94,14 +89,19 @@ def install(agent: str, scope: str, mode: str, project: Path, program: str | Non
     Raises:
         LoopGuardSettingsError: The file cannot be read or written; it is as it was.
     """
-    file = _file(agent, scope, project)
+    places, file = HOOK_FILES[agent], _file(agent, scope, project)
     program = program or (PROGRAM if scope == "project" else _this())
     if agent == "opencode":
         return _install_plugin(file, mode, program)
     before = _read(file)
-    text = before if before and not before.isspace() else HOOK_FILES[agent].start
+    text = before if before and not before.isspace() else places.start
+    handler = places.handler(Command.of(program, agent, mode))
+    entry = {"hooks": [handler]} if places.grouped else handler
     try:
-        after = _with_hooks(text, agent, Command.of(program, agent, mode))
+        hooks = _hooks(jsonc.loads(text))
+        kept = _others(hooks)
+        wanted = kept | {event: [*kept.get(event, ()), entry] for event in AGENTS[agent].installed}
+        after = text if wanted == hooks else jsonc.with_member(text, "hooks", wanted)
     except ValueError as error:
         raise _unusable(file, error) from None
     return _change(file, before, after)
@@ -120,14 +120,13 @@ def uninstall(agent: str, scope: str, project: Path) -> Change:
     if agent == "opencode":
         return _change(file, before, None) if _is_ours(before) else Change(file, changed=False)
     try:
-        after = before
-        kept = _empty_before(file)
-        while found := _handlers(jsonc.loads(after)):
-            after = jsonc.remove(after, found[0].path, kept)
+        hooks = _hooks(jsonc.loads(before))
+        kept = _others(hooks)
+        after = before if kept == hooks else jsonc.with_member(before, "hooks", kept or None)
         left = jsonc.loads(after) in ({}, {"version": 1}) and "/" not in after
-        empty = left and after != before and not file.is_symlink()
     except ValueError as error:
         raise _unusable(file, error) from None
+    empty = left and after != before and not file.is_symlink()
     return _change(file, before, None if empty else after)
 
 
@@ -146,12 +145,12 @@ def _state(agent: str, scope: str, project: Path) -> State:
             return State(agent, scope, file)
         if agent == "opencode":
             return _plugin_state(scope, file, text)
-        handlers = _handlers(jsonc.loads(text))
+        commands = _commands(_hooks(jsonc.loads(text)))
     except ValueError as error:
         return State(agent, scope, file, problem=str(error))
-    if not handlers:
+    if not commands:
         return State(agent, scope, file)
-    command = _own_command(handlers[0].value) or ""
+    command = next(iter(commands.values()))
     mode, program = _OURS.search(command), _program(command)
     return State(
         agent,
@@ -160,7 +159,7 @@ def _state(agent: str, scope: str, project: Path) -> State:
         (mode[1] if mode else None) or "observe",
         program,
         bool(program and shutil.which(program)),
-        tuple(sorted(set(HOOK_FILES[agent].events) - {each.event for each in handlers})),
+        tuple(sorted(set(AGENTS[agent].installed) - commands.keys())),
     )
 
 
@@ -187,75 +186,65 @@ def _this() -> str:
     return Path(found).as_posix()
 
 
-def _with_hooks(text: str, agent: str, command: Command) -> str:
-    """The text with one handler of ours for each event, and no others of ours."""
-    places = HOOK_FILES[agent]
-    handler = places.handler(command)
-
-    def unwanted() -> _Handler | None:
-        seen: set[str] = set()
-        for each in _handlers(jsonc.loads(text)):
-            if each.event not in places.events or each.event in seen or each.value != handler:
-                return each
-            seen.add(each.event)
-        return None
-
-    while found := unwanted():
-        text = jsonc.remove(text, found.path)
-    present = {each.event for each in _handlers(jsonc.loads(text))}
-    entry = {"hooks": [handler]} if places.grouped else handler
-    for event in places.events:
-        if event not in present:
-            text = jsonc.append(text, ("hooks", event), entry)
-    return text
-
-
-def _handlers(settings: object) -> list[_Handler]:
-    """Our handlers in an agent's settings, whichever version installed them.
+def _hooks(settings: object) -> _Hooks:
+    """The hooks in an agent's settings: handlers, or groups of them, by event.
 
     Raises:
-        ValueError: There are too many of them.
+        ValueError: They have another form.
     """
-    found = list(islice(_found(settings), _MOST_OURS + 1))
-    if len(found) > _MOST_OURS:
-        msg = f"it has more than {_MOST_OURS} hooks of {PROGRAM}"
-        raise ValueError(msg)
-    return found
+    if not isinstance(settings, dict):
+        msg = "expected an object at the top"
+        raise ValueError(msg)  # noqa: TRY004  # as what is no JSON
+    hooks: object = cast("dict[str, object]", settings).get("hooks", {})
+    if not isinstance(hooks, dict):
+        msg = "expected an object at hooks"
+        raise ValueError(msg)  # noqa: TRY004
+    found = cast("dict[str, object]", hooks)
+    for event, entries in found.items():
+        if not isinstance(entries, list):
+            msg = f"expected a list at hooks.{event:.60}"
+            raise ValueError(msg)  # noqa: TRY004
+    return cast("_Hooks", found)
 
 
-def _found(settings: object) -> Iterator[_Handler]:
-    """All of them, however many."""
-    for event, entries in _items(_get(settings, "hooks")):
-        for place, entry in _items(entries):
-            inner = list(_items(_get(entry, "hooks")))
-            for index, handler in inner:
-                if _own_command(handler) is not None:
-                    # Removing the only handler removes its group.
-                    within = ("hooks", index) if len(inner) > 1 else ()
-                    yield _Handler(str(event), ("hooks", event, place, *within), handler)
-            if not inner and _own_command(entry) is not None:
-                yield _Handler(str(event), ("hooks", event, place), entry)
+def _others(hooks: _Hooks) -> _Hooks:
+    """The hooks without ours, whichever version installed them, and what holds nothing else."""
+    kept: _Hooks = {}
+    for event, entries in hooks.items():
+        left = [entry for entry in map(_without_ours, entries) if entry is not None]
+        if left or not entries:
+            kept[event] = left
+    return kept
 
 
-def _empty_before(file: Path) -> list[jsonc.Path]:
-    """What was there and empty before hooks were installed, by the backup."""
-    real = Path(os.path.realpath(file))
-    try:
-        hooks = _get(jsonc.loads(_read(real.with_name(real.name + BACKUP)) or "{}"), "hooks")
-    except ValueError:
-        return []
-    own: list[jsonc.Path] = [("hooks",)] if hooks == {} else []
-    return own + [("hooks", event) for event, entries in _items(hooks) if entries == []]
+def _without_ours(entry: object) -> object:
+    """A handler or a group of them without ours; None where nothing is left."""
+    inner = _inner(entry)
+    others = [handler for handler in inner if _own_command(handler) is None]
+    if len(others) < len(inner):
+        return {**cast("dict[str, object]", entry), "hooks": others} if others else None
+    return None if _own_command(entry) is not None else entry
+
+
+def _commands(hooks: _Hooks) -> dict[str, str]:
+    """Our command at each event that has one."""
+    handlers = ((event, handler) for event, entries in hooks.items() for entry in entries
+                for handler in (entry, *_inner(entry)))  # fmt: skip
+    return {
+        event: command
+        for event, handler in handlers
+        if (command := _own_command(handler)) is not None
+    }
+
+
+def _inner(entry: object) -> list[object]:
+    """The handlers in a group; none in what is no group."""
+    inner = _get(entry, "hooks")
+    return cast("list[object]", inner) if isinstance(inner, list) else []
 
 
 def _get(value: object, key: str) -> object:
     return cast("dict[str, object]", value).get(key) if isinstance(value, dict) else None
-
-
-def _items(value: object) -> list[tuple[Any, Any]]:
-    if isinstance(value, dict):
-        return list(cast("dict[str, Any]", value).items())
-    return list(enumerate(cast("list[Any]", value))) if isinstance(value, list) else []
 
 
 def _own_command(handler: object) -> str | None:

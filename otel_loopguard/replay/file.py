@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG
+from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISREG
 from typing import IO, TYPE_CHECKING, Final
 
 from otel_loopguard.errors import RecordingError
@@ -37,12 +35,10 @@ times their size, and gzip makes 1,000 of nothing but repeats."""
 _CHUNK: Final = 1024 * 1024  # bytes at once; more is not faster
 _SLICE: Final = 8192
 """Compressed bytes at once: zlib copies what follows a member, and a member may have 20 bytes."""
-_WRITER_S: Final = 10.0
-"""Seconds that a named pipe may have no writer."""
-_LOOK_S: Final = 0.05  # between two looks for a writer: nobody notices so short a wait
-_SPACE: Final = 32  # the last of the ASCII characters that are blank or control
-_INK: Final = re.compile(rb"\S")
+_BLANK: Final = 100_000
+"""Blank lines in a row, after which the rest is not read: compressed, millions are a kilobyte."""
 _HEAD: Final = 8192  # bytes that tell text from binary: a header of a binary file has zeros
+_JSON: Final = re.compile(rb"^\s*[{\[]", re.MULTILINE)
 _GZIP: Final = b"\x1f\x8b"
 _MARK: Final = b"\xef\xbb\xbf"
 
@@ -74,18 +70,31 @@ class RecordedFile:
         after what came before it was given. A file that is binary is reported and not read.
         """
         parts: list[bytes] = []
-        size = 0
-        for piece, ended in self._pieces():
-            size += len(piece)
-            if size <= LIMIT:
-                parts.append(piece)
-            else:
-                parts.clear()
-            if ended:
-                yield from self._line(parts, size)
+        size = blank = 0
+        try:
+            for piece, ended in self._pieces():
+                size += len(piece)
+                if size <= LIMIT:
+                    parts.append(piece)
+                else:
+                    parts.clear()
+                if not ended:
+                    continue
+                line = self._line(parts, size)
                 parts, size = [], 0
+                if line:
+                    blank = 0
+                    yield self._number, line
+                elif (blank := blank + 1) == _BLANK:
+                    why = f"{_BLANK:,} blank lines in a row, the rest is not read"
+                    self.report(self._number, why)
+                    return
+        except _Damaged as damage:
+            self.report(self._number + 1, str(damage))
+            return
         self.torn = True
-        yield from self._line(parts, size)
+        if line := self._line(parts, size):
+            yield self._number, line
 
     def report(self, number: int, why: str) -> None:
         """Reports something about a line."""
@@ -100,69 +109,53 @@ class RecordedFile:
             reason = getattr(error, "strerror", None) or error
             msg = f"{path}: cannot be read: {reason}"
             raise RecordingError(msg) from error
-        if S_ISDIR(found.st_mode):
-            msg = f"{path}: cannot be read: it is a folder, expected a file"
-            raise RecordingError(msg)
-        if S_ISCHR(found.st_mode) or S_ISBLK(found.st_mode):
-            msg = f"{path}: cannot be read: it is a device, expected a file, a pipe or -"
+        kind = found.st_mode
+        if S_ISDIR(kind) or S_ISCHR(kind) or S_ISBLK(kind):
+            what = "a folder" if S_ISDIR(kind) else "a device"
+            msg = f"{path}: cannot be read: it is {what}, expected a file, a pipe or -"
             raise RecordingError(msg)
         if not os.access(path, os.R_OK):
             msg = f"{path}: cannot be read: permission denied"
             raise RecordingError(msg)
-        return found.st_size if S_ISREG(found.st_mode) else None
+        return found.st_size if S_ISREG(kind) else None
 
-    def _line(self, parts: list[bytes], size: int) -> Iterator[tuple[int, bytes]]:
+    def _line(self, parts: list[bytes], size: int) -> bytes:
+        """The next line; empty if it is blank or too long."""
         self._number += 1
         if size > LIMIT:
             why = f"the line has {size:,} bytes, more than the limit of {LIMIT:,}"
             self.report(self._number, why)
-            return
+            return b""
         line = b"".join(parts)
         if self._number == 1:
             line = line.removeprefix(_MARK)
-        if line and not line.isspace():
-            self.empty = False
-            yield self._number, line
+        if not line or line.isspace():
+            return b""
+        self.empty = False
+        return line
 
     def _pieces(self) -> Iterator[tuple[bytes, bool]]:
-        """Pieces of lines, each with whether its line ends; blank lines are only counted."""
-        try:
-            blank = True  # so far, the line that the chunk before left open
-            for chunk in self._chunks():
-                place = 0
-                while place < len(chunk):
-                    if blank and chunk[place] <= _SPACE:
-                        place = self._skip(chunk, place)
-                        if place == len(chunk):
-                            break
-                    end = chunk.find(b"\n", place)
-                    blank = end >= 0
-                    yield chunk[place : end if blank else None], blank
-                    place = end + 1 if blank else len(chunk)
-        except _Damaged as damage:
-            self.report(self._number + 1, str(damage))
-
-    def _skip(self, chunk: bytes, place: int) -> int:
-        """Where the next line begins that is not blank."""
-        found = _INK.search(chunk, place)
-        to = max(chunk.rfind(b"\n", place, found.start()) + 1, place) if found else len(chunk)
-        self._number += chunk.count(b"\n", place, to)
-        return to
+        """Pieces of lines, each with whether its line ends."""
+        for chunk in self._chunks():
+            *ended, rest = chunk.split(b"\n")
+            for piece in ended:
+                yield piece, True
+            yield rest, False
 
     def _chunks(self) -> Iterator[bytes]:
         raw = self.raw()
-        chunks: Iterable[bytes]
         head = b""
         for chunk in raw:
             head += chunk
             if len(head) >= len(_GZIP):
                 break
-        chunks = chain((head,), raw)
+        chunks: Iterable[bytes] = chain((head,), raw)
         if head.startswith(_GZIP):
             chunks = _inflate(chunks)
         begun = False
         for chunk in filter(None, chunks):
-            if not begun and _binary(chunk):
+            # Zero bytes may also stand between the lines of a text file that a crash has torn.
+            if not begun and b"\0" in chunk[:_HEAD] and not _JSON.search(chunk[:_HEAD]):
                 msg = "the file is binary, expected JSON text"
                 raise _Damaged(msg)
             begun = True
@@ -174,9 +167,7 @@ class RecordedFile:
             if self._path == "-":
                 yield from self._read(sys.stdin.buffer)
             else:
-                with _opened(self._path) as (begun, stream):
-                    if begun:
-                        yield begun
+                with Path(self._path).open("rb") as stream:
                     yield from self._read(stream)
         except OSError as error:
             msg = f"{self._path}: cannot be read: {error.strerror or error}"
@@ -209,36 +200,6 @@ def read_whole(path: str, limit: int) -> bytes:
             raise RecordingError(msg)
         parts.append(chunk)
     return b"".join(parts)
-
-
-@contextmanager
-def _opened(path: str) -> Generator[tuple[bytes, IO[bytes]]]:
-    """Opens a file, or a pipe once it has a writer; returns the bytes read while waiting, too."""
-    if not S_ISFIFO(Path(path).stat().st_mode):
-        with Path(path).open("rb") as stream:
-            yield b"", stream
-        return
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", 0) as stream:
-        until = time.monotonic() + _WRITER_S
-        # Without a writer it reads as ended; with one that has written nothing yet, as None.
-        while (begun := stream.read(_CHUNK)) == b"":
-            if time.monotonic() > until:
-                msg = f"{path}: cannot be read: nobody writes to this pipe"
-                raise RecordingError(msg)
-            time.sleep(_LOOK_S)
-        os.set_blocking(stream.fileno(), True)
-        yield begun or b"", stream
-
-
-def _binary(chunk: bytes) -> bool:
-    """True if the beginning of a file has zero bytes and no line that begins like JSON.
-
-    A text file that was torn by a crash may have zero bytes between its lines.
-    """
-    head = chunk[:_HEAD]
-    return b"\0" in head and not any(
-        line.lstrip().startswith((b"{", b"[")) for line in head.split(b"\n")
-    )
 
 
 def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
-from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
@@ -22,6 +21,7 @@ from otel_loopguard.replay.transcripts.folders import (
     TranscriptHead,
     modified,
     project_of,
+    top_of,
     transcript_files,
     usual_folders,
 )
@@ -76,6 +76,7 @@ class FollowedTranscript:
     Attributes:
         head: As given.
         cwd: Folder that the agent works in; empty while that is not known.
+        place: Bytes of the file that were read.
     """
 
     def __init__(self, head: TranscriptHead, before: int, broken: Broken) -> None:
@@ -86,11 +87,6 @@ class FollowedTranscript:
         self._told = 0  # end of the newest step that was given, nanoseconds since the epoch
         self._told_before: int | None = None  # the same when the file was replaced
         self._begin()
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file that were read."""
-        return self._place
 
     @property
     def replaced(self) -> bool:
@@ -116,7 +112,7 @@ class FollowedTranscript:
             with self.head.path.open("rb") as stream:
                 found = os.fstat(stream.fileno())
                 self._file = self._file or (found.st_dev, found.st_ino)
-                stream.seek(self._place)
+                stream.seek(self.place)
                 while chunk := stream.read(_CHUNK):
                     for line in self._lines(chunk):
                         yield from self._take(line)
@@ -126,7 +122,7 @@ class FollowedTranscript:
     def _begin(self) -> None:
         self._reader: Reader | None = None
         self._file: tuple[int, int] | None = None  # device and inode
-        self._place = self._number = 0
+        self.place = self._number = 0
         self._line_end = 0
         self._mark = b""
         self._rest = bytearray()
@@ -136,15 +132,15 @@ class FollowedTranscript:
         if self._file is None:
             return False
         found = os.fstat(stream.fileno())
-        if (found.st_dev, found.st_ino) != self._file or found.st_size < self._place:
+        if (found.st_dev, found.st_ino) != self._file or found.st_size < self.place:
             return True
-        stream.seek(self._place - len(self._mark))
+        stream.seek(self.place - len(self._mark))
         return stream.read(len(self._mark)) != self._mark
 
     def _lines(self, chunk: bytes) -> Iterator[bytes]:
         """The lines that end in a chunk."""
-        begun = self._place
-        self._place += len(chunk)
+        begun = self.place
+        self.place += len(chunk)
         self._mark = (self._mark + chunk[-_MARK:])[-_MARK:]
         place = 0
         while (end := chunk.find(b"\n", place)) >= 0:
@@ -218,7 +214,7 @@ class FollowedRows(FollowedTranscript):
         try:
             for line in self._rows.lines(growing=True):
                 self._number += 1
-                self._place = self._line_end = self._rows.messages
+                self.place = self._line_end = self._rows.messages
                 yield from self._take(line)
         except sqlite3.Error as error:
             self._report(f"cannot be read: {error}")
@@ -247,13 +243,6 @@ class FollowedSession:
         """Folder that the agent works in; empty while that is not known."""
         said = next((one.cwd for one in self.transcripts.values() if one.cwd), "")
         return said or project_of(next(iter(self.transcripts)))
-
-    @property
-    def project(self) -> str:
-        """Name of that folder; of one that gemini-cli does not say, as it calls it."""
-        parts = next(iter(self.transcripts)).parts
-        chats = (above for above, name in pairwise(parts) if name == "chats")
-        return Path(self.cwd).name or next(chats, "")
 
     @property
     def modified(self) -> float:
@@ -345,7 +334,7 @@ class FollowedFolders:
             return
         if head.above is not None:
             self._above[head.agent, head.key] = head.above
-            head.above = self._top(head.agent, head.above)
+            head.above = top_of(self._above, head.agent, head.above)
         place = head.agent, head.above or head.key
         session = self._sessions.setdefault(place, FollowedSession(head.agent))
         kind = FollowedRows if is_session(path) else FollowedTranscript
@@ -359,12 +348,4 @@ class FollowedFolders:
             gone = self._sessions.pop(place)
             for key in gone.keys:
                 self._forget(key)
-            self._sizes.update((path, one.size) for path, one in gone.transcripts.items())
-
-    def _top(self, agent: str, key: str) -> str:
-        """The session that a sub-agent works for in the end."""
-        seen: set[str] = set()
-        while (agent, key) in self._above and key not in seen:
-            seen.add(key)
-            key = self._above[agent, key]
-        return key
+            self._sizes.update((path, one.place) for path, one in gone.transcripts.items())

@@ -18,6 +18,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+import orjson
+
 from otel_loopguard.replay.fields import (
     Report,
     decoded,
@@ -140,17 +142,14 @@ def _tags(value: object) -> dict[str, object]:
 
 
 def _typed(kind: object, value: object) -> object:
-    if kind == "int64":
-        known = integer(value)
-        return value if known is None else known
-    if kind == "bool" and isinstance(value, str):
-        return {"true": True, "false": False}.get(value.lower(), value)
-    if kind == "float64" and isinstance(value, str):
+    if kind == "binary":
+        return decoded(value)
+    if kind in ("int64", "float64", "bool") and isinstance(value, str):
         try:
-            return float(value)
-        except ValueError:
+            return orjson.loads(value.lower())
+        except orjson.JSONDecodeError:
             return value
-    return decoded(value) if kind == "binary" else value
+    return value
 
 
 def _event(log: Mapping[str, object]) -> tuple[str, dict[str, object]]:

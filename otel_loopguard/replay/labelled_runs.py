@@ -72,18 +72,25 @@ def _step(value: object, report: Report) -> Step:
     if not is_map(value):
         report(f"an entry of `steps` is {kind_of(value)}, expected an object")
     entry = mapping(value)
-    written = entry.get("kind")
+    if entry.get("kind") not in ("tool", "llm", "node", "agent"):
+        written = entry.get("kind")
+        shown = repr(written[:40]) if isinstance(written, str) else kind_of(written)
+        report(f"a step has the kind {shown}, expected tool, llm, node or agent")
+    kind, name = _kind(entry), text(entry.get("tool")) or None
+    agent, args = text(entry.get("agent")) or None, entry.get("args")
     failed = entry.get("error") is True
     outcome = _outcome(entry)
     tokens = integer(entry.get("tokens"))
-    step = Step(
-        kind=_kind(entry),
-        name=text(entry.get("tool")) or None,
+    return Step(
+        kind=kind,
+        name=(agent or name) if kind is Kind.AGENT else name,
+        model=name if kind is Kind.MODEL else None,
+        node=name if kind is Kind.NODE else None,
         dialect=DIALECT,
         start=_nanoseconds(entry.get("t_start")),
         end=_nanoseconds(entry.get("t_end")),
-        agent=text(entry.get("agent")) or None,
-        args=entry.get("args"),
+        agent=agent,
+        args=args if kind in (Kind.TOOL, Kind.HANDOFF) else args or None,
         outcome=outcome,
         error=failed,
         error_text=(text(outcome) or None) if failed else None,
@@ -91,9 +98,6 @@ def _step(value: object, report: Report) -> Step:
         # One number for both directions: put where `Step.tokens` finds it.
         tokens_out=tokens if tokens is None or tokens >= 0 else None,
     )
-    if written not in ("tool", "llm", "node", "agent"):
-        report(f"a step has the kind {_shown(written)}, expected tool, llm, node or agent")
-    return _particular(step)
 
 
 def _kind(entry: Mapping[str, object]) -> Kind:
@@ -126,20 +130,3 @@ def _outcome(entry: Mapping[str, object]) -> object:
 def _nanoseconds(value: object) -> int:
     seconds = number(value)
     return round(seconds * 1e9) if seconds is not None and 0 <= seconds < 9e9 else 0
-
-
-def _shown(value: object) -> str:
-    return repr(value[:40]) if isinstance(value, str) else kind_of(value)
-
-
-def _particular(step: Step) -> Step:
-    """What only steps of one kind have or have not."""
-    if step.kind is Kind.MODEL:
-        step.model = step.name
-    elif step.kind is Kind.NODE:
-        step.node = step.name
-    elif step.kind is Kind.AGENT:
-        step.name = step.agent or step.name
-    if step.kind not in (Kind.TOOL, Kind.HANDOFF):
-        step.args = step.args or None
-    return step

@@ -14,7 +14,6 @@ Files may be hostile: lines, documents, their depth and the number of their valu
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -55,7 +54,7 @@ _CLOSERS: Final = (b"}", b"]")
 _LATER: Final = 16 * 1024 * 1024
 """Bytes of a document further down: a torn line must not collect all that follows it."""
 _LINES: Final = 10_000_000
-"""Lines of a document; each costs eight bytes beside its text."""
+"""Lines of a document: one of 256 MiB with 27 bytes a line has as many."""
 _BARREN: Final = 100_000
 """Lines in a row that hold nothing, after which the rest is not read."""
 _TRIES: Final = 8
@@ -130,7 +129,6 @@ class Recording:
             whole = found[0]
             timed = merge(*(_timed(run.steps) for run in found), key=itemgetter(0))
             whole.steps = [step for _, step in timed]
-            whole.unfinished = sum(run.unfinished for run in found)
             yield whole
 
     def _read(self) -> Iterator[RecordedSpan | Run]:
@@ -140,16 +138,15 @@ class Recording:
         while (numbered := next(lines, None)) is not None:
             number, line = numbered
             if number > last and (line.strip() in _OPENERS or (first and _opens_document(line))):
-                document = _Document(number, line)
                 limit = file.LIMIT if first else min(file.LIMIT, _LATER)
                 first = False
                 try:
-                    value = document.read(lines, limit)
+                    value, text, end = _document(number, line, lines, limit)
                 except _Oversized as error:
                     self._file.report(number, f"the document {error}, the rest is not read")
                     return
                 if value is None:
-                    last, lines = document.last, chain(document.lines(), lines)
+                    last, lines = end, chain(_lines_of(text, number), lines)
                     continue
                 entries = self._entries(value, number, 0)
             else:
@@ -303,51 +300,49 @@ class _Oversized(ValueError):  # noqa: N818  # says what the text is
     """The text is too much to parse."""
 
 
-class _Document:
-    """Lines that may make one document, kept close together: a line may be of two bytes."""
+def _document(
+    number: int, line: bytes, lines: Iterator[tuple[int, bytes]], limit: int
+) -> tuple[object, bytearray, int]:
+    """Takes lines up to the end of a document that begins with one.
 
-    def __init__(self, number: int, line: bytes) -> None:
-        self._text = bytearray(line)
-        self._numbers = array("Q", (number,))
+    Returns:
+        What it holds, None if it is no document; its text, with blank lines where they were; the
+        number of its last line.
+    """
+    text, last, tries = bytearray(line), number, 0
+    for at, more in lines:
+        text += b"\n" * (at - last)
+        text += more
+        last = at
+        if len(text) > limit or at - number > _LINES:
+            _check(text)
+            return None, text, last
+        if more.rstrip() in _CLOSERS and tries < _TRIES:
+            tries += 1
+            if (value := _value(text)) is not None:
+                return value, text, last
+    return _value(text), text, last
 
-    @property
-    def last(self) -> int:
-        """Number of its last line."""
-        return self._numbers[-1]
 
-    def read(self, lines: Iterator[tuple[int, bytes]], limit: int) -> object:
-        """Takes lines up to its end, and returns what it holds; None if it is no document."""
-        tries = 0
-        for number, line in lines:
-            self._numbers.append(number)
-            self._text += b"\n"
-            self._text += line
-            if len(self._text) > limit or len(self._numbers) > _LINES:
-                _check(self._text)
-                return None
-            if line.rstrip() in _CLOSERS and tries < _TRIES:
-                tries += 1
-                value = self._value()
-                if value is not None:
-                    return value
-        return self._value()
+def _lines_of(text: bytearray, number: int) -> Iterator[tuple[int, bytes]]:
+    """The lines of a text that are not blank, one at a time: there may be millions."""
+    place = 0
+    while place <= len(text):
+        end = text.find(b"\n", place)
+        end = end if end >= 0 else len(text)
+        if line := bytes(text[place:end]).strip():
+            yield number, line
+        number += 1
+        place = end + 1
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Its lines, as they were taken."""
-        place = 0
-        for number in self._numbers:
-            end = self._text.find(b"\n", place)
-            end = end if end >= 0 else len(self._text)
-            yield number, bytes(self._text[place:end])
-            place = end + 1
 
-    def _value(self) -> object:
-        try:
-            return parse_json(self._text)
-        except _Oversized:
-            raise
-        except (ValueError, RecursionError):
-            return None
+def _value(text: bytearray) -> object:
+    try:
+        return parse_json(text)
+    except _Oversized:
+        raise
+    except (ValueError, RecursionError):
+        return None
 
 
 def _check(text: bytes | bytearray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import deque
@@ -29,6 +30,10 @@ _BATCHES_AHEAD: Final = 4
 _STEPS_WORTH_WORKERS: Final = 4_000
 # A batch of a tenth of that: sending it costs little beside it, and all workers end about together.
 _STEPS_OF_BATCH: Final = 400
+
+COLLECTED: Final = (50_000, 20, 20)
+"""Thresholds of the garbage collector while runs are replayed. Sessions live for long and are in
+few circles: with Python's own (700) a seventh of the time goes into looking for them."""
 
 
 def spread(
@@ -103,6 +108,7 @@ def _batches(items: Iterable[_Item], steps: Callable[[_Item], int] | None) -> It
 def _begin(watched: Connection, prepare: Callable[[], object] | None) -> None:
     # Ctrl-C reaches the whole group; the parent hears it, and closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.set_threshold(*COLLECTED)
     Thread(target=_end_with, args=(watched,), daemon=True).start()
     if prepare is not None:
         prepare()

@@ -12,7 +12,7 @@ import orjson
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from otel_loopguard.engine import MOST_REQUEST, OBSERVERS, Action, encoded
+from otel_loopguard.engine import MOST_REQUEST, OBSERVERS, Action, decision_row, encoded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -34,6 +34,9 @@ _STATUS: Final = {
     "unknown_session": 404, "unknown_escalation": 404, "unknown_request": 404, "refused": 422,
     "too_long": 413, "too_large": 500, "failed": 500,
 }  # fmt: skip
+_DECISION: Final = (
+    "id", "detector", "rule", "message", "tool", "step", "count", "confidence", "shadow",
+)  # fmt: skip
 _ACTIONS: Final = ("pause", "resume", "abort", "answer", "allow")
 
 
@@ -54,19 +57,7 @@ def control_row(session: str, control: Control, warning: str | None) -> dict[str
         "hint": control.hint,
         "by": control.by,
         "until": control.until,
-        "decision": None
-        if decision is None
-        else {
-            "id": decision.id,
-            "detector": decision.detector,
-            "rule": decision.reason,
-            "message": decision.message,
-            "tool": decision.tool or None,
-            "step": decision.step,
-            "count": decision.count,
-            "confidence": decision.confidence,
-            "shadow": decision.shadow,
-        },
+        "decision": None if decision is None else decision_row(decision, *_DECISION),
     }
     known: object = row
     if control.decision_id is not None:

@@ -22,7 +22,8 @@ from prometheus_client.exposition import choose_encoder
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
-from otel_loopguard.engine import Metric
+from otel_loopguard._util.tables import read_table
+from otel_loopguard.engine import metric_of
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.version import __version__
 
@@ -40,78 +41,7 @@ Cause = Literal[
 ]  # fmt: skip
 """Why a request is refused."""
 
-ROUTE: Final = "http.route"
-STATUS: Final = "http.response.status_code"
-RPC_METHOD: Final = "rpc.method"
-RPC_STATUS: Final = "rpc.response.status_code"
-
-_SHORT: Final = (5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-"""Of OpenTelemetry's conventions for HTTP, up to the longest wait for a flag."""
-_DELAYS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 3600)
-"""From `--lateness` over an exporter's usual five seconds to what was queued for an hour."""
-
-METRICS: Final = (
-    Metric(
-        semconv.METRIC_SERVER_REQUEST_DURATION, "histogram", "s",
-        (ROUTE, STATUS, RPC_METHOD, RPC_STATUS),
-        "Time from the head of a request to the end of its answer; its count is that of requests. "
-        "A wait for a flag lasts as long as it waits.",
-        _SHORT,
-    ),
-    Metric(
-        semconv.METRIC_SERVER_REFUSALS, "counter", "{refusal}", (semconv.ERROR_TYPE,),
-        "Requests and records that were refused, by cause: `bad_request`, `too_large`, `slow` (the "
-        "body did not come), `busy` (too much waits), `store`, `lease_lost`, `next_hop`, `token`, "
-        "`host`, `origin`.",
-    ),
-    Metric(
-        semconv.METRIC_SERVER_HELD_USAGE, "updowncounter", "By", (),
-        "Bytes of requests that are not answered yet.",
-    ),
-    Metric(
-        semconv.METRIC_SERVER_HELD_LIMIT, "updowncounter", "By", (),
-        "Bytes that may be held.",
-    ),
-    Metric(
-        semconv.METRIC_SERVER_JUDGING_DELAY, "histogram", "s", (),
-        "Time from the end of a step, by the clock of its host, to when it was judged. The longer, "
-        "the later an agent is warned. Of a batch at most 16 steps are sampled.",
-        _DELAYS,
-    ),
-    Metric(
-        semconv.METRIC_SERVER_JUDGING_QUEUE_SIZE, "updowncounter", "{span}", (),
-        "Spans and log records that wait to be judged.",
-    ),
-    Metric(
-        semconv.METRIC_SERVER_JUDGING_QUEUE_CAPACITY, "updowncounter", "{span}", (),
-        "Those that may wait: 20,000 for each tenant.",
-    ),
-    Metric(
-        semconv.METRIC_SERVER_FORWARD_DURATION, "histogram", "s",
-        (semconv.SERVER_SIGNAL, semconv.ERROR_TYPE),
-        "Time that the next hop took for a request; with `error.type` those that it did not take: "
-        "its status, or the exception.",
-        _SHORT,
-    ),
-    Metric(
-        semconv.METRIC_SERVER_FORWARD_QUEUE_SIZE, "updowncounter", "{decision}", (),
-        "Decisions that the next hop has not taken yet; only with one.",
-    ),
-    Metric(
-        semconv.METRIC_SERVER_FORWARD_QUEUE_CAPACITY, "updowncounter", "{decision}", (),
-        "Those that are kept: 10,000 for each tenant.",
-    ),
-    Metric(
-        semconv.METRIC_SERVER_LEASES, "counter", "{lease}", (semconv.SERVER_LEASE,),
-        "Leases of sessions: `taken` first, `taken_over` from another worker, or `lost` to one; "
-        "only with a store.",
-    ),
-    Metric(
-        semconv.METRIC_SERVER_READY, "updowncounter", "{check}", (semconv.SERVER_CHECK,),
-        "1 for each check of `/readyz` that holds, 0 for one that does not. `next_hop` is as its "
-        "newest answer was; after one that took nothing it is asked every 15 s.",
-    ),
-)  # fmt: skip
+METRICS: Final = tuple(map(metric_of, read_table(__name__, "metrics.txt")))
 """All metrics of a server about itself."""
 
 

@@ -300,7 +300,7 @@ _TOTAL: Final[Mapping[str, Callable[[Totals], Values]]] = {
 }
 
 
-def _metric(row: Row) -> Metric:
+def metric_of(row: Row) -> Metric:
     """The metric of a row: instrument and unit, then `By`, `Buckets` and `About`."""
     said = row.labelled("By", "Buckets", "About")
     kind, unit = cast("tuple[Kind, str]", said[""].split())
@@ -317,5 +317,5 @@ def _metric(row: Row) -> Metric:
     )
 
 
-METRICS: Final = tuple(map(_metric, read_table(__name__, "metrics.txt")))
+METRICS: Final = tuple(map(metric_of, read_table(__name__, "metrics.txt")))
 """All metrics."""

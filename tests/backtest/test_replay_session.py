@@ -13,7 +13,6 @@ from pyarrow import parquet
 
 from otel_loopguard.backtest import BacktestResult, replay_session
 from otel_loopguard.backtest.rows import (
-    ENTRY,
     RUN,
     SPAN,
     STEP,
@@ -147,26 +146,6 @@ def test_times_are_read_to_the_nanosecond(shared: Path) -> None:
     for text in ("2024-01-01 00:00:00.123456789", "2024-01-01T01:00:00.123456789+01:00"):
         read = span_of({**row_of(span), "Timestamp": text})
         assert read.start == 1_704_067_200_123_456_789
-
-
-def test_a_table_of_steps() -> None:
-    entry = {
-        "kind": "tool",
-        "tool": "search",
-        "args": {"q": "x"},
-        "output": "nothing found",
-        "loop": True,
-    }
-    rows = [(ENTRY, {**entry, "t_start": i, "t_end": i + 0.5}) for i in range(8)]
-    (found,) = replay_session(rows, Settings(), session="a")
-    assert found.loop is True
-    assert found.stopped is not None
-    assert found.until is not None
-    assert (found.until.calls, found.spent.calls) == (4, 8)
-
-
-def test_no_rows_are_no_session() -> None:
-    assert replay_session([], Settings()) == []
 
 
 def test_what_is_no_json_is_broken() -> None:

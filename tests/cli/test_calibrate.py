@@ -52,28 +52,17 @@ def test_how_many_runs_may_be_stopped(runs: int, rate: float, above: int) -> Non
 @pytest.mark.parametrize(
     ("runs", "rate", "said"),
     [
-        (998, 0.001, ("at least 999", "there are 998", "0.00101", "one in 999")),
-        (428, 0.001, ("at least 999", "there are 428", "0.00234", "one in 429")),
-        (0, 0.1, ("at least 9", "there are 0")),
-        (10, 0, ("more than 0",)),
-        (10, float("nan"), ("more than 0",)),
+        (998, 0.001, "at least 999 good runs, and there are 998, enough for one false stop in 999"),
+        (0, 0.1, "at least 9 good runs, and there are 0"),
+        (10, 0, "more than 0"),
+        (10, float("nan"), "more than 0"),
     ],
-    ids=["one too few", "half", "none", "never", "no number"],
+    ids=["one too few", "none", "never", "no number"],
 )
-def test_too_few_runs(runs: int, rate: float, said: tuple[str, ...]) -> None:
+def test_too_few_runs(runs: int, rate: float, said: str) -> None:
     """It is refused, with how many are needed and which rate there are enough for."""
-    with pytest.raises(LoopGuardError) as refused:
+    with pytest.raises(LoopGuardError, match=said):
         allowed(runs, rate)
-    assert all(each in str(refused.value) for each in said), refused.value
-
-
-@pytest.mark.parametrize("runs", [1, 7, 98, 428, 998, 12345])
-def test_the_smallest_rate_that_is_named_is_taken(runs: int) -> None:
-    """The rate that a refusal names is one that does as it says."""
-    with pytest.raises(LoopGuardError) as refused:
-        allowed(runs, 1e-9)
-    named = str(refused.value).rpartition("support is ")[2].partition(",")[0]
-    assert allowed(runs, float(named)) >= 0
 
 
 def test_the_line_stands_above_the_good_runs(objects: Any, past: Path) -> None:
@@ -81,37 +70,30 @@ def test_the_line_stands_above_the_good_runs(objects: Any, past: Path) -> None:
     (made,) = objects("calibrate", past, "--false-stops", 0.01)
     tried = {row["line"]: row["stopped"] for row in made["lines"]}
     assert made["runs"] == 99
-    assert made["before"] == {"noticed": 2, "stopped": 2}
-    assert made["after"] == {"noticed": 2, "stopped": 0}
+    assert (made["noticed"], made["before"]) == (2, 2)
     assert tried[made["line"]] == 0
     assert tried[made["line"] - 1] > 0
     assert made["settings"]["deny_after"] == made["settings"]["pause_after"] == made["line"]
     assert made["settings"]["abort_after"] > made["line"]
     # At 5 % four may be stopped, and the lowest line will do.
     (made,) = objects("calibrate", past, "--false-stops", 0.05)
-    assert (made["line"], made["after"]["stopped"]) == (1, 2)
+    assert (made["line"], made["lines"]) == (1, [{"line": 1, "stopped": 2}])
 
 
-@pytest.mark.parametrize("name", ["loopguard.toml", "loopguard.json"])
-def test_the_file_does_what_is_said(
-    objects: Any, command: Any, past: Path, tmp_path: Path, name: str
-) -> None:
+def test_the_file_does_what_is_said(objects: Any, command: Any, past: Path, tmp_path: Path) -> None:
     """The settings file is accepted, holds what was changed, and a replay with it stops nothing."""
-    path = tmp_path / name
-    (made,) = objects("calibrate", past, "--false-stops", 0.01, "--output", path)
-    changed = Settings.from_file(path)
-    assert {name: getattr(changed, name) for name in made["settings"]} == made["settings"]
-    assert changed == Settings(**made["settings"])
+    path = tmp_path / "loopguard.toml"
+    order = ("calibrate", past, "--false-stops", 0.01)
+    told = command(*order, "--output", path).stdout
+    for wanted in ("99 good runs", "0.01 at most", f"Written to {path}", "deny_after = "):
+        assert wanted in told
+    (made,) = objects(*order)
+    assert Settings.from_file(path) == Settings(**made["settings"])
     sessions = objects("replay", past, "--settings", path)
     assert sum(each["strongest"] in ("deny", "pause", "abort") for each in sessions) == 0
-    order = ("calibrate", past, "--false-stops", 0.01, "--output")
-    again = command(*order, path)
+    again = command(*order, "--output", path)
     assert again.exit_code == 2
     assert "expected a new file" in again.stderr
-    other = tmp_path / f"other-{name}"
-    told = command(*order, other).stdout
-    for wanted in ("before", "after", "99", "0.01 at most", f"Written to {other}", "deny_after = "):
-        assert wanted in told
 
 
 def test_only_good_runs_count(objects: Any, past: Path, tmp_path: Path) -> None:
@@ -127,7 +109,7 @@ def test_only_good_runs_count(objects: Any, past: Path, tmp_path: Path) -> None:
     other.write_text("\n".join(lines))
     (made,) = objects("calibrate", past, other, "--false-stops", 0.05, "--except", "run 1")
     assert (made["runs"], made["left_out"]) == (99, 5)
-    assert made["before"]["noticed"] == 1
+    assert made["noticed"] == 1
 
 
 def test_sessions_of_spans_are_good(objects: Any, tmp_path: Path) -> None:
@@ -135,8 +117,8 @@ def test_sessions_of_spans_are_good(objects: Any, tmp_path: Path) -> None:
     path = tmp_path / "spans.jsonl"
     path.write_text(spans(8, 2, 2, 2, **CALL))
     (made,) = objects("calibrate", path, "--false-stops", 0.2)
-    assert (made["runs"], made["before"]["stopped"]) == (4, 1)
-    assert (made["line"] > 1, made["after"]["stopped"]) == (True, 0)
+    assert (made["runs"], made["before"]) == (4, 1)
+    assert made["line"] > 1
     (made,) = objects("calibrate", path, "--false-stops", 0.25, "--except", f"{1:032x}")
     assert (made["runs"], made["left_out"], made["line"]) == (3, 1, 1)
 
@@ -155,7 +137,7 @@ def test_broken_lines_are_told_once(command: Any, past: Path) -> None:
     [
         (("past.jsonl", "0.001"), "at least 999"),
         (("past.jsonl", "0.01", "--output", "nowhere/x.toml"), "expected a new file"),
-        (("past.jsonl", "0.01", "--output", "x.ini"), ".toml or .json"),
+        (("past.jsonl", "0.01", "--output", "x.ini"), "ending in .toml"),
         (("past.jsonl", "1.5"), "--false-stops"),
         (("-", "0.1"), "standard input"),
         (("pipe", "0.5"), "pipe: calibrate reads its files more than once"),

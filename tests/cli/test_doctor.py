@@ -36,7 +36,7 @@ def ask(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     def run(*arguments: object, code: int, **variables: str) -> Found:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        result = command("doctor", *arguments, "--json")
+        result = command("doctor", *arguments, "--format", "json")
         assert result.exit_code == code, result.output
         assert SECRET not in result.output + command("doctor", *arguments).output
         return [json.loads(line) for line in result.stdout.splitlines()]

@@ -60,20 +60,6 @@ def test_table(command: Command, file: Path) -> None:
     assert said.startswith("40 steps, 8 calls without times; false alarms 2.50% of the steps")
 
 
-def test_settings_count(objects: Objects, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured is what the settings would give."""
-    monkeypatch.setenv("LOOPGUARD_TUNING__LATENCY__STALL_MIN_S", "500")
-    assert objects("learn", file)[-1]["alarms"] == 1
-
-
-def test_nothing_to_learn(objects: Objects, tmp_path: Path) -> None:
-    """A file without timed calls gives the row of all, with nothing measured."""
-    path = tmp_path / "none.jsonl"
-    path.write_text(line("c", loop=None))
-    (whole,) = objects("learn", path)
-    assert (whole["calls"], whole["untimed"], whole["within"]) == (0, 8, None)
-
-
 @pytest.mark.parametrize("name", ["trail.jsonl.gz", "trail.otlp.jsonl.gz"], ids=["steps", "spans"])
 def test_trail(objects: Objects, name: str) -> None:
     """On real durations 85 to 95 % hold, and at most 0.5 % of the steps are called stalled."""

@@ -112,12 +112,3 @@ def test_what_is_no_plan_is_refused(
     assert done.stderr.startswith(f"otel-loopguard: {path}: ")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("place", ["/dev/zero", "/"])
-def test_a_plan_is_no_device(command: Command, place: str) -> None:
-    """Nor a folder; both here and in an answer."""
-    for arguments in (("plan", place), ("answer", "id", "modify-plan", "--plan", place)):
-        done = command(*arguments)
-        assert done.exit_code == 2
-        assert f"{place}: cannot be read: it is a" in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -31,22 +30,6 @@ def test_a_capture(objects: Any, shared: Path) -> None:
     assert tools[0]["outcome"] == "no results for weather in Paris"
     assert tools[0]["start"] < tools[0]["end"]
     assert session
-
-
-def test_labelled_steps_keep_their_places(objects: Any, shared: Path) -> None:
-    """Indices of labelled steps are those of the line, and unknown values are null."""
-    path = shared / "traces/intercode.jsonl.gz"
-    rows = objects("steps", path)
-    with gzip.open(path, "rt") as text:
-        runs = {run["id"]: run for run in map(json.loads, text)}
-    assert len(rows) == sum(len(run["steps"]) for run in runs.values())
-    for row in rows:
-        step = runs[row["session"]]["steps"][row["index"]]
-        assert (row["args"], row["outcome"]) == (step["args"], step["output"])
-        assert (row["error"] is not None) == step["error"]
-        assert (row["error_class"] is not None) == step["error"]
-        assert (row["start"], row["end"]) == (None, None)
-        assert row["source"] == runs[row["session"]]["source"]
 
 
 @pytest.mark.parametrize(

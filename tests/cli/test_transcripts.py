@@ -128,14 +128,6 @@ def test_a_broken_line_is_told_with_its_place(home: Path, command: Any) -> None:
     assert len(result.stdout.splitlines()) == 3
 
 
-@pytest.mark.parametrize("name", ["replay", "report", "steps", "learn"])
-def test_other_commands_read_folders_of_transcripts(name: str, objects: Any, home: Path) -> None:
-    rows = objects(name, home / ".claude/projects", home / ".codex")
-    assert rows
-    if name == "steps":
-        assert {row["session"] for row in rows} >= {KEY}
-
-
 def test_sessions_that_nobody_interrupted_set_the_stop_line(objects: Any, home: Path) -> None:
     (row,) = objects("calibrate", home, "--false-stops", "0.5")
     assert row["runs"] == 3
@@ -155,35 +147,20 @@ def test_the_page_has_nothing_of_what_calls_held(home: Path, command: Any) -> No
     assert not [each for each in content if each in text]
     assert "default-src 'none'" in text
     # But the tool, and the sentence in the fold.
-    assert "at call 3 of 8: <code>Bash</code> identical_call" in text
+    assert "at call 3 of 8: identical_call" in text
     assert "was called 3 times with equal arguments" in text
-    assert not list(home.glob("*.tmp"))
 
 
 def test_the_page_is_not_written_through_links_of_others(home: Path, command: Any) -> None:
     """In a folder that others can write to, as /tmp."""
     page, mine = home / "sessions.html", home / "mine"
     mine.write_text("mine")
-    for name in ("sessions.html", "sessions.html.tmp", ".sessions.html.tmp"):
-        (home / name).symlink_to(mine)
-    assert command("transcripts", "--html", page, "--jobs", "1").exit_code == 0
-    assert mine.read_text() == "mine"
-    assert page.read_text().startswith("<!doctype html>")
-
-
-def test_a_page_takes_the_place_of_files_only(home: Path, command: Any) -> None:
-    """A pipe, and as root a device like `/dev/full`, became a file for everybody."""
-    pipe, link = home / "pipe", home / "link"
-    os.mkfifo(pipe)
-    link.symlink_to(pipe)
-    wrong = "it is no file"
-    nowhere = home / "nowhere" / "page.html"
-    for place, why in ((pipe, wrong), (link, wrong), (home, wrong), (nowhere, "cannot be written")):
+    page.symlink_to(mine)
+    for place in (page, home, home / "nowhere" / "page.html"):
         result = command("transcripts", "--html", place, "--jobs", "1")
         assert result.exit_code == 2
-        assert f"--html {place}: {why}" in result.stderr
-    assert pipe.is_fifo()
-    assert link.is_symlink()
+        assert f"otel-loopguard: {place}: " in result.stderr
+    assert mine.read_text() == "mine"
 
 
 @needs_chromium
@@ -206,7 +183,7 @@ def test_the_page_opens_in_a_browser(scheme: Any, home: Path, command: Any) -> N
         expect(session.locator("li").first).to_be_hidden()
         session.locator("summary").click()
         expect(session.locator("li").first).to_contain_text("hint")
-        expect(session).to_contain_text("stop at call 3 of 8: Bash identical_call")
+        expect(session).to_contain_text("stop at call 3 of 8: identical_call")
         assert opened.locator("img").count() == 0
         colours = opened.evaluate("getComputedStyle(document.body).backgroundColor")
         assert colours == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 29)")

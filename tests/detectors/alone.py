@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Decision, Step
 
 _ENTRIES = Registry(Settings(), DETECTORS).entries
+NAMES = frozenset(entry.name for entry in _ENTRIES)
 # A name that is a family's as well would switch off more than the one detector.
-_SHARED = frozenset(entry.name for entry in _ENTRIES) & {entry.family for entry in _ENTRIES}
-_OTHERS = frozenset(entry.name for entry in _ENTRIES) - _SHARED
+_SHARED = NAMES & {entry.family for entry in _ENTRIES}
 
 
 def alone(detector: str, *steps: Step, **settings: Any) -> list[Decision]:
     """What a detector decides about one session while the others are switched off; `all`: all."""
-    off, hidden = _OTHERS - {detector}, _SHARED - {detector}
+    off, hidden = NAMES - _SHARED - {detector}, _SHARED - {detector}
     if detector == "all":
         off = hidden = frozenset[str]()
-    run = Run(Settings(switched_off=off, **settings))
+    run = Run(Settings(**{"switched_off": off, **settings}))
     run.calls(*steps)
     return [decision for decision in run.decisions if decision.detector not in hidden]
 

@@ -1,4 +1,4 @@
-"""Judges for tests, and a run that shows weak signs."""
+"""Judges for tests, and runs that show weak signs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from tests.calls import call
 
 if TYPE_CHECKING:
     from otel_loopguard.detectors.llm_judge import JudgeWorker, Question
+
+WORDS = (
+    "amber birch cedar delta ember fjord grove heath inlet jetty kelp larch mango night ocean "
+    "pearl quartz river stone tulip"
+).split()
 
 
 @dataclass
@@ -52,7 +57,7 @@ class Judged:
         )
 
     def steps(self, steps: Iterator[Step], number: int, session: str = "run") -> list[str]:
-        """Observes so many steps, with time to answer between them."""
+        """Observes so many steps, with time to answer between them; the actions so far."""
         for _ in range(number):
             self.guard.observe(next(steps), session)
             wait_until(self.settled, self.patience_s)
@@ -98,9 +103,3 @@ def talking() -> Iterator[Step]:
     """A model that says one of two things."""
     for number in count():
         yield Step(Kind.MODEL, "m", text=f"I will look at it now, part {number % 2}.")
-
-
-WORDS = (
-    "amber birch cedar delta ember fjord grove heath inlet jetty kelp larch mango night ocean "
-    "pearl quartz river stone tulip"
-).split()

@@ -19,6 +19,7 @@ class One:
     """A piece of evidence."""
 
     number: int
+    last: int = 0
 
 
 @dataclass
@@ -31,11 +32,16 @@ def found(name: str) -> Detection:
 
 
 class Counts:
-    """Notices every piece; what was made and seen is written down."""
+    """Of a user's: notices every piece; what was made is written down."""
 
     name = "counts"
     family = "counting"
     takes = One
+    # Whatever attributes of these names mean to users.
+    signs = ("number",)
+    kinds = 7
+    lasting = "no"
+    wanted = False
     made: list[str] = []  # noqa: RUF012
 
     def __init__(self, settings: Settings) -> None:
@@ -43,10 +49,17 @@ class Counts:
         self.turns = 0
 
     def observe(self, evidence: One) -> Detection | None:
-        return found(f"{self.name} {evidence.number} {self.turns}") if evidence.number else None
+        return found(f"{self.name} {evidence.number} {self.turns}")
 
     def user_turn(self) -> None:
         self.turns += 1
+
+
+class Elsewhere(Counts):
+    """Looks at another type."""
+
+    name = "elsewhere"
+    takes = Other
 
 
 class Waits(BaseDetector):
@@ -62,9 +75,10 @@ class Waits(BaseDetector):
 
 
 class Lasts(Waits):
-    """Asked about everything from the first sign on."""
+    """Asked about everything from its first sign on."""
 
     name = "lasts"
+    signs = ("last",)
     lasting = True
 
 
@@ -77,13 +91,6 @@ class Unwanted(Waits):
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
         return False
-
-
-class Elsewhere(Counts):
-    """Looks at another type."""
-
-    name = "elsewhere"
-    takes = Other
 
 
 @pytest.fixture(autouse=True)
@@ -101,9 +108,15 @@ def said(found: list[Detection]) -> list[str]:
 
 
 def test_evidence_goes_to_whom_it_concerns() -> None:
-    """By its very type; their family is put on, and a user's turn reaches those that were made."""
+    """By its very type, and to detectors of users all of it.
+
+    Each is made when it is needed; its family is put on, and a user's turn reaches those made.
+    """
     seen = panel(Counts, Elsewhere)
+    assert Counts.made == []
+    assert said(seen.observe(One(0))) == ["counts 0 0"]
     assert said(seen.observe(One(1))) == ["counts 1 0"]
+    assert Counts.made == ["counts"]
     (detection,) = seen.observe(Other(1))
     assert (detection.detector, detection.family) == ("elsewhere 1 0", "counting")
     assert seen.observe("something else") == []
@@ -111,56 +124,14 @@ def test_evidence_goes_to_whom_it_concerns() -> None:
     assert said(seen.observe(One(1))) == ["counts 1 1"]
 
 
-def test_detectors_are_made_when_they_are_needed() -> None:
-    """A session without calls pays for no detector of calls."""
-    seen = panel(Counts, Elsewhere)
-    assert Counts.made == []
-    seen.observe(One(0))
-    seen.observe(One(0))
-    assert Counts.made == ["counts"]
-
-
 def test_what_cannot_move_a_detector_is_kept_from_it() -> None:
-    """It is made with the first sign; in the order of registration all the same."""
-    seen = panel(Waits, Lasts, Unwanted)
+    """It is made with the first sign; in the order of registration all the same.
+
+    One that lasts sees what it has no sign in, also where others' signs were seen before it.
+    """
+    seen = panel(Lasts, Waits, Unwanted)
     assert seen.observe(One(0)) == []
-    assert said(seen.observe(One(1))) == ["waits 1", "lasts 1"]
+    assert said(seen.observe(One(1))) == ["waits 1"]
+    assert said(seen.observe(One(3, last=1))) == ["lasts 3", "waits 3"]
+    assert said(seen.observe(One(4))) == ["lasts 4", "waits 4"]
     assert said(seen.observe(One(0))) == ["lasts 0"]
-
-
-def test_one_that_lasts_sees_what_it_has_no_sign_in() -> None:
-    """Also evidence whose signs were seen before it was made."""
-
-    @dataclass
-    class Signed(One):
-        last: int = 0
-
-    class Waiting(Waits):
-        takes = Signed
-
-    class Lasting(Lasts):
-        takes = Signed
-        signs = ("last",)
-
-    seen = panel(Waiting, Lasting)
-    assert said(seen.observe(Signed(1))) == ["waits 1"]
-    assert said(seen.observe(Signed(2))) == ["waits 2"]
-    assert said(seen.observe(Signed(3, last=1))) == ["waits 3", "lasts 3"]
-    assert said(seen.observe(Signed(4))) == ["waits 4", "lasts 4"]
-    assert said(seen.observe(Signed(0))) == ["lasts 0"]
-
-
-def test_detectors_of_users_see_everything() -> None:
-    """Whatever an attribute of that name means to them."""
-
-    class Own(Counts):
-        signs = ("number",)
-        kinds = 7
-        lasting = "no"
-        wanted = False
-
-        def observe(self, evidence: One) -> Detection | None:
-            return found(f"own {evidence.number}")
-
-    seen = panel(Own)
-    assert said(seen.observe(One(0))) == ["own 0"]

@@ -12,12 +12,11 @@ from otel_loopguard.core import Detection, Kind, Step
 from otel_loopguard.detectors.handoffs import RingCycle, TopicCycle
 from tests.calls import EPOCH, SECOND, Run, call
 from tests.hostile.rig import sizes
+from tests.sessions.test_cycles import rally
 
 ASK = "Please {} through the flavor graveyard page and identify the oldest flavor listed there"
 WORDS = ["scroll", "continue looking", "keep scrolling", "go on searching", "scroll further down"]
 NOTHING = "The page did not change; it shows the list of flavors that it showed before."
-THERE = "The summary of the quarterly report misses its sources, please add them"
-BACK = "The sources are not in the report, please write the summary again without them"
 
 
 def surfer(text: object) -> Step:
@@ -30,15 +29,6 @@ def ran(text: str, *, begin: float, end: float) -> Step:
     return Step(Kind.AGENT, "WebSurfer", agent="WebSurfer", args=text, start=start, end=stop)
 
 
-def rally(times: int) -> list[Step]:
-    """Exchanges to and fro between planner and critic."""
-    names = ("planner", "critic")
-    return [
-        Step(Kind.HANDOFF, names[1 - n % 2], agent=names[n % 2], args=BACK if n % 2 else THERE)
-        for n in range(times)
-    ]
-
-
 def heard(run: Run, detector: str) -> list[str]:
     """The messages of a detector."""
     return [one.message for one in run.decisions if one.detector == detector]
@@ -46,19 +36,35 @@ def heard(run: Run, detector: str) -> list[str]:
 
 @pytest.mark.parametrize("announced", [False, True])
 def test_a_sub_agent_that_nothing_announced_counts_by_its_runs(*, announced: bool) -> None:
-    """Runs that end are exchanges; one that a hand-off announced is no second exchange."""
+    """Runs that end are exchanges; not one that a hand-off announced, nor workers side by side."""
     run = Run(Settings(sensitivity=0.6) if announced else Settings())
     for number, words in enumerate(WORDS[:2] if announced else WORDS):
         text = ASK.format(words)
         run.calls(surfer(text) if announced else call("scrolled", {"by": number}, NOTHING))
         run.calls(ran(text, begin=number * 10, end=number * 10 + 9))
     assert bool(heard(run, "handoff_repeat")) is not announced
+    beside = Run()
+    beside.calls(*(ran(ASK.format("scroll"), begin=1, end=10 + number) for number in range(6)))
+    assert beside.decisions == []
 
 
-def test_workers_side_by_side_are_no_repeat() -> None:
+def test_a_pair_of_agents_gets_advice() -> None:
+    """It grows with the count: skip the agent, add what was tried, ask a person."""
     run = Run()
-    run.calls(*(ran(ASK.format("scroll"), begin=1, end=10 + number) for number in range(6)))
-    assert run.decisions == []
+    rally(run, 12)
+    advised = [(one.step, f"{one.action} {one.intervention}", one.advice) for one in run.decisions]
+    skip = "Skip 'planner' for now: finish this without it, or give it to another agent."
+    add = (
+        "Before 'planner' gets this again, add what was tried so far, what came of it and what is "
+        "still missing."
+    )
+    stop = "Stop handing this on, and ask a human who is to finish it, and how."
+    assert advised == [
+        (3, "hint break_cycle", skip),
+        (5, "steer break_cycle", skip),
+        (7, "ask inject_context", add),
+        (11, "deny escalate_human", stop),
+    ]
 
 
 CYCLIC: list[object] = []
@@ -102,9 +108,9 @@ def test_a_ring_says_who_is_in_it() -> None:
 def test_without_a_word_and_without_a_call_the_topic_goes_on() -> None:
     """Agents that pass the work on and add nothing are in a cycle, though nothing says of what."""
     run = Run(Settings(switched_off="exchange_ring,exchange_topic"))
-    for step in rally(4):
-        step.args = {"agent_name": step.name}
-        run.calls(Step(Kind.MODEL, "m", agent=step.agent, text=""), step)
+    for giver, agent in pairwise("ababa"):
+        passed_on = Step(Kind.HANDOFF, agent, agent=giver, args={"agent_name": agent})
+        run.calls(Step(Kind.MODEL, "m", agent=giver, text=""), passed_on)
     (found,) = heard(run, "exchange_pair")
     assert "3 of them without a word and without a call" in found
 
@@ -122,7 +128,7 @@ def test_the_pair_count_works_on_where_the_others_fail(
     raise_faults(False)
     monkeypatch.setattr(broken, "observe", throw)
     run = Run(Settings())
-    run.calls(*rally(5))
+    rally(run, 5)
     assert heard(run, "exchange_pair")
     assert run.guard.faults.counts[f"{broken.name}:RuntimeError"] == 1
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from itertools import islice, pairwise
+from collections.abc import Callable, Iterator
+from itertools import chain, islice, pairwise
+from typing import Any
 
 import pytest
+from opentelemetry import context
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings
 from otel_loopguard._util.errors import raise_faults
@@ -24,88 +28,96 @@ def settings(**own: object) -> Settings:
     return Settings(switched_off=frozenset(names), **own)
 
 
+def judged(steps: Iterator[Step], number: int, judge: Any, **own: object) -> Judged:
+    """A session of so many steps, with a judge."""
+    found = Judged(judge, settings(**own))
+    found.steps(steps, number)
+    return found
+
+
+def actions(found: Judged) -> list[str]:
+    return [one.action.value for one in found.decisions]
+
+
 def test_it_is_asked_from_step_thirty_when_weak_signs_persist() -> None:
     """And then every 5 to 15 steps, the sooner the surer it is."""
     sure, unsure = Bench(0.9), Bench(0.1)
-    for bench, steps in ((sure, [29, 35, 42]), (unsure, [29, 44])):
-        judged = Judged(bench, settings())
-        judged.steps(failing(), 29)
+    for bench in (sure, unsure):
+        found = judged(failing(), 29, bench)
         assert bench.questions == []
-        judged.steps(failing(), 16)
+        found.steps(failing(), 16)
         asked = [question.step for question in bench.questions]
-        assert asked[0] == steps[0]
+        assert asked[0] == 29
         assert all(5 <= later - sooner <= 16 for sooner, later in pairwise(asked))
     assert len(sure.questions) > len(unsure.questions)
 
 
-def test_it_is_not_asked_without_a_sign() -> None:
-    """However long the run is: other calls with other answers."""
+@pytest.mark.parametrize(
+    ("steps", "own"),
+    [
+        (lambda: islice(healthy(), 120), {}),
+        # Nine steps with signs, and then none.
+        (lambda: chain(islice(healthy(), 30), islice(failing(), 14), islice(healthy(), 40)), {}),
+        # What was not captured is not alike.
+        (lambda: iter([call("search", None, None)] * 60), {}),
+        # What is never judged is not shown to the judge either.
+        (lambda: iter([call("poll", {"q": 1}, "the same")] * 60), {"exempt_tools": ["poll"]}),
+    ],
+    ids=["healthy", "signs that pass", "not captured", "an exempt tool"],
+)
+def test_it_is_not_asked_without_a_sign(
+    steps: Callable[[], Iterator[Step]], own: dict[str, object]
+) -> None:
     bench = Bench()
-    Judged(bench, settings()).steps(healthy(), 120)
-    assert bench.questions == []
-
-
-def test_signs_that_pass_are_no_reason_to_ask() -> None:
-    """Nine steps with signs, and then none."""
-    bench = Bench()
-    judged = Judged(bench, settings())
-    judged.steps(healthy(), 30)
-    judged.steps(failing(), 14)
-    judged.steps(healthy(), 40)
+    given = list(steps())
+    judged(iter(given), len(given), bench, **own)
     assert bench.questions == []
 
 
 def test_two_confident_opinions_are_a_detection() -> None:
     """One is not; each further one confirms, up to `ask`."""
-    judged = Judged(Bench(0.95), settings())
-    judged.steps(failing(), 36)
-    assert judged.decisions == []
-    actions = judged.steps(failing(), 60)
-    assert actions[:3] == ["hint", "steer", "ask"]
-    assert set(actions) == {"hint", "steer", "ask"}
-    first = judged.decisions[0]
+    found = judged(failing(), 36, Bench(0.95))
+    assert found.decisions == []
+    said = found.steps(failing(), 60)
+    assert said[:3] == ["hint", "steer", "ask"]
+    assert set(said) == {"hint", "steer", "ask"}
+    first = found.decisions[0]
     assert (first.detector, first.reason, first.count) == ("judge", "judged_stuck", 2)
     assert "2 times in a row" in first.message
 
 
-def test_doubt_in_between_starts_again() -> None:
-    """Confident, in doubt, confident, in doubt: nothing follows."""
-    answers = iter([0.95, 0.3] * 50)
-    judged = Judged(Bench(lambda _: next(answers)), settings())
-    assert judged.steps(failing(), 200) == []
-
-
-@pytest.mark.parametrize("answer", [0.89, 0, None, False, Opinion(0.5)], ids=repr)
-def test_an_opinion_that_is_not_sure_does_nothing(answer: object) -> None:
-    """Below 0.9, or no opinion at all."""
-    bench = Bench(answer)
-    assert Judged(bench, settings()).steps(failing(), 120) == []
+@pytest.mark.parametrize(
+    "answers", [[0.95, 0.3], [0.89], [0], [None], [False], [Opinion(0.5)]], ids=repr
+)
+def test_an_opinion_that_is_not_sure_does_nothing(answers: list[object]) -> None:
+    """Doubt in between starts again; below 0.9, or no opinion at all."""
+    given = iter(answers * 60)
+    bench = Bench(lambda _: next(given))
+    assert judged(failing(), 120, bench).decisions == []
     assert len(bench.questions) > 3
 
 
 def test_the_strongest_action_is_a_setting() -> None:
     """`tuning.judge.max_action`; and `max_action` still bounds everything."""
-    hints = Judged(Bench(1), settings(tuning={"judge": {"max_action": "hint"}}))
-    assert hints.steps(failing(), 120) == ["hint"]
-    pauses = Judged(Bench(1), settings(tuning={"judge": {"max_action": "pause"}}))
-    assert "pause" in pauses.steps(failing(), 120)
+    for most, said in (("hint", {"hint"}), ("pause", {"hint", "steer", "ask", "pause"})):
+        found = judged(failing(), 120, Bench(1), tuning={"judge": {"max_action": most}})
+        assert set(actions(found)) <= said
+        assert most in actions(found)
 
 
 def test_a_user_who_speaks_starts_anew() -> None:
     """What was seen and said before belongs to the turn before."""
-    judged = Judged(Bench(0.95), settings())
-    judged.steps(failing(), 32)
-    judged.guard.observe(Step(Kind.OTHER, "user", text="try again"), "run")
-    assert judged.steps(failing(), 9) == []
+    found = judged(failing(), 32, Bench(0.95))
+    found.guard.observe(Step(Kind.OTHER, "user", text="try again"), "run")
+    assert found.steps(failing(), 9) == []
 
 
 def test_what_it_is_asked() -> None:
     """The newest 20 steps in short, what was noticed, and the same as text for a model."""
     bench = Bench()
-    judged = Judged(bench, settings())
     steps = list(islice(failing(), 40))
     big = call("tool9", {"text": "y" * 100_000}, error="x" * 100_000)
-    judged.steps(iter([*steps[:28], big, *steps[28:]]), 32)
+    judged(iter([*steps[:28], big, *steps[28:]]), 32, bench)
     question = bench.questions[0]
     assert question.step == 29
     assert [glance.number for glance in question.steps] == list(range(10, 30))
@@ -116,72 +128,38 @@ def test_what_it_is_asked() -> None:
     assert "Is it stuck" in question.text
     assert "28 tool tool9" in question.text
     assert len(question.text) < 14_000
+    talk = Bench()
+    judged(talking(), 32, talk)  # no tool is called at all
+    assert "texts of the model were said before" in talk.questions[0].signs[0]
 
 
-def test_talk_that_repeats_itself_is_a_weak_sign() -> None:
-    """No tool is called at all."""
-    bench = Bench()
-    Judged(bench, settings()).steps(talking(), 32)
-    assert "texts of the model were said before" in bench.questions[0].signs[0]
-
-
-def test_what_was_not_captured_is_no_sign() -> None:
-    """Calls without arguments or answers are not alike."""
-    bench = Bench()
-    steps = iter([call("search", None, None)] * 60)
-    Judged(bench, settings()).steps(steps, 60)
-    assert bench.questions == []
-
-
-def test_an_exempt_tool_shows_no_sign() -> None:
-    """What is never judged is not shown to the judge either."""
-    bench = Bench()
-    steps = iter([call("poll", {"q": 1}, "still the same old answer")] * 60)
-    Judged(bench, settings(exempt_tools=["poll"])).steps(steps, 60)
-    assert bench.questions == []
-
-
-def test_a_judge_that_throws_is_counted_and_off_for_that_session() -> None:
-    """Other sessions go on asking."""
-    raise_faults(False)
-    bench = Bench(RuntimeError("no quota"))
-    judged = Judged(bench, settings())
-    judged.steps(failing(), 90)
-    assert len(bench.questions) == 1
-    assert judged.guard.faults.counts["judge:RuntimeError"] == 1
-    bench.answer = 0.95
-    assert "hint" in judged.steps(failing(), 60, "other")
-
-
-@pytest.mark.parametrize("answer", ["stuck", 7, float("nan"), -1, [0.9]], ids=repr)
-def test_an_answer_of_no_use_is_a_fault(answer: object) -> None:
-    """It says what was expected, once; the session is not judged any more."""
+@pytest.mark.parametrize(
+    "answer",
+    [RuntimeError("no quota"), "stuck", 7, float("nan"), -1, [0.9]],
+    ids=repr,
+)
+def test_a_judge_that_fails_is_counted_and_off_for_that_session(answer: object) -> None:
+    """Also one whose answer is of no use; other sessions go on asking."""
     raise_faults(False)
     bench = Bench(answer)
-    judged = Judged(bench, settings())
-    assert judged.steps(failing(), 60) == []
-    assert len(bench.questions) == 1
-    assert sum(judged.guard.faults.counts.values()) == 1
-
-
-def test_it_may_be_async() -> None:
-    """A coroutine is run on the judge's thread."""
-
-    async def judge(question: Question) -> float:
-        return 0.95
-
-    judged = Judged(judge, settings())
-    assert judged.steps(failing(), 60)[:1] == ["hint"]
+    found = judged(failing(), 60, bench)
+    assert (len(bench.questions), found.decisions) == (1, [])
+    assert sum(found.guard.faults.counts.values()) == 1
+    bench.answer = 0.95
+    assert "hint" in found.steps(failing(), 60, "other")
 
 
 def test_an_async_judge_is_cancelled_at_its_limit() -> None:
-    """And counted as a failure."""
-    import asyncio
+    """And counted as a failure; one that answers in time is heard."""
 
+    async def quick(question: Question) -> float:
+        return 0.95
+
+    assert actions(judged(failing(), 60, quick))[:1] == ["hint"]
     raise_faults(False)
     cancelled = threading.Event()
 
-    async def judge(question: Question) -> float:
+    async def slow(question: Question) -> float:
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -189,11 +167,10 @@ def test_an_async_judge_is_cancelled_at_its_limit() -> None:
             raise
         return 1.0
 
-    judged = Judged(judge, settings(tuning={"judge": {"timeout_s": 0.05}}))
-    judged.steps(failing(), 45)
+    found = judged(failing(), 45, slow, tuning={"judge": {"timeout_s": 0.05}})
     assert cancelled.wait(60)
-    assert sum(judged.guard.faults.counts.values()) == 1
-    assert judged.decisions == []
+    assert sum(found.guard.faults.counts.values()) == 1
+    assert found.decisions == []
 
 
 def test_nothing_waits_for_a_judge_that_hangs() -> None:
@@ -209,17 +186,17 @@ def test_nothing_waits_for_a_judge_that_hangs() -> None:
         answered.append(question.step)
         return 1.0
 
-    judged = Judged(judge, settings(tuning={"judge": {"timeout_s": 0.02}}), patience_s=0)
+    found = Judged(judge, settings(tuning={"judge": {"timeout_s": 0.02}}), patience_s=0)
     for number in range(6):
         steps = failing()
         for _ in range(60):
-            judged.guard.observe(next(steps), f"s{number}")
+            found.guard.observe(next(steps), f"s{number}")
             assert not answered
-            if not judged.settled() and len(asked) < 4:
+            if not found.settled() and len(asked) < 4:
                 time.sleep(0.005)
     assert len(asked) == 3
-    assert judged.guard.faults.counts["judge:TimeoutError"] == 3
-    assert judged.decisions == []
+    assert found.guard.faults.counts["judge:TimeoutError"] == 3
+    assert found.decisions == []
     release.set()
 
 
@@ -228,40 +205,38 @@ def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     bench = Bench(lambda _: release.wait(60) and 0.5)
     monkeypatch.setattr("otel_loopguard.detectors.llm_judge._WAITING", 2)
-    judged = Judged(bench, settings(), patience_s=0)
+    found = Judged(bench, settings(), patience_s=0)
     for number in range(8):
-        judged.steps(failing(), 31, f"s{number}")
+        found.steps(failing(), 31, f"s{number}")
         if number == 0:
-            wait_until(lambda: judged.worker._current is not None)
-    assert len(judged.worker._worker) == 2
+            wait_until(lambda: found.worker._current is not None)
+    assert len(found.worker._worker) == 2
     release.set()
-    assert wait_until(judged.settled)
+    assert wait_until(found.settled)
     assert len(bench.questions) == 3
 
 
 def test_it_never_runs_on_the_agents_thread() -> None:
-    """One daemon thread, and none without a judge."""
-    bench = Bench()
-    Judged(bench, settings()).steps(failing(), 60)
-    assert bench.threads == {"loopguard-judge"}
-
-
-def test_its_own_spans_are_suppressed() -> None:
-    """Instrumentations honour the key of the OpenTelemetry context."""
-    from opentelemetry import context
-
+    """One daemon thread, on which no instrumentation writes spans."""
     seen: list[object] = []
     bench = Bench(lambda _: seen.append(context.get_value("suppress_instrumentation")) or 0.5)
-    Judged(bench, settings()).steps(failing(), 40)
+    judged(failing(), 40, bench)
+    assert bench.threads == {"loopguard-judge"}
     assert seen[0] is True
 
 
+def names(guard: LoopGuard) -> list[str]:
+    return [entry.name for entry in guard._registry.entries]
+
+
 def test_the_setting_names_a_judge_for_live_guards_only() -> None:
-    """What was recorded may not be meant for a model."""
+    """What was recorded may not be meant for a model; it can be switched off, there or not."""
     named = Settings(judge="tests.detectors.test_llm_judge:certain")
-    live, replay = LoopGuard(named), LoopGuard(named, clock="replay")
-    assert "judge" in [entry.name for entry in live._registry.entries]
-    assert "judge" not in [entry.name for entry in replay._registry.entries]
+    assert "judge" in names(LoopGuard(named))
+    assert "judge" not in names(LoopGuard(named, clock="replay"))
+    off = Settings(switched_off={"judge"})
+    assert "judge" not in names(LoopGuard(off, clock="replay", judge=certain))
+    assert LoopGuard(off, clock="replay")
 
 
 def certain(question: Question) -> float:
@@ -280,15 +255,6 @@ def test_a_judge_that_is_not_there_fails_at_once(place: str, said: str) -> None:
     """With the setting, its variable and its value."""
     with pytest.raises(LoopGuardSettingsError, match=f"LOOPGUARD_JUDGE.*{said}"):
         LoopGuard(Settings(judge=place))
-
-
-def test_it_can_be_switched_off() -> None:
-    """Like any detector, whether there is one or not."""
-    bench = Bench()
-    Judged(bench, settings()).steps(failing(), 40)
-    off = LoopGuard(Settings(switched_off={"judge"}), clock="replay", judge=bench)
-    assert "judge" not in [entry.name for entry in off._registry.entries]
-    assert LoopGuard(Settings(switched_off={"judge"}), clock="replay")
 
 
 @pytest.mark.parametrize("confidence", [-0.1, 1.1, float("nan"), float("inf")])

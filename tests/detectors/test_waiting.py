@@ -8,7 +8,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings, control
 from otel_loopguard.core import Decision, Kind, Step
-from tests.calls import EPOCH, SECOND, handle_of
+from tests.calls import EPOCH, SECOND, Run, handle_of
 from tests.detectors.judges import WORDS
 
 RUNNING = '{"status": "running"}'
@@ -31,13 +31,9 @@ def looks(
 
 def told(steps: Iterator[Step], **settings: object) -> tuple[LoopGuard, list[Decision]]:
     """A guard that saw these steps, and what it said of the price."""
-    found: list[Decision] = []
-    guard = LoopGuard(
-        Settings(**settings), clock="replay", on_decision=lambda _, one: found.append(one)
-    )
-    for step in steps:
-        guard.observe(step, "run")
-    return guard, [one for one in found if one.detector == "price_of_waiting"]
+    run = Run(Settings(**settings))
+    run.calls(*steps)
+    return run.guard, [one for one in run.decisions if one.detector == "price_of_waiting"]
 
 
 def test_a_dear_wait_is_told_and_told_again_at_four_times_the_price() -> None:
@@ -50,31 +46,28 @@ def test_a_dear_wait_is_told_and_told_again_at_four_times_the_price() -> None:
     )
     assert first.advice == "Wait 44 seconds before the next look, or longer."
     assert second.count == 840_000
-    run = guard.report("run").run
+    run = handle_of(guard).report().run
     assert (run.looks, run.look_tokens, round(run.look_cost, 2)) == (59, 1_770_000, 5.9)
     assert handle_of(guard).wait_advice() == 300
 
 
 @pytest.mark.parametrize(
-    ("steps", "settings"),
+    ("steps", "off"),
     [
-        pytest.param(looks(6), {}, id="a short wait"),
-        pytest.param(looks(60, tokens=500), {}, id="a small context"),
-        pytest.param(looks(60, tokens=None), {}, id="tokens that nobody tells"),
-        pytest.param(looks(30, pause=250), {}, id="long pauses"),
-        pytest.param(looks(60, times=False), {}, id="no times"),
-        pytest.param(looks(60), {"switched_off": "price_of_waiting"}, id="switched off"),
-        pytest.param(looks(60), {"switched_off": ["price_of_waiting"]}, id="the detector off"),
-        pytest.param(
-            looks(60, answer="# built, # linked, # tested"),
-            {},
-            id="looks that bring news",
-        ),
+        (looks(6), ""),
+        (looks(60, tokens=500), ""),
+        (looks(60, tokens=None), ""),
+        (looks(30, pause=250), ""),
+        (looks(60, times=False), ""),
+        (looks(60, answer="# built, # linked, # tested"), ""),
+        (looks(60), "price_of_waiting"),
     ],
-)
-def test_nothing_is_said_of(steps: Iterator[Step], settings: dict[str, object]) -> None:
+    ids=["a short wait", "a small context", "tokens that nobody tells", "long pauses", "no times",
+         "looks that bring news", "switched off"],
+)  # fmt: skip
+def test_nothing_is_said_of(steps: Iterator[Step], off: str) -> None:
     """What is cheap, unknown, worth its price, or not wanted."""
-    assert told(steps, **settings)[1] == []
+    assert told(steps, switched_off=off)[1] == []
 
 
 def test_advice_is_for_who_waits_only() -> None:

@@ -67,12 +67,9 @@ def picture() -> str:
     return measured()[1]
 
 
-def tier(name: str, detector: str = OURS) -> Row:
-    """The figures of a detector in one tier."""
-    wanted = (name, "all", detector)
-    return next(
-        row for row in rows("scores") if (row["tier"], row["source"], row["detector"]) == wanted
-    )
+def tier(name: str) -> Row:
+    """The figures of one tier."""
+    return next(row for row in rows("scores") if (row["tier"], row["source"]) == (name, "all"))
 
 
 @cache

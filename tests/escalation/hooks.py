@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.server.serving import listening
 
 Answer = tuple[int, bytes]
 
@@ -69,14 +70,6 @@ def served(hook: Hook) -> Iterator[Hook]:
         def log_message(self, *given: object) -> None:
             return
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    hook.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
-    try:
+    with listening(Handler) as url:
+        hook.url = f"{url}/hook"
         yield hook
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)

@@ -38,6 +38,12 @@ def did(guard: LoopGuard, name: str, *, failed: bool = False) -> None:
     guard.observe(step, "a")
 
 
+def done(guard: LoopGuard) -> float | None:
+    """How much of its plan the session has done, in percent."""
+    report = guard.report("a")
+    return None if report is None else report.milestones
+
+
 def test_the_plan_takes_the_place_of_the_one_before() -> None:
     """Its tasks are counted from then on; the runtime gets them, and the model is told."""
     guard, found = paused()
@@ -50,13 +56,9 @@ def test_the_plan_takes_the_place_of_the_one_before() -> None:
             "A person looked at this run and changed its plan. From now on these tasks, and no "
             "others: look_up (get_order by its number); report after look_up. order 4711"
         )
-    report = guard.report("a")
-    assert report is not None
-    assert report.milestones == 0
+    assert done(guard) == 0
     did(guard, "look_up")
-    report = guard.report("a")
-    assert report is not None
-    assert report.milestones == 50
+    assert done(guard) == 50
 
 
 def test_a_plan_that_is_not_sound_changes_nothing() -> None:
@@ -76,6 +78,15 @@ def test_a_plan_that_is_not_sound_changes_nothing() -> None:
     assert guard.flag_of("a").control.action is not Action.PAUSE
 
 
+def test_a_session_without_a_plan_gets_one() -> None:
+    """People may plan what nobody planned."""
+    guard = watched()
+    stuck(guard, "a")
+    control.answer(asked(guard)[0].id, "modify_plan", plan=AFTER)
+    did(guard, "look_up")
+    assert done(guard) == 50
+
+
 def test_what_is_done_stays_done() -> None:
     """Under the same id."""
     guard = watched()
@@ -83,9 +94,7 @@ def test_what_is_done_stays_done() -> None:
         did(guard, "search")
         stuck(guard, "a", tool="other")
     control.answer(asked(guard)[0].id, "modify_plan", plan=[{"id": "search"}, {"id": "look_up"}])
-    report = guard.report("a")
-    assert report is not None
-    assert report.milestones == 50
+    assert done(guard) == 50
 
 
 @pytest.mark.parametrize("again", ["session", "span"])
@@ -99,25 +108,10 @@ def test_the_plan_before_does_not_come_back(again: str) -> None:
     else:
         guard.observe(Step(Kind.WORKFLOW, "crew", tasks=tuple(BEFORE)), "a")
         did(guard, "look_up")
-    report = guard.report("a")
-    assert report is not None
-    assert report.milestones == 50
+    assert done(guard) == 50
     with session("a", tasks=[{"id": "something"}, {"id": "else"}]):
         did(guard, "something")
-    report = guard.report("a")
-    assert report is not None
-    assert report.milestones == 50
-
-
-def test_a_session_without_a_plan_gets_one() -> None:
-    """People may plan what nobody planned."""
-    guard = watched()
-    stuck(guard, "a")
-    control.answer(asked(guard)[0].id, "modify_plan", plan=AFTER)
-    did(guard, "look_up")
-    report = guard.report("a")
-    assert report is not None
-    assert report.milestones == 50
+    assert done(guard) == 50
 
 
 def test_channels_may_give_one(caplog: pytest.LogCaptureFixture) -> None:

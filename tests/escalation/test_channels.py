@@ -57,18 +57,6 @@ def test_one_throws_one_hangs_one_hears(listening: Callable[..., None]) -> None:
     hanging.set()
 
 
-@pytest.mark.parametrize("said", ["perhaps", 3, {"answer": []}, object], ids=repr)
-def test_what_is_no_answer(listening: Callable[..., None], said: object) -> None:
-    """Is told in the log, and the session waits on."""
-    called = threading.Event()
-    listening(lambda found: (called.set(), said)[1])
-    guard = watched()
-    stuck(guard, "a")
-    assert called.wait(60)
-    assert guard.flag_of("a").control.action is Action.PAUSE
-    assert guard.faults.counts == {}
-
-
 def test_one_that_is_forgotten_hears_nothing() -> None:
     """The function that `on_escalation` gives ends it."""
     heard: list[object] = []

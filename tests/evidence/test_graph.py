@@ -27,39 +27,36 @@ def test_the_first_visit_is_new_and_the_same_again_is_not() -> None:
     first, second = visits(node("a", {"x": 1}), node("a", {"x": 1}))
     assert (first.news, first.again) == (True, False)
     assert (second.news, second.again, second.idle) == (False, True, True)
-    assert first.key == second.key
-    assert first.state == second.state
+    assert (first.key, first.state) == (second.key, second.state)
     assert second.name == "a"
-
-
-def test_a_visit_without_any_knowledge_says_so() -> None:
-    """Neither its state nor a call was captured: it is neither new nor idle."""
+    # Without its state or a call it is neither new nor idle.
     _, second = visits(node("a"), node("a"))
     assert (second.news, second.known, second.unseen, second.idle) == (False, False, False, False)
+    # A text that was not captured by itself is in the state of its node.
+    *_, last = visits(node("a", {"x": 1}), said(None), node("a", {"x": 1}))
+    assert last.idle
+    # A node that nobody named cannot be told from others.
+    assert visits(Step(Kind.NODE), Step(Kind.NODE)) == []
 
 
 @pytest.mark.parametrize(
     ("step", "unseen"),
     [
-        pytest.param(call("t", {"q": 1}, None), True, id="no outcome"),
-        pytest.param(call("t", None, "found"), True, id="no arguments"),
-        pytest.param(call("t", None, None, error="gone"), True, id="an error without arguments"),
-        pytest.param(call("t", {"q": 1}, "found"), False, id="all captured"),
-        pytest.param(said(None), True, id="no text"),
-        pytest.param(said(""), False, id="a text that is empty"),
+        (call("t", {"q": 1}, None), True),
+        (call("t", None, "found"), True),
+        (call("t", None, None, error="gone"), True),
+        (call("t", {"q": 1}, "found"), False),
+        (said(None), True),
+        (said(""), False),
     ],
-)
+    ids=["no outcome", "no arguments", "an error without arguments", "all captured", "no text",
+         "a text that is empty"],
+)  # fmt: skip
 def test_what_was_not_captured_is_unseen(step: Step, unseen: bool) -> None:
     """Missing is not empty: it may be new."""
     *_, last = visits(node("a"), step, node("a"), step, node("a"))
     assert last.unseen is unseen
     assert not last.news
-
-
-def test_the_state_shows_what_a_model_wrote() -> None:
-    """A text that was not captured by itself is in the state of its node."""
-    *_, last = visits(node("a", {"x": 1}), said(None), node("a", {"x": 1}))
-    assert last.idle
 
 
 def test_a_change_of_the_world_is_news() -> None:
@@ -100,20 +97,22 @@ def test_what_happens_is_news_to_every_run_that_goes_on() -> None:
     assert [(visit.name, visit.news) for visit in found[2:]] == [("in", True), ("out", True)]
 
 
-def test_a_visit_around_another_one_follows_nothing() -> None:
-    """Agents that are nested end the inner one first; overlapping ones are one round."""
-    steps = [
-        node("inner", {"x": 1}, at=5, took=1, trace=5),
-        node("outer", {"x": 1}, at=0, took=10, trace=5),
-        node("next", {"x": 1}, at=11, took=1, trace=5),
-    ]
-    assert [visit.name for visit in visits(*steps)] == ["inner", "next"]
-
-
-def test_a_clock_that_jumps_is_another_clock() -> None:
-    """A visit two hours earlier is no visit beside the one before it."""
-    steps = [node("a", at=9000, trace=5), node("b", at=0, trace=5)]
-    assert [visit.name for visit in visits(*steps)] == ["a", "b"]
+@pytest.mark.parametrize(
+    ("steps", "names"),
+    [
+        # Agents that are nested end the inner one first; overlapping ones are one round.
+        ([node("inner", {"x": 1}, at=5, took=1, trace=5), node("outer", {"x": 1}, took=10, at=0,
+          trace=5), node("next", {"x": 1}, at=11, took=1, trace=5)], "inner next"),
+        # A clock that jumps is another clock: two hours earlier is not beside the one before.
+        ([node("a", at=9000, trace=5), node("b", at=0, trace=5)], "a b"),
+        # Numbered steps are visits of one node; a number without a space is part of the name.
+        ([node("Step 1"), node("Step 12"), node("agent1"), node("agent2"), node("7")],
+         "Step Step agent1 agent2 7"),
+    ],
+    ids=["around another", "a clock that jumps", "numbered"],
+)  # fmt: skip
+def test_what_is_a_visit_of_its_own(steps: list[Step], names: str) -> None:
+    assert [visit.name for visit in visits(*steps)] == names.split()
 
 
 def test_an_agent_at_the_root_is_the_whole_run() -> None:
@@ -122,12 +121,6 @@ def test_an_agent_at_the_root_is_the_whole_run() -> None:
     one, other = visits(agent("sub", "the same"), root, agent("sub", "the same"))
     assert one.graph != other.graph
     assert other.news
-
-
-def test_numbered_steps_are_visits_of_one_node() -> None:
-    """`Step 1`, `Step 2`; names that end in a number without a space are names."""
-    found = visits(node("Step 1"), node("Step 12"), node("agent1"), node("agent2"), node("7"))
-    assert [visit.name for visit in found] == ["Step", "Step", "agent1", "agent2", "7"]
 
 
 def test_a_stretch_without_news_has_one_home() -> None:
@@ -154,18 +147,6 @@ def test_thinking_is_no_waiting() -> None:
     late = node("a", {"x": 1}, at=11, trace=5)
     assert [visit.waiting for visit in visits(first, late)] == [False, True]
     assert [visit.waiting for visit in visits(first, model, late)] == [False, False]
-
-
-def test_other_steps_before_the_first_visit_cost_nothing() -> None:
-    """A session without a graph keeps no state of this sense."""
-    sense = GraphExtractor(Settings(), Progress())
-    assert [sense.extract(step) for step in (call("t", {"q": 1}, "x"), said("t"))] == [None, None]
-    assert sense._seen is None
-
-
-def test_a_name_that_is_missing_is_no_visit() -> None:
-    """A node that nobody named cannot be told from others."""
-    assert visits(Step(Kind.NODE), Step(Kind.NODE)) == []
 
 
 _JSON = st.recursive(

@@ -32,6 +32,11 @@ def test_equal_outcomes_have_equal_keys() -> None:
     one, other = of("done at 10:00:01"), of("done at 10:00:02")
     assert one.key == other.key
     assert one.exact != other.exact
+    # Missing is not empty.
+    assert of(None).key is None
+    assert of("").key is not None
+    assert not says_nothing_found(of(None))
+    assert not rejects(of(None))
 
 
 def test_words_of_a_long_answer_count_at_its_ends() -> None:
@@ -41,14 +46,6 @@ def test_words_of_a_long_answer_count_at_its_ends() -> None:
     assert rejects(of(f"1 failed {long}"))
     assert not rejects(of(f"{long} 1 failed {long}"))
     assert not says_nothing_found(of("No results found. " + "But elsewhere there is a lot. " * 20))
-
-
-def test_an_outcome_that_was_not_captured_has_no_key() -> None:
-    """Missing is not empty."""
-    assert of(None).key is None
-    assert of("").key is not None
-    assert not says_nothing_found(of(None))
-    assert not rejects(of(None))
 
 
 def test_of_a_failed_call_its_error_is_the_outcome() -> None:

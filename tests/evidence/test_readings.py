@@ -21,7 +21,7 @@ from otel_loopguard.evidence import ToolCallExtractor, parsed, prepare, signatur
 from otel_loopguard.evidence.calls import Call, Calls, place_of
 from otel_loopguard.evidence.effects import effect_of, is_compound, is_runner, written_file
 from otel_loopguard.evidence.errors import error_class, error_line, error_shape, is_call_error
-from otel_loopguard.evidence.model_text import ModelTextExtractor
+from otel_loopguard.evidence.model_text import ModelTextExtractor, Novelty
 from otel_loopguard.evidence.normalize import canonical, masked_call, masked_outcome
 from otel_loopguard.evidence.outcomes import (
     Outcome,
@@ -33,8 +33,10 @@ from otel_loopguard.evidence.outcomes import (
     says_nothing_found,
 )
 from otel_loopguard.evidence.plans import PlanExtractor
+from otel_loopguard.evidence.tool_calls import Rounds
 from otel_loopguard.policy.hints import kind_of
 from tests.calls import call
+from tests.evidence.test_weight import ANSWERS, KINDS, weights
 
 if TYPE_CHECKING:
     from otel_loopguard.core.evidence import Evidence
@@ -94,6 +96,54 @@ def one_shape(one: str, other: str, of_one: str, of_other: str) -> bool:
     return error_shape(lines[0], of_one.encode()) == error_shape(lines[1], of_other.encode())
 
 
+def alike(one: str, other: str) -> str:
+    sense = ModelTextExtractor(Settings(), Progress())
+    found = None
+    for text in (".", one, other):
+        found = sense.extract(Step(Kind.MODEL, "m", text=text)) or found
+    assert found is not None
+    return f"{'alike' if found.alike >= 0.85 else 'other'}{', renumbered' * found.renumbered}"
+
+
+def shares(*outcomes: str) -> list[float]:
+    novelty = Novelty()
+    return [round(novelty.add(outcome.encode()).share, 2) for outcome in outcomes]
+
+
+def waits(pause: float, said: str, given: dict[str, Any], took: float = 0.5) -> bool:
+    """Of the second of two equal calls."""
+    tool = given.pop("tool", "job")
+    observer = ToolCallExtractor(Settings(**given))
+    first, again = (call(tool, {"id": 9}, said, at=at, took=took) for at in (0, pause + took))
+    observer.evidence(first)
+    return observer.evidence(again).waits
+
+
+def sleeps(tool: str, command: str, took: float) -> bool:
+    """Of the second of two equal calls, one right behind the other."""
+    observer = ToolCallExtractor(Settings())
+    first, again = (
+        call(tool, {"befehl": command}, "the build has 12 parts", at=at, took=took)
+        for at in (0, took)
+    )
+    observer.evidence(first)
+    return observer.evidence(again).waits
+
+
+def stops(kinds: str, given: dict[str, Any], least: float, most: float) -> bool:
+    """Whether a repeat weighs so much towards a stop: of a kind of call, an answer, or both."""
+    kind = {
+        name: value for each in kinds.split() for name, value in {**KINDS, **ANSWERS}[each].items()
+    }
+    return least <= weights(**{**kind, **given})[1] <= most
+
+
+def rounds(*spans: list[int]) -> list[int]:
+    """Of calls with a start and an end in nanoseconds."""
+    found = Rounds()
+    return [found.add(start, end) for start, end in spans]
+
+
 def equal(form: Callable[[Any], object]) -> Callable[[Any, Any], bool]:
     """Whether two values have one form."""
     return lambda one, other: form(one) == form(other)
@@ -127,6 +177,12 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "an answer that is pending": lambda said: evidence("job", {"id": 9}, said).pending,
     "an answer that holds nothing": lambda *given: evidence(*given).nothing,
     "how many content words a question has": lambda *given: len(evidence(*given).terms),
+    "two texts of a model": alike,
+    "what part of each answer was new": shares,
+    "a second look that waits": waits,
+    "a command that sleeps": sleeps,
+    "rounds of calls": rounds,
+    "what a stop hears of a repeat": stops,
 }
 
 
@@ -141,8 +197,8 @@ def rows() -> list[Any]:
     found: list[Any] = []
     name = ""
     for line in FILE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("["):
-            name = line.strip("[]")
+        if head := re.fullmatch(r"\[([a-z].*)\]", line):
+            name = head[1]
         elif line and not line.startswith("#"):
             expected, *given = (value(cell) for cell in re.split(r" {2,}", line))
             found.append(pytest.param(name, expected, given, id=f"{name}: {line[:70]}"))

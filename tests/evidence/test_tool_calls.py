@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,31 +12,11 @@ from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.evidence.tool_calls import Rounds
-from tests.calls import EPOCH, Run, call
+from tests.calls import EPOCH, SECOND, Run, call
 
-HOUR = 3_600_000_000_000
+if TYPE_CHECKING:
+    from otel_loopguard.core.evidence import Evidence
 
-
-@pytest.mark.parametrize(
-    ("spans", "expected"),
-    [
-        pytest.param([(10, 20), (20, 30), (31, 40)], [1, 2, 3], id="one after the other"),
-        pytest.param([(10, 20), (11, 21), (12, 22)], [1, 1, 1], id="side by side"),
-        pytest.param([(10, 40), (11, 15), (12, 20), (16, 50)], [1, 1, 1, 2], id="after the first"),
-        pytest.param([(0, 0), (0, 0), (0, 0)], [1, 2, 3], id="without times"),
-        pytest.param([(10, 20), (0, 0), (11, 15)], [1, 2, 3], id="one without times"),
-        pytest.param(
-            [(2 * HOUR, 2 * HOUR + 5), (10, 20), (20, 30)], [1, 2, 3], id="the clock went back"
-        ),
-    ],
-)
-def test_rounds(spans: list[tuple[int, int]], expected: list[int]) -> None:
-    """A call belongs to a round if it began before anything of it came back."""
-    rounds = Rounds()
-    assert [rounds.add(start, end) for start, end in spans] == expected
-
-
-SECOND = 1_000_000_000
 IN_VAIN = "no results for weather in Paris"
 
 
@@ -59,26 +40,16 @@ def test_calls_of_one_message_share_a_round() -> None:
     assert numbers(rounds, (20, 21)) == [2]
 
 
-def test_without_model_calls_each_call_is_a_round() -> None:
-    """Then only what runs in parallel shares one."""
+def test_what_no_message_asked_for_is_a_round_of_its_own() -> None:
+    """Without a model, after a pause that may hide one, and where a program loops."""
     assert len(set(numbers(Rounds(), *ONE_AFTER_ANOTHER))) == 17
-
-
-def test_a_pause_may_hide_a_model_call() -> None:
-    """What comes later than a quarter of a second is no call of the same message."""
-    rounds = Rounds()
-    rounds.asked()
+    rounds, many, again = Rounds(), Rounds(), Rounds()
+    for each in (rounds, many, again):
+        each.asked()
+    # What comes later than a quarter of a second is no call of the same message.
     assert numbers(rounds, (10, 11), (12, 13), (14, 15)) == [1, 2, 3]
-
-
-def test_a_program_that_loops_is_no_message() -> None:
-    """More than 24 calls, and more than two equal ones, are counted by themselves."""
-    rounds = Rounds()
-    rounds.asked()
-    many = [(10 + i / 10, 10.05 + i / 10) for i in range(40)]
-    assert len(set(numbers(rounds, *many))) == 17
-    again = Rounds()
-    again.asked()
+    # More than 24 calls, and more than two equal ones, are counted by themselves.
+    assert len(set(numbers(many, *((10 + i / 10, 10.05 + i / 10) for i in range(40))))) == 17
     equal = [again.add(10 * SECOND + i, 10 * SECOND + i, 0, 7) for i in range(1, 6)]
     assert len(set(equal)) == 4
 
@@ -114,16 +85,18 @@ def equal(*starts: float, took: float = 1.0, error: str | None = None) -> list[S
 @pytest.mark.parametrize(
     ("steps", "noticed"),
     [
-        pytest.param(equal(*range(20), took=0.9), True, id="one after the other"),
-        pytest.param(equal(*(n / 1000 for n in range(12))), False, id="a fan-out of twelve"),
-        pytest.param(equal(*(n // 2 * 2 for n in range(20))), True, id="pairs"),
-        pytest.param(equal(*(0.9 * n for n in range(20))), True, id="each overlaps the next"),
-        pytest.param(equal(*(0.999 * n for n in range(20))), True, id="by a millisecond"),
-        pytest.param(equal(*(0.2 * n for n in range(40))), True, id="five in flight"),
-        pytest.param(equal(*(30 * n for n in range(120)), took=33), True, id="for an hour"),
-        pytest.param(equal(*(0.9 * n for n in range(20)), error="denied"), True, id="errors"),
+        (equal(*range(20), took=0.9), True),
+        (equal(*(n / 1000 for n in range(12))), False),
+        (equal(*(n // 2 * 2 for n in range(20))), True),
+        (equal(*(0.9 * n for n in range(20))), True),
+        (equal(*(0.999 * n for n in range(20))), True),
+        (equal(*(0.2 * n for n in range(40))), True),
+        (equal(*(30 * n for n in range(120)), took=33), True),
+        (equal(*(0.9 * n for n in range(20)), error="denied"), True),
     ],
-)
+    ids=["one after the other", "a fan-out of twelve", "pairs", "each overlaps the next",
+         "by a millisecond", "five in flight", "for an hour", "errors"],
+)  # fmt: skip
 def test_overlapping_calls_are_rounds(steps: list[Step], noticed: bool) -> None:
     """A round ends with the first call of it that comes back."""
     assert bool(Run().calls(*steps)) is noticed
@@ -152,14 +125,17 @@ def test_two_agents_side_by_side_are_noticed(named: bool, models: bool, healthy:
     assert "exact_repeat" in told
 
 
+def evidence(*steps: Step) -> list[Evidence]:
+    observer = ToolCallExtractor(Settings())
+    return [observer.evidence(step) for step in steps]
+
+
 def test_one_number_beside_texts_is_the_place() -> None:
     """A call may have two arguments that page."""
     given = {"cursor": "c", "path": "a.txt"}
-    observer = ToolCallExtractor(Settings())
-    first, second, both = (
-        observer.evidence(call("read", {**given, **more}, f"text {more}")).place
-        for more in ({"offset": 1}, {"offset": 9}, {"offset": 1, "page": 2})
-    )
+    pages = ({"offset": 1}, {"offset": 9}, {"offset": 1, "page": 2})
+    calls = [call("read", {**given, **more}, f"text {more}") for more in pages]
+    first, second, both = (one.place for one in evidence(*calls))
     assert first is not None
     assert second is not None
     assert first[0] == second[0]
@@ -171,41 +147,34 @@ def test_a_revision_may_count_itself(name: str) -> None:
     """The counter of a draft is no part of what is revised; another number is."""
     text = "The kettle boils a litre of water in two minutes, and it keeps the water warm. " * 4
     for argument, revises in ((name, True), ("chapter", False)):
-        observer = ToolCallExtractor(Settings())
-        found = [
-            observer.evidence(call("revise", {argument: n, "text": f"{text}{n}"}, f"{text}({n})"))
-            for n in range(3)
+        drafts = [
+            call("revise", {argument: n, "text": f"{text}{n}"}, f"{text}({n})") for n in range(3)
         ]
-        assert [one.revises for one in found] == [False, revises, revises]
+        assert [one.revises for one in evidence(*drafts)] == [False, revises, revises]
 
 
 def test_what_a_call_shows_is_told_apart_from_what_was_shown_before() -> None:
     """An equal answer to another call was seen before; of a repeat its digits do not matter."""
-    calls = ToolCallExtractor(Settings())
     page = "Welcome back. Sign in to go on. " * 8
-    first = calls.evidence(Step(Kind.TOOL, "zorb", args={"u": "a"}, outcome=page + "17"))
-    other = calls.evidence(Step(Kind.TOOL, "zorb", args={"u": "b"}, outcome=page + "17"))
-    again = calls.evidence(Step(Kind.TOOL, "zorb", args={"u": "a"}, outcome=page + "18"))
-    once_more = calls.evidence(Step(Kind.TOOL, "zorb", args={"u": "a"}, outcome=page + "9"))
+    asked = [("a", page + "17"), ("b", page + "17"), ("a", page + "18"), ("a", page + "9")]
+    first, other, again, once_more, number = evidence(
+        *(call("zorb", {"u": who}, said) for who, said in [*asked, ("a", "19.5")])
+    )
     assert [each.seen for each in (first, other, again)] == [False, True, False]
     assert first.state == other.state != again.state
-    assert first.digits is None
+    assert first.digits is number.digits is None
     assert again.digits is not None
     assert once_more.digits is not None
     assert again.digits[0] == once_more.digits[0]
-    number = calls.evidence(Step(Kind.TOOL, "zorb", args={"u": "a"}, outcome="19.5"))
-    assert number.digits is None
 
 
 def test_a_file_that_is_written_has_a_state() -> None:
     """The same content of the same file is the same state; a failed edit leaves none."""
-    calls = ToolCallExtractor(Settings())
-
-    def edit(text: str, *, error: bool = False) -> int | None:
-        args = {"path": "a.py", "content": text}
-        return calls.evidence(
-            Step(Kind.TOOL, "write_file", args=args, outcome="ok", error=error)
-        ).state
-
-    assert edit("x = 1") == edit("x = 1") != edit("x = 2")
-    assert edit("x = 3", error=True) is None
+    one, same, other, failed = evidence(
+        *(
+            Step(Kind.TOOL, "write_file", args={"path": "a.py", "content": text}, error=error)
+            for text, error in (("1", False), ("1", False), ("2", False), ("3", True))
+        )
+    )
+    assert one.state == same.state != other.state
+    assert failed.state is None

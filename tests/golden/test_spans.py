@@ -1,29 +1,133 @@
-"""What is decided about recorded runs does not depend on when their spans are judged."""
+"""What is decided about recorded runs does not depend on when their spans are judged.
+
+Each run is a trace: an agent's span, and below it a span for each step, in order and with the times
+of the recording. Whoever asks after each span has it judged at once; whoever asks later, in a
+batch.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import logging
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 import pytest
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
+from otel_loopguard.core import Decision, Kind, Step
+from otel_loopguard.replay.labelled_runs import Run, run
 from tests.golden.decisions import SHARED, golden
-from tests.golden.spans import Decided, decided, runs
 
 if TYPE_CHECKING:
-    from otel_loopguard.replay.labelled_runs import Run
+    from otel_loopguard.sessions import Session
 
-FILES = (
-    "miniswe",
-    "sentinel",
-    "codetracer-claude",
-    "intercode",
-    "taubench",
-    "trail",
-    "codetracer-kimi",
-)
+SCOPE: Final = "recorded.agent"
+BEGAN: Final = 1_700_000_000_000_000_000
+"""When steps without times begin, nanoseconds since the epoch: they take a second each."""
+
+Decided = tuple[str, int, str, str, str]
+"""Session, number of the step, action, detector and reason."""
+
+
+def runs(file: Path) -> Iterator[Run]:
+    """The labelled runs of a file."""
+    raw = file.read_bytes()
+    lines = (gzip.decompress(raw) if file.suffix == ".gz" else raw).splitlines()
+    for number, line in enumerate(lines):
+        yield run(orjson.loads(line), f"{file.name}:{number}", lambda _: None)
+
+
+def decided(recorded: Sequence[Run], every: int, **settings: Any) -> list[Decided]:
+    """What is decided about runs whose spans are judged after so many of them."""
+    found: list[Decided] = []
+
+    def on_decision(session: Session, made: Decision) -> None:
+        found.append((session.key, made.step, made.action.value, made.detector, made.reason))
+
+    guard = LoopGuard(Settings(**settings), on_decision=on_decision)
+    processor = LoopGuardSpanProcessor(guard)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(processor)
+    spans = count(1)
+    for one in recorded:
+        for _ in _spans(provider, one):
+            if next(spans) % every == 0:
+                processor.force_flush()
+    processor.force_flush()
+    processor.shutdown()
+    return found
+
+
+def _spans(provider: TracerProvider, recorded: Run) -> Iterator[None]:
+    """Makes the spans of a run; yields after the end of each."""
+    tracer = provider.get_tracer(SCOPE)
+    times = list(_times(recorded.steps))
+    top = tracer.start_span(
+        "invoke_agent recorded", Context(), start_time=times[0][0] if times else BEGAN,
+        attributes={
+            "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "recorded",
+            "gen_ai.conversation.id": recorded.id,
+        },
+    )  # fmt: skip
+    below = set_span_in_context(top, Context())
+    for step, (start, end) in zip(recorded.steps, times, strict=True):
+        name, attributes = _described(step)
+        attributes["gen_ai.conversation.id"] = recorded.id
+        span = tracer.start_span(name, below, start_time=start, attributes=attributes)
+        if step.error:
+            span.set_status(Status(StatusCode.ERROR, step.error_text))
+        span.end(end)
+        yield
+    top.end(times[-1][1] if times else BEGAN)
+    yield
+
+
+def _times(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
+    now = BEGAN
+    for step in steps:
+        now = max(step.start or now + 1_000_000_000, now + 1)
+        end = max(step.end or now + 500_000_000, now)
+        yield now, end
+
+
+def _described(step: Step) -> tuple[str, dict[str, Any]]:
+    if step.kind is Kind.MODEL:
+        text = [{"type": "text", "content": step.text or ""}]
+        answer = json.dumps([{"role": "assistant", "parts": text, "finish_reason": "stop"}])
+        model = step.model or "model"
+        return f"chat {model}", {
+            "gen_ai.operation.name": "chat", "gen_ai.request.model": model,
+            "gen_ai.output.messages": answer,
+            **({} if step.tokens_out is None else {"gen_ai.usage.output_tokens": step.tokens_out}),
+        }  # fmt: skip
+    if step.kind is not Kind.TOOL:
+        # Of no interest, in a scope that has spans of interest.
+        return f"{step.kind.value} {step.name}", {}
+    found: dict[str, Any] = {
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": step.name or "tool",
+    }  # fmt: skip
+    for key, value in (("arguments", step.args), ("result", step.outcome)):
+        if value is not None:
+            found[f"gen_ai.tool.call.{key}"] = value if isinstance(value, str) else _json(value)
+    if step.agent:
+        found["gen_ai.agent.name"] = step.agent
+    return f"execute_tool {step.name}", found
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+FILES = "miniswe sentinel codetracer-claude intercode taubench trail codetracer-kimi".split()
 PATHS = {name: SHARED / "traces" / f"{name}.jsonl.gz" for name in FILES}
 FEW = 12
 """Runs of a file without `--rare`: those about which most was decided, and as many quiet ones."""

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +57,24 @@ def read(agent: str, payload: Any) -> dict[str, Any] | None:
 def answers(agent: str, payload: Any) -> dict[str, dict[str, Any]]:
     told = {name: AGENTS[agent].answer(payload, said) for name, said in SAID.items()}
     return {name: answer for name, answer in told.items() if answer}
+
+
+def something(dice: random.Random, depth: int = 0) -> Any:
+    """Any value of JSON, also those that no program should send."""
+    made: tuple[Callable[[], Any], ...] = (
+        lambda: None,
+        lambda: dice.choice([True, False]),
+        lambda: dice.choice([0, -1, 1.5, 10**30, float("inf"), float("nan")]),
+        lambda: dice.choice(["", " ", "null", '{"a": 1}', "[[[[", "\ud800", "\x00", "é" * 20_000]),
+        lambda: [something(dice, depth + 1) for _ in range(dice.randrange(3))] if depth < 4 else [],
+        lambda: {
+            dice.choice(
+                ["text", "content", "stdout", "message", "isError", "exit", "x"]
+            ): something(dice, depth + 1)
+            for _ in range(dice.randrange(3) if depth < 4 else 0)
+        },
+    )
+    return dice.choice(made)()
 
 
 def write() -> None:

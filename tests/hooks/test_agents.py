@@ -12,10 +12,6 @@ from tests.hooks.exchanges import SAID, Exchange, answers, every_exchange, read
 EXCHANGES = list(every_exchange())
 
 
-def test_the_command_line_knows_them_by_these_names() -> None:
-    assert list(AGENTS) == ["claude-code", "codex", "gemini", "vscode", "cursor", "opencode"]
-
-
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda each: each.agent)
 def test_an_event_is_read_and_answered(exchange: Exchange) -> None:
     """As it is written beside each payload; nothing is said where nothing is to be said."""

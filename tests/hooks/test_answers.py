@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from otel_loopguard.hooks.agents import AGENTS, EventKind, HookAnswer, Reply
-from tests.hooks.exchanges import every_exchange
+from tests.hooks.exchanges import every_exchange, something
 from tests.hooks.schemas import ANSWERS, refused
 
 EVENTS = 10_000
@@ -43,24 +42,6 @@ def test_answers_are_taken() -> None:
 def test_other_answers_are_not(agent: str, event: str, answer: dict[str, Any]) -> None:
     """What the vendors' programs are known to refuse, the schemas refuse."""
     assert refused(agent, {"hook_event_name": event}, answer)
-
-
-def something(dice: random.Random, depth: int = 0) -> Any:
-    """Any value of JSON, also those that no program should send."""
-    made: tuple[Callable[[], Any], ...] = (
-        lambda: None,
-        lambda: dice.choice([True, False]),
-        lambda: dice.choice([0, -1, 1.5, 10**30, float("inf"), float("nan")]),
-        lambda: dice.choice(["", " ", "null", '{"a": 1}', "[[[[", "\ud800", "\x00", "é" * 20_000]),
-        lambda: [something(dice, depth + 1) for _ in range(dice.randrange(3))] if depth < 4 else [],
-        lambda: {
-            dice.choice(
-                ["text", "content", "stdout", "message", "isError", "exit", "x"]
-            ): something(dice, depth + 1)
-            for _ in range(dice.randrange(3) if depth < 4 else 0)
-        },
-    )
-    return dice.choice(made)()
 
 
 def harmed(payload: dict[str, Any], dice: random.Random) -> Any:

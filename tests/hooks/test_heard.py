@@ -138,8 +138,11 @@ def test_an_answer_that_was_not_delivered_is_given_again(
     assert not machine.loses
 
 
-def test_an_answer_that_nobody_reads_is_given_again(tmp_path: Path) -> None:
+def test_an_answer_that_nobody_reads_is_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a client judges by itself, as without a process."""
+    monkeypatch.setattr("os.umask", lambda _: 0)  # that of this process is for other tests, too
     folder = StateFolder(str(tmp_path))
     folder.make()
     answers: list[dict[str, Any]] = []

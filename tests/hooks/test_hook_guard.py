@@ -95,6 +95,58 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     agent.end()
 
 
+CALLS = {
+    "call": (COMMAND, FAILED),
+    "passes": (COMMAND, {"stdout": "1 passed", "stderr": "", "interrupted": False}),
+    "git": ({"command": "git diff"}, {"stdout": "+ a new line", "stderr": ""}),
+    "make": ({"command": "make"}, FAILED),
+}
+CASES = {
+    "other calls go on while a loop is denied": "denied git",
+    "the next prompt lets a stopped agent go on": "denied call=stop prompt call=hint",
+    "a refused call makes the loop no longer": "denied steps=4 prompt passes",
+    "the same event twice counts once": "begin:a begin:a end:a end:a steps=1",
+    "a call without an answer is closed with its turn": "begin:a stop steps=1 end:a steps=1",
+    "a sub-agent's end closes its own calls": "begin:a begin:b@x stop@x open=a",
+    "a sub-agent in a loop stops nobody else": "denied@x call@x=deny make@x=deny git",
+    "the main agent is judged after it": "denied@x call@x=deny stop@x denied:make",
+    "a hint is told once, and again after a compaction":
+        "call call call=hint response compaction compaction response=hint restart response",
+    "what was counted outlives a killed process":
+        "call restart call restart call=hint restart call=hint restart call=deny restart call=stop",
+    "a call begun before a restart is one call": "begin:a restart end:a end:a steps=1 open=",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", CASES.values(), ids=CASES)
+def test_what_an_agent_does_and_hears(agent: Agent, script: str) -> None:
+    """A word for each event, of a sub-agent behind `@`, and what is heard behind `=`."""
+    for word in script.split():
+        event, _, said = word.partition("=")
+        event, _, who = event.partition("@")
+        event, _, name = event.partition(":")
+        more: dict[str, Any] = {"sub_agent": who or None}
+        if event == "steps":
+            assert agent.steps() == int(said)
+        elif event == "open":
+            assert ",".join(agent.state.open_calls("chat")) == said
+        elif event == "restart":
+            agent.restart()
+        elif event == "denied":
+            assert "4 times" in agent.get_denied(args=CALLS[name or "call"][0], **more).reason
+        elif event in CALLS:
+            heard = [one for one in agent.call(*CALLS[event], **more) if one is not None]
+            replies = {one.reply for one in heard} - {Reply.NOTHING}
+            assert replies == ({Reply(said)} if said else set()), word
+        else:
+            kind = {"begin": EventKind.CALL, "end": EventKind.RESULT}.get(event)
+            if kind is not None:
+                more |= {"tool": "Bash", "args": COMMAND, "call_id": name, "outcome": FAILED}
+            more |= {"text": "On I go."} if event in ("response", "prompt") else {}
+            answer = agent.tell(kind or EventKind(event), **more)
+            assert answer.reply is Reply(said or "nothing"), word
+
+
 def test_a_stuck_agent_is_hinted_at_denied_and_stopped(agent: Agent) -> None:
     answers = [agent.call() for _ in range(6)]
     told = [(before.reply, after and after.reply) for before, after in answers]
@@ -115,48 +167,12 @@ def test_a_stuck_agent_is_hinted_at_denied_and_stopped(agent: Agent) -> None:
     assert denial.endswith("otel-loopguard allow chat")
 
 
-def test_other_calls_go_on_while_a_loop_is_denied(agent: Agent) -> None:
-    agent.get_denied()
-    before, after = agent.call({"command": "git diff"}, {"stdout": "+ a new line", "stderr": ""})
-    assert before.reply is Reply.NOTHING
-    assert after is not None
-    assert after.reply is Reply.NOTHING
-
-
 def test_an_honest_agent_hears_nothing(agent: Agent) -> None:
     for number in range(12):
         edit = {"file_path": "a.py", "old_string": f"{number}", "new_string": f"{number + 1}"}
         done = {"stdout": f"{number} passed, {20 - number} failed", "stderr": ""}
         answers = [*agent.call(edit, "edited", tool="Edit"), *agent.call(COMMAND, done)]
         assert {answer and answer.reply for answer in answers} == {Reply.NOTHING}
-
-
-def test_the_next_prompt_lets_a_stopped_agent_go_on(agent: Agent) -> None:
-    agent.get_denied()
-    assert agent.call()[0].reply is Reply.STOP
-    agent.tell(EventKind.PROMPT, text="try again")
-    assert agent.call()[0].reply is Reply.NOTHING
-
-
-def test_a_refused_call_is_no_step_that_makes_the_loop_longer(agent: Agent) -> None:
-    denial = agent.get_denied()
-    assert agent.steps() == 4
-    report = agent.engine.guard.report("chat")
-    assert report is not None
-    assert report.alerts[-1].action.value == "deny"
-    assert "4 times" in denial.reason
-    agent.tell(EventKind.PROMPT, text="it works now")
-    passed = {"stdout": "1 passed", "stderr": "", "interrupted": False}
-    _, after = agent.call(outcome=passed)
-    assert after is not None
-    assert after.reply is Reply.NOTHING
-
-
-def test_the_same_event_twice_counts_once(agent: Agent) -> None:
-    said: dict[str, Any] = {"tool": "Bash", "args": COMMAND, "call_id": "call"}
-    for kind in (EventKind.CALL, EventKind.CALL, EventKind.RESULT, EventKind.RESULT):
-        agent.tell(kind, outcome=FAILED, **said)
-    assert agent.steps() == 1
 
 
 def test_a_refusal_that_is_told_twice_is_the_same(agent: Agent) -> None:
@@ -173,54 +189,6 @@ def test_calls_without_an_id_are_joined_by_what_they_say(agent: Agent) -> None:
         agent.tell(EventKind.RESULT, tool="shell", args=COMMAND, outcome="1 failed")
     assert agent.steps() == 2
     assert not agent.state.open_calls("chat")
-
-
-def test_a_call_without_an_answer_is_closed_when_the_turn_ends(agent: Agent) -> None:
-    agent.tell(EventKind.CALL, tool="Bash", args=COMMAND, call_id="lost")
-    agent.tell(EventKind.STOP)
-    assert agent.steps() == 1
-    agent.tell(EventKind.RESULT, tool="Bash", args=COMMAND, call_id="lost", outcome=FAILED)
-    assert agent.steps() == 1
-
-
-def test_the_end_of_a_sub_agent_closes_its_own_calls_only(agent: Agent) -> None:
-    agent.tell(EventKind.CALL, tool="Task", args={"prompt": "look"}, call_id="task")
-    agent.tell(EventKind.CALL, tool="Bash", args=COMMAND, call_id="own", sub_agent="explorer")
-    agent.tell(EventKind.STOP, sub_agent="explorer")
-    assert list(agent.state.open_calls("chat")) == ["task"]
-
-
-def test_a_sub_agent_in_a_loop_stops_nobody_else(agent: Agent) -> None:
-    denial = agent.get_denied(sub_agent="explorer")
-    assert "4 times" in denial.reason
-    # It goes on all the same, and is held for good; the main agent is not.
-    insisted, _ = agent.call(sub_agent="explorer")
-    assert insisted.reply is Reply.DENY
-    other, _ = agent.call({"command": "ls"}, sub_agent="explorer")
-    assert other.reply is Reply.DENY
-    before, after = agent.call({"command": "git status"}, {"stdout": "clean", "stderr": ""})
-    assert before.reply is Reply.NOTHING
-    assert after is not None
-    assert after.reply is Reply.NOTHING
-
-
-def test_after_a_stopped_sub_agent_the_main_agent_is_still_judged(agent: Agent) -> None:
-    agent.get_denied(sub_agent="explorer")
-    agent.call(sub_agent="explorer")
-    agent.tell(EventKind.STOP, sub_agent="explorer")
-    assert "4 times" in agent.get_denied(args={"command": "make"}).reason
-
-
-def test_a_hint_is_told_once_and_again_after_a_compaction(agent: Agent) -> None:
-    hints = [after for _, after in (agent.call() for _ in range(3)) if after and after.hint]
-    assert len(hints) == 1
-    assert agent.tell(EventKind.RESPONSE, text="I see.").reply is Reply.NOTHING
-    agent.tell(EventKind.COMPACTION)
-    agent.tell(EventKind.COMPACTION)  # its end
-    assert agent.tell(EventKind.RESPONSE, text="Where was I?").hint == hints[0].hint
-    assert agent.tell(EventKind.RESPONSE, text="Ah.").reply is Reply.NOTHING
-    agent.restart()
-    assert agent.tell(EventKind.RESPONSE, text="On I go.").reply is Reply.NOTHING
 
 
 @pytest.mark.parametrize("name", AGENTS)
@@ -267,28 +235,6 @@ def test_what_did_not_arrive_is_told_with_the_next_answer(agent: Agent) -> None:
     assert hint is not None
     agent.engine.undelivered(HookEvent("claude-code", "x", EventKind.RESULT, "chat"), hint)
     assert agent.tell(EventKind.RESPONSE, text="On I go.").hint == hint.hint
-
-
-def test_what_was_counted_outlives_a_killed_process(agent: Agent) -> None:
-    for _ in range(3):
-        agent.call()
-        agent.restart()
-    _, after = agent.call()
-    assert after is not None
-    assert "4 times" in after.hint
-    agent.restart()
-    assert agent.call()[0].reply is Reply.DENY
-    agent.restart()
-    assert agent.call()[0].reply is Reply.STOP
-
-
-def test_a_call_that_began_before_a_restart_is_one_call(agent: Agent) -> None:
-    agent.tell(EventKind.CALL, tool="Bash", args=COMMAND, call_id="long")
-    agent.restart()
-    agent.tell(EventKind.RESULT, tool="Bash", args=COMMAND, call_id="long", outcome=FAILED)
-    agent.tell(EventKind.RESULT, tool="Bash", args=COMMAND, call_id="long", outcome=FAILED)
-    assert agent.steps() == 1
-    assert not agent.state.open_calls("chat")
 
 
 @pytest.mark.parametrize("restarts", ["", "before", "after"])

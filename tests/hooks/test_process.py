@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import signal
 import subprocess
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
-from google.protobuf.json_format import MessageToDict
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.hooks.demo import played
 from tests.hooks.running import PROGRAM, Home, hint_of, is_denied, told
+from tests.server.serving import attributes, next_hop
 from tests.stores.servers import free_port, wait_for
 
 
@@ -43,10 +37,16 @@ def test_a_recorded_session_through_the_installed_hooks(home: Home) -> None:
     assert sum(name.startswith("PostToolUse") for name, _ in answers) == 4
 
 
-def test_it_ends_by_itself(home: Home) -> None:
-    with serving(home, "--idle", "0.001") as process:
-        assert process.wait(60) == 0
-    assert not (home.state / "hook.sock").exists()
+@pytest.mark.parametrize("told_by", ["idleness", "a signal"])
+def test_it_ends(home: Home, told_by: str) -> None:
+    """By itself, or by a signal; the next event starts another."""
+    with serving(home, *(("--idle", "0.001") if told_by == "idleness" else ())) as process:
+        if told_by == "a signal":
+            process.send_signal(signal.SIGTERM)
+        assert (process.wait(60) == 0) is (told_by == "idleness")
+    assert (home.state / "hook.sock").exists() is (told_by == "a signal")
+    home.begin()
+    assert home.call() == ({}, {})
 
 
 def test_there_is_one_for_a_state(home: Home) -> None:
@@ -83,77 +83,29 @@ def test_it_lists_its_sessions(home: Home) -> None:
     assert {row["session"] for row in rows} == {"chat", "other"}
 
 
-class Sink(ThreadingHTTPServer):
-    """Takes what is exported to it."""
-
-    def __init__(self) -> None:
-        self.spans: list[dict[str, Any]] = []
-        self.logs: list[str] = []
-        super().__init__(("127.0.0.1", 0), _Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Sink  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def do_POST(self) -> None:
-        data = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            data = gzip.decompress(data)
-        if self.path.endswith("traces"):
-            request = ExportTraceServiceRequest.FromString(data)
-            for resource in request.resource_spans:
-                for scope in resource.scope_spans:
-                    self.server.spans += [_span(span) for span in scope.spans]
-        elif self.path.endswith("logs"):
-            self.server.logs.append(str(ExportLogsServiceRequest.FromString(data)))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        pass
-
-
-def _span(span: Any) -> dict[str, Any]:
-    found: dict[str, Any] = MessageToDict(span)
-    attributes = {
-        one["key"]: next(iter(one["value"].values()), None) for one in found["attributes"]
-    }
-    return {"name": found["name"], "status": found.get("status", {}), **attributes}
-
-
 @pytest.mark.parametrize("content", [False, True])
 def test_calls_are_spans_where_telemetry_goes_somewhere(home: Home, content: bool) -> None:
-    with Sink() as sink:
+    with next_hop() as (sink, url):
         home.environment |= {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{sink.server_port}",
-            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
             "OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_BLRP_SCHEDULE_DELAY": "50",
             "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true" if content else "false",
         }  # fmt: skip
         with serving(home):
             told(home, is_denied)
-            wait_for(lambda: len(sink.spans) >= home.calls)
-            wait_for(lambda: any("deny" in log for log in sink.logs))
-        sink.shutdown()
-    assert [span["name"] for span in sink.spans] == ["execute_tool Bash"] * home.calls
-    assert {span["gen_ai.conversation.id"] for span in sink.spans} == {"chat"}
-    assert [span["gen_ai.tool.call.id"] for span in sink.spans][:2] == ["toolu_1", "toolu_2"]
-    decided = [span.get("loopguard.decision.action") for span in sink.spans]
+            wait_for(lambda: len(sink.spans()) >= home.calls)
+            wait_for(lambda: any("deny" in str(log) for log in sink.records()))
+    assert [span.name for span in sink.spans()] == ["execute_tool Bash"] * home.calls
+    spans = [attributes(span) for span in sink.spans()]
+    assert {span["gen_ai.conversation.id"] for span in spans} == {"chat"}
+    assert [span["gen_ai.tool.call.id"] for span in spans][:2] == ["toolu_1", "toolu_2"]
+    decided = [span.get("loopguard.decision.action") for span in spans]
     assert [action for action in decided[:-1] if action] == ["hint", "deny"]
-    assert sink.spans[-1]["error.type"] == "loopguard_deny"
-    assert ("pytest" in str(sink.spans)) is content
+    assert spans[-1]["error.type"] == "loopguard_deny"
+    assert ("pytest" in str(spans)) is content
 
 
 def test_an_endpoint_that_is_not_there_delays_no_answer_and_no_end(home: Home) -> None:
     home.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
     with serving(home):
         told(home, is_denied)
-
-
-def test_a_signal_ends_it(home: Home) -> None:
-    with serving(home) as process:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) is not None
-    home.begin()
-    assert home.call() == ({}, {})

@@ -16,6 +16,7 @@ import pytest
 from otel_loopguard.hooks import client
 from otel_loopguard.hooks.hook_files import Command
 from otel_loopguard.hooks.state_folder import MOST_BYTES, StateFolder
+from tests.hooks.exchanges import something
 from tests.hooks.running import PROGRAM, Home, hint_of, is_denied, told
 from tests.stores.servers import wait_for
 
@@ -119,26 +120,22 @@ def test_mode_observe_answers_nothing_and_says_what_it_would_do(home: Home) -> N
     assert "pytest" not in str(rows)
 
 
-def test_the_user_lets_a_false_alarm_through(home: Home) -> None:
-    """By the command that the refusal names, also where the program is in no PATH."""
+@pytest.mark.parametrize("option", ["--call", "--session"])
+def test_the_user_lets_through_what_was_refused(home: Home, option: str) -> None:
+    """By the command that the refusal names, also where the program is in no PATH.
+
+    The whole session, where an earlier process refused it.
+    """
     home.environment["PATH"] = os.defpath
     home.begin()
     answer = told(home, is_denied)
+    if option == "--session":
+        home.kill()
     said = answer["hookSpecificOutput"]["permissionDecisionReason"]
-    command = f"{said.rpartition(': ')[2]} --call"
+    command = f"{said.rpartition(': ')[2]} {option}"
     done = subprocess.run(
         command, shell=True, env=home.environment, capture_output=True, check=False
     )
-    assert done.returncode == 0, done
-    for _ in range(4):
-        assert home.call() == ({}, {})
-
-
-def test_the_user_lets_through_what_an_earlier_process_refused(home: Home) -> None:
-    home.begin()
-    told(home, is_denied)
-    home.kill()
-    done = home.run("allow", "chat", "--session")
     assert done.returncode == 0, done
     for _ in range(4):
         assert home.call() == ({}, {})
@@ -282,25 +279,15 @@ def test_whatever_an_agent_says_it_is_answered_with_json(home: Home) -> None:
     """Through the entry of the client, with a real process behind it."""
     home.begin()
     random_ = random.Random(4711)
-    names = [
-        "PreToolUse",
-        "PostToolUse",
-        "Stop",
-        "UserPromptSubmit",
-        "PreCompact",
-        "x",
-        "",
-        None,
-        3,
-    ]
+    names = ["PreToolUse", "PostToolUse", "Stop", "UserPromptSubmit", "PreCompact", "x", None, 3]
     agents = ["claude-code", "codex", "gemini", "vscode", "cursor", "opencode", "nobody"]
     for _ in range(600):
         payload: dict[str, Any] = {
             "hook_event_name": random_.choice(names),
             "session_id": random_.choice(["s", "", None, 7, ["s"], "\ud800"]),
-            "tool_name": _value(random_, 2),
-            "tool_input": _value(random_, 4),
-            "tool_response": _value(random_, 4),
+            "tool_name": something(random_),
+            "tool_input": something(random_),
+            "tool_response": something(random_),
             "tool_use_id": random_.choice(["t", None, 5]),
         }
         data = json.dumps(payload).encode()
@@ -332,12 +319,3 @@ def test_it_imports_next_to_nothing(home: Home) -> None:
     assert "otel_loopguard.hooks.client" in loaded, done
     unused = {"json", "typing", "socket", "subprocess", "pathlib", "typer", "opentelemetry", "re"}
     assert loaded & unused == set()
-
-
-def _value(random_: random.Random, depth: int) -> Any:
-    kind = random_.randrange(8 if depth else 5)
-    if kind < 5:
-        return random_.choice([None, True, 1e308, -1, "", "text", "\x00", "ü" * 100])
-    if kind == 5:
-        return [_value(random_, depth - 1) for _ in range(random_.randrange(4))]
-    return {f"key {number}": _value(random_, depth - 1) for number in range(random_.randrange(4))}

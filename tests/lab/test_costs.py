@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.costs import cost_rows, costs
+import pytest
+
+from lab.costs import Cost, cost_rows, costs
 from otel_loopguard.cli.evaluate import Judgement
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.replay import Run
@@ -15,56 +17,53 @@ def run(loop: bool | None, onset: int | None, tokens: int | None = 10) -> Run:
     return Run("r", "s", "t", loop, onset, steps=steps)
 
 
-def row(level: str, *about: tuple[Run, int | None, int | None]) -> dict[str, Any]:
-    found = [
-        cost
-        for each, noticed, stopped in about
-        for cost in costs(
-            each, Judgement("g", "t", "s", each.loop, 20, each.onset_step, noticed, stopped)
-        )
-    ]
-    return next(row for row in cost_rows(found) if row["level"] == level)
+@pytest.mark.parametrize(
+    ("each", "level", "noticed", "stopped", "said"),
+    [
+        pytest.param(
+            run(True, 4), "stopped", 6, 9,
+            {"median_steps": 6, "steps_after": 10, "steps_share": 10 / 16, "tokens_share": 10 / 16,
+             "median_tokens": 60, "tokens_after": 100},
+            id="stopped, with its own step",
+        ),
+        pytest.param(run(True, 4), "noticed", 6, 9, {"median_steps": 3}, id="noticed"),
+        pytest.param(
+            run(True, 4, tokens=None), "stopped", 6, 9,
+            {"steps_after": 10, "tokens_known": 0, "median_tokens": None, "tokens_after": None},
+            id="tokens not known",
+        ),
+        pytest.param(
+            run(True, 12), "noticed", 3, None, {"median_steps": 0, "steps_after": 16},
+            id="before the onset",
+        ),
+        pytest.param(
+            run(False, None), "stopped", 6, 9,
+            {"loops": 0, "steps_after": 10, "median_steps": None, "steps_share": None},
+            id="a healthy run loses",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_run_spends_up_to_a_decision_and_after_it(
+    each: Run, level: str, noticed: int | None, stopped: int | None, said: dict[str, Any]
+) -> None:
+    found = next(row for row in cost_rows(of(each, noticed, stopped)) if row["level"] == level)
+    wanted = {"reached": 1, "loops": 1, **said}
+    assert {name: found[name] for name in wanted} == wanted
 
 
-def test_a_run_that_is_stopped() -> None:
-    """Steps and tokens up to the stop, with its own step, and all that came after it."""
-    stopped = row("stopped", (run(True, 4), 6, 9))
-    assert (stopped["n"], stopped["reached"]) == (1, 1)
-    assert (stopped["median_steps"], stopped["steps_after"]) == (6, 10)
-    assert (stopped["median_tokens"], stopped["tokens_after"]) == (60, 100)
-    assert stopped["steps_share"] == stopped["tokens_share"] == 10 / 16
-    assert row("noticed", (run(True, 4), 6, 9))["median_steps"] == 3
+def of(each: Run, noticed: int | None, stopped: int | None) -> list[Cost]:
+    judged = Judgement("t", "s", each.loop, 20, each.onset_step, noticed, stopped)
+    return list(costs(each, judged))
 
 
 def test_a_run_that_is_not_stopped() -> None:
     """It counts in the whole, and nothing of it is saved."""
-    both = row("stopped", (run(True, 4), 6, 9), (run(True, 4), 6, None))
-    assert (both["n"], both["reached"], both["steps_after"]) == (2, 1, 10)
-    assert both["steps_share"] == 10 / 32
-
-
-def test_tokens_that_are_not_known() -> None:
-    """Runs that do not say what they took are counted in steps only."""
-    found = row("stopped", (run(True, 4, tokens=None), 6, 9))
-    assert (found["steps_after"], found["tokens_known"]) == (10, 0)
-    assert found["median_tokens"] is found["tokens_after"] is found["tokens_share"] is None
-
-
-def test_a_decision_before_the_onset() -> None:
-    """Nothing was spent on the loop yet; what is saved begins at the decision."""
-    found = row("noticed", (run(True, 12), 3, None))
-    assert (found["median_steps"], found["steps_after"]) == (0, 16)
-
-
-def test_a_healthy_run_loses() -> None:
-    """What a wrong stop would have cut off is told, and is no share of anything."""
-    found = row("stopped", (run(False, None), 6, 9))
-    assert (found["loops"], found["reached"], found["steps_after"]) == (0, 1, 10)
-    assert found["median_steps"] is found["steps_share"] is None
+    both = [*of(run(True, 4), 6, 9), *of(run(True, 4), 6, None)]
+    row = next(row for row in cost_rows(both) if row["level"] == "stopped")
+    assert (row["n"], row["reached"], row["steps_after"]) == (2, 1, 10)
+    assert row["steps_share"] == 10 / 32
 
 
 def test_runs_that_say_nothing() -> None:
     """A run without a label, or stuck without an onset, has no cost."""
-    for each in (run(None, 3), run(True, None)):
-        judged = Judgement("g", "t", "s", each.loop, 20, each.onset_step, 3, 4)
-        assert list(costs(each, judged)) == []
+    assert [*of(run(None, 3), 3, 4), *of(run(True, None), 3, 4)] == []

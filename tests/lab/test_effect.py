@@ -20,7 +20,7 @@ from lab.effect.agent import Run, run
 from lab.effect.model import Model
 from lab.effect.report import pairs, report
 from lab.effect.tasks import Task, tasks
-from lab.effect.tools import SCHEMAS, Desk, ToolError
+from lab.effect.tools import SCHEMAS, Desk
 from tests.e2e.running import lacking
 
 Row = dict[str, Any]
@@ -297,30 +297,3 @@ def test_a_task_can_be_solved_with_its_tools(task: Task) -> None:
     assert any(task.solved(one) for one in found)
     assert not task.solved(task.question)
     assert not task.solved(None)
-
-
-def test_tasks_and_their_answers() -> None:
-    """From a number, with ids of their own; an answer is a word, not part of another number."""
-    assert tasks() == tasks(32)
-    assert tasks(seed=2) != tasks()
-    assert len({task.id for task in tasks(40)}) == 40
-    number = replace(CODE, answer="1435")
-    assert all(number.solved(said) for said in ("The total is 1,435.", "1435"))
-    assert not any(number.solved(said) for said in ("It is 1435.5", "It is 14350", ""))
-
-
-@pytest.mark.parametrize(
-    ("name", "args", "says"),
-    [
-        ("fly", {}, "no tool 'fly'"),
-        ("read_file", {}, "takes path"),
-        ("read_file", {"path": "x"}, "not found"),
-        ("calculate", {"expression": "__import__('os')"}, "Not an arithmetic expression"),
-        ("calculate", {"expression": "1 / 0"}, "Not an arithmetic expression"),
-        ("job_status", {"job": "x"}, "No such job"),
-    ],
-)
-def test_a_tool_says_what_it_cannot_do(name: str, args: Row, says: str) -> None:
-    """In words for the model."""
-    with pytest.raises(ToolError, match=says):
-        Desk(CODE).call(name, args)

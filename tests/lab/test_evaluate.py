@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.curve import picture
-from lab.baselines import verdicts
 from lab.evaluate import main
 from lab.left_out import SENSITIVITIES, tried
-from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.cli.replay import result_of
-from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.replay import Run, workers
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.replay import Run
 from otel_loopguard.settings import Settings
 from tests.cli.conftest import line, runs
 
 __all__ = ["runs"]  # a fixture
-
-BASELINES = """
-class Third:
-    name = "third"
-    def __init__(self): self.n = 0
-    def reset(self): self.n = 0
-    def step(self, tool, args=None, output=None, error=None, text=None):
-        self.n += 1
-        return "ask:third" if self.n == 3 else "deny:fourth" if self.n == 4 else None
-FIVE = [Third]
-"""
 
 
 @pytest.fixture
@@ -44,103 +30,6 @@ def evaluated(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[dict[str
         return [json.loads(row) for row in capsys.readouterr().out.splitlines()]
 
     return run
-
-
-def test_rows(evaluated: Any, runs: Path, tmp_path: Path) -> None:
-    """A baseline has the same figures beside the guard's."""
-    path = tmp_path / "others.py"
-    path.write_text(BASELINES)
-    rows = evaluated(runs, "--baselines", path)
-    assert [row["detector"] for row in rows] == ["otel-loopguard", "third"] * 6
-    third = rows[1]
-    assert (third["noticed_tp"], third["noticed_fp"], third["unlabelled_noticed"]) == (1, 1, 1)
-    assert (third["noticed_median_steps"], third["stopped_median_steps"]) == (2, 3)
-
-
-@pytest.fixture
-def _swallowing() -> Iterator[None]:
-    """Faults are swallowed, as outside of this project's tests."""
-    raise_faults(False)
-    yield
-    raise_faults(True)
-
-
-class Heard:
-    """Records the calls to a baseline."""
-
-    name = "heard"
-
-    def __init__(self) -> None:
-        self.told: list[tuple[object, ...]] = []
-
-    def reset(self) -> None:
-        self.told.append(("reset",))
-
-    def step(self, *told: object, text: str | None = None) -> str | None:
-        self.told.append((*told, text) if text is not None else told)
-        return "hint:x" if told[0] is None else None
-
-
-def test_what_a_baseline_is_told() -> None:
-    """A model turn without a call has no tool; the text of one with a call comes with the call."""
-    run = Run(
-        "r",
-        steps=[
-            Step(Kind.MODEL, text="thinking"),
-            Step(Kind.TOOL, "bash", args="ls", outcome="no", error=True, error_text="no"),
-            Step(Kind.TOOL, "find", args={"a": 1}, outcome="E", error=True, error_text="E"),
-            Step(Kind.MODEL, text="talk"),
-            Step(Kind.OTHER, "user", text="go on"),
-            Step(Kind.MODEL, text="bye"),
-        ],
-    )
-    heard = Heard()
-    said = list(verdicts(heard, run, InternalErrors()))
-    assert heard.told == [
-        ("bash", "ls", "no", None, "thinking"),
-        ("find", {"a": 1}, None, "E", None),
-        (None, "talk"),
-        ("reset",),
-        (None, "bye"),
-    ]
-    assert said == [(3, Action.HINT), (5, Action.HINT)]
-
-
-@pytest.mark.usefixtures("_swallowing")
-def test_a_baseline_that_fails() -> None:
-    """A baseline that raises is silent from there on, and the fault is counted."""
-
-    class Failing(Heard):
-        def step(self, *told: object, text: str | None = None) -> str | None:
-            raise RuntimeError
-
-    faults = InternalErrors()
-    run = Run("r", steps=[Step(Kind.TOOL, "t")])
-    assert list(verdicts(Failing(), run, faults)) == []
-    assert sum(faults.counts.values()) == 1
-
-
-@pytest.mark.usefixtures("_swallowing")
-@pytest.mark.parametrize(
-    "content", ["", "FIVE = 3", "import nothing_of_this_name", "1/0", "def ("], ids=repr
-)
-def test_baselines_that_cannot_be_used(runs: Path, tmp_path: Path, content: str) -> None:
-    """A file without factories, or one that does not run, is refused with its name."""
-    path = tmp_path / "others.py"
-    path.write_text(content)
-    with pytest.raises(LoopGuardError, match=r"others\.py"):
-        main([str(runs), "--baselines", str(path)])
-
-
-def test_the_scenarios(evaluated: Any, shared: Path) -> None:
-    """On the scenarios with the shipped baselines: nothing healthy is stopped by the guard."""
-    rows = evaluated(shared / "eval/scenarios.jsonl", "--baselines", shared / "eval/baselines.py")
-    everything = {row["detector"]: row for row in rows if row["tier"] == row["source"] == "all"}
-    assert len(everything) == 12
-    own = everything["otel-loopguard"]
-    assert (own["n"], own["loops"], own["healthy"]) == (23, 14, 9)
-    assert own["stopped_fp"] == 0
-    assert own["noticed_tp"] > 0
 
 
 def test_cost(evaluated: Any, capsys: pytest.CaptureFixture[str], runs: Path) -> None:
@@ -192,20 +81,6 @@ def test_curve(evaluated: Any, runs: Path, tmp_path: Path) -> None:
     assert stuck[-1] == 1
     assert [json.loads(line) for line in path.read_text().splitlines()] == points
     assert "pos_x (1)" in picture(points)
-    evaluated(runs, "--curve", path, "--jobs", 2)
-    assert [json.loads(line) for line in path.read_text().splitlines()] == points
-
-
-def test_worker_processes_change_nothing(
-    evaluated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Many runs go to worker processes; rows are the same and in the same order."""
-    monkeypatch.setattr(workers, "_STEPS_WORTH_WORKERS", 100)
-    path = tmp_path / "runs.jsonl"
-    lines = [line(f"r{number}", loop=number % 3 == 0, calls=4 + number % 5) for number in range(40)]
-    path.write_text("\n".join(lines))
-    wanted = (path, "--leave-one-out", "--errors", "--cost", "--jobs")
-    assert evaluated(*wanted, 1) == evaluated(*wanted, 2)
 
 
 @pytest.mark.parametrize(("calls", "stopped_up_to"), [(0, 0), (9, 3)])

@@ -9,7 +9,7 @@ DEFAULT = SENSITIVITIES.index(1.0)
 
 
 def judged(source: str, loop: bool, tier: str = "t") -> Judgement:
-    return Judgement("g", tier, source, loop, 10, None, None, None)
+    return Judgement(tier, source, loop, 10, None, None, None)
 
 
 def tried(first: float | None, line: int = 0) -> Tried:

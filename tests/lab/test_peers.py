@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -57,55 +58,45 @@ def test_another_answer_matters_to_those_that_compare_it() -> None:
         assert "stop" in said(other, moving)
 
 
-def test_openhands_nudges_at_three_errors() -> None:
-    """And stops at the fourth; a program that fails is no error."""
-    failing = equal(4, error="no", answer=None)
-    assert said(OpenHands(), failing) == [None, None, "warn", "stop"]
-    programs = equal(3, tool="bash", error="Exit code 1", answer=None)
-    assert said(OpenHands(), programs) == [None, None, None]
+PAGES = [Call("read_file", {"path": "a", "start_line": 40 * n}, str(n)) for n in range(5)]
+SENTENCE = "I have to look at the harbour and the station again to be sure. "
 
 
-def test_openhands_alternates_and_talks() -> None:
-    """Two calls in turn three times, three messages; an answer to the user is none."""
-    turns = [Call("t", {"n": number % 2}, "a") for number in range(6)]
-    assert said(OpenHands(), turns)[-1] == "stop"
-    talk = [Call(None, text=str(number)) for number in range(3)]
-    assert said(OpenHands(), talk) == [None, None, "stop"]
-    answers = [Call(None, text=str(n), answers_user=True, after_user=True) for n in range(9)]
-    assert not any(said(OpenHands(), answers))
-
-
-def test_gemini_finds_cycles_and_chants() -> None:
-    """Three calls five times; a sentence over and over, but not rows of a table."""
-    cycle = [Call("t", {"n": number % 3}, "a") for number in range(15)]
-    assert said(GeminiCli(), cycle)[-1] == "warn"
-    sentence = "I have to look at the harbour and the station again to be sure. "
-    assert said(GeminiCli(), [Call(None, text=sentence * 12)]) == ["warn"]
-    assert said(GeminiCli(), [Call(None, text="| one and the same cell of a table |\n" * 40)]) == [
-        None
-    ]
-
-
-def test_goose_denies_the_tool_after_three_equal_errors() -> None:
-    """Whatever the arguments."""
-    failing = [Call("ssh", {"n": number}, error="Permission denied") for number in range(4)]
-    assert said(Goose(shipped=True), failing) == [None, None, None, "stop"]
-
-
-def test_opencode_ships_a_rule_for_one_message() -> None:
-    """Three equal calls side by side."""
-    beside = [Call("t", {}, "a", message=1, last=number == 2) for number in range(3)]
-    assert said(OpenCode(shipped=True), beside)[-1] == "stop"
-
-
-def test_deer_flow_knows_a_file_in_pieces_and_a_tool_by_its_calls() -> None:
-    """Small pages of one piece are equal; fifty calls of one tool are too many."""
-    pages = [Call("read_file", {"path": "a", "start_line": 40 * n}, str(n)) for n in range(5)]
-    assert said(DeerFlow(), pages)[2::2] == ["warn", "stop"]
-    many = said(DeerFlow(), [Call("t", {"id": number}, "a") for number in range(50)])
-    assert (many[29], many[49]) == ("warn", "stop")
-    writes = [Call("edit", {"path": "a", "new": str(n)}, "ok") for n in range(9)]
-    assert not any(said(DeerFlow(), writes))
+@pytest.mark.parametrize(
+    ("detector", "made", "last"),
+    [
+        # Three errors of one call, not of a program; two calls in turn; three messages, no answers.
+        (OpenHands, equal(3, error="no", answer=None), "warn"),
+        (OpenHands, equal(4, error="no", answer=None), "stop"),
+        (OpenHands, equal(3, tool="bash", error="Exit code 1", answer=None), None),
+        (OpenHands, [Call("t", {"n": n % 2}, "a") for n in range(6)], "stop"),
+        (OpenHands, [Call(None, text=str(n)) for n in range(3)], "stop"),
+        (OpenHands, [Call(None, text=str(n), answers_user=True) for n in range(9)], None),
+        # Three calls five times; a sentence over and over, but not rows of a table.
+        (GeminiCli, [Call("t", {"n": n % 3}, "a") for n in range(15)], "warn"),
+        (GeminiCli, [Call(None, text=SENTENCE * 12)], "warn"),
+        (GeminiCli, [Call(None, text="| one and the same cell of a table |\n" * 40)], None),
+        # Three equal errors, whatever the arguments.
+        (partial(Goose, shipped=True), [Call("s", {"n": n}, error="no") for n in range(4)], "stop"),
+        # Three equal calls side by side in one message.
+        (
+            partial(OpenCode, shipped=True),
+            [Call("t", {}, "a", message=1, last=n == 2) for n in range(3)],
+            "stop",
+        ),
+        # Small pages of one piece of a file are equal; fifty calls of one tool; writes are not.
+        (DeerFlow, PAGES[:3], "warn"),
+        (DeerFlow, PAGES, "stop"),
+        (DeerFlow, [Call("t", {"id": n}, "a") for n in range(30)], "warn"),
+        (DeerFlow, [Call("t", {"id": n}, "a") for n in range(50)], "stop"),
+        (DeerFlow, [Call("edit", {"path": "a", "new": str(n)}, "ok") for n in range(9)], None),
+    ],
+)
+def test_rules(detector: Any, made: list[Call], last: str | None) -> None:
+    """What each says of the last call."""
+    found = said(detector(), made)
+    assert found[-1] == last
+    assert last is not None or not any(found)
 
 
 def test_a_run_is_judged_until_it_is_stopped() -> None:

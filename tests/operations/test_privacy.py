@@ -66,7 +66,7 @@ def test_the_page_says_all_that_leaves() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"max_action": "deny"}],
+    [{}, {"max_action": "deny", "span_events": True, "verdicts": ["annotations", "evaluations"]}],
     ids=["aborted", "denied"],
 )
 def test_nothing_of_what_calls_say_leaves(

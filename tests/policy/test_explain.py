@@ -17,9 +17,7 @@ SEARCH = call("search", {"q": "x"}, "No results for that.")
 
 
 def explained(run: Run) -> Explanation:
-    found = run.guard.explain("run")
-    assert found is not None
-    return found
+    return handle_of(run.guard).explain()
 
 
 def test_what_was_counted_and_what_comes_next() -> None:
@@ -70,24 +68,19 @@ def test_another_answer_begins_the_count_anew() -> None:
 
 
 def test_a_rung_that_was_not_heard_waits() -> None:
-    guard = LoopGuard(clock="replay")
-    guard.observe(SEARCH, "s")
-    flag = guard.flag_of("s")
-    assert flag is not None
-    flag.asked = True
-    for _ in range(4):
-        guard.observe(call("search", {"q": "x"}, "No results for that."), "s")
-    found = guard.explain("s")
-    assert found is not None
-    assert found.loops[0].why == "waits until the hint was heard: no round before that counts"
+    run = Run()
+    run.calls(SEARCH)
+    run.guard.flag_named("run").asked = True
+    run.calls(*[SEARCH] * 4)
+    said = explained(run).loops[0].why
+    assert said == "waits until the hint was heard: no round before that counts"
 
 
 def test_an_ignored_hint_says_when_it_climbs() -> None:
     run = Run(Settings(hint_climbs_after=6))
     run.calls(*[call("poke", {"n": 1}, at=number / 2) for number in range(14)])
     assert run.actions == ["hint"]
-    (loop,) = explained(run).loops
-    assert loop.why.endswith("more that ignore it (hint_climbs_after)")
+    assert explained(run).loops[0].why.endswith("more that ignore it (hint_climbs_after)")
 
 
 def test_it_is_json_and_has_no_content() -> None:
@@ -121,7 +114,6 @@ def test_an_allow_names_the_setting_that_makes_it_last() -> None:
     assert guard.find("unknown") is None
     for _ in range(9):
         guard.observe(call('a "b"', {"q": "x"}, "No results for that."), "allowed")
-    flag = guard.flag_of("allowed")
-    assert flag is not None
+    flag = guard.flag_named("allowed")
     assert flag.control.action is Action.ALLOW
     assert control.explain("allowed") is not None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Action, Decision, Kind, Step
-from tests.calls import EPOCH, SECOND, call
+from tests.calls import EPOCH, SECOND, Run, call
+from tests.sessions.journals import JournalsInMemory
 
 _EVENTS = some.lists(
     some.one_of(
@@ -22,29 +21,12 @@ _EVENTS = some.lists(
 )
 
 
-class Journals:
-    """A store of journals."""
-
-    def __init__(self) -> None:
-        self.entries: dict[str, bytes] = {}
-
-    def submit(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
-        del session
-        self.entries.update(entries)
-
-    def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
-        del session
-        names = list(self.entries)
-        begin = names.index(after) + 1 if after in self.entries else 0
-        return [(name, self.entries[name]) for name in names[begin:]]
-
-
 class Agent:
     """A session whose spans may come late, whose runtime asks, and whose guard may be replaced."""
 
     def __init__(self) -> None:
         self.made: list[Decision] = []
-        self.store = Journals()
+        self.journals = JournalsInMemory()
         self.begin()
         self.late: list[Step] = []
         self.is_late = False
@@ -55,7 +37,7 @@ class Agent:
     def begin(self) -> None:
         self.guard = LoopGuard(
             Settings(digest_key="a key of all processes"), clock="replay", manual_journals=True,
-            journal_store=self.store, on_decision=lambda _, one: self.made.append(one),
+            journal_store=self.journals, on_decision=lambda _, one: self.made.append(one),
         )  # fmt: skip
         self.guard.recall("run", 0)
         self.guard.flag_named("run").asked = True
@@ -81,9 +63,7 @@ class Agent:
                     self.unwarned.append(made)
 
     def read(self, *, delivered: bool = True) -> None:
-        flag = self.guard.flag_of("run")
-        if flag is None:
-            return
+        flag = self.guard.flag_named("run")
         self.at += 1
         flag.asked = True
         decision = flag.control.decision
@@ -130,15 +110,8 @@ def test_an_agent_that_goes_on_is_stopped_all_the_same(events: list[tuple[str, i
 
 @pytest.mark.parametrize("asks", [False, True])
 def test_a_limit_that_somebody_set_is_not_held_up(asks: bool) -> None:
-    made: list[str] = []
-    guard = LoopGuard(
-        Settings(budget_steps=10, budget_action="abort"),
-        clock="replay",
-        on_decision=lambda _, one: made.append(one.action.value),
-    )
+    run = Run(Settings(budget_steps=10, budget_action="abort"))
     for number in range(11):
-        guard.observe(call("read", {"n": number}, f"Page {number} of {hash(number)}"), "run")
-        flag = guard.flag_of("run")
-        if asks and flag is not None:
-            flag.asked = True
-    assert made[-1] == "abort"
+        run.calls(call("read", {"n": number}, f"Page {number} of {hash(number)}"))
+        run.guard.flag_named("run").asked |= asks
+    assert run.actions[-1] == "abort"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +15,10 @@ from otel_loopguard.core.decision import Severity
 from otel_loopguard.policy import RUNGS, Policy
 from tests.calls import SECOND, Run, call
 
-HINT, STEER, ASK, DENY, PAUSE, ABORT = list(Action)[1:]
-WHOLE = {"steer_after": 1, "ask_after": 2, "deny_after": 3, "abort_after": 4}
-LATER = {"deny_after": 3, "abort_after": 5}
+HINT, DENY, ABORT = Action.HINT, Action.DENY, Action.ABORT
 TWO = {"deny_after": 2, "abort_after": 3}
 SOON = {"abort_after": 2}
-SHORT = {"tuning": {"policy": {"forget_after": 5}}}
-FREE = {"abort_after": 2, "tuning": {"policy": {"cooldown_rounds": {"hint": 2, "deny": 1}}}}
 TIMED = {"tuning": {"policy": {"cooldown_s": {"hint": 10}}}}
-CLIMBS = {"hint_climbs_after": 3}
 ROUND = re.compile(r"(?P<keys>[\d,]+)(?:<(?P<most>hint|steer|ask|deny|pause))?(?:x(?P<times>\d+))?")
 
 
@@ -71,64 +68,17 @@ def played(policy: Policy, script: str) -> str:
     return re.sub(r"-( -)+", "...", " ".join(said))
 
 
-DOWN = "1 down 1 down 1 down 1 down 1 down 1 down 1 down 1 down"
+RUNGS_TOLD = [
+    re.split(r"  +", line)
+    for line in Path(__file__).with_name("rungs.txt").read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+]
 
 
-@pytest.mark.parametrize(
-    ("settings", "script", "said"),
-    [
-        # Notice and one confirmation deny, three more abort, then there is silence.
-        ({}, "1x7", "hint deny ... abort ..."),
-        # The whole ladder: hint, another way, ask, deny, abort.
-        (WHOLE, "1x5", "hint steer ask deny abort"),
-        # A line further off leaves more rounds to react; on the way a steer is asked for.
-        (LATER, "1x6", "hint - steer deny - abort"),
-        # The rungs on the way to a pause are others than the ones to an abort.
-        ({}, "1<hintx20", "hint ..."),
-        ({}, "1<steerx9", "hint - steer ..."),
-        ({}, "1<askx9", "hint - steer - ask ..."),
-        ({}, "1<denyx9", "hint deny ..."),
-        ({}, "1<pausex9", "hint pause ..."),
-        # `max_action` bounds them all.
-        ({"max_action": "hint"}, "1x9", "hint ..."),
-        ({"max_action": "steer"}, "1x9", "hint - steer ..."),
-        ({"max_action": "deny"}, "1x9", "hint deny ..."),
-        ({"max_action": "pause"}, "1x9", "hint pause ..."),
-        # A cycle and the repeats inside it climb one ladder.
-        (SOON, "1 1,2 2", "hint deny abort"),
-        # The agent that obeyed the first warning is warned of the second loop, and not stopped.
-        ({}, "1 9x2 1", "hint hint deny deny"),
-        # After `forget_after` calls the ladder starts anew.
-        (SHORT, "1x2 later18 1", "hint deny hint"),
-        # Ten rounds of weak evidence and one of strong evidence are a refusal first.
-        (SOON, "1<hintx10 1x2", "hint ... deny abort"),
-        # A denied loop goes down to its hint, and has to be shown again before it is denied again.
-        (SOON, "1x2 down 1x2", "hint deny deny abort"),
-        # Of four rungs a success takes one away, and the hint is never given again.
-        (WHOLE, "1x4 down 1", "hint steer ask deny deny"),
-        (WHOLE, "1x4 down down 1x3", "hint steer ask deny ask deny abort"),
-        # Something new beside a loop does not keep it alive for ever: a deny has an end.
-        (SOON, DOWN, "hint deny deny deny deny abort ..."),
-        # Only a person lets a pause or an abort go on.
-        ({}, "1x5 down down down down down 1x3", "hint deny ... abort ..."),
-        ({}, "1<pausex5 down down down down down 1<pausex3", "hint pause ..."),
-        # Two rounds after the hint are free, one after the deny.
-        (FREE, "1x6", "hint ... deny - abort"),
-        # A time that is not known is no time that passed, nor one that did not.
-        (TIMED, "1x2", "hint deny"),
-        # A call that is answered otherwise ends its loops, and no others.
-        ({}, "1x2 9 moved 1 9", "hint deny hint hint deny"),
-        # Half of two confirmations is one: the abort needs another round.
-        (TWO, "1x3 user 1x2", "hint - deny - abort"),
-        # A loop of answers or of texts has no call that a refusal could meet.
-        (CLIMBS, "1<hintx40", "hint ... steer ... ask ..."),
-        # Whoever gets on between is not ignoring it.
-        (CLIMBS, DOWN.replace("1", "1<hint"), "hint ..."),
-    ],
-)
-def test_one_rung_at_a_time(settings: dict[str, Any], script: str, said: str) -> None:
+@pytest.mark.parametrize(("settings", "script", "said"), RUNGS_TOLD)
+def test_one_rung_at_a_time(settings: str, script: str, said: str) -> None:
     """Each round that shows a loop confirms it; a success takes a confirmation back."""
-    assert played(Policy(Settings(**settings)), script) == said
+    assert played(Policy(Settings(**json.loads(settings))), script) == said
 
 
 @pytest.mark.parametrize("weight", [0.9, 0.3, 0.05])
@@ -185,6 +135,8 @@ def test_memory_is_bounded() -> None:
     for index in range(10_000):
         judged(policy, [found(index)], index // 100, index)
     assert len(policy.loops) <= 32
+    # A detector of a user's that names no loop gets one hint and not one per step.
+    assert climb(Policy(Settings()), found(most=HINT), 0, 5) == [HINT, None, None, None, None]
 
 
 def test_a_denied_call_that_comes_again_ends_in_an_abort() -> None:
@@ -202,11 +154,6 @@ def test_a_denied_call_that_comes_again_ends_in_an_abort() -> None:
         denied.error_type = "loopguard_deny"
         run.calls(denied)
     assert run.actions[-2:] == ["deny", "abort"]
-
-
-def test_a_detection_without_keys_is_known_by_its_rule() -> None:
-    """A detector of a user's that names no loop still gets one hint and not one per step."""
-    assert climb(Policy(Settings()), found(most=HINT), 0, 5) == [HINT, None, None, None, None]
 
 
 def test_a_cooldown_in_seconds_goes_by_the_clock() -> None:

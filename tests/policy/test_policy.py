@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from otel_loopguard import Action, LoopGuardSettingsError, Settings
+from otel_loopguard import Action, Settings
 from otel_loopguard.core import Detection, Step
 from otel_loopguard.core.decision import FollowUp, Severity, Source
-from otel_loopguard.policy import Policy
+from otel_loopguard.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
 from tests.calls import Run, call
 
 
@@ -31,44 +31,23 @@ def fresh(number: int, tool: str = "read") -> Step:
     return call(tool, {"n": number}, f"Page {number} tells of {hash(('seed', number)):x} things.")
 
 
-def test_shadow_decides_the_same_and_raises_no_flag() -> None:
-    """What is decided is noted as such, and the runtime hears nothing."""
-    run, shadow = Run(), Run(Settings(mode="shadow"))
-    assert run.calls(*stuck(8)) == shadow.calls(*stuck(8)) == ["hint", "deny", "abort"]
-    assert [decision.shadow for decision in shadow.decisions] == [True, True, True]
-    flag = shadow.guard.flag_of("run")
-    assert flag is not None
-    assert flag.control.action is Action.ALLOW
+def judged(*detections: Detection, **settings: Any) -> list[Detection]:
+    """What is said of detections of one step, the actions carried out in its place."""
+    said = Policy(Settings(**settings)).judge([*detections], 0, 0)
+    return [replace(one.detection, own=one.action) for one in said]
 
 
-def test_a_family_that_there_is_not_is_refused() -> None:
-    """The error names what there is."""
-    with pytest.raises(LoopGuardSettingsError, match=r"no such detector or family.*exact_repeat"):
-        Run(Settings(switched_off="repetitions"))
-
-
-@pytest.mark.parametrize(
-    ("most", "action"), [("hint", Action.HINT), ("deny", Action.DENY), ("abort", Action.ABORT)]
-)
-def test_a_verdict_of_its_own_goes_no_further_than_allowed(most: Any, action: Action) -> None:
+@pytest.mark.parametrize("most", [Action.HINT, Action.DENY, Action.ABORT])
+def test_a_verdict_of_its_own_goes_no_further_than_allowed(most: Action) -> None:
     """`max_action` holds for budgets as for loops."""
-    policy = Policy(Settings(max_action=most))
-    assert [one.action for one in policy.judge([found(own=Action.ABORT)], 0, 0)] == [action]
+    assert [one.own for one in judged(found(own=Action.ABORT), max_action=most)] == [most]
 
 
-def test_a_graph_is_heard_before_a_tool() -> None:
-    """Of two loops that go equally far, the one earlier in the order of sources speaks."""
-    policy = Policy(Settings())
-    detections = [found(1, family="repetition"), found(2, family="graph")]
-    assert [one.detection.family for one in policy.judge(detections, 0, 0)] == ["graph"]
-
-
-def test_the_strongest_comes_last() -> None:
-    """It is what the span keeps."""
-    policy = Policy(Settings())
-    detections = [found(1, own=Action.PAUSE), found(2), found(3, own=Action.ALLOW)]
-    said = [one.action for one in policy.judge(detections, 0, 0)]
-    assert said == [Action.ALLOW, Action.HINT, Action.PAUSE]
+def test_the_strongest_comes_last_and_a_graph_is_heard_before_a_tool() -> None:
+    """The last one is what the span keeps; the order of sources counts where two go equally far."""
+    said = judged(found(1, own=Action.PAUSE), found(2), found(3, own=Action.ALLOW))
+    assert [one.own for one in said] == [Action.ALLOW, Action.HINT, Action.PAUSE]
+    assert [one.family for one in judged(found(1), found(2, family="graph"))] == ["graph"]
 
 
 def test_too_many_different_warnings_stop_a_session() -> None:
@@ -119,30 +98,31 @@ def test_every_decision_names_what_follows(most: Any, follow_ups: tuple[FollowUp
     assert last.certainty == (0.95 if last.action.stops else 0.85)
 
 
-def test_a_detection_has_the_family_of_its_detector(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that it is registered with, whatever it says itself."""
-    seen: list[Detection] = []
-    judge = Policy.judge
+@pytest.mark.parametrize(
+    ("source", "families", "stops", "speaks"),
+    [
+        (Source.GRAPH_LOOP, ("graph", "exchange"), 0.98, 0.90),
+        # What has no place of its own is a loop of one agent's calls.
+        (Source.TOOL_LOOP, ("repetition", "text", "of a user's own"), 0.95, 0.85),
+        (Source.RESOURCES, ("budget",), 0.8, 0.8),
+        # An execution choice has its own confidence.
+        (Source.EXECUTION_CHOICE, (), 0.6, 0.6),
+    ],
+    ids=str,
+)
+def test_sources(source: Source, families: tuple[str, ...], stops: float, speaks: float) -> None:
+    """In this order; a stop is surer than a word."""
+    for family in families:
+        assert source_of(found(family=family)) is source
+    said = [certainty_of(source, action, 0.6) for action in (Action.ABORT, Action.HINT)]
+    assert said == [stops, speaks]
+    later = [*Source][[*Source].index(source) + 1 :]
+    assert all(place_of(source) < place_of(each) for each in later)
 
-    def judged(self: Policy, found: list[Detection], *given: Any) -> Any:
-        seen.extend(found)
-        return judge(self, found, *given)
 
-    monkeypatch.setattr(Policy, "judge", judged)
-    Run().calls(*stuck(3))
-    assert {one.family for one in seen} == {"repetition"}
-
-
-def test_settings_of_the_policy_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mappings are JSON there."""
-    given: Mapping[str, str] = {
-        "TUNING__POLICY__COOLDOWN_S": '{"hint": 2.5}',
-        "TUNING__POLICY__COOLDOWN_ROUNDS": '{"deny": 2}',
-        "STRATEGIES": '{"grep": ["read the index"]}',
-    }
-    for name, value in given.items():
-        monkeypatch.setenv(f"LOOPGUARD_{name}", value)
-    settings = Settings()
-    assert settings.tuning.policy.cooldown_s == {"hint": 2.5}
-    assert settings.tuning.policy.cooldown_rounds == {"deny": 2}
-    assert settings.strategies == {"grep": ("read the index",)}
+@pytest.mark.parametrize("action", list(Action), ids=str)
+def test_every_action_has_follow_ups(action: Action) -> None:
+    """No decision leaves the runtime without a word on what to do next."""
+    assert follow_ups_of(action, None)
+    brought = follow_ups_of(action, "escalate_human")
+    assert brought.count(FollowUp.REQUEST_HUMAN_INTERVENTION) == 1

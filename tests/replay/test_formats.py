@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import io
 import json
 import math
@@ -377,16 +376,3 @@ def test_every_capture_is_read(shared: Path) -> None:
         found = list(Recording(str(capture), lambda *broken: reports.append(broken)))
         assert len(found) == expected, capture.name
     assert reports == []
-
-
-def test_trail_is_read(shared: Path) -> None:
-    """All spans of the recorded TRAIL runs are read, with attributes, times and parents."""
-    path = shared / "traces/trail.otlp.jsonl.gz"
-    found = list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))
-    assert len(found) == 1995
-    assert len({known.trace_id for known in found}) == 70
-    with gzip.open(path, "rt") as lines:
-        first = json.loads(next(lines))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
-    assert found[0].attributes == {
-        pair["key"]: pair["value"]["stringValue"] for pair in first["attributes"]
-    }

@@ -183,25 +183,6 @@ def test_any_order_of_a_file_gives_one_replay(shared: Path) -> None:
         assert fed(*spans).events == expected
 
 
-def test_children_follow_their_parents(shared: Path) -> None:
-    """In all recorded runs every span opens within its parent, and the clock never goes back."""
-    log = Log()
-    replay = SpanReplay(log, lambda _span: None)
-    parents: dict[int, int | None] = {}
-    for known in Recording(str(shared / "traces/trail.otlp.jsonl.gz"), print):
-        assert not isinstance(known, Run)
-        parents[known.span_id] = known.parent_id
-        replay.add(known)
-    replay.finish()
-    opened: set[int] = set()
-    for what, span_id in log.events:
-        parent = parents[span_id]
-        assert parent is None or parent not in parents or parent in opened
-        (opened.add if what == "open" else opened.discard)(span_id)
-    assert opened == set()
-    assert log.ticks == sorted(log.ticks)
-
-
 def test_a_labelled_run() -> None:
     """A run's steps are observed in order in a session of its id; the clock moves, never back."""
     steps = [Step(Kind.TOOL, str(i), start=start, end=0) for i, start in enumerate([10, 0, 5, 20])]

@@ -170,10 +170,3 @@ def test_it_is_decided_as_in_a_recording(table: Table) -> None:
     assert first == other
     paused = any(one.action is Action.PAUSE for _, one in recorded.decisions)
     assert paused or (live.stopped is None) == (recorded.stopped is None)
-
-
-def test_an_outage_pauses_a_recording() -> None:
-    """Whatever is asked, the network is not there: a person is asked, where there is one."""
-    table = next(one for one in FILES["stuck"] if one.name == "several tools, one outage")
-    found = [one.action for _, one in replayed(table.draw()).decisions]
-    assert Action.PAUSE in found

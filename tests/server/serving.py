@@ -215,6 +215,7 @@ class Hop:
 def listening(handler: type[BaseHTTPRequestHandler]) -> Generator[str]:
     """The address of a server of HTTP with this handler."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

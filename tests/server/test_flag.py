@@ -94,37 +94,15 @@ def test_changes_are_sent_as_events() -> None:
         assert found == ["allow", "abort"]
 
 
-def test_people_pause_resume_and_abort() -> None:
-    """The rest of what they may ask is in `tests/escalation/test_requests.py`."""
-    with serving() as server:
-        send(server, 0)
-        for action, body, found in (
-            ("pause", {"by": "ann"}, "pause"),
-            ("resume", {"by": "ann", "guidance": "look in b.py"}, "hint"),
-            ("abort", {"by": "ann", "reason": "enough"}, "abort"),
-            ("resume", {}, "allow"),
-        ):
-            answer = act(server, action, **body)
-            assert (answer.status_code, answer.json()["action"]) == (200, found)
-        assert act(server, "pause", "unknown").status_code == 404
-
-
-def test_an_allow_says_what_makes_it_last() -> None:
-    """The setting of what was stopped; empty where nothing was."""
-    with serving() as server:
-        send(server, 0)
-        assert act(server, "allow").json()["setting"] == ""
-        send(server, 1, 2, 3, 4, 5)
-        assert control(server)["action"] in {"deny", "abort"}
-        assert act(server, "allow").json()["setting"] == 'exempt_tools = ["search"]'
-
-
 @pytest.mark.parametrize("scope", ["call", "session"])
 def test_a_false_alarm_is_allowed_and_only_noted_from_then_on(scope: str) -> None:
     with serving() as server:
+        send(server, 50, session="fine")
+        assert act(server, "allow", "fine").json()["setting"] == ""  # nothing was stopped
         send(server, 0, 1, 2, 3)
         assert control(server)["action"] == "deny"
-        assert act(server, "allow", scope=scope, by="ann").json()["action"] == "allow"
+        allowed = act(server, "allow", scope=scope, by="ann").json()
+        assert (allowed["action"], allowed["setting"]) == ("allow", 'exempt_tools = ["search"]')
         send(server, *range(4, 12))
         assert control(server)["action"] == "allow"
         # Another loop of the session is stopped, unless all of it is allowed.

@@ -121,35 +121,8 @@ def decisions(hop: Hop) -> list[str]:
     return [each["loopguard.decision.id"] for each in told if "loopguard.decision.id" in each]
 
 
-def test_a_flag_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard: Settings) -> None:
+def test_what_is_decided_is_heard_at_a_server_that_has_seen_nothing_of_it(guard: Settings) -> None:
     """It answered that all is well, for as long as anybody asked."""
-    with serving(guard=guard) as judging, serving(guard=guard) as asked:
-        assert control(asked)["action"] == "allow"
-        assert send(judging, 0, 1, 2, 3).is_success
-        wait_for(lambda: control(asked)["action"] == "deny")
-        # Asked for the first time once it was up.
-        assert send(judging, *range(10, 14), session="chat-2").is_success
-        wait_for(lambda: control(asked, "chat-2")["action"] == "deny")
-        # And it is judged on where it was only asked for.
-        assert send(asked, 4).is_success
-        assert control(asked)["action"] == "abort"
-
-
-@pytest.mark.parametrize("by", ["policy", "ann"])
-def test_a_server_that_is_new_says_at_once_what_was_decided(guard: Settings, by: str) -> None:
-    """Its first answer let an aborted agent make one more step."""
-    with serving(guard=guard) as before:
-        url = f"{before.url}/v1/sessions/chat-1"
-        assert send(before, *range(1 if by == "ann" else 6)).is_success
-        if by == "ann":
-            assert httpx.post(f"{url}/abort", json={"by": by}).is_success
-        assert control(before)["action"] == "abort"
-    with serving(guard=guard) as after:
-        said = control(after)
-        assert (said["action"], said["by"]) == ("abort", by)
-
-
-def test_a_hint_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard: Settings) -> None:
     with serving(guard=guard) as judging, serving(guard=guard) as asked:
         assert control(asked)["action"] == "allow"
         assert send(judging, 0, 1, 2).is_success
@@ -167,6 +140,25 @@ def test_a_hint_is_heard_at_a_server_that_has_seen_nothing_of_its_session(guard:
         assert post(judging, news).is_success
         assert control(judging)["action"] == "allow"
         wait_for(lambda: control(asked)["action"] == "allow")
+        # Asked for the first time once it was up; and it is judged on where it was only asked for.
+        assert send(judging, *range(10, 14), session="chat-2").is_success
+        wait_for(lambda: control(asked, "chat-2")["action"] == "deny")
+        assert send(asked, 14, session="chat-2").is_success
+        assert control(asked, "chat-2")["action"] == "abort"
+
+
+@pytest.mark.parametrize("by", ["policy", "ann"])
+def test_a_server_that_is_new_says_at_once_what_was_decided(guard: Settings, by: str) -> None:
+    """Its first answer let an aborted agent make one more step."""
+    with serving(guard=guard) as before:
+        url = f"{before.url}/v1/sessions/chat-1"
+        assert send(before, *range(1 if by == "ann" else 6)).is_success
+        if by == "ann":
+            assert httpx.post(f"{url}/abort", json={"by": by}).is_success
+        assert control(before)["action"] == "abort"
+    with serving(guard=guard) as after:
+        said = control(after)
+        assert (said["action"], said["by"]) == ("abort", by)
 
 
 def test_what_was_stored_is_known_to_who_takes_the_session_over(leases: Leases) -> None:
@@ -181,21 +173,16 @@ def test_what_was_stored_is_known_to_who_takes_the_session_over(leases: Leases) 
     assert (taken.is_new, taken.known, taken.unsent) == (True, {A: None}, {"d1": b"record"})
     assert other.journal("s") == [("1-a", b"entry")]
     other.sent({"s": ["d1"]})
+    other.decided("s", "d1", b"again")
+    assert other.commit() == ({}, [])  # a decision is made once
     assert one.take({"s": []})["s"].unsent == {}
-
-
-def test_open_calls_are_stored_with_what_was_judged(leases: Leases) -> None:
-    one, other = leases(), leases()
-    one.take({"s": [A]})
     one.call("s", b"[1]")
     one.commit()
-    one.judged("s", A, None)
+    one.judged("s", B, None)
     one.commit()
     assert other.take({"s": []})["s"].calls == b"[1]"
-    one.call("s", b"")
-    assert one.commit() == ({}, ["s"])
     other.call("s", b"")
-    other.commit()
+    assert other.commit() == ({}, [])
     assert one.take({"s": []})["s"].calls == b""
 
 
@@ -235,17 +222,6 @@ def test_what_comes_with_a_lower_number_is_refused(leases: Leases) -> None:
     assert other.take({"s": [A], "t": [B]})["t"].known == {B: None}
 
 
-def test_a_decision_is_made_once(leases: Leases) -> None:
-    one, other = leases(), leases()
-    one.take({"s": []})
-    one.decided("s", "d1", b"record")
-    assert one.commit() == ({"d1": ("s", b"record")}, [])
-    one.sent({"s": ["d1"]})
-    other.take({"s": []})
-    other.decided("s", "d1", b"again")
-    assert other.commit() == ({}, [])
-
-
 def test_who_never_took_a_lease_stores_only_what_is_new(leases: Leases) -> None:
     one, other = leases(), leases()
     one.take({"s": []})
@@ -255,7 +231,8 @@ def test_who_never_took_a_lease_stores_only_what_is_new(leases: Leases) -> None:
     assert other.journal("t") == [("1-a", b"entry")]
 
 
-def test_a_lease_that_the_store_lost_is_held_on(leases: Leases, redis: Redis) -> None:
+def test_what_is_kept_has_an_end(leases: Leases, redis: Redis) -> None:
+    """A lease that the store lost is held on."""
     one = leases()
     one.take({"s": [A]})
     with redis.client as client:
@@ -263,11 +240,6 @@ def test_a_lease_that_the_store_lost_is_held_on(leases: Leases, redis: Redis) ->
     one.judged("s", A, None)
     assert one.commit() == ({}, [])
     assert not one.take({"s": [A]})["s"].is_new
-
-
-def test_what_is_kept_has_an_end(leases: Leases, redis: Redis) -> None:
-    one = leases()
-    one.take({"s": [A]})
     one.submit("s", [("1-a", b"entry")])
     one.judged("s", A, None)
     one.decided("s", "d1", b"record")

@@ -64,13 +64,6 @@ def test_a_cause_of_refusals_is_told_once_and_at_its_end(  # noqa: PLR0917
     assert re.search(rf"{why}.* \({cause}, 3 times within \d+ s\)", line)
 
 
-def test_what_is_not_over_is_told_when_the_server_ends(caplog: pytest.LogCaptureFixture) -> None:
-    with serving(most_bytes=9) as server:
-        assert codes(server) == {413}
-    (line,) = said(caplog, "the server ends: requests are refused")
-    assert "(too_large, 3 times" in line
-
-
 def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path) -> None:
     """Each leaves a line in the log, a metric, and the answer of `/readyz`: with real processes."""
     redis = Redis(tmp_path / "redis")
@@ -167,22 +160,21 @@ def test_a_next_hop_that_nobody_asks_is_asked_until_it_is_well(
         wait_for(lambda: known()["next_hop"] == "ok")
 
 
-def test_it_is_not_ready_while_too_much_waits() -> None:
-    """Whoever was told to come again a moment ago."""
+def test_it_is_not_ready_while_it_cannot_judge(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Too much waits, whose senders were told to come again a moment ago; or nothing is judged."""
     with serving() as server:
         wait_for(lambda: ready(server) == (200, {}))
         server._refusals.note("busy", "20,000 spans wait")
         assert ready(server) == (503, {"queue": "20,000 spans wait"})
         wait_for(lambda: ready(server) == (200, {}))
-
-
-def test_it_is_not_ready_while_nothing_judges(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving() as server:
-        wait_for(lambda: ready(server) == (200, {}))
         monkeypatch.setattr("otel_loopguard.server.app._SILENT_S", -1)
         assert ready(server) == (503, {"judging": "nothing was judged for -1 s"})
         for path in ("/livez", "/healthz"):
             assert httpx.get(server.url + path).text == "ok"
+    (line,) = said(caplog, "the server ends: requests are refused")
+    assert "(busy, 1 times" in line
 
 
 def ready(server: Server) -> tuple[int, dict[str, str]]:

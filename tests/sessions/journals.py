@@ -8,16 +8,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import StoreError
+from tests.calls import call as tool_call
 from tests.merged import merged
 from tests.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
+    from otel_loopguard.core import Decision, Step
     from otel_loopguard.sessions import Session
 
-SECOND = 1_000_000_000
-EPOCH = 1_700_000_000 * SECOND
+KEYED: dict[str, object] = {
+    "digest_key": "the key of the tests",
+    "tuning": {"journal": {"read_s": 0.05, "flush_s": 0.05}},
+}
 
 
 class JournalsInMemory:
@@ -36,27 +39,32 @@ class JournalsInMemory:
     def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
         self.reads += 1
         if self.down:
-            msg = "down"
-            raise StoreError(msg)
+            raise StoreError("down")  # noqa: EM101
         return self.store.journal(session, after)
 
 
-def guard(journals: object, **settings: object) -> LoopGuard:
-    """A live guard that keeps journals; all have one key."""
-    named: dict[str, object] = {
-        "digest_key": "the key of the tests",
-        "tuning": {"journal": {"read_s": 0.05, "flush_s": 0.05}},
-    }
-    return LoopGuard(Settings(**merged(named, settings)), journal_store=journals)
+def guard(
+    journals: object, found: list[Decision] | None = None, *, manual: bool = False,
+    **settings: object,
+) -> LoopGuard:  # fmt: skip
+    """A live guard that keeps journals; its decisions are put into a list. All have one key."""
+    return LoopGuard(
+        Settings(**merged(KEYED, settings)),
+        journal_store=journals,  # type: ignore[arg-type]
+        manual_journals=manual,
+        on_decision=lambda _, one: None if found is None else found.append(one),
+    )
 
 
 def call(number: int, tool: str = "search", args: object = "x", outcome: object = None) -> Step:
     """A call of two seconds right behind the one before; by default always the same."""
-    start = EPOCH + number * 2 * SECOND
     said = "No results in the whole of the library." if outcome is None else outcome
-    return Step(
-        Kind.TOOL, tool, args={"q": args}, outcome=said, start=start, end=start + 2 * SECOND
-    )
+    return tool_call(tool, {"q": args}, said, at=number * 2, took=2)
+
+
+def new(number: int) -> Step:
+    """A call that has nothing to do with any other."""
+    return call(number, args=number, outcome=news(number))
 
 
 def news(number: int) -> str:
@@ -79,11 +87,3 @@ def session_of(found: LoopGuard, key: str = "run") -> Session:
     session = found._sessions.find(key)
     assert session is not None
     return session
-
-
-def restarted(journals: object, calls: int, **settings: object) -> tuple[LoopGuard, Session]:
-    """A new guard whose session has taken in so many calls of before."""
-    new = guard(journals, **settings)
-    session = session_of(new)
-    until(lambda: session.journal and session.journal.before.calls == calls)
-    return new, session

@@ -94,13 +94,15 @@ def test_after_a_compaction_counts_weigh_half(between: list[Step], action: str) 
 
 
 def test_the_application_says_that_it_compacted() -> None:
-    """`control.compacted()` does the same as a compaction that is noticed."""
+    """`control.compacted()` does the same as a compaction that is noticed; both are counted."""
+    run = Run(Settings(switched_off="budget"))
+    run.calls(*map(model, (10_000, 20_000, 3000, 3200)))
+    assert handle_of(run.guard).report().run.compactions == 1
     guard = LoopGuard()
     for after in (False, True):
         assert control.compacted("says it compacted") is after
         for _ in range(2):
             guard.observe(call(args={"q": 1}, outcome=ANSWER), "says it compacted")
-    flag = guard.flag_of("says it compacted")
-    assert flag is not None
-    assert flag.control.action == "hint"
+    assert guard.flag_named("says it compacted").control.action == "hint"
+    assert handle_of(guard, "says it compacted").report().run.compactions == 1
     assert control.compacted("no such session") is control.compacted() is False

@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Decision, Kind, Step
-from otel_loopguard.guard.guard import LoopGuard
-from tests.calls import EPOCH, hand, handle_of
-
-if TYPE_CHECKING:
-    from otel_loopguard.sessions import Session
+from otel_loopguard.core import Kind, Step
+from tests.calls import Run, hand, handle_of, node
 
 TEXTS = (
     "The summary of the quarterly report misses its sources, please add them",
     "The sources are not in the report, please write the summary again without them",
 )
-ONLY = {"switched_off": "exchange_ring,exchange_topic"}
+PAIRS = {"switched_off": "exchange_ring,exchange_topic"}
+USER = Step(Kind.OTHER, "user", text="stop that")
 
 
-class Watched:
-    """A guard, and the session that it last decided about."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.session: Session | None = None
-        self.guard = LoopGuard(settings, clock="replay", on_decision=self._decided)
-        self.number = 0
-
-    def rally(self, times: int, texts: tuple[str, str] = TEXTS) -> None:
-        """Exchanges to and fro between planner and critic, ten seconds apart."""
-        for _ in range(times):
-            back = self.number % 2
-            agent, source = ("planner", "critic") if back else ("critic", "planner")
-            self.guard.observe(hand(texts[back], agent, source, at=10 * self.number), "run")
-            self.number += 1
-
-    def _decided(self, session: Session, _: Decision) -> None:
-        self.session = session
+def rally(run: Run, times: int, texts: tuple[str, str] = TEXTS, begin: int = 0) -> None:
+    """Exchanges to and fro between planner and critic, ten seconds apart."""
+    for number in range(begin, begin + times):
+        back = number % 2
+        agent, source = ("planner", "critic") if back else ("critic", "planner")
+        run.calls(hand(texts[back], agent, source, at=10 * number))
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """Level and text of the lines about cycles, without the package's name."""
-    name = "otel-loopguard: "
-    found = [(one.levelname, one.getMessage().removeprefix(name)) for one in caplog.records]
-    return [(level, text) for level, text in found if text.startswith("cycle ")]
+def cycles(run: Run) -> list[Any]:
+    return list(handle_of(run.guard).cycles())
 
 
 def test_a_cycle_is_written_down_from_its_start_to_its_end(
@@ -54,21 +36,25 @@ def test_a_cycle_is_written_down_from_its_start_to_its_end(
 ) -> None:
     """Found, intervened, escalated and resolved, one line each."""
     caplog.set_level(logging.INFO, "otel_loopguard")
-    watched = Watched(Settings(**ONLY))
-    watched.rally(12)
-    watched.guard.observe(Step(Kind.OTHER, "user", text="stop that"), "run")
-    (cycle,) = handle_of(watched.guard).cycles()
+    run = Run(Settings(**PAIRS))
+    rally(run, 12)
+    run.calls(USER)
+    (cycle,) = cycles(run)
     assert cycle.topic is not None
     assert len(cycle.topic) == 16
     said = f"session=run id=1 patterns=pair_cycle agents=critic,planner topic={cycle.topic}"
     warned, grave = f"{said} severity=warning count=4 seconds=30.0", f"{said} severity=fatal"
     more = "seconds=70.0 intervention=inject_context"
-    assert lines(caplog) == [
-        ("INFO", f"cycle found: {warned}"),
-        ("WARNING", f"cycle intervened: {warned} intervention=break_cycle"),
-        ("WARNING", f"cycle intervened: {said} severity=critical count=8 {more}"),
-        ("ERROR", f"cycle escalated: {grave} count=12 seconds=110.0 intervention=escalate_human"),
-        ("INFO", f"cycle resolved: {grave} count=12 seconds=110.0 resolution=user_turn"),
+    assert [
+        (one.levelname, one.getMessage().removeprefix("otel-loopguard: cycle "))
+        for one in caplog.records
+        if "cycle " in one.getMessage()[:25]
+    ] == [
+        ("INFO", f"found: {warned}"),
+        ("WARNING", f"intervened: {warned} intervention=break_cycle"),
+        ("WARNING", f"intervened: {said} severity=critical count=8 {more}"),
+        ("ERROR", f"escalated: {grave} count=12 seconds=110.0 intervention=escalate_human"),
+        ("INFO", f"resolved: {grave} count=12 seconds=110.0 resolution=user_turn"),
     ]
 
 
@@ -77,10 +63,9 @@ def test_topics_are_told_apart_by_digests_with_a_key(key: str) -> None:
     """Equal in another session; in another process, of another random key, they are not."""
 
     def topic(texts: tuple[str, str]) -> str | None:
-        watched = Watched(Settings(digest_key=key, **ONLY))
-        watched.rally(4, texts)
-        (cycle,) = handle_of(watched.guard).cycles()
-        return cycle.topic
+        run = Run(Settings(digest_key=key, **PAIRS))
+        rally(run, 4, texts)
+        return cycles(run)[0].topic
 
     assert (topic(TEXTS) == topic(TEXTS)) is bool(key)
     assert topic(TEXTS) != topic(("A summary of the weather of today", "Where is the weather?"))
@@ -88,45 +73,30 @@ def test_topics_are_told_apart_by_digests_with_a_key(key: str) -> None:
 
 def test_the_entries_say_what_became_of_it() -> None:
     """Patterns, count, intervention, escalation and how it ended."""
-    watched = Watched(Settings())
-    watched.rally(9, (TEXTS[0], TEXTS[0]))
-    assert watched.session is not None
-    (entry,) = watched.session.cycles.entries
+    run = Run()
+    rally(run, 9, (TEXTS[0], TEXTS[0]))
+    (entry,) = cycles(run)
     assert set(entry.patterns) == {"pair_cycle", "topic_cycle"}
     assert (entry.found, entry.last, entry.escalated, entry.resolution) == (3, 8, False, None)
     assert entry.intervention == "inject_context"
     assert entry.count == pytest.approx(9)
 
 
-def test_a_cycle_that_is_not_seen_for_long_is_over() -> None:
-    """After as many steps as the window has, and a new one gets a new entry."""
-    watched = Watched(Settings(**ONLY))
-    watched.rally(4)
-    for number in range(105):
-        node = Step(Kind.NODE, f"node{number}", start=EPOCH, end=EPOCH)
-        watched.guard.observe(node, "run")
-    watched.rally(4)
-    assert watched.session is not None
-    assert [entry.resolution for entry in watched.session.cycles.entries] == ["faded", None]
-    assert [entry.id for entry in watched.session.cycles.entries] == [1, 2]
-
-
-def test_a_cycle_ends_when_somebody_lets_the_session_go_on() -> None:
-    """Clearing the flag resolves it."""
-    watched = Watched(Settings(**ONLY))
-    watched.rally(12)
-    assert watched.session is not None
-    watched.session.flag.clear()
-    watched.guard.observe(Step(Kind.NODE, "node"), "run")
-    assert [entry.resolution for entry in watched.session.cycles.entries] == ["cleared"]
+def test_a_cycle_ends_by_itself_or_when_somebody_lets_the_session_go_on() -> None:
+    """Not seen for as many steps as the window has it is over; a new one gets a new entry."""
+    run = Run(Settings(**PAIRS))
+    rally(run, 4)
+    run.calls(*(node(f"node{number}", at=0) for number in range(105)))
+    rally(run, 12, begin=4)
+    run.guard.flag_named("run").clear()
+    run.calls(node("node"))
+    assert [(one.id, one.resolution) for one in cycles(run)] == [(1, "faded"), (2, "cleared")]
 
 
 def test_only_the_newest_are_kept() -> None:
     """Thirty-two entries, however often a session goes in circles."""
-    watched = Watched(Settings(**ONLY))
-    for _ in range(40):
-        watched.rally(4)
-        watched.guard.observe(Step(Kind.OTHER, "user", text="go on"), "run")
-    assert watched.session is not None
-    entries = watched.session.cycles.entries
-    assert (len(entries), entries[-1].id) == (32, 40)
+    run = Run(Settings(**PAIRS))
+    for turn in range(40):
+        rally(run, 4, begin=4 * turn)
+        run.calls(USER)
+    assert (len(cycles(run)), cycles(run)[-1].id) == (32, 40)

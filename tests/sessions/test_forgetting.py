@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import time
 import weakref
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -18,13 +18,20 @@ from tests.calls import call
 from tests.hostile.rig import TOOL, ended
 from tests.sessions.journals import until
 
+SEARCH = call("search", {"q": "x"})
+
+
+def work(processor: LoopGuardSpanProcessor, *numbers: int) -> None:
+    """Tool calls, each a trace and a session of its own."""
+    for number in numbers:
+        processor.on_end(ended(TOOL, span_id=number, trace_id=number))
+    processor.guard.settle()
+
 
 def shown(count: int, **settings: Any) -> LoopGuardSpanProcessor:
-    """A processor that was shown tool calls, each a trace and a session of its own."""
+    """A processor that was shown tool calls."""
     processor = LoopGuardSpanProcessor(**settings)
-    for number in range(count):
-        processor.on_end(ended(TOOL, span_id=number + 1, trace_id=number + 1))
-    processor.guard.settle()
+    work(processor, *range(1, count + 1))
     return processor
 
 
@@ -39,9 +46,7 @@ def test_what_made_room_is_freed() -> None:
     (session,) = processor.guard._sessions.all
     parts = [weakref.ref(part) for part in (session, session.flag)]
     del session
-    for number in range(2, 41):
-        processor.on_end(ended(TOOL, span_id=number, trace_id=number))
-    processor.guard.settle()
+    work(processor, *range(2, 41))
     assert known(processor.guard, *range(1, 41)) == [*range(31, 41)]
     gc.collect()
     assert [part() for part in parts] == [None, None]
@@ -54,20 +59,17 @@ def test_a_session_in_use_that_makes_room_is_told_of_once(
     with set_testing(True) as rehearsal:
         processor = shown(10, max_sessions=10)
         rehearsal.advance(61)
-        for number in range(11, 21):
-            processor.on_end(ended(TOOL, span_id=number, trace_id=number))
-        before = [one for one in caplog.messages if "are forgotten" in one]
-        for number in range(21, 23):
-            processor.on_end(ended(TOOL, span_id=number, trace_id=number))
-    (message,) = [one for one in caplog.messages if "are forgotten" in one]
-    assert not before
-    assert "more than max_sessions (LOOPGUARD_MAX_SESSIONS) = 10" in message
+        work(processor, *range(11, 21))
+        assert "are forgotten" not in caplog.text
+        work(processor, 21, 22)
+    assert caplog.text.count("are forgotten") == 1
+    assert "more than max_sessions (LOOPGUARD_MAX_SESSIONS) = 10" in caplog.text
 
 
 def test_age_frees_without_traffic() -> None:
     """Sessions that nobody uses for `session_ttl_s` are gone, though no step comes any more."""
     processor = shown(50, session_ttl_s=1)
-    until(lambda: not processor.guard._sessions.all)
+    until(lambda: not processor.guard.sees_steps)
     assert known(processor.guard, *range(1, 51)) == []
 
 
@@ -77,28 +79,27 @@ def test_many_of_an_age_go_in_small_parts() -> None:
         processor = shown(200, session_ttl_s=60)
         processor._timer.stop()
         testing.advance(61)
-        processor.on_end(ended(TOOL, span_id=999, trace_id=999))
-        assert 190 < len(processor.guard._sessions) <= 200
+        work(processor, 999)
+        assert 190 < len(known(processor.guard, *range(1, 201))) < 200
 
 
 def test_an_open_session_goes_after_those_that_are_not() -> None:
     """However long a call takes its session is known, and so is one around another; then by age."""
     with set_testing(True) as testing:
         processor = LoopGuardSpanProcessor(max_sessions=3, session_ttl_s=60)
+        guard = processor.guard
         tracer = provider_with(processor).get_tracer("my.agent")
         with otel_loopguard.session("outer"), agent(tracer):
             with otel_loopguard.session("inner"):
                 tool_call(tracer)
-            for number in range(1, 20):
-                processor.on_end(ended(TOOL, span_id=number, trace_id=number))
-            assert known(processor.guard, 1) == []
-            assert processor.guard.flag_of("outer") is not None
-            assert len(processor.guard._sessions) <= 3
+            Context().run(work, processor, *range(1, 20))
+            assert known(guard, *range(1, 20)) == [19]
+            assert guard.flag_of("outer") is not None
             testing.advance(100)
-            assert processor.guard.flag_of("outer") is not None
+            assert guard.flag_of("outer") is not None
         testing.advance(61)
         testing.advance(61)
-        assert processor.guard.flag_of("outer") is None
+        assert guard.flag_of("outer") is None
 
 
 @pytest.mark.parametrize("stop", [control.pause, control.abort])
@@ -107,17 +108,14 @@ def test_what_a_person_stopped_goes_last_of_all(stop: Callable[..., bool]) -> No
     with set_testing(True) as testing:
         guard = LoopGuard(Settings(max_sessions=5, session_ttl_s=60))
         for number in range(20):
-            guard.observe(call("search", {"q": "x"}), f"held{number}")
+            guard.observe(SEARCH, f"held{number}")
             assert stop(f"held{number}", by="ada")
         for number in range(30):
-            guard.observe(call("search", {"q": "x"}), f"s{number}")
-        testing.advance(100)
-        guard.tick(time.time_ns() + 200 * 10**9)
-        held = [f"held{n}" for n in range(16, 20)]
-        assert [one.key for one in guard._sessions.all if one.key.startswith("held")] == held
-        flag = guard.flag_of("held19")
-        assert flag is not None
-        assert flag.stops
+            guard.observe(SEARCH, f"s{number}")
+        testing.advance(300)
+        held = [number for number in range(20) if guard.flag_of(f"held{number}") is not None]
+        assert held == [16, 17, 18, 19]
+        assert guard.flag_named("held19").stops
         assert control.resume("held19")
 
 
@@ -126,18 +124,16 @@ def test_the_flag_of_a_forgotten_session_stays_usable() -> None:
     gc.collect()
     before = any_stops()
     guard = LoopGuard(Settings(max_sessions=1))
-    guard.observe(call("search", {"q": "x"}), "old")
-    flag = guard.flag_of("old")
-    guard.observe(call("search", {"q": "x"}), "new")
-    assert flag is not None
+    flag = guard.flag_named("old")
+    guard.observe(SEARCH, "new")
     assert guard.flag_of("old") is None
     assert flag.set(Action.ABORT, reason="enough", by="ada")
     assert any_stops()
     flag.clear(by="ada")
-    guard.observe(call("search", {"q": "x"}), "old")
+    guard.observe(SEARCH, "old")
     assert guard.flag_of("old") is not flag
     control.abort("old", by="ada")
-    guard.observe(call("search", {"q": "x"}), "new")
+    guard.observe(SEARCH, "new")
     del flag
     gc.collect()
     assert any_stops() is before
@@ -145,19 +141,17 @@ def test_the_flag_of_a_forgotten_session_stays_usable() -> None:
 
 def test_a_span_that_never_ends_keeps_no_session() -> None:
     """Where there are too many open spans, what is forgotten of them frees their sessions."""
-    guard = LoopGuard(Settings(max_sessions=5, tuning={"stalls": {"open_steps": 5}}))
-    processor = LoopGuardSpanProcessor(guard)
+    processor = LoopGuardSpanProcessor(max_sessions=5, tuning={"stalls": {"open_steps": 5}})
     tracer = provider_with(processor).get_tracer("my.agent")
-    left = []
+    traces, left = [], []
     for _ in range(40):
         with agent(tracer) as span:
             # Never ended.
             left.append(tracer.start_span("execute_tool search", attributes=TOOL))
             tool_call(tracer)
-            trace = span.get_span_context().trace_id
-    assert known(guard, trace) == [trace]
-    assert len(guard._sessions) == 5
-    assert len(guard._resolver._tops) <= 5
+            traces.append(span.get_span_context().trace_id)
+    assert known(processor.guard, *traces) == traces[-5:]
+    assert len(processor.guard._resolver._tops) <= 5
 
 
 def test_a_guard_that_nobody_holds_is_freed_with_its_sessions() -> None:

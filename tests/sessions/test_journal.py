@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,34 +28,36 @@ from otel_loopguard.sessions.journal_codec import (
     Pseudonymizer,
     Unread,
 )
-from tests.sessions.journals import EPOCH, SECOND
+from tests.calls import EPOCH, SECOND
 
 CODEC = Codec(b"ab")
 BIG = (1 << 64) - 1
 NAMES = "call call_exact outcome outcome_exact error_line error_shape place".split()
+NAMED = len(f"{EPOCH:016x}-{0:016x}")
+"""Bytes of the id of an entry."""
 
 
 def seen(step: Step) -> Evidence:
     return ToolCallExtractor(Settings()).evidence(step)
 
 
-def tool(**more: object) -> Step:
-    given: dict[str, object] = {
+def tool(**more: Any) -> Step:
+    given: dict[str, Any] = {
         "args": {"path": "secret.txt", "offset": 3}, "outcome": "the secret of 12:30:01",
-        "start": EPOCH, "end": EPOCH + SECOND,
+        "start": EPOCH, "end": EPOCH + SECOND, **more,
     }  # fmt: skip
-    return Step(Kind.TOOL, "read", **{**given, **more})  # type: ignore[arg-type]
+    return Step(Kind.TOOL, "read", **given)
 
 
-def decision(**more: object) -> Decision:
-    given: dict[str, object] = {
+def decision(**more: Any) -> Decision:
+    given: dict[str, Any] = {
         "id": "f" * 16, "session": "run", "action": Action.DENY, "detector": "exact_repeat",
         "reason": "identical_call", "severity": Severity.CRITICAL, "confidence": 0.84,
         "message": "'search' was called 3 times", "loop": "0" * 15 + "1", "count": 3.0,
         "threshold": 3.0, "period": 1, "step": 7, "time": EPOCH, "fingerprint": "ab" * 8,
-        "tool": "search",
+        "tool": "search", **more,
     }  # fmt: skip
-    return Decision(**{**given, **more})  # type: ignore[arg-type]
+    return Decision(**given)
 
 
 STEPS = {
@@ -66,6 +69,8 @@ STEPS = {
     "measured": tool(outcome="val_loss: 0.25"),
     "no name": Step(Kind.TOOL),
 }
+ANEW = "number sample terms epoch round waits wait asked".split()
+ROUNDED = "novelty rested hint_weight stop_weight ease".split()
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
@@ -75,24 +80,17 @@ def test_a_call_comes_back_as_it_was(step: Step) -> None:
     entry = CODEC.read(CODEC.call(CallEntry(before, 5000, opened=True)), "run")
     assert isinstance(entry, CallEntry)
     assert (entry.took, entry.opened) == (5000, True)
-    after = entry.evidence
-    for name in Evidence.__slots__:
-        if name == "novelty" and before.novelty is not None:
-            assert after.novelty == pytest.approx(before.novelty, abs=0.003)
-        elif name in ("rested", "hint_weight", "stop_weight"):
-            assert getattr(after, name) == pytest.approx(getattr(before, name), abs=0.003)
-        elif name == "ease":
-            assert after.ease == pytest.approx(before.ease)
-        elif name not in ("number", "round", "epoch", "sample", "terms", "amount"):
-            assert getattr(after, name) == getattr(before, name), name
+    for name in {*Evidence.__slots__} - {*ANEW, "amount"}:
+        was, found = getattr(before, name), getattr(entry.evidence, name)
+        if name in ROUNDED and was is not None:
+            was = pytest.approx(was, abs=0.003)
+        assert found == was, name
 
 
 def test_every_field_of_evidence_is_kept_or_counted_anew() -> None:
     """One that is neither a flag nor a key needs a place of its own; other orders a new version."""
-    own = "tool outcome_size novelty error_class effect time ease".split()
-    own += ["rested", "hint_weight", "stop_weight"]
-    anew = ["number", "sample", "terms", "epoch", "round", "waits", "wait", "asked"]
-    assert {*_FLAGS, *_KEYS, *_PAIRS, *own, *anew} == set(Evidence.__slots__)
+    own = ["tool", "outcome_size", "error_class", "effect", "time", *ROUNDED]
+    assert {*_FLAGS, *_KEYS, *_PAIRS, *own, *ANEW} == set(Evidence.__slots__)
     layout = hashlib.blake2b(" ".join((*_FLAGS, *_KEYS, *_PAIRS)).encode(), digest_size=4)
     assert (VERSION, layout.hexdigest()) == (4, "8b35342c")
 
@@ -107,40 +105,27 @@ def test_the_largest_call_has_less_than_200_bytes() -> None:
     found.place, found.outcome_size, found.ease = (BIG, 1e300), 1 << 40, 1e300
     found.agent, found.failure, found.file, found.score = BIG - 9, BIG, 7, (BIG, 1e300)
     raw = CODEC.call(CallEntry(found, 1 << 80, opened=True))
-    assert len(raw) + len(f"{EPOCH:016x}-{0:016x}") <= 200
+    assert len(raw) + NAMED <= 200
     entry = CODEC.read(raw, "run")
     assert isinstance(entry, CallEntry)
-    assert entry.evidence.tool == "é" * 6
-    assert (entry.evidence.failure, entry.evidence.file) == (BIG, 7)
-    assert (entry.evidence.score, entry.evidence.place) == ((BIG, 1e300), (BIG, 1e300))
-    assert (entry.evidence.call, entry.evidence.error_shape) == (BIG, BIG - 5)
+    back = entry.evidence
+    assert (back.tool, back.failure, back.file) == ("é" * 6, BIG, 7)
+    assert (back.score, back.place) == ((BIG, 1e300), (BIG, 1e300))
+    assert (back.call, back.error_shape) == (BIG, BIG - 5)
 
 
-def test_a_loop_comes_back() -> None:
-    """Its rung and its keys; where it stands in the row is counted anew."""
+def test_loops_decisions_and_marks_come_back() -> None:
+    """A loop's place in the row is counted anew, and the sentence of a decision is made anew."""
     loop = Loop(frozenset({5, 9, BIG}), 9, Action.DENY, 2.25, 40, 41, 3, EPOCH, 1, rounds=7)
     expected = Loop(frozenset({5, 9, BIG}), 9, Action.DENY, 2.25, 0, 0, 3, EPOCH, 1, rounds=7)
     assert CODEC.read(CODEC.loop(loop), "run") == expected
-    many = CODEC.loop(Loop(frozenset(range(256)), 0, Action.HINT, 0, 1, 1))
-    assert len(many) + 33 <= 200
-
-
-def test_a_decision_comes_back_without_its_message() -> None:
-    """What was decided and by which rule; the sentence is made anew."""
-    found = CODEC.read(CODEC.decision(decision()), "run")
-    assert isinstance(found, Decision)
     said = "decided before, by exact_repeat: identical_call, about 'search'"
-    assert found == decision(message=said)
+    assert CODEC.read(CODEC.decision(decision()), "run") == decision(message=said)
+    many = Loop(frozenset(range(256)), 0, Action.HINT, 0, 1, 1)
     large = decision(detector="d" * 99, reason="r" * 99, tool="t" * 99, count=1e300, period=1 << 40)
-    assert len(CODEC.decision(large)) + 33 <= 200
-
-
-@pytest.mark.parametrize("mark", [Mark.TURN, Mark.CLEARED, Mark.LOWERED, Mark.RESTORED])
-def test_a_mark_comes_back(mark: Mark) -> None:
-    """Eight bytes say it."""
-    raw = CODEC.mark(mark)
-    assert len(raw) == 8
-    assert CODEC.read(raw, "run") is mark
+    assert max(len(CODEC.loop(many)), len(CODEC.decision(large))) + NAMED <= 200
+    for mark in (Mark.TURN, Mark.CLEARED, Mark.LOWERED, Mark.RESTORED):
+        assert CODEC.read(CODEC.mark(mark), "run") is mark
 
 
 def test_nothing_of_the_arguments_is_in_it() -> None:
@@ -156,20 +141,15 @@ def test_nothing_of_the_arguments_is_in_it() -> None:
         assert struct.pack("<Q", number) not in raw
 
 
-@given(st.binary(max_size=250))
-def test_any_bytes_are_read_or_skipped(raw: bytes) -> None:
-    """Nothing that lies in a store makes it throw."""
-    assert isinstance(CODEC.read(raw, "run"), Unread)
-
-
 @given(st.integers(1, 7), st.binary(max_size=250))
-def test_any_body_with_a_right_checksum_is_read_or_skipped(mark: int, body: bytes) -> None:
-    """Not even one that was made on purpose."""
-    CODEC.read(CODEC._sealed(Mark(mark), body), "run")
+def test_any_bytes_are_read_or_skipped(mark: int, raw: bytes) -> None:
+    """Nothing that lies in a store makes it throw, not even with a right checksum."""
+    assert isinstance(CODEC.read(raw, "run"), Unread)
+    CODEC.read(CODEC._sealed(Mark(mark), raw), "run")
 
 
-def test_a_changed_entry_is_skipped() -> None:
-    """Every byte counts."""
+def test_an_entry_that_was_changed_or_is_of_others_is_skipped() -> None:
+    """Every byte counts; a newer version and another key are told apart."""
     raw = CODEC.call(CallEntry(seen(tool()), 1, opened=False))
     rng = random.Random(1)
     for place in range(4, len(raw)):
@@ -177,11 +157,6 @@ def test_a_changed_entry_is_skipped() -> None:
         other[place] ^= 1 << rng.randrange(8)
         assert CODEC.read(bytes(other), "run") is Unread.CORRUPTED
         assert CODEC.read(raw[:place], "run") is Unread.CORRUPTED
-
-
-def test_a_newer_version_and_another_key_are_told_apart() -> None:
-    """Who reads the count knows what to do."""
-    raw = CODEC.mark(Mark.TURN)
     assert CODEC.read(bytes((VERSION + 1,)) + raw[1:], "run") is Unread.NEWER
     assert CODEC.read(bytes((VERSION - 1,)) + raw[1:], "run") is Unread.OLDER
     assert CODEC.read(Codec(b"cd").mark(Mark.TURN), "run") is Unread.FOREIGN
@@ -189,13 +164,8 @@ def test_a_newer_version_and_another_key_are_told_apart() -> None:
 
 def test_keys_are_covered_with_the_key_of_the_setting() -> None:
     """Equal with equal keys, different otherwise, and never what they were."""
-    one, same, other, none = (
-        Pseudonymizer("a"),
-        Pseudonymizer("a"),
-        Pseudonymizer("b"),
-        Pseudonymizer(""),
-    )
+    one, same, other, none, again = map(Pseudonymizer, ("a", "a", "b", "", ""))
     assert one.of(7) == same.of(7)
-    assert len({7, one.of(7), one.of(8), other.of(7), none.of(7), Pseudonymizer("").of(7)}) == 6
+    assert len({7, one.of(7), one.of(8), other.of(7), none.of(7), again.of(7)}) == 6
     assert one.id == same.id != other.id
     assert (one.lasting, none.lasting) == (True, False)

@@ -9,66 +9,47 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor
 from otel_loopguard._util.errors import raise_faults
-from otel_loopguard.core import Action, Decision, Kind, Step
+from otel_loopguard.core import Action, Decision, Step
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.sessions.journal_codec import VERSION, Codec, Unread
-from otel_loopguard.sessions.journal_worker import WriterJournalStore
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import Writer
-from tests.sessions.journals import (
-    EPOCH,
-    SECOND,
-    JournalsInMemory,
-    call,
-    guard,
-    news,
-    restarted,
-    session_of,
-    until,
-)
-from tests.stores.memory import MemoryStore
+from tests.calls import call as tool_call
+from tests.hostile.rig import TOOL, ended
+from tests.sessions.journals import JournalsInMemory, call, guard, new, news, session_of, until
+
+
+def restarted(journals: JournalsInMemory, found: list[Decision] | None = None) -> LoopGuard:
+    """A guard of another process that has taken in what came before it."""
+    one = guard(journals, found, manual=True)
+    one.recall("run", 0)
+    return one
+
+
+def observed(journals: JournalsInMemory, *steps: Step) -> list[Decision]:
+    """What a process decides that sees steps of one session and ends."""
+    found: list[Decision] = []
+    one = restarted(journals, found)
+    for step in steps:
+        one.observe(step, "run")
+    one.write_journals()
+    return found
 
 
 def decided(found: list[Decision]) -> list[str]:
     return [one.action.value for one in found if one.action is not Action.ALLOW]
 
 
-def listen(guard: LoopGuard) -> list[Decision]:
-    """Every decision of a guard from now on."""
-    found: list[Decision] = []
-    guard.subscribers.decisions.append(("on_decision", lambda made: found.append(made.decision)))
-    return found
-
-
-def observed(journals: JournalsInMemory, *steps: Step, after: int = 0) -> list[Decision]:
-    """What a guard decides that sees steps of one session and goes; before it, so many calls."""
-    one = restarted(journals, after)[0] if after else guard(journals)
-    found = listen(one)
-    for step in steps:
-        one.observe(step, "run")
-    one.shutdown()
-    return found
-
-
-def test_a_loop_that_began_before_the_restart_is_noticed_after_it() -> None:
-    """Two calls before it and one after it are three."""
-    journals = JournalsInMemory()
-    assert observed(journals, call(0), call(1)) == []
-    assert decided(observed(journals, call(2), after=2)) == ["hint"]
-
-
 def test_the_same_run_in_one_process_says_the_same() -> None:
     """Restarted after every step, or not at all; loops keep their name, and the flag is raised."""
-    steps = [call(number) for number in range(9)]
     whole, parts = JournalsInMemory(), JournalsInMemory()
-    together = observed(whole, *steps)
+    together = observed(whole, *map(call, range(9)))
     apart: list[Decision] = []
-    for number, step in enumerate(steps):
-        apart += observed(parts, step, after=number)
+    for number in range(9):
+        apart += observed(parts, call(number))
         if number == 3:
-            control = restarted(parts, 4)[1].flag.control
+            control = restarted(parts).flag_named("run").control
             assert (control.action, bool(control.hint)) == (Action.DENY, True)
             assert control.decision is not None
             assert control.decision.detector == "exact_repeat"
@@ -80,10 +61,7 @@ def test_the_same_run_in_one_process_says_the_same() -> None:
 
 def poll(number: int) -> Step:
     """A poll of minutes, which is no loop."""
-    start = EPOCH + number * 30 * SECOND
-    said = "state: pending, not ready yet"
-    times = {"start": start, "end": start + SECOND}
-    return Step(Kind.TOOL, "job_status", args={"id": 7}, outcome=said, **times)
+    return tool_call("job_status", {"id": 7}, "state: pending, not ready yet", at=number * 30)
 
 
 def check(number: int) -> Step:
@@ -99,40 +77,40 @@ def test_healthy_work_stays_healthy_across_restarts(
     journals = JournalsInMemory()
     assert observed(journals, *map(made, range(before))) == []
     for number in range(before, steps, 4):
-        assert observed(journals, *map(made, range(number, number + 4)), after=number) == []
+        assert observed(journals, *map(made, range(number, number + 4))) == []
 
 
-def test_a_new_run_of_the_agent_is_the_users_next_turn() -> None:
+@pytest.mark.parametrize("first", ["the run", "the past"])
+def test_a_new_run_of_the_agent_is_the_users_next_turn(first: str) -> None:
     """No run outlives its process: an abort of before does not stop the run after it."""
     journals = JournalsInMemory()
     assert observed(journals, *map(call, range(7)))[-1].action is Action.ABORT
-    new = guard(journals)
-    session = session_of(new)
-    with session.lock:
-        session.next_run(77)
-    until(lambda: session.journal and session.journal.before.calls == 7)
-    assert session.flag.control.action is Action.ALLOW
-    found = listen(new)
-    new.observe(call(9, args="something else", outcome="an answer"), "run")
-    new.observe(call(10, args="more", outcome="another answer"), "run")
+    found: list[Decision] = []
+    one = guard(journals, found, manual=True)
+    flag = one.flag_named("run")
+    if first == "the past":
+        one.recall("run", 0)
+        assert flag.control.action is Action.ABORT
+    one.next_run("run", 1, 77)
+    one.recall("run", 0)
+    assert flag.control.action is Action.ALLOW
+    one.observe(call(9, args="something else", outcome="an answer"), "run")
+    one.observe(call(10, args="more", outcome="another answer"), "run")
     assert found == []
 
 
 def test_what_a_person_let_go_on_stays_let_go() -> None:
     """A session that was cleared starts over after the restart too."""
     journals = JournalsInMemory()
-    one = guard(journals)
+    one = restarted(journals)
     for number in range(4):
         one.observe(call(number), "run")
-    flag = one.flag_of("run")
-    assert flag is not None
-    assert flag.stops
-    flag.clear()
+    assert one.flag_named("run").stops
+    one.flag_named("run").clear()
     one.observe(call(4, args="other", outcome="new"), "run")
-    one.shutdown()
-    _, session = restarted(journals, 5)
-    assert session.flag.control.action is Action.ALLOW
-    assert not session.state.policy.ended
+    one.write_journals()
+    assert restarted(journals).flag_named("run").control.action is Action.ALLOW
+    assert decided(observed(journals, *map(call, range(5, 9)))) == ["hint", "deny"]
 
 
 @pytest.mark.parametrize("steps", [99, 100, 250])
@@ -140,27 +118,23 @@ def test_every_hundred_entries_are_written(steps: int) -> None:
     """Neither each by itself, nor all at the end (C6)."""
     journals = JournalsInMemory()
     one = guard(journals, tuning={"journal": {"flush_s": 60}})
-    session = session_of(one)
+    one.bind(1, "run")
     until(lambda: journals.reads)
     for number in range(steps):
-        one.observe(call(number, args=number, outcome=news(number)), "run")
+        one.observe(new(number), "run")
         if number % 100 == 99:
-            until(lambda: session.journal is not None and not session.journal.pending)
+            until(lambda at=number: sum(journals.batches) == at + 1)
     assert journals.batches == [100] * (steps // 100)
     one.shutdown()
-    assert sum(journals.batches) == steps
-    assert len(journals.store.journal("run")) == steps
+    assert sum(journals.batches) == len(journals.store.journal("run")) == steps
 
 
 def test_no_memory_grows_where_the_thread_does_not_come_to_write() -> None:
     """Then who makes the steps hands them on, ten times as many at once."""
     journals = JournalsInMemory()
-    one = guard(journals, tuning={"journal": {"flush_steps": 10}})
-    scribe = one._sessions._journal_worker
-    assert scribe is not None
-    scribe._closed = True
+    one = guard(journals, manual=True, tuning={"journal": {"flush_steps": 10}})
     for number in range(250):
-        one.observe(call(number, args=number, outcome=news(number)), "run")
+        one.observe(new(number), "run")
     assert journals.batches == [100, 100]
 
 
@@ -178,69 +152,32 @@ def test_a_decision_is_written_at_once_and_what_waits_after_a_time(
     assert type(found[-1]).__name__ == last
 
 
-def test_only_the_newest_are_kept() -> None:
-    """Memory does not grow with the length of a run."""
-    journals = JournalsInMemory()
-    one = guard(journals, tuning={"journal": {"steps": 32}})
-    for number in range(100):
-        one.observe(call(number, args=number, outcome=news(number)), "run")
-    session = session_of(one)
-    assert session.journal is not None
-    one.shutdown()
-    # The thread may be handing on the last of them.
-    until(lambda: session.journal is not None and len(session.journal.entries) == 32)
-
-
-def test_two_guards_see_each_others_steps() -> None:
-    """The third equal call is noticed, whoever makes it; each entry counts once."""
-    journals = JournalsInMemory()
-    one, two = guard(journals), guard(journals)
-    found = listen(two)
-    one.observe(call(0), "run")
-    until(lambda: journals.store.journal("run"))
-    two.observe(call(1), "run")
-    session = session_of(two)
-    until(lambda: session.journal and session.journal.before.calls == 1)
-    one.observe(call(2), "run")
-    two.observe(Step(Kind.MODEL, "m", start=EPOCH, end=EPOCH + SECOND), "run")
-    until(lambda: session.journal and session.journal.before.calls == 2)
-    assert found == []
-    two.observe(call(3), "run")
-    assert decided(found) == ["hint"]
-    mine = session_of(one)
-    one.observe(Step(Kind.MODEL, "m", start=EPOCH, end=EPOCH + SECOND), "run")
-    until(lambda: mine.flag.control.action is Action.HINT)
-    assert session._number == mine._number == 4
-
-
 def test_own_entries_that_are_kept_no_more_are_not_those_of_others() -> None:
     """More may be stored of a session than its buffer keeps: no call counts twice."""
     journals = JournalsInMemory()
-    settings = Settings(digest_key="the key of the tests", tuning={"journal": {"steps": 16}})
-    one = LoopGuard(settings, journal_store=journals, manual_journals=True)
+    one = guard(journals, manual=True, tuning={"journal": {"steps": 16}})
     for number in range(60):
-        one.observe(call(number, args=number, outcome=news(number)), "run")
+        one.observe(new(number), "run")
     one.write_journals()
-    assert len(journals.store.journal("run")) == 60
-    one.recall("run", 1)
     session = session_of(one)
     assert session.journal is not None
-    assert session.journal.before.calls == 0
+    assert (len(journals.store.journal("run")), len(session.journal.entries)) == (60, 16)
+    one.recall("run", 1)
     assert session._number == 60
 
 
 def test_steps_of_others_are_put_in_order_of_time() -> None:
     """One that was made before ours and read later comes before ours."""
     journals = JournalsInMemory()
-    one, two = guard(journals), guard(journals)
+    one, two = restarted(journals), restarted(journals)
     two.observe(call(5, args="later", outcome="b"), "run")
-    session = session_of(two)
     one.observe(call(1, args="earlier", outcome="a"), "run")
-    two.observe(Step(Kind.MODEL, "m", start=EPOCH, end=EPOCH + SECOND), "run")
-    until(lambda: session.journal and session.journal.before.calls == 1)
-    assert session.journal is not None
-    two.shutdown()
-    names = [name for name, _ in session.journal.entries]
+    one.write_journals()
+    two.recall("run", 0)
+    two.write_journals()
+    kept = session_of(two).journal
+    assert kept is not None
+    names = [name for name, _ in kept.entries]
     assert names == sorted(names)
     assert len(names) == len(set(names)) == 2
 
@@ -257,21 +194,19 @@ def test_a_corrupted_entry_is_skipped_counted_and_told_once(
     """With the session; the others are taken in, but by a guard of another key."""
     journals = JournalsInMemory()
     observed(journals, call(0), call(1))
-    # Only now: the guard that wrote the others may read its journal too, and warn.
     journals.store.append("run", [("0-a", bytes((VERSION, 2)) * 9), ("0-b", b"\xff" * 40)])
     journals.store.append("run", [("0-c", b"")])
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
-        one, _ = restarted(journals, 2)
+        one = restarted(journals)
     assert worker_of(one).unread == {Unread.CORRUPTED: 2, Unread.NEWER: 1}
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [
-        "otel-loopguard: session 'run': an entry of its journal is corrupted and was skipped"
-    ]
-    one = guard(journals, digest_key="another key of tests")
-    session = session_of(one)
-    until(lambda: worker_of(one).unread[Unread.FOREIGN] == 2)
-    one.observe(call(2), "run")
-    assert session.flag.control.action is Action.ALLOW
+    (said,) = caplog.messages
+    assert said.endswith("session 'run': an entry of its journal is corrupted and was skipped")
+    assert decided(observed(journals, call(2))) == ["hint"]
+    foreign = guard(journals, manual=True, digest_key="another key of tests")
+    foreign.recall("run", 0)
+    assert worker_of(foreign).unread[Unread.FOREIGN] >= 2
+    foreign.observe(call(2), "run")
+    assert foreign.flag_named("run").control.action is Action.ALLOW
 
 
 def test_a_store_that_cannot_be_read_is_asked_again() -> None:
@@ -283,7 +218,7 @@ def test_a_store_that_cannot_be_read_is_asked_again() -> None:
     session = session_of(one)
     until(lambda: worker_of(one).failed >= 2)
     journals.down = False
-    until(lambda: session.journal and session.journal.before.calls == 2)
+    until(lambda: session._number == 2)
 
 
 def test_no_hook_waits_for_a_store_that_hangs_or_raises() -> None:
@@ -301,8 +236,8 @@ def test_no_hook_waits_for_a_store_that_hangs_or_raises() -> None:
             read.append(session)
             return super().journal(session, after)
 
-    one = guard(Broken(), tuning={"journal": {"flush_s": 60}})
-    found = listen(one)
+    found: list[Decision] = []
+    one = guard(Broken(), found, tuning={"journal": {"flush_s": 60}})
     for number in range(3):
         one.observe(call(number), "run")
     assert decided(found) == ["hint"]
@@ -314,40 +249,22 @@ def test_no_hook_waits_for_a_store_that_hangs_or_raises() -> None:
 def test_a_session_that_gets_its_key_late_is_written_under_it() -> None:
     """What was written under the trace id before is written once more."""
     journals = JournalsInMemory()
-    one = guard(journals)
-    step = call(0)
-    step.trace_id = 5
-    session = one._sessions.of_step(step, EPOCH)
-    with session.lock:
-        session.observe(step)
-        one._sessions.wrote(session, now=True)
-    assert len(journals.store.journal(f"{5:032x}")) == 1
-    one.bind(5, "conversation")
-    with session.lock:
-        one._sessions.wrote(session, now=True)
-    assert len(journals.store.journal("conversation")) == 1
+    processor = LoopGuardSpanProcessor(guard(journals, manual=True))
+    for number, more in enumerate(({}, {"gen_ai.conversation.id": "conversation"}), 1):
+        processor.on_end(ended({**TOOL, **more}, span_id=number, trace_id=5))
+        processor.guard.write_journals()
+        key = more.get("gen_ai.conversation.id", f"{5:032x}")
+        assert len(journals.store.journal(key)) == number
 
 
-def test_the_writer_of_a_store_keeps_journals() -> None:
-    """Its entries come back through it."""
-    one = guard(JournalsInMemory())
-    writer = Writer(MemoryStore(), Settings(), one.faults)
-    journals = WriterJournalStore(writer)
-    journals.submit("run", [("a", b"1"), ("b", b"2"), ("a", b"3")])
-    assert writer.flush(60)
-    assert journals.journal("run") == [("a", b"1"), ("b", b"2")]
-    assert journals.journal("run", "a") == [("b", b"2")]
-
-
-def test_all_evidence_of_a_session_is_covered() -> None:
+@pytest.mark.parametrize("journals", [JournalsInMemory(), None], ids=["kept", "not kept"])
+def test_all_evidence_of_a_session_is_covered(journals: JournalsInMemory | None) -> None:
     """What detectors compare is what stands in the journal; without one keys stay as they are."""
     plain = ToolCallExtractor(Settings()).evidence(call(0))
-    for journals in (JournalsInMemory(), None):
-        one = guard(journals)
-        one.observe(call(0), "run")
-        session = session_of(one)
-        seen = session.evidence
-        assert seen is not None
-        assert seen.call == session.call_of(call(0))
-        assert (seen.call == plain.call) is (seen.outcome == plain.outcome) is (journals is None)
-        assert (session.journal is None) is (journals is None)
+    one = guard(journals)
+    one.observe(call(0), "run")
+    session = session_of(one)
+    seen = session.evidence
+    assert seen is not None
+    assert seen.call == session.call_of(call(0))
+    assert (seen.call == plain.call) is (seen.outcome == plain.outcome) is (journals is None)

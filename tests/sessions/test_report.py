@@ -1,20 +1,22 @@
-"""What a session came to: totals, counters, tools, loops, alerts."""
+"""What a session came to: totals, counters, tools, loops, alerts, phases, context."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from otel_loopguard import Action, LoopGuard, Settings
 from otel_loopguard._util.errors import raise_faults
+from otel_loopguard.cli.app import app
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Severity
-from otel_loopguard.core.progress import Progress
 from otel_loopguard.core.report import Report, RunMetrics
-from otel_loopguard.sessions.stats import SessionStats
-from tests.calls import EPOCH, SECOND, Run, call
+from tests.calls import EPOCH, SECOND, Run, call, handle_of
 
 ANSWER = "No results were found for this question, in any of the sources."
 LOOP = [call("search", {"q": "x"}, ANSWER)] * 9
@@ -24,12 +26,16 @@ TOLD = Step(Kind.MODEL, "m", tokens_in=100, tokens_out=20)
 NOTED = {"budget_steps": 50, "budget_action": "allow"}
 
 
-def report_of(*steps: Step, **settings: object) -> Report:
+def report_of(*steps: Step, **settings: Any) -> Report:
     run = Run(Settings(**settings))
     run.calls(*steps)
-    found = run.guard.report("run")
-    assert found is not None
-    return found
+    return handle_of(run.guard).report()
+
+
+def work(agent: str, start: float, end: float, tokens: int | None = None) -> Step:
+    """A model call of an agent, in seconds after the epoch of the tests."""
+    times = {"start": EPOCH + round(start * SECOND), "end": EPOCH + round(end * SECOND)}
+    return Step(Kind.MODEL, "m", agent=agent, tokens_in=tokens, **times)
 
 
 CASES: dict[str, tuple[list[Step], dict[str, Any], dict[str, Any]]] = {
@@ -83,6 +89,21 @@ CASES: dict[str, tuple[list[Step], dict[str, Any], dict[str, Any]]] = {
         {"alert_count": 0, "highest_severity": None,
          "notes_by_type": {"spending_limit": 2}},
     ),
+    # Three calls that come back in the same order, with the same answers.
+    "a cycle is listed by its length": (
+        [call(tool, {"q": tool}, f"light rain in the west, and a little wind {tool}")
+         for tool in "abc" * 6], {},
+        {"cycles": (3,), "loops_detected": 1},
+    ),
+    "a tool that failed is left": (
+        [FAILED, FOUND, call("find", {"q": "y"}, "b.py")], {}, {"strategy_switches": 1},
+    ),
+    "a tool that failed is used on": (
+        [FAILED, call("grep", {"q": "y"}, "a.py"), FOUND], {}, {"strategy_switches": 0},
+    ),
+    "another tool after a hint": (
+        [*LOOP[:3], call("read", {"path": "a"}, "text")], {}, {"strategy_switches": 1},
+    ),
 }  # fmt: skip
 
 
@@ -95,31 +116,6 @@ def test_what_a_session_came_to(
     assert sum(report.alerts_by_type.values()) == report.alert_count == len(report.alerts)
 
 
-@pytest.mark.parametrize(
-    ("steps", "switches"),
-    [
-        ([FAILED, FOUND, call("find", {"q": "y"}, "b.py")], 1),
-        ([FAILED, call("grep", {"q": "y"}, "a.py"), FOUND], 0),
-        ([*LOOP[:3], call("read", {"path": "a"}, "text")], 1),
-    ],
-    ids=["it was left", "it was used on", "after a hint"],
-)
-def test_another_tool_after_a_failure_is_a_switch_of_strategy(
-    steps: list[Step], switches: int
-) -> None:
-    """Leaving a tool that failed, or that a hint was about, counts once."""
-    assert report_of(*steps).strategy_switches == switches
-
-
-def test_a_cycle_is_listed_by_its_length() -> None:
-    """Three calls that come back in the same order, with the same answers."""
-    said = "light rain in the west, twenty degrees, and a little wind"
-    turn = [call(tool, {"q": tool}, f"{said} {tool}") for tool in ("a", "b", "c")]
-    report = report_of(*turn * 6)
-    assert 3 in report.cycles
-    assert report.loops_detected >= 1
-
-
 def test_the_most_used_tools_come_first_with_their_errors() -> None:
     """At most ten of them."""
     steps = [call("read", {"n": n}, f"text {n}" * 9) for n in range(5)]
@@ -128,10 +124,43 @@ def test_the_most_used_tools_come_first_with_their_errors() -> None:
     report = report_of(*steps, call("once", {"q": 1}, "x"), *others)
     assert len(report.tools) == 10
     assert [(tool.name, tool.calls, tool.errors) for tool in report.tools[:2]] == [
-        ("read", 5, 0),
-        ("write", 3, 2),
-    ]
+        ("read", 5, 0), ("write", 3, 2),
+    ]  # fmt: skip
     assert report.tools[1].error_rate == pytest.approx(2 / 3)
+
+
+BOSS = Step(Kind.AGENT, "boss", agent="boss", start=EPOCH, end=EPOCH + 60 * SECOND)
+USER = Step(Kind.OTHER, "user", start=EPOCH + 50 * SECOND, end=EPOCH + 50 * SECOND)
+WRITER, CODER = work("writer", 0, 2), work("coder", 5, 35)
+
+
+@pytest.mark.parametrize(
+    ("steps", "phases"),
+    [
+        ([WRITER, CODER, work("writer", 36, 40)], "writer 2.0, coder 30.0, writer 4.0"),
+        ([work("north", 0, 10), work("south", 5, 12), work("a", 13, 14)], "north 12.0, a 1.0"),
+        ([CODER, BOSS], "coder 30.0"),
+        ([WRITER, USER, work("writer", 60, 61)], "writer 2.0, writer 1.0"),
+        ([Step(Kind.MODEL, "m", agent="a")], "a None"),
+    ],
+    ids=["one after the other", "side by side", "a span around it", "a user", "no times"],
+)
+def test_phases_follow_the_agents(steps: list[Step], phases: str) -> None:
+    """Each stretch of work of one agent, with its time; work side by side is one."""
+    told = report_of(*steps).run.phases
+    assert ", ".join(f"{one.name} {one.seconds}" for one in told) == phases
+
+
+@pytest.mark.parametrize(
+    ("tokens", "newest", "most"),
+    [((9000, 400, None), 400, 9000), ((None,), None, None), ((-5,), 0, 0)],
+)
+def test_the_size_of_the_context_is_told(
+    tokens: tuple[int | None, ...], newest: int | None, most: int | None
+) -> None:
+    """What says nothing changes nothing, and no number is odd."""
+    run = report_of(*(work("a", n, n + 1, count) for n, count in enumerate(tokens))).run
+    assert (run.context_tokens, run.peak_context_tokens) == (newest, most)
 
 
 class Broken:
@@ -151,17 +180,20 @@ def test_a_detector_that_failed_is_named() -> None:
 
 
 def test_a_record_does_not_grow() -> None:
-    """Many tools, many decisions: what is kept is bounded, and totals stay exact."""
+    """Many tools, agents, decisions: what is kept is bounded, and totals stay exact."""
     run = Run(Settings())
     for number in range(3000):
         run.calls(call(f"tool{number}", {"q": number // 4}, ANSWER, at=number))
     for number in range(1200):
         run.calls(call("search", {"q": number // 4}, ANSWER, at=9000 + number))
-    report = run.guard.report("run")
-    assert report is not None
+    for number in range(200):
+        run.calls(work(f"agent{number}", 10_300 + number, 10_301 + number))
+    report = handle_of(run.guard).report()
     assert (report.actions, report.tools[0].name, report.tools[0].calls) == (4200, "search", 1200)
     assert len(report.alerts) == 10
     assert report.alert_count + sum(report.notes_by_type.values()) == len(run.decisions)
+    phases = report.run.phases
+    assert (len(phases), phases[0].name, phases[-1].name) == (48, "agent152", "agent199")
 
 
 @pytest.mark.parametrize("described", [Report, RunMetrics])
@@ -174,16 +206,25 @@ def test_every_field_is_explained(described: type[Report | RunMetrics]) -> None:
 
 def test_odd_steps_do_no_harm() -> None:
     """Times before the epoch, no name, a name of a megabyte."""
-    record = SessionStats(Settings())
-    for step in (
+    report = report_of(
         Step(Kind.TOOL, None, start=-5, end=-9),
         Step(Kind.TOOL, "x" * 1_000_000, args={"a": 1}),
         Step(Kind.TOOL, "x" * 1_000_000, error=True),
         Step(Kind.MODEL, None, tokens_in=-3),
         Step(Kind.TOOL, "late", start=EPOCH, end=EPOCH - SECOND),
-    ):
-        record.step(step)
-    report = record.report("s", Progress(), Action.ALLOW, ())
+    )
     assert report.actions == 4
     assert max(len(tool.name) for tool in report.tools) == 100
     assert [tool.calls for tool in report.tools if tool.name.startswith("x")] == [2]
+
+
+def test_the_command_line_has_the_run(tmp_path: Path) -> None:
+    """`report --format json` prints what the report has, by the same names."""
+    entry = {"kind": "llm", "model": "m", "agent": "a", "tokens_in": 700}
+    file = tmp_path / "runs.jsonl"
+    file.write_text(json.dumps({"id": "one", "steps": [entry]}) + "\n")
+    told = CliRunner().invoke(app, ["report", "--format", "json", str(file)])
+    assert told.exit_code == 0, told.output
+    run = json.loads(told.stdout.splitlines()[0])["run"]
+    assert list(run) == [field.name for field in fields(RunMetrics)]
+    assert run["phases"] == [{"name": "a", "seconds": None}]

@@ -2,104 +2,86 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control, session, sessions
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    resilience,
+    session,
+    sessions,
+)
+from tests.agents import provider_with, tool_call
+from tests.calls import Run, call
 
-CALL = {
-    "gen_ai.tool.name": "search",
-    "gen_ai.tool.call.arguments": '{"q": "x"}',
-    "gen_ai.tool.call.result": "light rain in the west, twenty degrees, and a little wind",
-}
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+    from otel_loopguard.core.report import Report
+
+ANSWER = "light rain in the west, twenty degrees, and a little wind"
 
 
 @pytest.fixture
-def provider() -> Iterator[TracerProvider]:
-    made = TracerProvider()
-    made.add_span_processor(LoopGuardSpanProcessor(LoopGuard()))
-    yield made
-    made.shutdown()
+def tracer() -> Iterator[Tracer]:
+    provider = provider_with(LoopGuardSpanProcessor(LoopGuard()))
+    yield provider.get_tracer("my.agent")
+    provider.shutdown()
 
 
-def search(provider: TracerProvider, times: int) -> None:
-    tracer = provider.get_tracer("my.agent")
+def search(tracer: Tracer, times: int = 1, **more: str) -> None:
     for _ in range(times):
-        with tracer.start_as_current_span("execute_tool search", attributes=CALL):
-            pass
+        tool_call(tracer, result=ANSWER, more=more)
 
 
-def test_the_report_of_the_current_session(provider: TracerProvider) -> None:
-    """By its context, or by its key from anywhere."""
-    with session("report-run"):
-        assert sessions.report() is None
-        search(provider, 2)
-        report = sessions.report()
+def reported(key: str | None = None) -> Report:
+    report = sessions.report() if key is None else sessions.report(key)
     assert report is not None
-    assert (report.session, report.actions) == ("report-run", 2)
-    assert sessions.report("report-run") == report
-    assert sessions.report("nobody") is None
-    assert sessions.report() is None
+    return report
 
 
-def test_the_current_span_names_the_session_too(provider: TracerProvider) -> None:
-    """Without a name the trace is the session."""
-    tracer = provider.get_tracer("my.agent")
-    with tracer.start_as_current_span("invoke_agent helper"):
-        search(provider, 3)
-        report = sessions.report()
-    assert report is not None
-    assert report.actions == 3
-
-
-def test_of_several_guards_the_one_that_saw_most_reports(provider: TracerProvider) -> None:
-    """A guard that only knows the name of the session has little to say."""
+def test_the_report_of_the_current_session(tracer: Tracer) -> None:
+    """By its context, by its span, or by its key; of two guards the one that saw most reports."""
     other = LoopGuard()
-    other.bind(1, "two-guards")
-    with session("two-guards"):
-        search(provider, 2)
-        report = sessions.report()
-    assert report is not None
-    assert report.actions == 2
-
-
-def test_what_is_remembered_can_be_recalled(provider: TracerProvider) -> None:
-    """For the session of the context, or one that is named."""
-    assert not sessions.remember("insight", "too early")
-    assert sessions.recall() is None
-    with session("remembering"):
-        search(provider, 1)
-        assert sessions.remember("insight", "the tests need Python 3.12")
-        assert sessions.remember("pattern", "ids begin with A", "remembering")
-        known = sessions.recall()
-    assert known is not None
-    assert known.insights == ("the tests need Python 3.12",)
-    assert known.patterns == ("ids begin with A",)
+    other.bind(1, "report-run")
+    with session("report-run"):
+        assert reported().actions == 0
+        search(tracer, 2)
+        report = reported()
+    assert (report.session, report.actions) == ("report-run", 2)
+    assert reported("report-run") == report
+    assert sessions.report("nobody") is sessions.report() is None
+    with tracer.start_as_current_span("invoke_agent helper"):
+        assert sessions.report() is None
+        search(tracer, 3)
+        assert reported().actions == 3
 
 
 @pytest.mark.parametrize("conversation", [{}, {"gen_ai.conversation.id": "noted"}], ids=["", "id"])
-def test_what_is_remembered_before_the_first_span_is_kept(
-    provider: TracerProvider, conversation: dict[str, str]
-) -> None:
+def test_what_is_remembered_is_recalled(tracer: Tracer, conversation: dict[str, str]) -> None:
     """By the key of the session, in its context, or under a trace whose session comes later."""
-    tracer = provider.get_tracer("my.agent")
+    assert not sessions.remember("insight", "of no session")
+    assert sessions.recall() is None
     key = f"early {len(conversation)}"
     assert sessions.remember("pattern", "ids begin with A", key)
     with session(key):
-        assert sessions.remember("insight", "the tests need Python 3.12")
+        assert sessions.remember("insight", "before the first span")
         assert sessions.recall() is None
-        search(provider, 1)
+        search(tracer)
+        assert sessions.remember("insight", "after it")
         known = sessions.recall()
     assert known is not None
-    assert (known.insights, known.patterns) == (
-        ("the tests need Python 3.12",), ("ids begin with A",),
-    )  # fmt: skip
+    assert known.insights == ("before the first span", "after it")
+    assert known.patterns == ("ids begin with A",)
     with tracer.start_as_current_span("run"):
         assert sessions.remember("insight", "in a trace")
-        with tracer.start_as_current_span("execute_tool", attributes={**CALL, **conversation}):
-            pass
+        search(tracer, **conversation)
         known = sessions.recall()
     assert known is not None
     assert known.insights == ("in a trace",)
@@ -107,37 +89,39 @@ def test_what_is_remembered_before_the_first_span_is_kept(
         sessions.remember("idea", "x", "nobody")  # type: ignore[arg-type]
 
 
-def test_feedback_is_counted_and_may_change(provider: TracerProvider) -> None:
-    """Who speaks last is right; an unknown decision is refused."""
+def test_feedback_is_counted_and_may_change(tracer: Tracer) -> None:
+    """Who speaks last is right; an unknown decision is refused, and that of a session now gone."""
     with session("told"):
-        search(provider, 3)
+        search(tracer, 3)
         decision = control.current().decision_id
         assert decision is not None
-        assert sessions.feedback(decision, false_alarm=True)
-        first = sessions.report()
-        assert sessions.feedback(decision, false_alarm=False)
-        second = sessions.report()
-    assert first is not None
-    assert second is not None
-    assert (first.false_alarms, first.confirmed, first.precision) == (1, 0, 0)
-    assert (second.false_alarms, second.confirmed, second.precision) == (0, 1, 1)
+        for false_alarm, told in ((True, (1, 0, 0)), (False, (0, 1, 1))):
+            assert sessions.feedback(decision, false_alarm=false_alarm)
+            report = reported()
+            assert (report.false_alarms, report.confirmed, report.precision) == told
     assert not sessions.feedback("0" * 16, false_alarm=True)
-
-
-def test_feedback_about_a_session_that_is_gone() -> None:
-    """The decision may still be known; its session is not, and nothing keeps it alive."""
-    import gc
-
-    from otel_loopguard import Settings
-    from tests.calls import call
-
-    found = []
-    guard = LoopGuard(
-        Settings(max_sessions=1), clock="replay", on_decision=lambda _, one: found.append(one.id)
-    )
-    for _ in range(3):
-        guard.observe(call("search", {"q": "x"}, "light rain in the west, twenty degrees"), "old")
-    guard.observe(call(), "new")
+    run = Run(Settings(max_sessions=1))
+    run.calls(*[call("search", {"q": "x"}, ANSWER)] * 3)
+    run.guard.observe(call(), "new")
     gc.collect()
-    assert found
-    assert not guard.feedback(found[0], false_alarm=True)
+    assert not run.guard.feedback(run.decisions[0].id, false_alarm=True)
+
+
+def test_retries_and_degraded_steps_are_counted(tracer: Tracer) -> None:
+    """The further tries; a degraded result once as a step, and once where a step builds on it."""
+    with session("troubled-run"):
+        search(tracer)
+        for attempt in resilience.retrying(limit=3, delay_s=0):
+            with attempt:
+                if attempt.retry_state.attempt_number < 3:
+                    raise TimeoutError
+        with resilience.degrading("search") as step:
+            raise TimeoutError
+        part = resilience.combined({"search": step.result, "read": "text"})
+        whole = resilience.combined(
+            {"part": part, "mail": resilience.degraded("mail", "no account")}
+        )
+    assert set(whole.missing) == {"search", "mail"}
+    assert resilience.degraded("search", "outside of a session").reason == "outside of a session"
+    run = reported("troubled-run").run
+    assert (run.retries, run.degraded, run.missing_dependencies) == (2, 2, 2)

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, nullcontext, suppress
+from typing import Any
 
 import pytest
 from opentelemetry import trace
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard import LoopGuardAbort, control
 from otel_loopguard.core import Action, Kind, Step
-from tests.agents import provider_with, tool_call
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
-
-    from otel_loopguard.core import Decision
-    from otel_loopguard.core.escalation import Escalation
+from tests.agents import tool_call
+from tests.hostile.rig import Rig
 
 ANSWER = "No results were found for Paris, in any of the sources that were asked."
 KINDS = {
@@ -30,24 +25,42 @@ KINDS = {
     "openllmetry": {"traceloop.span.kind": "agent"},
     "by its name": {},
 }
+FOUND = {"tool.name": "search", "input.value": '{"q": "x"}', "output.value": ANSWER}
 
 
-class App:
+class App(Rig):
     """A traced application under a guard."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(settings)
         # A key of its own: the guards of other tests may still be there.
         self.key = uuid.uuid4().hex
-        self.found: list[Decision] = []
-        self.guard = LoopGuard(on_decision=lambda _, found: self.found.append(found))
-        self.tracer: Tracer = provider_with(LoopGuardSpanProcessor(self.guard)).get_tracer("my.app")
+
+    def session(self) -> Any:
+        return otel_loopguard.session(self.key)
 
     def run(self, kind: str = "genai", **attributes: str | bool) -> Any:
         """An open run of an agent."""
-        named = {name.replace("__", "."): value for name, value in attributes.items()}
         return self.tracer.start_as_current_span(
-            "invoke_agent looper", attributes={**KINDS[kind], **named}
+            "invoke_agent looper", attributes={**KINDS[kind], **attributes}
         )
+
+    def within(self, names: str) -> ExitStack:
+        """Blocks inside of each other, by name."""
+        stack = ExitStack()
+        for name in names.split(", ") if names else ():
+            if name == "session":
+                stack.enter_context(self.session())
+            elif name == "a run that calls nothing":
+                self.tracer.start_span("invoke_agent looper", attributes=KINDS["genai"]).end()
+            elif name == "a nested run":
+                stack.enter_context(self.run(**{"gen_ai.invocation.is_nested": True}))
+            elif name in KINDS:
+                stack.enter_context(self.run(name))
+            else:
+                tracer = self.provider.get_tracer(name)
+                stack.enter_context(tracer.start_as_current_span("step"))
+        return stack
 
     def work(self, times: int = 1) -> None:
         """Calls of a tool, each with the same answer."""
@@ -58,67 +71,54 @@ class App:
     @property
     def said(self) -> list[str]:
         """What was decided, but notes."""
-        self.guard.settle()
-        return [one.action.value for one in self.found if one.action.rank]
+        return [one.action.value for one in self.decisions if one.action.rank]
 
 
 @pytest.fixture
 def app() -> App:
-    """A traced application under a guard."""
     return App()
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "below an outer span"])
-def test_the_same_question_in_every_turn_of_a_session(app: App, kind: str) -> None:
-    """What was asked in the turn before does not count, however the run's span is written."""
-    outer = app.tracer.start_as_current_span("chat") if kind not in KINDS else nullcontext()
-    with outer:
-        for _ in range(5):
-            with otel_loopguard.session(app.key), app.run(kind if kind in KINDS else "genai"):
-                app.work()
-    assert app.said == []
-
-
-@pytest.mark.parametrize("below", ["a run", "a span that is not followed", "says it is nested"])
-def test_a_run_that_says_it_is_nested_is_no_turn(app: App, below: str) -> None:
-    """Nor one inside of a run: what its like does again and again counts."""
-    other = provider_with(LoopGuardSpanProcessor(app.guard)).get_tracer("sqlalchemy.engine")
-    alone = below == "says it is nested"
-    lead = otel_loopguard.session(app.key) if alone else app.run(gen_ai__agent__name="lead")
-    with pytest.raises(LoopGuardAbort), lead:
-        for _ in range(12):
-            between = other.start_as_current_span("step") if "followed" in below else nullcontext()
-            with between, app.run(gen_ai__invocation__is_nested=True) if alone else app.run():
-                app.work()
-
-
-@pytest.mark.parametrize("asks", [False, True], ids=["no run at all", "runs that call no tool"])
-def test_without_a_run_around_its_calls_a_session_has_one_turn(app: App, *, asks: bool) -> None:
-    """One run spread over many tasks, or a loop that asks its model by an agent."""
-    with pytest.raises(LoopGuardAbort):
-        for _ in range(12):
-            with otel_loopguard.session(app.key):
-                with app.run() if asks else nullcontext():
-                    pass
-                app.work()
+@pytest.mark.parametrize(
+    ("around", "turn", "calls", "said"),
+    [
+        # What was asked in the turn before does not count, however the run's span is written.
+        *[("", f"session, {kind}", 1, None) for kind in KINDS],
+        ("my.app", "session, genai", 1, None),
+        # What runs do that say they are nested, or are inside of a run, counts.
+        ("session", "a nested run", 1, "abort"),
+        ("genai", "genai", 1, "abort"),
+        ("genai", "sqlalchemy.engine, genai", 1, "abort"),
+        # One run spread over many tasks, or a loop that asks its model by an agent.
+        ("", "session", 1, "abort"),
+        ("", "session, a run that calls nothing", 1, "abort"),
+        # Counts weigh half after a turn, and do not vanish: an outer loop gets a hint at least.
+        ("session", "genai", 2, "hint"),
+    ],
+)
+def test_what_is_a_turn(app: App, around: str, turn: str, calls: int, said: str | None) -> None:
+    with suppress(LoopGuardAbort), app.within(around):
+        for _ in range(5 if said is None else 12):
+            with app.within(turn):
+                app.work(calls)
+    assert (said in app.said) if said else app.said == []
 
 
 def test_one_run_per_step_is_no_chat(app: App) -> None:
     """Sixty equal calls without a pause: told at the sixth; with one text, stopped as one run."""
     # What nobody heard is said again. On a busy machine there is a pause now and then.
     for _ in range(120):
-        with otel_loopguard.session(app.key), app.run():
+        with app.session(), app.run():
             control.current()
             app.work()
-        app.guard.settle()
-        if len(app.found) == 10:
+        if len(app.decisions) == 10:
             break
-    assert [one.reason for one in app.found] == ["each_turn"] * 10
+    assert [one.reason for one in app.decisions] == ["each_turn"] * 10
     asked = '[{"role": "user", "parts": [{"type": "text", "content": "Book the room."}]}]'
     ran = 0
     with pytest.raises(LoopGuardAbort):
         for _ in range(60):
-            with otel_loopguard.session(app.key), app.run(gen_ai__input__messages=asked):
+            with app.session(), app.run(**{"gen_ai.input.messages": asked}):
                 app.work()
                 ran += 1
     assert ran < 20
@@ -126,68 +126,55 @@ def test_one_run_per_step_is_no_chat(app: App) -> None:
 
 @pytest.mark.parametrize("entered", ["once", "each turn"])
 def test_a_turn_goes_on_after_the_one_before_was_stopped(app: App, entered: str) -> None:
-    """Every turn of a stuck agent is stopped, and none begins stopped."""
-    ran: list[int] = []
-    with otel_loopguard.session(app.key) if entered == "once" else nullcontext():
-        for _ in range(6):
-            begun = len(app.found)
-            with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort), app.run():
+    """Every turn of a stuck agent is stopped, and none begins stopped.
+
+    Who enters the session to look between the runs lifts no stop, nor does a question there.
+    """
+    with app.session() if entered == "once" else nullcontext():
+        for turn in range(6):
+            with app.session(), pytest.raises(LoopGuardAbort), app.run():
+                app.work()  # none begins stopped
                 app.work(20)
-            ran.append(len(app.found) - begun)
-    assert all(ran)
-    assert app.said.count("abort") == 6
+            assert app.said.count("abort") == turn + 1
+            with app.session():
+                assert control.current().action is Action.ABORT
+                with pytest.raises(LoopGuardAbort):
+                    control.check()
 
 
-def test_only_a_run_that_begins_lifts_a_stop(app: App) -> None:
-    """Not who enters the session to look, nor the question of a step between the runs."""
-    with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort), app.run():
-        app.work(20)
-    for _ in range(2):
-        with otel_loopguard.session(app.key):
-            assert control.current().action is Action.ABORT
-            with pytest.raises(LoopGuardAbort):
-                control.check()
-    with otel_loopguard.session(app.key), app.run():
-        app.work()
-
-
-def test_a_held_escalation_outlives_the_turn(app: App) -> None:
+def test_a_held_escalation_outlives_the_turn() -> None:
     """Code may start a run: only an answer, its limit or a message of the user ends the pause."""
-    guard = LoopGuard(Settings(max_action="pause"))
-    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.app")
+    app = App(max_action="pause")
 
     def turn(calls: int) -> Action:
-        run = tracer.start_as_current_span("invoke_agent looper", attributes=KINDS["genai"])
-        with otel_loopguard.session(app.key), run:
+        with app.session(), app.run():
             begun = control.current().action
             for _ in range(calls):
                 control.hint()
-                tool_call(tracer, result=ANSWER)
+                tool_call(app.tracer, result=ANSWER)
             return begun
 
-    def asked() -> list[Escalation]:
+    def asked() -> list[object]:
         return [one for one in control.escalations() if one.session == app.key]
 
     turn(4)
-    (held,) = asked()
+    held = asked()
     assert turn(1) is Action.PAUSE
-    assert asked() == [held]
-    control.answer(held.id, "continue")
+    assert asked() == held
+    control.answer(held[0].id, "continue")  # type: ignore[attr-defined]
     assert turn(4) is Action.ALLOW
     assert asked()
-    guard.observe(Step(Kind.OTHER, "user", text="go on"), app.key)
+    app.guard.observe(Step(Kind.OTHER, "user", text="go on"), app.key)
     assert not asked()
-    with otel_loopguard.session(app.key):
+    with app.session():
         assert control.current().by == "the user's next message"
 
 
 def test_what_a_person_set_stays(app: App) -> None:
     """A turn takes down what the policy said, and nothing else: neither a pause nor an abort."""
-    with otel_loopguard.session(app.key):
+    with app.session():
         with pytest.raises(LoopGuardAbort), app.run():
             app.work(20)
-        with pytest.raises(LoopGuardAbort):
-            control.check()  # between the runs the stop stands, for the loop around them
         control.resume(app.key)
         control.pause(app.key)
         with app.run():
@@ -195,8 +182,8 @@ def test_what_a_person_set_stays(app: App) -> None:
         control.abort(app.key, "enough")
         with app.run(), pytest.raises(LoopGuardAbort):
             app.work()
-    with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort):
-        control.check()
+        with pytest.raises(LoopGuardAbort):
+            control.check()
 
 
 def test_runs_side_by_side_are_no_turns(app: App) -> None:
@@ -209,51 +196,35 @@ def test_runs_side_by_side_are_no_turns(app: App) -> None:
                 await asyncio.sleep(0.01)
 
     async def work() -> None:
-        with otel_loopguard.session(app.key):
+        with app.session():
             await asyncio.gather(*(worker(times) for times in (1, 2, 9)))
 
     asyncio.run(work())
     assert "abort" in app.said
 
 
-def test_a_loop_over_turns_of_two_calls_each_is_noticed(app: App) -> None:
-    """Counts weigh half after a turn, and do not vanish: an outer loop gets a hint at least."""
-    with otel_loopguard.session(app.key):
-        for _ in range(12):
-            with app.run():
-                app.work(2)
-    assert "hint" in app.said
-
-
 def test_conversations_are_told_apart(app: App) -> None:
     """Each of 200 sessions has turns of its own; the stuck ones are stopped in theirs."""
-
-    def turn(number: int) -> None:
-        with otel_loopguard.session(f"{app.key} {number}"), app.run():
-            app.work(20 if number % 20 == 0 else 1)
-
     going = 0
-    for _ in range(3):
-        for number in range(200):
-            with suppress(LoopGuardAbort):
-                turn(number)
-                going += 1
+    for number in [*range(200)] * 3:
+        with suppress(LoopGuardAbort):
+            with otel_loopguard.session(f"{app.key} {number}"), app.run():
+                app.work(1 if number % 20 else 20)
+            going += 1
     assert going == 570
-    assert len({one.session for one in app.found if one.action.rank}) == 10
+    assert len({one.session for one in app.decisions if one.action.rank}) == 10
 
 
 def test_a_task_of_the_openai_sdk_is_a_run_and_its_trace_is_none(app: App) -> None:
     """Several runs in one `trace("chat")`, as OpenInference writes them; a hand-off is no turn."""
-    tracer = provider_with(LoopGuardSpanProcessor(app.guard)).get_tracer(
-        "openinference.instrumentation.openai_agents"
-    )
+    tracer = app.provider.get_tracer("openinference.instrumentation.openai_agents")
 
-    def span(name: str, kind: str) -> Any:
+    def span(name: str, kind: str, **more: str) -> Any:
         return tracer.start_as_current_span(name, attributes={"openinference.span.kind": kind})
 
     def called() -> None:
         with span("search", "TOOL") as made:
-            _describe(made)
+            made.set_attributes(FOUND)
 
     with span("chat", "AGENT"):
         for _ in range(5):
@@ -267,55 +238,44 @@ def test_a_task_of_the_openai_sdk_is_a_run_and_its_trace_is_none(app: App) -> No
     assert app.said != []
 
 
-def _describe(span: Span) -> None:
-    span.set_attributes(
-        {"tool.name": "search", "input.value": '{"q": "x"}', "output.value": ANSWER}
-    )
-
-
 def test_a_run_that_says_so_only_at_its_end(app: App) -> None:
     """LangChain under OpenInference: nothing but a name stands on a span while it is open."""
-    tracer = provider_with(LoopGuardSpanProcessor(app.guard)).get_tracer(
-        "openinference.instrumentation.langchain"
-    )
+    tracer = app.provider.get_tracer("openinference.instrumentation.langchain")
     facts = f'{{"thread_id": "{app.key}", "lc_agent_name": "looper"}}'
 
     def turn(times: int) -> None:
-        with otel_loopguard.session(app.key):
-            run(times)
-
-    def run(times: int) -> None:
         root = tracer.start_span("looper")
         try:
             for _ in range(times):
                 control.check()
                 made = tracer.start_span("search", trace.set_span_in_context(root))
-                made.set_attribute("openinference.span.kind", "TOOL")
-                made.set_attribute("session.id", app.key)
-                _describe(made)
+                made.set_attributes(
+                    {**FOUND, "openinference.span.kind": "TOOL", "session.id": app.key}
+                )
                 made.end()
         finally:
             root.set_attributes({"openinference.span.kind": "CHAIN", "metadata": facts})
             root.end()
 
     for _ in range(5):
-        turn(1)
+        with app.session():
+            turn(1)
     assert app.said == []
-    with pytest.raises(LoopGuardAbort):
+    with app.session(), pytest.raises(LoopGuardAbort):
         turn(20)
-    turn(1)
+    with app.session():
+        turn(1)
 
 
 def test_refusals_in_place_end_per_session(app: App) -> None:
     """Where each call of the model is a trace of its own, and refusals leave no span."""
     asked = 0
     chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
-    with otel_loopguard.session(app.key), pytest.raises(LoopGuardAbort):
+    with app.session(), pytest.raises(LoopGuardAbort):
         for _ in range(200):
             control.check()
             asked += 1
-            with app.tracer.start_as_current_span("chat m", attributes=chat):
-                pass
+            app.tracer.start_span("chat m", attributes=chat).end()
             if control.refused("search", '{"q": "x"}') is None:
                 tool_call(app.tracer, result=ANSWER)
     assert asked < 20

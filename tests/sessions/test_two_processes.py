@@ -10,15 +10,19 @@ import sys
 from collections.abc import Iterator
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.sessions.journal_worker import WriterJournalStore
-from otel_loopguard.stores import open_store, open_writer
-from tests.sessions.journals import call, session_of, until
+from otel_loopguard.stores import Writer, open_store, open_writer
+from tests.sessions.journals import KEYED, call, guard, session_of, until
 from tests.stores.servers import Server
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,34 +34,29 @@ def address(tmp_path: Path) -> Iterator[str]:
     server.kill()
 
 
-def settings(address: str) -> Settings:
-    return Settings(
-        store_url=address,
-        digest_key="the key of the test",
-        tuning={"journal": {"flush_s": 0.05, "read_s": 0.05}},
-    )
+def sharing(address: str, found: list[Decision]) -> tuple[LoopGuard, Writer]:
+    """A guard that keeps its journals in Redis, and what writes them."""
+    settings = {"store_url": address, "digest_key": KEYED["digest_key"]}
+    writer = open_writer(Settings(**settings), InternalErrors())
+    return guard(WriterJournalStore(writer), found, **settings), writer
 
 
 def run(
     address: str, before: int, numbers: list[int], said: SimpleQueue[str], *, dies: bool
 ) -> None:
     """One process: waits for the calls of before, makes its own, and ends or is killed."""
-    given = settings(address)
-    writer = open_writer(given, InternalErrors())
-    guard = LoopGuard(
-        given,
-        journal_store=WriterJournalStore(writer),
-        on_decision=lambda _, d: said.put(d.action.value),
-    )
-    session = session_of(guard)
-    until(lambda: session.journal is not None and session.journal.before.calls == before)
+    found: list[Decision] = []
+    one, writer = sharing(address, found)
+    session = session_of(one)
+    until(lambda: session._number == before)
     for number in numbers:
-        guard.observe(call(number), "run")
+        one.observe(call(number), "run")
+    for decision in found:
+        said.put(decision.action.value)
     if dies:
-        stored = before + len(numbers)
-        until(lambda: len(writer.store.journal("run")) >= stored)
+        until(lambda: len(writer.store.journal("run")) >= before + len(numbers))
         os.kill(os.getpid(), signal.SIGKILL)
-    guard.shutdown()
+    one.shutdown()
     writer.close()
 
 
@@ -81,7 +80,7 @@ def test_a_killed_process_has_a_successor_that_knows(address: str) -> None:
     """Two equal calls and a kill; the third equal call, in another process, is noticed as such."""
     assert in_a_process(address, 0, [0, 1], dies=True) == []
     assert in_a_process(address, 2, [2, 3]) == ["hint", "deny"]
-    store = open_store(settings(address))
+    store = open_store(Settings(store_url=address))
     entries = store.journal("run")
     store.close()
     names = [name for name, _ in entries]
@@ -90,27 +89,18 @@ def test_a_killed_process_has_a_successor_that_knows(address: str) -> None:
 
 
 def test_two_guards_share_a_session_while_both_run(address: str) -> None:
-    """Each sees the calls of the other before its own next one."""
-    decided: list[str] = []
-    guards: list[LoopGuard] = []
-    for _ in range(2):
-        given = settings(address)
-        journals = WriterJournalStore(open_writer(given, InternalErrors()))
-        guards.append(
-            LoopGuard(
-                given,
-                journal_store=journals,
-                on_decision=lambda _, d: decided.append(d.action.value),
-            )
-        )
+    """Each sees the calls of the other before its own next one, and what it decided."""
+    found: list[Decision] = []
+    guards = [sharing(address, found)[0] for _ in range(2)]
     for number in range(6):
         mine, other = guards[number % 2], guards[1 - number % 2]
         mine.observe(call(number), "run")
         session = session_of(other)
         until(lambda at=number, s=session: s._number == at + 1)
-    assert decided == ["hint", "deny"]
-    for guard in guards:
-        guard.shutdown()
+    assert [one.action for one in found] == ["hint", "deny"]
+    for one in guards:
+        until(lambda guard=one: guard.flag_named("run").control.action == "deny")
+        one.shutdown()
 
 
 @pytest.mark.rare  # half a minute; the tests above see the same in the default suite

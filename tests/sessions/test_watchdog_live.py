@@ -6,24 +6,15 @@ import os
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from opentelemetry.trace import Span, StatusCode, Tracer
+from opentelemetry.trace import Span, StatusCode
 
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardSpanProcessor,
-    Settings,
-    control,
-    session,
-    set_testing,
-)
-from tests.agents import Ended, agent, provider_with, tool_call
+from otel_loopguard import control, session, set_testing
+from tests.agents import agent, tool_call
+from tests.hostile.rig import Rig
 from tests.sessions.journals import until
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision
 
 # Who is late at the warning still has time before the limit, and gives both.
 EARLY = {"tuning": {"stalls": {"warning": 0.1}}}
@@ -31,51 +22,46 @@ SLOW = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "slow"}
 CHILD_S = 60
 
 
-class Watched:
-    """A provider with a guard, and what it decided when."""
+class Watched(Rig):
+    """An agent whose calls hang."""
 
     def __init__(self, **settings: Any) -> None:
-        self.found: list[tuple[int, Decision]] = []
-        self.guard = LoopGuard(
-            Settings(**settings),
-            on_decision=lambda _session, found: self.found.append((time.time_ns(), found)),
-        )
-        self.ended = Ended()
-        self.processor = LoopGuardSpanProcessor(self.guard)
-        self.tracer: Tracer = provider_with(self.processor, self.ended).get_tracer("my.agent")
+        super().__init__(settings)
 
-    def slow(self) -> AbstractContextManager[Span]:
+    def agent(self, **attributes: str) -> AbstractContextManager[Span]:
+        return agent(self.tracer, **attributes)
+
+    def slow(self, **more: str) -> AbstractContextManager[Span]:
         """An open tool call."""
-        return self.tracer.start_as_current_span("execute_tool slow", attributes=SLOW)
+        return self.tracer.start_as_current_span("execute_tool slow", attributes={**SLOW, **more})
 
     @property
     def reasons(self) -> list[str]:
-        """What was said, in order."""
-        return [decision.reason for _, decision in self.found]
+        """What was said, in order; nobody asks the guard for it."""
+        return [one.reason for one in self._decisions]
 
 
 def test_the_flag_is_raised_while_the_call_hangs() -> None:
     """Not before the limit, nor the warning before its share of it."""
     watched = Watched(step_timeout_s=2, **EARLY)
-    with agent(watched.tracer), watched.slow() as span:
+    with watched.agent(), watched.slow() as span:
         began: int = span.start_time  # type: ignore[attr-defined]
         until(lambda: control.current().action == "hint")
         until(lambda: "step_timeout" in watched.reasons)
     assert watched.reasons == ["step_timeout_near", "step_timeout"]
-    for (when, _), limit in zip(watched.found, (0.2, 2), strict=True):
-        assert when - began >= limit * 1e9
-    for name in ("execute_tool", "invoke_agent"):
-        (ended,) = watched.ended.named(name)
+    for found, limit in zip(watched.decisions, (0.2, 2), strict=True):
+        assert found.time - began >= limit * 1e9
+    for ended in watched.exported:
         assert (ended.attributes or {})["loopguard.decision.reason"] == "step_timeout"
         assert ended.status.status_code is not StatusCode.ERROR
-    assert watched.guard.faults.counts == {}
+    assert (len(watched.exported), watched.faults) == (2, {})
 
 
 def test_an_earlier_deadline_wakes_the_thread() -> None:
     """While it sleeps for calls that may take an hour, one comes that may take 0.2 s."""
     tools = {"slow": {"step_timeout_s": 0.2}}
     watched = Watched(step_timeout_s=3600, stall_idle_s=0.5, budget_action="pause", tools=tools)
-    with agent(watched.tracer):
+    with watched.agent():
         time.sleep(0.05)
         with watched.slow():
             until(lambda: "step_timeout" in watched.reasons)
@@ -88,10 +74,10 @@ def test_a_run_past_its_limit_is_noted_on_its_span(*, hangs: bool) -> None:
     """The flag is not raised, and a mere note takes no other decision's place."""
     limits = {"step_timeout_s": 1, "stall_run_s": 2, "budget_action": "allow"}
     watched = Watched(**limits, span_events=True, **EARLY)
-    with agent(watched.tracer), watched.slow() if hangs else nullcontext():
+    with watched.agent(), watched.slow() if hangs else nullcontext():
         until(lambda: "run_limit" in watched.reasons)
         assert control.current().action == ("hint" if hangs else "allow")
-    (ended,) = watched.ended.named("invoke_agent")
+    ended = watched.exported[-1]
     attributes = ended.attributes or {}
     kept = ("step_timeout", "hint") if hangs else ("run_limit", "allow")
     assert attributes["loopguard.decision.reason"] == kept[0]
@@ -100,10 +86,14 @@ def test_a_run_past_its_limit_is_noted_on_its_span(*, hangs: bool) -> None:
 
 
 def test_nothing_open_costs_nothing() -> None:
-    """After the last span ended nothing is due before the session is too old to be kept."""
+    """After the last span ended nothing is due before the session is too old to be kept.
+
+    A processor that is shut down ends its thread.
+    """
+    before = set(threading.enumerate())
     watched = Watched(step_timeout_s=0.1, tuning={"stalls": {"health_s": 0.1}})
     began = time.time_ns()
-    with agent(watched.tracer):
+    with watched.agent():
         tool_call(watched.tracer)
     watched.guard.settle()
     hour = began + 3600 * 10**9
@@ -112,44 +102,20 @@ def test_nothing_open_costs_nothing() -> None:
     watched.guard.tick = ticks.append  # type: ignore[method-assign]
     time.sleep(0.4)
     assert ticks == []
-
-
-def test_many_short_steps_leave_nothing_behind() -> None:
-    """The heap stays within about twice the open spans; one more look at the state is due."""
-    watched = Watched()
-    with agent(watched.tracer):
-        for number in range(2000):
-            tool_call(watched.tracer, args=f'{{"n": {number}}}', result=f"answer {number}")
-        assert len(watched.guard._watchdog.deadlines._heap) < 200
-    watched.guard.settle()
-    assert len(watched.guard._watchdog.deadlines) == 1
+    (mine,) = (one for one in {*threading.enumerate()} - before if one.name == "loopguard-timer")
+    watched.processor.shutdown()
+    mine.join(60)
+    assert not mine.is_alive()
 
 
 def test_a_held_back_call_is_counted_in_time() -> None:
     """A call without its answer waits for a twin, and is counted a second later, by the thread."""
     watched = Watched()
-    steps: list[str] = []
-    watched.guard.subscribers.steps.append(
-        ("on_step", lambda seen: steps.append(seen.step.name or ""))
-    )
-    other = provider_with(watched.processor).get_tracer("other.scope")
-    with agent(watched.tracer), other.start_as_current_span("execute_tool slow", attributes=SLOW):
+    other = watched.provider.get_tracer("other.scope")
+    with watched.agent(), other.start_as_current_span("execute_tool slow", attributes=SLOW):
         tool_call(watched.tracer, "slow", result=None)
-        assert steps == []
-        until(lambda: steps == ["slow"])
-
-
-def test_a_processor_that_is_shut_down_ends_its_thread() -> None:
-    """It leaves no sleeping thread behind."""
-    before = set(threading.enumerate())
-    watched = Watched()
-    tool_call(watched.tracer)
-    (mine,) = [
-        one for one in threading.enumerate() if one not in before and one.name == "loopguard-timer"
-    ]
-    watched.processor.shutdown()
-    mine.join(60)
-    assert not mine.is_alive()
+        assert watched.steps == []
+        until(lambda: [step.name for step in watched._steps] == ["slow"])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -158,12 +124,12 @@ def test_a_preloaded_worker_finds_its_stalls() -> None:
     """As under gunicorn's preload: the guard and its thread were made in the parent."""
     watched = Watched(step_timeout_s=0.2)
     open_above = watched.slow()
-    with agent(watched.tracer), open_above:
+    with watched.agent(), open_above:
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
             said = b"nothing"
-            with agent(watched.tracer), watched.slow():
+            with watched.agent(), watched.slow():
                 deadline = time.monotonic() + CHILD_S
                 while time.monotonic() < deadline and control.current().action == "allow":
                     time.sleep(0.01)
@@ -173,32 +139,23 @@ def test_a_preloaded_worker_finds_its_stalls() -> None:
         os.waitpid(child, 0)
         assert os.read(reader, 100) == b"hint"
         until(lambda: "step_timeout" in watched.reasons)
-    assert watched.guard.faults.counts == {}
+    assert watched.faults == {}
 
 
 def test_the_state_is_checked_while_spans_are_open() -> None:
-    """What does not agree with itself is counted, and put right where it can be."""
-    watched = Watched(tuning={"stalls": {"health_s": 0.1}})
-    with agent(watched.tracer), watched.slow() as span:
-        watched.guard.settle()  # what began is followed by now
+    """What does not agree with itself is counted, and put right where it can be; also on demand."""
+    watched = Watched(tuning={"stalls": {"health_s": 0.1}}, max_sessions=1)
+    with session("one"), watched.agent(), watched.slow() as span:
+        assert watched.guard.health() == ()
         opened = watched.guard._opened(span.get_span_context().span_id)
         assert opened is not None
         assert opened.run is not None
         opened.run.busy = 7
         until(lambda: watched.guard.faults.counts["health:InconsistentState"] == 1)
         assert opened.run.busy == 1
-        time.sleep(0.25)
-    assert watched.guard.faults.counts == {"health:InconsistentState": 1}
-
-
-def test_anybody_may_ask_for_the_state() -> None:
-    """`guard.health()` checks now; a session evicted while its span is open is reported."""
-    watched = Watched(max_sessions=1)
-    with session("one"), agent(watched.tracer):
-        assert watched.guard.health() == ()
         with session("two"), watched.slow():
             (said,) = watched.guard.health()
-            assert said == "1 open spans belong to sessions that are not kept any more"
+            assert said == "2 open spans belong to sessions that are not kept any more"
     assert watched.guard.health() == ()
 
 
@@ -207,30 +164,27 @@ def test_one_phase_for_too_long(where: str) -> None:
     """Whether the spans of agents or those of calls name who is at work."""
     with set_testing(True) as rehearsal:
         watched = Watched(tuning={"stalls": {"phase_s": 100}})
-        with agent(watched.tracer):
+        with watched.agent():
             for name in ("writer", "critic"):
-                run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
-                own = {**SLOW, "gen_ai.agent.name": name} if where == "calls" else SLOW
-                within = watched.tracer.start_as_current_span(
-                    f"invoke_agent {name}", attributes=run
-                )
+                within = watched.agent(gen_ai__agent__name=name)
+                own = {"gen_ai.agent.name": name} if where == "calls" else {}
                 with within if where == "agents" else nullcontext():
                     for _ in range(5):
-                        with watched.tracer.start_as_current_span("execute_tool", attributes=own):
+                        with watched.slow(**own):
                             rehearsal.advance(30)
-        assert watched.reasons.count("same_phase") == 2
+        assert [one.reason for one in watched.decisions].count("same_phase") == 2
 
 
 def test_the_hint_fits_what_hangs() -> None:
     """It says to wait or to cancel, and nothing of repeating."""
     with set_testing(True) as rehearsal:
         watched = Watched(stall_idle_s=30, budget_action="hint")
-        with agent(watched.tracer), watched.slow():
+        with watched.agent(), watched.slow():
             rehearsal.advance(61)
             said = control.current().hint or ""
             assert said.startswith("'slow' has been running for 61.0 s")
             assert "If it still runs, wait for it or cancel it" in said
             assert "repeat" not in said
-        with agent(watched.tracer):
+        with watched.agent():
             rehearsal.advance(31)
             assert (control.current().hint or "").endswith("or say what you wait for.")

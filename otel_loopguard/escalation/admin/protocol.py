@@ -30,14 +30,13 @@ from otel_loopguard.core.escalation import totals
 from otel_loopguard.core.report import act_row
 from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation.answers import GUIDANCE, NAME, reply_of
-from otel_loopguard.escalation.payload import encoded
+from otel_loopguard.escalation.payload import decision_row, encoded
 
 if TYPE_CHECKING:
+    from otel_loopguard._control.context import SessionHandle
     from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Decision
     from otel_loopguard.escalation.escalations import Escalations
-    from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.registry import SessionRegistry
     from otel_loopguard.settings import Settings
@@ -54,13 +53,14 @@ _BY_HAND: Final = {Action.PAUSE: "paused by hand", Action.ABORT: "aborted by han
 _OPERATIONS: Final = frozenset(
     {"sessions", "show", "explain", "pause", "resume", "abort", "allow", "answer"}
 )
+_DECISION: Final = ("id", "step", "at", "action", "detector", "rule", "message")
 _TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan")
 
 Message = dict[str, Any]
 Reply = Callable[[Message], Message]
 """Handles a request for one guard."""
-Explain = Callable[[str], "Explanation | None"]
-"""Explains why a session was stopped, or not."""
+Find = Callable[[str], "SessionHandle | None"]
+"""Finds a session of a guard by its key."""
 
 
 def answer(data: bytes, guards: Iterable[Reply], faults: InternalErrors) -> bytes:
@@ -102,8 +102,8 @@ def refusal(code: str, why: str) -> Message:
     return {"ok": False, "error": code, "message": why}
 
 
-def _unknown(session: str) -> Message:
-    return refusal("unknown_session", f"there is no session {session!r:.200}")
+def _unknown(request: Message) -> Message:
+    return refusal("unknown_session", f"there is no session {request.get('session', '')!r:.200}")
 
 
 def is_unknown(reply: Message) -> bool:
@@ -125,10 +125,9 @@ class AdminHandlers:
 
     def __init__(  # noqa: PLR0913, PLR0917
         self, settings: Settings, sessions: SessionRegistry, lock: threading.RLock,
-        escalations: Escalations, process: str, explain: Callable[[], Explain | None],
+        escalations: Escalations, process: str, find: Callable[[], Find | None],
     ) -> None:  # fmt: skip
-        # Weak: its guard is not to live on for it.
-        self._explainer = explain
+        self._find = find  # weak: its guard is not to live on for it
         self._sessions = sessions
         self._lock = lock
         self._escalations = escalations
@@ -156,31 +155,34 @@ class AdminHandlers:
             return self._list()
         if op == "answer":
             return self._answer(request)
-        key = request.get("session", "")
-        with self._lock:
-            session = self._sessions.find(key)
-        return _unknown(key) if session is None else self._about_one(op, session, request)
+        return self._show(request) if op == "show" else self._on_one(op, request)
 
-    def _about_one(self, op: str, session: Session, request: Message) -> Message:
-        """Handles a request about one session."""
+    def _show(self, request: Message) -> Message:
+        with self._lock:
+            session = self._sessions.find(request.get("session", ""))
+            return (
+                _unknown(request)
+                if session is None
+                else {"ok": True, "session": self._view(session)}
+            )
+
+    def _on_one(self, op: str, request: Message) -> Message:
+        """Does what is asked of one session, or explains it."""
+        find = self._find()
+        session = None if find is None else find(request.get("session", ""))
+        if session is None:
+            return _unknown(request)
         by = request.get("by", "").strip()[:NAME] or BY_HAND
         done: Message = {"ok": True, "process": self.process}
         match op:
-            case "show":
-                with self._lock:
-                    return {"ok": True, "session": self._view(session)}
             case "explain":
-                explain = self._explainer()
-                found = None if explain is None else explain(session.key)
-                if found is None:
-                    return _unknown(session.key)
+                found = session.explain()
                 return {"ok": True, "explanation": found.to_dict(), "text": str(found)}
             case "allow":
                 scope = request.get("scope", "call")
                 if scope not in ("call", "session"):
                     return refusal("refused", f"scope must be call or session, got {scope!r:.100}")
-                with self._lock:
-                    done["setting"] = session.allow(scope, by)
+                done["setting"] = session.allow(scope, by)
             case "resume":
                 hint = request.get("guidance", "")[:GUIDANCE] or None
                 for flag in _flags(session):
@@ -236,7 +238,7 @@ class AdminHandlers:
             **self._row(session),
             "totals": totals(report),
             "actions": [act_row(act) for act in session.state.record.acts()],
-            "decisions": [_decision(decision) for decision in report.alerts],
+            "decisions": [decision_row(decision, *_DECISION) for decision in report.alerts],
             "package": None if case is None else case.row(),
         }
 
@@ -260,22 +262,10 @@ class AdminHandlers:
         return "" if case is None or case.reply is not None else case.escalation.id
 
 
-def _flags(session: Session) -> set[Flag]:
+def _flags(session: SessionHandle) -> set[Flag]:
     """The flags of a session in all guards of the process."""
     return {session.flag, *(found.flag for found in sessions_at(session.key))}
 
 
 def _cut(text: str | None) -> str | None:
     return None if text is None else text[:_LISTED]
-
-
-def _decision(decision: Decision) -> Message:
-    return {
-        "id": decision.id,
-        "step": decision.step,
-        "at": decision.time or None,
-        "action": decision.action.value,
-        "detector": decision.detector,
-        "rule": decision.reason,
-        "message": decision.message,
-    }

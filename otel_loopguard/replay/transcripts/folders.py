@@ -20,6 +20,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Final
 
+from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay.opencode_database import (
     TranscriptFile,
     is_database,
@@ -57,7 +58,11 @@ class SessionFiles:
 
 
 def usual_folders() -> list[tuple[str, Path]]:
-    """The folders in which agents keep transcripts on this machine, with the agents' names."""
+    """The folders in which agents keep transcripts on this machine, with the agents' names.
+
+    Raises:
+        RecordingError: There is none.
+    """
     home = Path.home()
     claude = os.environ.get("CLAUDE_CONFIG_DIR")
     roots = [Path(claude)] if claude else [home / ".claude", home / ".config" / "claude"]
@@ -71,7 +76,14 @@ def usual_folders() -> list[tuple[str, Path]]:
         ("gemini", gemini / ".gemini" / "tmp"),
         *(("opencode", file) for file in sorted((data / "opencode").glob("opencode*.db"))),
     ]
-    return [(agent, folder) for agent, folder in wanted if holds_sessions(folder)]
+    found = [(agent, folder) for agent, folder in wanted if holds_sessions(folder)]
+    if not found:
+        msg = (
+            "no coding agent keeps transcripts here: neither ~/.claude, ~/.codex, ~/.gemini nor "
+            "~/.local/share/opencode has any; name a file or a folder"
+        )
+        raise RecordingError(msg)
+    return found
 
 
 def holds_sessions(path: Path) -> bool:
@@ -93,25 +105,33 @@ def sessions_in(folder: Path) -> list[SessionFiles]:
 
     Files that are no transcripts are passed over.
     """
-    heads = [
-        head
-        for file in transcript_files(folder)
-        if (head := TranscriptHead.of(file.path)) is not None
-    ]
-    by_key = {(head.agent, head.key): head for head in heads if head.above is None}
-    found: dict[Path, SessionFiles] = {}
-    parents = {(head.agent, head.key): head.above for head in heads if head.above is not None}
+    heads = [head for file in transcript_files(folder) if (head := TranscriptHead.of(file.path))]
+    above = {(head.agent, head.key): head.above for head in heads if head.above is not None}
+    found: list[SessionFiles] = []
+    tops: dict[tuple[str, str], SessionFiles] = {}
     for head in sorted(heads, key=lambda head: head.above is not None):
-        top = head if head.above is None else _top(head, by_key, parents)
-        if top is None or top is head:
-            found[head.path] = SessionFiles(head.path, head.modified)
+        place = head.agent, top_of(above, head.agent, head.key)
+        if place in tops and head.above is not None:
+            files = tops[place]
+            files.sub_agents.append(head.path)
+            files.modified = max(files.modified, head.modified)
             continue
-        files = found[top.path]
-        files.sub_agents.append(head.path)
-        files.modified = max(files.modified, head.modified)
-    for files in found.values():
+        # One of its own, or a sub-agent whose session is gone.
+        found.append(SessionFiles(head.path, head.modified))
+        if head.above is None:
+            tops[place] = found[-1]
+    for files in found:
         files.sub_agents.sort()
-    return sorted(found.values(), key=lambda files: (files.modified, str(files.path)))
+    return newest(found, 0)
+
+
+def top_of(above: Mapping[tuple[str, str], str], agent: str, key: str) -> str:
+    """The session that a sub-agent works for in the end; a session of its own is that itself."""
+    seen: set[str] = set()
+    while (agent, key) in above and key not in seen:
+        seen.add(key)
+        key = above[agent, key]
+    return key
 
 
 @dataclass(slots=True)
@@ -170,22 +190,6 @@ def _place(agent: str, path: Path, head: bytes) -> tuple[str, str | None]:
 def _first(sign: re.Pattern[bytes], head: bytes) -> str | None:
     found = sign.search(head)
     return found[1].decode("utf-8", "replace") if found else None
-
-
-def _top(
-    head: TranscriptHead,
-    by_key: dict[tuple[str, str], TranscriptHead],
-    parents: Mapping[tuple[str, str], str | None],
-) -> TranscriptHead | None:
-    """The session that a sub-agent works for in the end; None if its file is gone."""
-    above, seen = head.above, {head.key}
-    while above is not None and above not in seen:
-        top = by_key.get((head.agent, above))
-        if top is not None:
-            return top
-        seen.add(above)
-        above = parents.get((head.agent, above))
-    return None
 
 
 def transcript_files(folder: Path) -> Iterator[TranscriptFile]:

@@ -37,9 +37,7 @@ class Transcript(Run):
     agent: str = ""  # `claude-code`, `codex`, `gemini`, or as the file says
     version: str = ""
     cwd: str = ""
-    ending: Ending = "unknown"  # of its last turn
     endings: tuple[Ending, ...] = ()  # of each turn, by the prompts among its steps
-    unfinished: int = 0  # calls without a result
 
 
 @dataclass(slots=True)
@@ -177,9 +175,7 @@ class Session:
             agent=self.agent,
             version=self.version,
             cwd=self.cwd,
-            ending=self.ending,
             endings=(*self._endings, self.ending),
-            unfinished=len(self._calls),
         )
 
     def _add(self, step: Step) -> None:

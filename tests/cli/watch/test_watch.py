@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +16,9 @@ from typing import Any
 import pytest
 
 from tests.cli.watch.processes import Agent, Watch, state_of, until
-from tests.cli.watch.test_followed import FILES, labelled
 from tests.escalation.hooks import Hook, served
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES
-from tests.replay.transcripts.writing import write
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 
@@ -322,34 +319,13 @@ def test_the_webhook_is_told_of_what_is_new(
     assert watching.told == [("hint", "fresh"), ("deny", "fresh")]
 
 
-@pytest.mark.skipif(not FILES[0].exists(), reason="the traces are not there")
-def test_many_sessions_are_told_what_transcripts_says_of_them(
-    watch: Callable[..., Watch], projects: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    every = 1 if request.config.getoption("--rare") else 12
-    whole = tmp_path / "whole"
-    for number, run in enumerate(labelled(every)):
-        write(run, "claude-code", whole / str(number))
-    said = control("transcripts", str(whole), "--last", "0", "--format", "json")
-    wanted = {
-        row["session"]: [one["action"] for one in row["decisions"] if one["action"] != "allow"]
-        for row in map(json.loads, said.splitlines())
-    }
-    watching = watch()
-    shutil.copytree(whole, projects, dirs_exist_ok=True, copy_function=shutil.copyfile)
-    until(lambda: len(watching.told) >= sum(map(len, wanted.values())), "all are told")
-    watching.end()
-    for session, actions in wanted.items():
-        assert [action for action, key in watching.told if key == session] == actions
-    assert any(wanted.values())
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         (("--agents", "--interval", "0.1"), "--interval 0.1: with --agents at least 0.5 seconds"),
         (("--agents", "--folder", "/nowhere"), "--folder /nowhere: there is no such folder"),
         (("--may-stop",), "need --agents"),
+        (("--agents", "--may-stop", "--settings", "shadow.toml"), "mode = shadow stops nothing"),
         (("--agents", "--store", "memory://"), "--store and --socket are for live processes"),
         (("--agents", "--rounds", "1"), "no coding agent keeps transcripts here"),
     ],
@@ -361,20 +337,8 @@ def test_what_cannot_be_watched_is_said_at_once(
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("shadow.toml").write_text('mode = "shadow"\n', encoding="utf-8")
     result = command("watch", *options)
     assert result.exit_code == 2
     assert why in " ".join(result.output.replace("│", " ").split())
-
-
-def test_in_shadow_it_says_what_it_would_do_and_may_not_stop(
-    watch: Callable[..., Watch], agent: Callable[..., Agent], command: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setenv("LOOPGUARD_MODE", "shadow")
-    result = command("watch", "--agents", "--may-stop")
-    assert result.exit_code == 2
-    assert "--may-stop: mode = shadow stops nothing" in result.output
-    watching, writer = watch(), agent()
-    writer.write(STUCK)
-    watching.wait_for(f"would deny {KEY} ")
-    watching.end()

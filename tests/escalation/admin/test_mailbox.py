@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import Action, LoopGuard, Settings, control, session
+from otel_loopguard import Action, LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation.admin.client import StoreTransport
@@ -115,25 +114,6 @@ def test_a_killed_process_is_forgotten(guard: LoopGuard, server: Server) -> None
     server.client.zadd("loopguard:desk", {"dead": time.time() * 1000 - 60_000})
     assert transport(server).ask({"op": "show", "session": "nobody"}) == []
     boxes.close()
-
-
-def test_a_gate_is_opened_from_outside(guard: LoopGuard, server: Server) -> None:
-    """At once: nobody polls for it."""
-    stuck(guard, "a")
-    until(lambda: sessions(server))
-    passed: list[Action] = []
-
-    def agent() -> None:
-        with session("a"):
-            passed.append(control.gate().control.action)
-
-    thread = threading.Thread(target=agent)
-    thread.start()
-    asked = {"op": "resume", "session": "a", "guidance": "use B", "by": "anna"}
-    assert transport(server).ask(asked)[0]["ok"]
-    thread.join(60)
-    assert not thread.is_alive()
-    assert passed == [Action.HINT]
 
 
 def test_redis_comes_back(guard: LoopGuard, server: Server) -> None:

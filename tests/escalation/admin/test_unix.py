@@ -165,7 +165,8 @@ def test_a_folder_that_cannot_be_trusted(
     if wrong == "file":
         place.write_text("")
     else:
-        place.mkdir(mode=0o755 if wrong == "open" else 0o700)
+        place.mkdir()
+        place.chmod(0o755 if wrong == "open" else 0o700)
     if wrong == "other":
         monkeypatch.setattr(
             "otel_loopguard.escalation.admin.unix.os.getuid", lambda: os.geteuid() + 1
@@ -191,8 +192,8 @@ def test_without_a_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert stat.S_IMODE(found.stat().st_mode) == 0o700
 
 
-def test_a_path_of_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A stale socket there is replaced, a live one is not, another file neither."""
+def test_a_path_of_its_own(tmp_path: Path) -> None:
+    """A stale socket there is replaced."""
     path = tmp_path / "own.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
@@ -200,26 +201,25 @@ def test_a_path_of_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     stuck(guard, "held")
     assert path_of(guard) == path
     assert [row["session"] for row in SocketTransport(str(path)).sessions()[0]] == ["held"]
-    second = watched(control_socket=str(path))
-    stuck(second, "other")
-    until(lambda: "another process listens" in caplog.text)
-    assert [row["session"] for row in SocketTransport(str(path)).sessions()[0]] == ["held"]
-    second.shutdown()
-    assert path.is_socket()
     guard.shutdown()
     assert not path.exists()
     with pytest.raises(LoopGuardError, match="there is no socket"):
         SocketTransport(str(path)).sessions()[0]
 
 
-@pytest.mark.parametrize("what", ["file", "folder", "link", "dead link", "other kind", "pipe"])
+@pytest.mark.parametrize(
+    "what", ["file", "folder", "link", "dead link", "other kind", "pipe", "long"]
+)
 def test_what_is_no_socket_of_ours_is_left_alone(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is told in the log, the agent runs on, and a shutdown removes nothing."""
-    path, aim = tmp_path / "own.sock", tmp_path / "aim"
+    """It is told in the log, the agent runs on, and a shutdown removes nothing.
+
+    Nor is a path taken that is too long for an address.
+    """
+    path, aim = tmp_path / ("x" * 120 if what == "long" else "own.sock"), tmp_path / "aim"
     other = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    if what == "file":
+    if what in ("file", "long"):
         path.write_text("precious")
     elif what == "folder":
         path.mkdir()
@@ -272,14 +272,6 @@ def test_two_that_want_the_same_path(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert SocketTransport(str(path)).sessions()[0]
     having[0].shutdown()
     assert not path.exists()
-
-
-def test_too_long_a_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Is told in the log, and the agent runs on."""
-    guard = watched(control_socket=str(tmp_path / ("x" * 120)))
-    stuck(guard, "held")
-    until(lambda: "more than 100 bytes" in caplog.text)
-    guard.shutdown()
 
 
 def test_gone_with_its_guard(place: Path) -> None:

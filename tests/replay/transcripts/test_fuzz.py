@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_loopguard.core import Kind
-from otel_loopguard.replay import file
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES, Told, read
 
@@ -115,18 +114,3 @@ def test_lines_of_any_shape_behind_a_head_are_read(head: str, fields: list[dict[
         place.write_text(text, encoding="utf-8", errors="surrogatepass")
         for run in read(place, told):
             assert all(step.kind in Kind for step in run.steps)
-
-
-def test_a_line_over_the_limit_is_told_and_the_rest_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(file, "LIMIT", 50_000)
-    told: Told = []
-    place = tmp_path / "session.jsonl"
-    lines = LINES["claude"]
-    place.write_text(
-        "\n".join([*lines[:-1], json.dumps({"type": "x" * 100_000}), lines[-1]]) + "\n"
-    )
-    (run,) = read(place, told)
-    assert run.ending == "finished"
-    assert told == [(len(lines), "the line has 100,012 bytes, more than the limit of 50,000")]

@@ -85,7 +85,7 @@ def test_a_turn_that_a_person_broke_off_did_not_finish(tmp_path: Path) -> None:
         item(3, "event_msg", type="turn_aborted", reason="interrupted"),
     ]
     run = one(lines(tmp_path / "rollout.jsonl", written))
-    assert run.ending == "interrupted"
+    assert run.endings == ("interrupted",)
     assert (run.steps[-1].error, run.steps[-1].outcome) == (False, None)
 
 
@@ -121,7 +121,6 @@ def test_a_session_of_gemini_that_is_one_document(tmp_path: Path) -> None:
         ("x = 1", False),
         (None, False),
     ]
-    assert run.unfinished == 1
 
 
 def test_a_sub_agent_of_gemini_lies_in_a_folder_of_the_session(tmp_path: Path) -> None:
@@ -162,7 +161,7 @@ def test_atif_of_an_agent_at_a_terminal_has_one_screen_for_all_calls(tmp_path: P
         "agent": {"name": "terminus-2", "version": "2.0", "model_name": "m"}, "steps": steps,
     }  # fmt: skip
     run = one(lines(tmp_path / "trajectory.json", [whole]))
-    assert (run.agent, run.id, run.ending, run.unfinished) == ("terminus-2", "t", "finished", 1)
+    assert (run.agent, run.id, run.endings) == ("terminus-2", "t", ("finished",))
     assert [step.kind for step in run.steps] == [Kind.OTHER, Kind.MODEL, Kind.TOOL, Kind.MODEL]
     assert run.steps[2].outcome == "a.txt\ncat: x: No such file"
     assert (run.steps[1].model, run.steps[1].tokens) == ("m", 10)

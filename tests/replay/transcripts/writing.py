@@ -37,16 +37,6 @@ def _claude(labelled: Labelled, folder: Path) -> Path:
     return place
 
 
-def _stream(labelled: Labelled, folder: Path) -> Path:
-    key = _key(labelled)
-    lines: list[Line] = [{"type": "system", "subtype": "init", "session_id": key, "model": "m"}]
-    for agent, line in _messages(labelled):
-        above = None if agent == "main" else agent
-        lines.append(line | {"session_id": key, "parent_tool_use_id": above})
-    lines.append({"type": "result", "subtype": "success", "is_error": False, "session_id": key})
-    return _write(folder / "stream.jsonl", lines)
-
-
 def _messages(labelled: Labelled) -> Iterator[tuple[str, Line]]:
     """What Claude Code writes: a text, then each call with its result, and usage on every line."""
     numbers = count()
@@ -236,7 +226,6 @@ def _iso(seconds: float | None) -> str:
 
 FORMS: Final[Mapping[str, Callable[[Labelled, Path], Path]]] = {
     "claude-code": _claude,
-    "stream-json": _stream,
     "codex": _codex,
     "gemini": _gemini,
     "atif": _atif,

@@ -1,0 +1,267 @@
+"""What the tables beside cannot say of calls that repeat, fail or stand still, and of texts."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from typing import Any
+
+import pytest
+
+from otel_loopguard import LoopGuard, Settings, control, session
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import Effect
+from otel_loopguard.detectors.repetition import Cycle
+from otel_loopguard.detectors.standstill import Sweep
+from tests.calls import EPOCH, SECOND, Run, call
+from tests.detectors.alone import alone, evidence
+
+SAME = call(args={"q": "x"}, outcome="no results for weather in Paris")
+
+
+@pytest.mark.parametrize("mode", ["guard", "shadow"])
+def test_three_equal_calls_with_an_equal_answer_give_a_hint(mode: str) -> None:
+    """It says what was measured, and no content; in shadow mode nothing is stopped."""
+    run = Run(Settings(mode=mode))
+    run.calls(*[SAME] * 8)
+    assert run.actions == ["hint", "deny", "abort"]
+    first = run.decisions[0]
+    assert (first.step, first.detector, first.count) == (2, "exact_repeat", 3)
+    assert "3 times" in first.message
+    assert "Paris" not in first.message
+    assert len({one.loop for one in run.decisions}) == 1
+    assert [one.severity for one in run.decisions] == ["warning", "critical", "fatal"]
+    assert {one.shadow for one in run.decisions} == {mode == "shadow"}
+    expected = "allow" if mode == "shadow" else "abort"
+    assert run.guard.flag_named("run").control.action == expected
+
+
+def test_a_hint_at_a_poll_says_how_long_it_was_asked() -> None:
+    """Since the first such call, and not since the budget ended; and what helps who waits."""
+    run = Run()
+    run.calls(*[call("job", {"id": 9}, "in_progress", at=60 * n) for n in range(40)])
+    found = run.decisions[0]
+    assert found.message == (
+        f"'job' was asked {found.step + 1} times in {found.step} minutes, and its 11-character "
+        "answer is still the same"
+    )
+    assert found.advice.startswith(f"You have waited {found.step} minutes: ")
+    run = Run()
+    run.calls(*[call("job", {"id": 9}, "in_progress", at=0.6 * n) for n in range(6)])
+    assert "Ask again after 10 seconds" in run.decisions[0].advice
+
+
+@pytest.mark.parametrize("period", range(2, 17))
+def test_every_period_to_sixteen_is_found(period: int) -> None:
+    """Within three turns, with its own period; a turn more or less is not enough."""
+    turn = [call("read", {"page": n}, f"the text of page {n} is this") for n in range(period)]
+    assert [one.period for one in alone("cycle", *turn * 3)][:1] == [period]
+    assert alone("cycle", *turn * (2 if period < 9 else 1)) == []
+
+
+def test_a_cycle_of_guessed_calls_weighs_less() -> None:
+    """What rests on a value that only looks volatile is found later, and stops later."""
+    found = {}
+    for guessed in (True, False):
+        cycle = Cycle(Settings())
+        calls = [evidence(n, call=n % 3, guessed=guessed) for n in range(18)]
+        found[guessed] = [one for one in map(cycle.observe, calls) if one]
+    assert 0 < len(found[True]) < len(found[False])
+    assert found[True][-1].weight < found[False][-1].weight == 1.0
+
+
+TEXT = "The kettle boils {} of water and keeps it warm. " + "Nobody knows how long it does. " * 8
+DRAFTS = "a litre,one litre,a liter,some water,a pint,two pints,a quart,one quart,a cup".split(",")
+
+
+def test_a_hint_says_how_much_was_done_in_vain() -> None:
+    """Places that were read again, and revisions that changed hardly anything."""
+    pages = [
+        call("read", {"offset": n % 20 * 100 + n // 20 * 50}, f"{n * 7919}") for n in range(40)
+    ]
+    (swept,) = alone("sweep", *pages)
+    assert swept.message == "'read' read 8 places again that it had read through before"
+    drafts = [TEXT.format(draft) for draft in DRAFTS]
+    steps = [call("revise", {"draft": a}, b) for a, b in itertools.pairwise(drafts)]
+    revised = alone("revised_in_vain", *steps)
+    assert {one.action for one in revised} == {"hint"}
+    assert revised[0].message == (
+        "'revise' revised a text 6 times in a row, with hardly anything changed in what it got and "
+        "what it gave"
+    )
+    longer = [call("revise", {"draft": TEXT * n}, TEXT * (n + 1)) for n in (1, 2, 3)]
+    assert alone("revised_in_vain", *longer) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [({}, [17, 18, 19]), ({"waits": True}, []), ({"effect": Effect.WRITE}, [])],
+    ids=["reads", "waits", "writes"],
+)
+def test_only_reads_ask_for_a_place_of_a_range(given: dict[str, object], found: list[int]) -> None:
+    """Eight places that were read before, after the first step back; what is kept is bounded."""
+    sweep = Sweep(Settings())
+    steps = [evidence(n, place=(1, float(n % 10)), **given) for n in range(20)]
+    assert [n for n, step in enumerate(steps) if sweep.observe(step)] == found
+    for n in range(2000):
+        sweep.observe(evidence(n, place=(n if n < 1000 else 1, float(n))))
+    assert len(sweep._ranges) == 16
+    assert len(sweep._ranges[1].places) == 256
+
+
+DOWN = "Temporary data inconsistency detected, please retry the exact same query"
+OUTAGE = [call(f"tool_{n % 3}", {"n": n}, error=DOWN, at=n) for n in range(9)]
+
+
+def test_nobody_is_waited_for_where_nobody_can_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """Where somebody can, the warning names the command and the call that let it go on."""
+
+    def outage() -> list[str]:
+        found: list[str] = []
+        guard = LoopGuard(
+            on_decision=lambda _, one: found.append(f"{one.detector}: {one.action}"),
+        )
+        for step in OUTAGE:
+            guard.observe(step, "live")
+        guard.shutdown()
+        return [one for one in found if one.startswith("outage")]
+
+    assert outage() == ["outage: hint"]
+    forget = control.on_escalation(lambda escalation: None)
+    try:
+        assert outage() == ["outage: hint", "outage: pause"]
+    finally:
+        forget()
+    assert "otel-loopguard resume live" in caplog.text
+    assert "control.resume('live')" in caplog.text
+
+
+def unanswered(times: int, gap_s: float, **given: str) -> list[Step]:
+    """Failing model calls of half a second, so far from each other."""
+    error = {"error_text": "Error code: 400 - the context is too long", **given}
+    starts = [EPOCH + round(n * (gap_s + 0.5) * SECOND) for n in range(times)]
+    return [
+        Step(Kind.MODEL, "m", agent="w", error=True, start=start, end=start + SECOND // 2, **error)
+        for start in starts
+    ]
+
+
+def test_a_model_that_works_again_ends_what_its_failures_led_to() -> None:
+    """The flag is lowered, and the next failure is the first one.
+
+    Model calls that failed side by side, or that the guard stopped itself, are let be.
+    """
+    run = Run()
+    run.calls(*unanswered(10, 0.1))
+    flag = run.guard.flag_named("run")
+    assert flag.control.action == "deny"
+    run.calls(Step(Kind.MODEL, "m", agent="w", text="Now it fits."))
+    assert flag.control.action == "allow"
+    run.calls(*unanswered(5, 0.1))
+    assert [(one.step, one.action) for one in run.decisions] == [(5, "hint"), (9, "deny")]
+    for steps in (unanswered(20, -0.5), unanswered(20, 0.1, error_type="loopguard_abort")):
+        assert Run().calls(*steps) == []
+
+
+@pytest.mark.parametrize(
+    ("trace", "gap_s", "actions"),
+    [(1, 30, []), (1, 0.5, ["hint"]), (0, -0.999, [])],
+    ids=["after a user's pause", "at once", "samples beside each other"],
+)
+def test_who_answers_a_user_announces_nothing_again(
+    trace: int, gap_s: float, actions: list[str]
+) -> None:
+    """Nobody types within a second; after a pause in another trace somebody may have."""
+    run = Run()
+    for number in range(8):
+        step = Step(Kind.MODEL, "chat", agent="writer", text=f"I now begin to work ({number}).")
+        step.start = EPOCH + round(number * (gap_s + 1) * SECOND)
+        step.end = step.start + SECOND
+        step.trace_id = trace * (number + 1)
+        run.calls(step)
+    assert run.actions == actions
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'll look up the secret of Oslo now.",
+        "The secret of Oslo is not what I expected, so I look again. " * 12,
+        "The secret of Oslo has a length that nobody would have expected, and so I look.",
+    ],
+)
+def test_a_message_holds_no_content(text: str) -> None:
+    """What was measured, and nothing of what was written."""
+    run = Run()
+    run.calls(*[Step(Kind.MODEL, "chat", agent="writer", text=text)] * 8)
+    assert run.decisions
+    assert not any("Oslo" in one.message + one.advice for one in run.decisions)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [None, "", "[", "no list", {"todos": None}, {"todos": [1, None, {}]}, {"todos": {"a": 1}}, [1]],
+    ids=str,
+)
+def test_whatever_a_tool_for_lists_is_given_nothing_throws(given: object) -> None:
+    """Bad data is no plan."""
+    run = Run()
+    run.calls(*(call("write_todos", given, f"answer {number}") for number in range(2)))
+    assert run.guard.faults.counts == {}
+    assert run.actions == []
+
+
+ORDER = {"sku": "A1", "qty": 1}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"once_tools": frozenset({"zorb"})}, {"tools": {"zorb": {"once": True}}}],
+    ids=["a name", "a table"],
+)
+def test_the_third_is_refused_where_it_is_declared(settings: dict[str, Any]) -> None:
+    """Whatever the tool is called, and whatever ids its answers have; others of it may run."""
+    guard = LoopGuard(Settings(**settings))
+    with session(uuid.uuid4().hex) as key:
+        for number in range(2):
+            assert control.refused("zorb", ORDER) is None
+            guard.observe(call("zorb", args=ORDER, outcome={"id": 30609 + number}), key)
+        refusal = control.refused("zorb", ORDER)
+        assert refusal is not None
+        assert "done before" in refusal.hint
+        assert control.refused("zorb", {**ORDER, "qty": 2}) is None
+        # Other loops are forgotten after 24 calls; what is to be done once is not.
+        for number in range(40):
+            text = f"Chapter {number}: {uuid.uuid4().hex} and {uuid.uuid4().hex}"
+            guard.observe(call("read_page", args={"page": number}, outcome=text), key)
+        assert control.refused("zorb", ORDER) is not None
+
+
+def test_after_a_time_out_it_is_to_be_verified_first() -> None:
+    """It may have been done; what was turned down was not."""
+    said = {}
+    for error in ("Timed out after 30 s", "503 Service Unavailable"):
+        run = Run()
+        run.calls(call("create_order", args=ORDER, error=error))
+        said[error] = [(one.reason, one.advice) for one in run.decisions]
+    assert list(said.values()) == [
+        [("may_be_done", "Verify first whether it was done, before you do it again.")],
+        [],
+    ]
+
+
+WORDS = "log in to the old host by another way than before".split()
+
+
+def test_a_tool_that_only_fails_is_refused_whatever_it_is_asked() -> None:
+    """None of the last twenty calls succeeded; another tool may run."""
+    guard = LoopGuard(Settings())
+    ran = 0
+    with session(uuid.uuid4().hex) as key:
+        for number in range(60):
+            asked = {"command": " ".join(WORDS[number % 7 :] + WORDS[: number // 7])}
+            if control.refused("login", asked) is None:
+                ran += 1
+                guard.observe(call("login", asked, error="Permission denied (publickey)"), key)
+        assert ran == 20
+        assert control.refused("read", {"path": "notes"}) is None
