@@ -19,6 +19,7 @@ from otel_loopguard._util import locks
 from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
 from otel_loopguard.spans.reader import Reader
 from tests.agents import Ended, agent, provider_with, tool_call
+from tests.stores.servers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ class Scene:
         self.processor = LoopGuardSpanProcessor(self.guard)
         # Never woken, however long the test takes.
         self.processor._timer.idle = False
+        self.flag = self.guard.flag_named("run")
         self.tracer: Tracer = provider_with(self.processor, *others).get_tracer("my.agent")
 
     def _step(self, _session: object, _number: int, step: Any) -> None:
@@ -54,14 +56,6 @@ def _nothing_stopped() -> Iterator[None]:
     flags.STOPPING.clear()
     yield
     flags.STOPPING.update(before)
-
-
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if true():
-            return
-        time.sleep(0.01)
-    pytest.fail("it never came true")
 
 
 def test_a_hook_reads_nothing_and_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +82,7 @@ def test_a_hook_reads_nothing_and_takes_no_lock(monkeypatch: pytest.MonkeyPatch)
 ASKED: dict[str, Callable[[Scene], object]] = {
     "check": lambda _: control.check(),
     "current": lambda _: control.current(),
+    "flag": lambda scene: scene.flag.control,
     "gate": lambda _: control.gate(),
     "hint": lambda _: control.hint(),
     "refused": lambda _: control.refused("search", {"q": "y"}),
@@ -116,35 +111,22 @@ def test_who_asks_has_everything_judged(asked: str) -> None:
     assert scene.threads == [threading.get_ident()]
 
 
-def test_a_flag_that_somebody_has_is_up_to_date() -> None:
-    scene = Scene()
-    flag = scene.guard.flag_named("run")
-    with otel_loopguard.session("run"):
-        for _ in range(8):
-            tool_call(scene.tracer)
-    assert flag.control.action.stops
-
-
 def test_what_nobody_asks_for_is_judged_by_the_timer() -> None:
     """And its listeners are called on that thread."""
     scene = Scene()
     scene.processor._timer.idle = True
     tool_call(scene.tracer)
-    until(lambda: scene.steps == ["search"])
+    wait_for(lambda: scene.steps == ["search"])
     assert scene.threads != [threading.get_ident()]
 
 
 def test_spans_without_a_pause_are_judged_by_the_hook() -> None:
-    """So that no more than 256 events wait, whatever the timer does."""
+    """So that no more than 256 events wait, whatever the timer does; each at its end if wanted."""
     scene = Scene()
     for number in range(1000):
         tool_call(scene.tracer, args=f'{{"n": {number}}}')
         assert scene.waiting <= backlogs.MOST
     assert len(scene.steps) > 1000 - backlogs.MOST
-
-
-def test_at_the_end_of_each_span_if_wanted() -> None:
-    """For listeners on the agent's own thread."""
     scene = Scene(judging="at_end")
     for number in range(3):
         tool_call(scene.tracer)
@@ -261,12 +243,12 @@ def test_listeners_hear_in_order_from_one_thread_at_a_time() -> None:
 def test_a_guard_that_is_gone_is_not_settled() -> None:
     scene = Scene()
     tool_call(scene.tracer)
-    known = len(backlogs._open)
+    known = len(backlogs._open._known)
     del scene
     gc.collect()
     backlogs.settle_all()
     Scene()
-    assert len(backlogs._open) <= known
+    assert len(backlogs._open._known) <= known
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

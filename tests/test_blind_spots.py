@@ -18,7 +18,9 @@ from tests.agents import agent, provider_with, settle, tool_call
 
 
 def test_each_reason_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The second call with a reason says nothing, another reason does."""
+    """The second call with a reason says nothing, another reason does; switched off, none."""
+    with set_testing("off"):
+        assert not warn_blind("no_tools", "nothing")
     told = [warn_blind("no_tools", "%d model calls", n) for n in (3, 4)]
     assert told == [True, False]
     assert warn_blind("no_session", "no session")
@@ -26,13 +28,6 @@ def test_each_reason_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
         "otel-loopguard: 3 model calls",
         "otel-loopguard: no session",
     ]
-
-
-def test_nothing_is_told_where_the_guard_is_off() -> None:
-    """Tests of agents that switch the guard off hear nothing, and nothing is spent."""
-    with set_testing("off"):
-        assert not warn_blind("no_tools", "nothing")
-    assert warn_blind("no_tools", "something")
 
 
 def test_tool_calls_without_a_session_and_a_root_are_told(

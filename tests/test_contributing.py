@@ -37,14 +37,15 @@ class Task(NamedTuple):
     trial: dict[str, str]
 
 
+IMPORT = "from otel_loopguard."
 TASKS = {
     "a detector": Task(
         "detectors/long_answers.py",
         (
             (
                 "detectors/__init__.py",
-                "from otel_loopguard.detectors.registry import",
-                "from otel_loopguard.detectors.long_answers import LongAnswers\n",
+                f"{IMPORT}detectors.registry import",
+                f"{IMPORT}detectors.long_answers import LongAnswers\n",
             ),
             ("detectors/__init__.py", "    repetition.ExactRepeat,", "    LongAnswers,\n"),
         ),
@@ -58,8 +59,8 @@ TASKS = {
         (
             (
                 "spans/dialects/registry.py",
-                "from otel_loopguard.spans.dialects.openinference import",
-                "from otel_loopguard.spans.dialects.myagents import MyAgents\n",
+                f"{IMPORT}spans.dialects.openinference import",
+                f"{IMPORT}spans.dialects.myagents import MyAgents\n",
             ),
             ("spans/dialects/registry.py", "    Vercel(),\n", "    MyAgents(),\n"),
         ),
@@ -76,21 +77,17 @@ TASKS = {
     "an adapter": Task(
         "integrations/myframework.py",
         (),
-        {"hooks =": "from otel_loopguard.integrations.myframework import LoopGuardHooks\nhooks ="},
+        {"hooks =": f"{IMPORT}integrations.myframework import LoopGuardHooks\nhooks ="},
     ),
     "a piece of evidence": Task(
         "evidence/retrieval.py",
         (
             (
                 "evidence/__init__.py",
-                "from otel_loopguard.evidence.tool_calls import",
-                "from otel_loopguard.evidence.retrieval import Retrievals\n",
+                f"{IMPORT}evidence.tool_calls import",
+                f"{IMPORT}evidence.retrieval import Retrievals\n",
             ),
-            (
-                "evidence/__init__.py",
-                "ToolCallExtractor, PlanExtractor",
-                "Retrievals, ",
-            ),
+            ("evidence/__init__.py", "ToolCallExtractor, PlanExtractor", "Retrievals, "),
         ),
         {
             "EXTRACTORS[Kind.TOOL] += (Retrievals,)\n": "",
@@ -110,19 +107,15 @@ def shown(task: str) -> list[Block]:
     return [block for block in blocks(PAGE) if first <= block.line <= last]
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_task_is_shown_in_about_twenty_lines(task: str) -> None:
-    """The thing itself, then what tries it, then what that prints."""
-    thing, trial, output = shown(task)
-    assert len([line for line in thing.text.splitlines() if line]) <= 25
-    assert (thing.lang, trial.lang, output.lang) == ("python", "python", "text")
-    assert (thing.note, trial.note, output.note) == ("", "continues", "prints")
-
-
-def test_every_file_that_it_names_is_there() -> None:
-    """A newcomer is sent to no file that was moved."""
-    text = PAGE.read_text(encoding="utf-8")
-    named = re.findall(r"`((?:otel_loopguard|tests|docs)/[^`\s]*)`", text)
+def test_a_task_is_shown_in_about_twenty_lines() -> None:
+    """The thing itself, then what tries it, then what that prints; every file named is there."""
+    for thing, trial, output in map(shown, TASKS):
+        assert len([line for line in thing.text.splitlines() if line]) <= 25
+        assert (thing.lang, trial.lang, output.lang) == ("python", "python", "text")
+        assert (thing.note, trial.note, output.note) == ("", "continues", "prints")
+    named = re.findall(
+        r"`((?:otel_loopguard|tests|docs)/[^`\s]*)`", PAGE.read_text(encoding="utf-8")
+    )
     assert len(named) >= len(TASKS)
     assert [name for name in named if not (ROOT / name).exists()] == []
 

@@ -49,12 +49,6 @@ def loop(provider: TracerProvider, calls: int = 7) -> None:
             settle()
 
 
-def test_it_is_an_instrumentor_that_needs_no_library(instrumentor: LoopGuardInstrumentor) -> None:
-    """It is loaded whatever else is installed."""
-    assert isinstance(instrumentor, BaseInstrumentor)
-    assert list(instrumentor.instrumentation_dependencies()) == []
-
-
 def test_a_loop_is_noticed_after_instrument(instrumentor: LoopGuardInstrumentor) -> None:
     """The processor feeds the given guard, whose decisions the exporter writes."""
     provider, memory, guard = TracerProvider(), InMemorySpanExporter(), LoopGuard()
@@ -100,7 +94,10 @@ def test_without_settings_it_uses_the_guard_of_the_process(
 def test_the_settings_of_an_exporter_hold_where_the_instrumentor_says_nothing(
     instrumentor: LoopGuardInstrumentor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Options on both sides of a configuration file make one guard."""
+    """Options on both sides of a configuration file make one guard; a wrong one is explained."""
+    with pytest.raises(LoopGuardSettingsError, match="repeat_threshold"):
+        instrumentor.instrument(tracer_provider=TracerProvider(), repeat_threshold="often")
+    assert not instrumentor.is_instrumented_by_opentelemetry
     made: list[LoopGuard] = []
     attach = LoopGuard.attach
     monkeypatch.setattr(LoopGuard, "attach", lambda self: (made.append(self), attach(self)))
@@ -143,13 +140,6 @@ def test_a_last_batch_is_not_counted_again(instrumentor: LoopGuardInstrumentor) 
     assert decisions == ["hint"]
 
 
-def test_settings_reach_the_guard(instrumentor: LoopGuardInstrumentor) -> None:
-    """Options of a configuration file arrive as keywords, and a wrong one is explained."""
-    with pytest.raises(LoopGuardSettingsError, match="repeat_threshold"):
-        instrumentor.instrument(tracer_provider=TracerProvider(), repeat_threshold="often")
-    assert not instrumentor.is_instrumented_by_opentelemetry
-
-
 def test_a_provider_that_takes_no_processors_is_warned_about(
     instrumentor: LoopGuardInstrumentor, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,4 +165,6 @@ def test_it_is_loaded_by_its_entry_point() -> None:
         )
     }
     assert found["opentelemetry_instrumentor"] is LoopGuardInstrumentor
+    assert isinstance(LoopGuardInstrumentor(), BaseInstrumentor)
+    assert list(LoopGuardInstrumentor().instrumentation_dependencies()) == []
     assert found["opentelemetry_traces_exporter"] is LoopGuardSpanExporter

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -28,38 +28,29 @@ SOURCES = (*(f"traces/{name}.jsonl.gz" for name in NAMES.split()), "eval/scenari
 HEALTHY = {
     "neg_success": 471, "neg_human_annotated": 42, "neg_llm_ledger": 11, "neg_scenario": 9,
 }  # fmt: skip
-STUCK = {"pos_human": 22, "pos_llm_ledger": 16, "pos_injected": 72, "pos_scenario": 14}
+STUCK = ("pos_human", "pos_llm_ledger", "pos_injected", "pos_scenario")
 
-Change = Callable[[Step, random.Random], Step]
-
-
-def as_recorded(step: Step, dice: random.Random) -> Step:
-    """Nothing is changed."""
-    return step
-
-
-def without_outcomes(step: Step, dice: random.Random) -> Step:
-    """Instrumentations leave results out by default."""
-    return replace(step, outcome=None)
-
-
-def without_arguments(step: Step, dice: random.Random) -> Step:
-    """Some leave the arguments out."""
-    return replace(step, args=None)
+LACKS: dict[str, dict[str, None]] = {
+    "as recorded": {},
+    # Instrumentations leave results out by default, some the arguments, some both; what an error
+    # said is there, unless they give nothing but names.
+    "without outcomes": {"outcome": None},
+    "without arguments": {"args": None},
+    "without either": {"args": None, "outcome": None},
+    "names only": {"args": None, "outcome": None, "error_text": None},
+}
+CHANGES = (*LACKS, "with volatile values")
 
 
-def without_either(step: Step, dice: random.Random) -> Step:
-    """And some both; what an error said is there."""
-    return replace(step, args=None, outcome=None)
+def changed(step: Step, change: str, dice: random.Random) -> Step:
+    """A call as instrumentations tell it.
 
-
-def names_only(step: Step, dice: random.Random) -> Step:
-    """And some give nothing but names."""
-    return replace(step, args=None, outcome=None, error_text=None)
-
-
-def with_volatile_values(step: Step, dice: random.Random) -> Step:
-    """A fresh id in all arguments, a clock before and a duration behind every outcome."""
+    Volatile are a fresh id in all arguments, a clock before and a duration behind every outcome.
+    """
+    if step.kind is not Kind.TOOL:
+        return step
+    if change in LACKS:
+        return replace(step, **LACKS[change])
     args, outcome, error_text = step.args, step.outcome, step.error_text
     if isinstance(args, dict):
         args = {**args, "request_id": str(uuid.UUID(int=dice.getrandbits(128)))}
@@ -68,16 +59,6 @@ def with_volatile_values(step: Step, dice: random.Random) -> Step:
         outcome = f"{clock} {outcome} (took {dice.randrange(900)} ms)"
         error_text = outcome if error_text is not None else None
     return replace(step, args=args, outcome=outcome, error_text=error_text)
-
-
-CHANGES = (
-    as_recorded,
-    without_outcomes,
-    without_arguments,
-    without_either,
-    names_only,
-    with_volatile_values,
-)
 
 
 @cache
@@ -93,7 +74,7 @@ def runs(shared: Path) -> tuple[Run, ...]:
 
 
 @cache
-def judged(shared: Path, change: Change) -> Counter[str]:
+def judged(shared: Path, change: str) -> Counter[str]:
     """Runs, noticed and stopped, by tier, and by benchmark and how a run ended."""
     found: Counter[str] = Counter()
     for run, decisions in _decided(shared, change):
@@ -116,12 +97,12 @@ def _ended(run: Run) -> str:
     return f"{bench} {'succeeded' if run.success else 'failed'}"
 
 
-def _decided(shared: Path, change: Change) -> Iterator[tuple[Run, list[Decision]]]:
+def _decided(shared: Path, change: str) -> Iterator[tuple[Run, list[Decision]]]:
     dice = random.Random(7)
     for run in runs(shared):
-        if run.loop is None and change is not as_recorded:
+        if run.loop is None and change != "as recorded":
             continue
-        steps = [change(step, dice) if step.kind is Kind.TOOL else step for step in run.steps]
+        steps = [changed(step, change, dice) for step in run.steps]
         decisions: list[Decision] = []
         guard = LoopGuard(
             Settings(),
@@ -138,8 +119,8 @@ def tiers(found: Counter[str], names: dict[str, int], level: str = "") -> dict[s
     return {name: found[f"{name} {level}".strip()] for name in names}
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_no_healthy_run_is_stopped_and_few_are_noticed(shared: Path, change: Change) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_healthy_run_is_stopped_and_few_are_noticed(shared: Path, change: str) -> None:
     """Whatever the spans carry: of 533 healthy runs none is stopped, and few get a hint."""
     found = judged(shared, change)
     assert tiers(found, HEALTHY) == HEALTHY
@@ -147,61 +128,44 @@ def test_no_healthy_run_is_stopped_and_few_are_noticed(shared: Path, change: Cha
     assert sum(tiers(found, HEALTHY, "noticed").values()) <= 15
 
 
-def test_few_healthy_runs_are_noticed(shared: Path) -> None:
-    """Of runs as they were recorded."""
-    noticed = tiers(judged(shared, as_recorded), HEALTHY, "noticed")
-    assert noticed["neg_success"] <= 9
-    assert noticed["neg_human_annotated"] <= 2
-    assert noticed["neg_llm_ledger"] <= 2
-    assert noticed["neg_scenario"] == 0
-
-
-def test_most_stuck_runs_are_noticed(shared: Path) -> None:
-    """Of each tier by itself: runs with an injected fault are many, and easy."""
-    found = judged(shared, as_recorded)
-    assert tiers(found, STUCK) == STUCK
-    noticed = tiers(found, STUCK, "noticed")
-    assert noticed["pos_human"] >= 15
-    assert noticed["pos_llm_ledger"] >= 14
-    assert noticed["pos_injected"] >= 70
+RECORDED = [
+    ("neg_success", 471, (0, 9), (0, 0)),
+    ("neg_human_annotated", 42, (0, 2), (0, 0)),
+    ("neg_llm_ledger", 11, (0, 2), (0, 0)),
+    ("neg_scenario", 9, (0, 0), (0, 0)),
+    # Many stuck runs end before they could be stopped: the ladder asks for another round first.
+    ("pos_human", 22, (15, 22), (7, 22)),
+    ("pos_llm_ledger", 16, (14, 16), (11, 16)),
+    # Runs with an injected fault are many, and easy.
+    ("pos_injected", 72, (70, 72), (35, 72)),
     # Thirty patterns with "42 hits" to each may be an honest sweep.
-    assert noticed["pos_scenario"] >= 13
+    ("pos_scenario", 14, (13, 14), (0, 14)),
+    # InterCode: nobody labelled loops, but it is known which runs failed.
+    ("intercode failed", 130, (75, 130), (0, 130)),
+    ("intercode succeeded", 90, (0, 4), (0, 90)),
+    # CodeTracer: up to 309 calls of one run, and none that was solved is stopped.
+    ("codetracer failed", 118, (19, 118), (0, 118)),
+    ("codetracer succeeded", 43, (0, 3), (0, 0)),
+]
 
 
-def test_some_stuck_runs_are_stopped(shared: Path) -> None:
-    """Many end before they could be: the ladder asks for another round first."""
-    stopped = tiers(judged(shared, as_recorded), STUCK, "stopped")
-    assert stopped["pos_human"] >= 7
-    assert stopped["pos_llm_ledger"] >= 11
-    assert stopped["pos_injected"] >= 35
+@pytest.mark.parametrize(("kind", "runs", "noticed", "stopped"), RECORDED)
+def test_as_recorded(
+    shared: Path, kind: str, runs: int, noticed: tuple[int, int], stopped: tuple[int, int]
+) -> None:
+    """How many runs of a kind are noticed and stopped, at least and at most."""
+    found = judged(shared, "as recorded")
+    assert found[kind] == runs
+    assert noticed[0] <= found[f"{kind} noticed"] <= noticed[1]
+    assert stopped[0] <= found[f"{kind} stopped"] <= stopped[1]
 
 
-def test_failed_runs_are_noticed_and_others_are_not(shared: Path) -> None:
-    """InterCode: nobody labelled loops, but it is known which runs failed."""
-    found = judged(shared, as_recorded)
-    assert (found["intercode failed"], found["intercode succeeded"]) == (130, 90)
-    assert found["intercode failed noticed"] >= 75
-    assert found["intercode succeeded noticed"] <= 4
+@pytest.mark.parametrize("tier", [*STUCK, *HEALTHY])
+def test_volatile_values_hide_next_to_nothing_and_make_no_loops(shared: Path, tier: str) -> None:
+    """With clocks, durations and request ids everywhere at most one stuck run less is noticed.
 
-
-def test_solved_coding_runs_go_on(shared: Path) -> None:
-    """CodeTracer: up to 309 calls of one run, and none that was solved is stopped."""
-    found = judged(shared, as_recorded)
-    assert (found["codetracer failed"], found["codetracer succeeded"]) == (118, 43)
-    assert found["codetracer failed noticed"] >= 19
-    assert found["codetracer succeeded noticed"] <= 3
-    assert found["codetracer succeeded stopped"] == 0
-
-
-@pytest.mark.parametrize("tier", STUCK)
-def test_volatile_values_hide_next_to_nothing(shared: Path, tier: str) -> None:
-    """With clocks, durations and request ids everywhere at most one run less is noticed."""
-    plain, volatile = (judged(shared, change) for change in (as_recorded, with_volatile_values))
-    assert volatile[f"{tier} noticed"] >= plain[f"{tier} noticed"] - 1
-
-
-@pytest.mark.parametrize("tier", HEALTHY)
-def test_volatile_values_make_no_loops(shared: Path, tier: str) -> None:
-    """Nor is a healthy run hinted at because of them, but for two: a short answer gets longer."""
-    plain, volatile = (judged(shared, change) for change in (as_recorded, with_volatile_values))
-    assert volatile[f"{tier} noticed"] <= plain[f"{tier} noticed"] + 2
+    Nor is a healthy one hinted at because of them, but for two: a short answer gets longer.
+    """
+    plain, volatile = (judged(shared, change) for change in (CHANGES[0], CHANGES[-1]))
+    more = volatile[f"{tier} noticed"] - plain[f"{tier} noticed"]
+    assert more >= -1 if tier in STUCK else more <= 2

@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -94,7 +95,7 @@ def test_a_loop_is_hinted_refused_and_stopped(house: House) -> None:
 
 
 def test_its_spans_say_what_happened_without_content(house: House) -> None:
-    """The turn is an agent's run, calls are below it, a refused one has failed."""
+    """The turn is an agent's run with its calls, a refused one failed; content by option."""
     house.stuck()
     *calls, agent = house.ended.spans
     assert agent.name == "invoke_agent agent"
@@ -104,45 +105,26 @@ def test_its_spans_say_what_happened_without_content(house: House) -> None:
     assert calls[4].status.status_code is StatusCode.ERROR
     assert _said(calls[4])["error.type"] == "loopguard_deny"
     assert not any(name.endswith(("arguments", "result")) for name in _said(calls[0]))
-
-
-def test_content_is_on_spans_on_demand(house: House) -> None:
-    """By the option, or the variable of OpenTelemetry."""
     with house.turn(content=True) as now:
         now.tool("search", {"query": "x"}, house.search)
-    assert _said(house.ended.spans[0])["gen_ai.tool.call.result"] == "No results for x."
+    assert _said(house.ended.spans[-2])["gen_ai.tool.call.result"] == "No results for x."
 
 
-def test_every_turn_of_a_session_may_ask_the_same(house: House) -> None:
-    """A user asks the same thing in each turn: nothing of it is a loop, in traces of their own."""
-    for _ in range(12):
-        with house.turn() as now:
-            assert now.hint() is None
-            assert now.tool("search", {"query": "x"}, house.search) == "No results for x."
-    assert house.ran == 12
-
-
-@pytest.mark.parametrize("within", ["session", "span", "both"])
-def test_turns_inside_a_session_and_one_outer_span_are_turns(house: House, within: str) -> None:
-    """Whatever trace they are in, as in a test harness or a server's request."""
+@pytest.mark.parametrize("within", ["", "session", "span", "session and span"])
+def test_every_turn_of_a_session_may_ask_the_same(house: House, within: str) -> None:
+    """In traces of their own, or in one, as in a test harness or a server's request."""
     key = uuid.uuid4().hex
-
-    def turns() -> None:
-        for _ in range(12):
-            with turn(None if within != "span" else key, tracer_provider=house.provider) as now:
-                assert now.session == key
-                now.tool("search", {"query": "x"}, house.search)
-
     tracer = house.provider.get_tracer("harness")
-    if within == "span":
-        with tracer.start_as_current_span("chat"):
-            turns()
-    elif within == "session":
-        with otel_loopguard.session(key):
-            turns()
-    else:
-        with otel_loopguard.session(key), tracer.start_as_current_span("chat"):
-            turns()
+    with ExitStack() as around:
+        if "session" in within:
+            around.enter_context(otel_loopguard.session(key))
+        if "span" in within:
+            around.enter_context(tracer.start_as_current_span("chat"))
+        for _ in range(12):
+            named = None if "session" in within else key
+            with turn(named, tracer_provider=house.provider) as now:
+                assert (now.session, now.hint()) == (key, None)
+                assert now.tool("search", {"query": "x"}, house.search) == "No results for x."
     assert house.ran == 12
 
 
@@ -173,15 +155,6 @@ def test_a_turn_inside_of_a_turn_is_a_sub_agent(house: House) -> None:
         assert control.current().session == house.key
     names = [span.name for span in house.ended.named("invoke_agent")]
     assert names == ["invoke_agent helper", "invoke_agent agent", "invoke_agent boss"]
-
-
-def test_turns_without_a_key_are_sessions_of_their_own(house: House) -> None:
-    """Nothing is known of a conversation then."""
-    keys: set[str] = set()
-    for _ in range(3):
-        with turn(tracer_provider=house.provider) as now:
-            keys.add(now.session)
-    assert len(keys) == 3
 
 
 def test_a_tool_that_raises_is_a_failed_call_and_equal_errors_are_a_loop(house: House) -> None:
@@ -220,20 +193,16 @@ def test_a_tool_that_raises_is_a_failed_call_and_equal_errors_are_a_loop(house: 
 def test_arguments_are_given_as_models_and_programs_write_them(
     house: House, args: object, given: object
 ) -> None:
-    """By name, in order, or as the one there is."""
+    """By name, in order, or as the one there is; what is no JSON is a failed call."""
 
     def tool(*values: object, **named: object) -> object:
         return values, named
 
     with house.turn() as now:
         assert now.tool("any", args, tool) == given
-
-
-def test_arguments_that_are_no_json_are_a_failed_call(house: House) -> None:
-    """A model wrote them: its loop hears of it as of any error of a tool."""
-    with house.turn() as now, pytest.raises(ValueError, match="no JSON"):
-        now.tool("search", '{"query": ', house.search)
-    assert house.ended.spans[0].status.status_code is StatusCode.ERROR
+        with pytest.raises(ValueError, match="no JSON"):
+            now.tool("search", '{"query": ', house.search)
+    assert house.ended.spans[1].status.status_code is StatusCode.ERROR
 
 
 def test_a_generator_is_a_call_until_it_ends(house: House) -> None:
@@ -358,25 +327,30 @@ def test_a_paused_turn_waits_and_has_its_limit(house: House) -> None:
     assert house.ran == 0
 
 
-def test_an_exception_of_the_loop_is_on_the_span_of_the_turn(house: House) -> None:
-    """It is the application's, and goes on."""
-    with pytest.raises(ZeroDivisionError), house.turn():
-        raise ZeroDivisionError
-    assert _said(house.ended.spans[0])["error.type"] == "ZeroDivisionError"
-
-
 def test_partial_results_of_the_loop_come_with_the_stop(house: House) -> None:
-    """Beside the results of tools, in their order."""
+    """Beside the results of tools, in their order; what else a loop raises is on its span."""
     with pytest.raises(LoopGuardAbort) as stop, house.turn() as now:
         now.partial("a plan")
         now.tool("search", {"query": "x"}, house.search)
         control.abort(house.key)
         now.hint()
     assert stop.value.parts == ("a plan", "No results for x.")
+    with pytest.raises(ZeroDivisionError), house.turn():
+        raise ZeroDivisionError
+    assert _said(house.ended.spans[-1])["error.type"] == "ZeroDivisionError"
 
 
 def test_misuse_is_told() -> None:
-    """Keys that are none, a turn that has not begun, one that begins twice."""
+    """Keys that are none, a turn that has not begun, one that begins twice.
+
+    Without a key each turn is a session of its own.
+    """
+    turns = [turn(tracer_provider=provider_with()) for _ in range(3)]
+    keys = set[str]()
+    for each in turns:
+        with each as now:
+            keys.add(now.session)
+    assert len(keys) == 3
     with pytest.raises(ValueError, match="key of a session"):
         turn("")
     with pytest.raises(RuntimeError, match="not begun"):
@@ -409,33 +383,6 @@ def test_a_provider_that_no_guard_watches_is_set_up_by_the_first_turn() -> None:
     report = sessions.report(key)
     assert report is not None
     assert [span.name for span in ended.spans] == ["execute_tool search", "invoke_agent agent"]
-
-
-def test_under_set_testing_off_everything_just_runs(house: House) -> None:
-    """As though no guard were there."""
-    with otel_loopguard.set_testing("off"), house.turn() as now:
-        for _ in range(20):
-            assert now.hint() is None
-            now.tool("search", {"query": "x"}, house.search)
-    assert house.ran == 20
-
-
-def test_the_fixture_of_tests_sees_it() -> None:
-    """The guard of the test watches the provider of the process."""
-    from otel_loopguard.testing import watching
-
-    with watching() as loopguard:
-        outcome = loopguard.run(_stuck_loop)
-        assert isinstance(outcome.stop, LoopGuardAbort)
-        loopguard.assert_stopped()
-        assert outcome.stop.session == "test"
-
-
-def _stuck_loop() -> None:
-    with turn() as now:
-        for _ in range(30):
-            now.hint()
-            now.tool("search", {"query": "x"}, lambda query: "No results.")
 
 
 _ALONE = """

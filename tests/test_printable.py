@@ -95,7 +95,14 @@ def test_arguments_that_are_no_texts(printed: io.StringIO) -> None:
 
 
 def test_an_exception_forges_no_line_either(printed: io.StringIO) -> None:
-    """Below a counted fault its traceback is set in, so that no line of it begins a line."""
+    """Below a counted fault its traceback is set in, so that no line of it begins a line.
+
+    One that could forge none stays as it is: formatters of the application see it.
+    """
+    InternalErrors().note("store", ValueError("plain"))
+    assert printed.getvalue().splitlines()[-1] == "ValueError: plain"
+    printed.truncate(0)
+    printed.seek(0)
     fault = RuntimeError("in the store")
     fault.__cause__ = ValueError(FORGED)
     InternalErrors().note("store", fault)
@@ -104,12 +111,6 @@ def test_an_exception_forges_no_line_either(printed: io.StringIO) -> None:
     assert "ValueError: a" in more[0]
     assert [line for line in more[1:] if not line.startswith("  ")] == []
     assert all(map(is_safe, more))
-
-
-def test_a_traceback_of_one_line_stays_as_it_is(printed: io.StringIO) -> None:
-    """Only what could forge a line is set in: formatters of the application see all others."""
-    InternalErrors().note("store", ValueError("plain"))
-    assert printed.getvalue().splitlines()[-1] == "ValueError: plain"
 
 
 def test_the_command_line_prints_no_commands() -> None:

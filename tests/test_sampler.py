@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import (
     ALWAYS_OFF,
-    ALWAYS_ON,
     DEFAULT_ON,
     Decision,
     ParentBased,
@@ -68,6 +67,7 @@ class Fixed(Sampler):
         ("LangGraph", {}),
         ("LangGraph", None),
         ("work", {"colour": "blue"}),
+        ("work", {1: "x", None: "y"}),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -80,20 +80,20 @@ def test_what_may_be_an_agent_records(name: str, attributes: Mapping[str, str] |
 
 
 @pytest.mark.parametrize(
-    ("kind", "attributes"),
+    "attributes",
     [
-        (SpanKind.SERVER, {"http.request.method": "GET", "url.path": "/"}),
-        (SpanKind.CLIENT, {"db.system.name": "postgresql"}),
-        (SpanKind.CLIENT, {"rpc.system": "grpc", "server.address": "db"}),
-        (SpanKind.PRODUCER, {"messaging.system": "kafka"}),
-        (SpanKind.SERVER, {"faas.trigger": "http"}),
-        (SpanKind.INTERNAL, {"http.route": "/"}),
+        {"http.request.method": "GET", "url.path": "/"},
+        {"db.system.name": "postgresql"},
+        {"rpc.system": "grpc", "server.address": "db"},
+        {"messaging.system": "kafka"},
+        {"faas.trigger": "http"},
+        {"http.route": "/"},
     ],
     ids=["http", "db", "rpc", "messaging", "faas", "internal"],
 )
-def test_what_is_surely_no_agent_stays_dropped(kind: SpanKind, attributes: Attributes) -> None:
+def test_what_is_surely_no_agent_stays_dropped(attributes: Attributes) -> None:
     """HTTP, databases, RPC and messaging without any agent name cost nothing."""
-    result = LoopGuardSampler(ALWAYS_OFF).should_sample(None, 1, "GET /", kind, attributes)
+    result = LoopGuardSampler(ALWAYS_OFF).should_sample(None, 1, "GET /", None, attributes)
     assert result.decision is Decision.DROP
 
 
@@ -113,13 +113,6 @@ def test_attributes_and_trace_state_of_the_inner_result_are_kept() -> None:
     )
     assert dict(result.attributes or {}) == {"tool.name": "search", "sampler": "fixed"}
     assert result.trace_state == TraceState([("k", "v")])
-
-
-def test_attributes_of_any_kind_do_no_harm() -> None:
-    """Keys that are not text are no reason to fail the start of a span."""
-    odd: Attributes = {1: "x", None: "y"}  # type: ignore[dict-item]
-    result = LoopGuardSampler(ALWAYS_OFF).should_sample(None, 1, "tool", None, odd)
-    assert result.decision is Decision.RECORD_ONLY
 
 
 def _provider(sampler: Sampler) -> tuple[TracerProvider, InMemorySpanExporter]:
@@ -165,14 +158,6 @@ def test_a_remote_parent_that_is_not_sampled_is_respected() -> None:
         assert run.is_recording()
         assert run.get_span_context().trace_id == 5
     assert memory.get_finished_spans() == ()
-
-
-def test_sampled_runs_are_exported_as_without_it() -> None:
-    """An inner sampler that keeps everything keeps everything."""
-    provider, memory = _provider(LoopGuardSampler(ALWAYS_ON))
-    with provider.get_tracer("agent").start_as_current_span("run"):
-        pass
-    assert [span.name for span in memory.get_finished_spans()] == ["run"]
 
 
 @pytest.mark.parametrize(

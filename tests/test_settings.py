@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr, create_model
 
 from otel_loopguard import LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
-from otel_loopguard.settings._names import RETIRED, variable_of
+from otel_loopguard.settings._names import retired, variable_of
 from otel_loopguard.settings.tuning import TextTuning, Tuning
 
 CANDIDATES = (
@@ -53,12 +53,15 @@ def test_every_setting_has_a_variable_and_a_description(
 
 
 def test_few_settings_are_in_front() -> None:
-    """All others are tuning values, each by its group."""
+    """All others are tuning values, each by its group; what replaced a setting is there."""
     front = [name for name in Settings.pydantic_fields() if not name.startswith("tuning.")]
     assert len(front) <= 70
     assert len(DEFAULTS) - len(front) <= 120
     assert set(Settings.pydantic_fields()) == set(DEFAULTS)
     assert variable_of("tuning.text.tail_period") == "LOOPGUARD_TUNING__TEXT__TAIL_PERIOD"
+    known = set(Settings.pydantic_fields())
+    assert {new for new in retired().values() if re.fullmatch(r"tuning[\w.]+", new)} <= known
+    assert not retired().keys() & known
 
 
 @pytest.mark.parametrize(
@@ -74,12 +77,6 @@ def test_a_default_is_what_a_value_would_be(name: str) -> None:
     assert (value, type(value)) == (default, type(default))
 
 
-def test_a_secret_that_is_not_set_is_empty() -> None:
-    """As one that is set to nothing."""
-    for made in (Settings(), Settings(store_url="")):
-        assert (bool(made.store_url), made.store_url.get_secret_value()) == (False, "")
-
-
 def test_a_copy_keeps_what_was_set() -> None:
     """Copied and pickled, settings are equal to the ones they came from."""
     made = Settings(mode="shadow", tuning={"text": {"alike": 0.5}})
@@ -90,6 +87,8 @@ def test_a_copy_keeps_what_was_set() -> None:
             "mode": "shadow", "tuning": {"text": {"alike": 0.5}}
         }  # fmt: skip
     assert repr(made) == "Settings(mode='shadow', tuning=Tuning(text=TextTuning(alike=0.5)))"
+    for made in (Settings(), Settings(store_url="")):  # a secret that is not set is empty
+        assert (bool(made.store_url), made.store_url.get_secret_value()) == (False, "")
 
 
 def test_settings_are_a_field_of_a_model() -> None:
@@ -112,37 +111,32 @@ Sources = tuple[dict[str, Any], dict[str, str], str]
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        pytest.param(({"tuning": {"text": {"tail_period": 7}}}, {}, ""), {TAIL: 7}, id="keyword"),
-        pytest.param(({"tuning": MODEL}, {}, ""), {ALIKE: 0.5}, id="model"),
-        pytest.param(({}, {TAIL_VARIABLE: "7"}, ""), {TAIL: 7}, id="variable"),
-        pytest.param(({}, {}, "[tuning.text]\ntail_period = 7"), {TAIL: 7}, id="file"),
-        pytest.param(({"max_sessions": 7}, {}, ""), {"max_sessions": 7}, id="flat keyword"),
-        pytest.param(({}, {}, "max_sessions = 7"), {"max_sessions": 7}, id="flat in a file"),
-        pytest.param(
+        (({"tuning": {"text": {"tail_period": 7}}}, {}, ""), {TAIL: 7}),
+        (({"tuning": MODEL}, {}, ""), {ALIKE: 0.5}),
+        (({}, {TAIL_VARIABLE: "7"}, ""), {TAIL: 7}),
+        (({}, {}, "[tuning.text]\ntail_period = 7"), {TAIL: 7}),
+        (({"max_sessions": 7}, {}, ""), {"max_sessions": 7}),
+        (({}, {}, "max_sessions = 7"), {"max_sessions": 7}),
+        (
             (
                 {"tuning": {"text": {"tail_period": 7}}},
                 {TAIL_VARIABLE: "8", f"{GROUP}__ALIKE": "0.5"},
                 "[tuning.text]\ntail_period = 9\nalike = 0.6\nnews = 0.2",
             ),
             {TAIL: 7, ALIKE: 0.5, "tuning.text.news": 0.2},
-            id="one group in all three",
         ),
-        pytest.param(
-            (
-                {},
-                {"LOOPGUARD_EXEMPT_TOOLS": "['a', 'b']", "LOOPGUARD_POLL_TOOLS": "a, b"},
-                "",
-            ),
+        (
+            ({}, {"LOOPGUARD_EXEMPT_TOOLS": "['a', 'b']", "LOOPGUARD_POLL_TOOLS": "a, b"}, ""),
             {"exempt_tools": {"a", "b"}, "poll_tools": {"a", "b"}},
-            id="names with commas between",
         ),
-        pytest.param(
+        (
             ({}, {"LOOPGUARD_TUNING__POLICY__COOLDOWN_S": '{"hint": 2}'}, ""),
             {"tuning.policy.cooldown_s": {"hint": 2}},
-            id="JSON",
         ),
     ],
-)
+    ids=["keyword", "model", "variable", "file", "flat keyword", "flat in a file",
+         "one group in all three", "names with commas between", "JSON"],
+)  # fmt: skip
 def test_where_values_come_from(
     given: Sources, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +181,7 @@ def test_a_checkpoint_is_advised_where_somebody_asked_for_it() -> None:
     assert none.checkpoint_every == 0
 
 
-@pytest.mark.parametrize(("old", "new"), RETIRED.items())
+@pytest.mark.parametrize(("old", "new"), retired().items())
 def test_a_retired_setting_is_told_with_what_to_use(
     old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,13 +197,6 @@ def test_a_retired_setting_is_told_with_what_to_use(
     monkeypatch.setenv(variable_of(old), "5")
     with pytest.raises(LoopGuardSettingsError, match=told):
         Settings()
-
-
-def test_what_to_use_is_there() -> None:
-    """A setting or tuning value that stands in place of another one is none that went too."""
-    known = set(Settings.pydantic_fields())
-    assert {new for new in RETIRED.values() if re.fullmatch(r"tuning[\w.]+", new)} <= known
-    assert not RETIRED.keys() & known
 
 
 @pytest.mark.parametrize(
@@ -235,6 +222,19 @@ def test_what_to_use_is_there() -> None:
         ({"text_tail_perio": 7}, ("no such", f"(is {TAIL} meant?)")),
         ({"tail_period": 7}, ("no such", f"(is {TAIL} meant?)")),
         ({"tuning": 3, "text_alike": 0.5}, ("tuning (LOOPGUARD_TUNING) = 3", "text_alike")),
+        ({"tools": {"search": {"repeat_threshold": 1}}}, ("tools.search.repeat_threshold", " = 1")),
+        ({"tools": {"search": {"error_threshold": "x"}}}, ("search.error_threshold", " = 'x'")),
+        ({"tools": {"search": {"wait_budget_s": 0}}}, ("tools.search.wait_budget_s", " = 0")),
+        ({"tools": {"search": {"effect": "maybe"}}}, ("tools.search.effect", " = 'maybe'")),
+        ({"tools": {"search": {"key": "q"}}}, ("tools.search.key", " = 'q'")),
+        ({"tools": {"search": {"polls": "often"}}}, ("tools.search.polls", " = 'often'")),
+        ({"tools": {"search": 4}}, ("tools.search", " = 4")),
+        ({"tools": ["search"]}, ("tools", " = ['search']")),
+        ({"sensitivity": 0}, ("sensitivity", " = 0")),
+        ({"sensitivity": 5}, ("sensitivity", " = 5")),
+        ({"detectors": "a:b"}, ("detectors", " = 'a:b'")),
+        ({"detectors": [7]}, ("detectors.0", " = 7")),
+        ({"switched_off": 7}, ("switched_off", " = 7")),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -251,6 +251,8 @@ def test_a_bad_setting_fails_at_start(given: dict[str, object], told: tuple[str,
     [
         ("STRATEGIES", "grep: read the index", "strategies"),
         ("TUNING__POLICY__COOLDOWN_S", "hint", "tuning.policy.cooldown_s"),
+        ("TOOLS", '{"search": ', "tools"),
+        ("DETECTORS", "my_module:MyDetector", "detectors"),
     ],
 )
 def test_a_variable_that_is_no_json_is_refused(

@@ -17,6 +17,7 @@ MERGES = "a: &a {k: v}\n" + "".join(
     f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 9)}]}}\n"
     for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
+SECRET = "store_url: 'redis://:hunter2@host\nmode: ["
 DEEP = "is nested too deep"
 MANY = "has more than 100,000 values"
 NUMBER = "a number that is too long"
@@ -33,7 +34,7 @@ NUMBER = "a number that is too long"
         pytest.param("s.yaml", "a: [" + "1," * 150_000 + "1]", MANY, id="much YAML"),
         pytest.param("s.yaml", "a: 1" + ":1" * 200_000, NUMBER, id="sexagesimal number"),
         pytest.param("s.yaml", "a: !!python/object:os.system x", "it is no YAML at", id="a tag"),
-        pytest.param("s.yaml", "a: [", "it is no YAML at line", id="no YAML"),
+        pytest.param("s.yaml", SECRET, "it is no YAML at line", id="no YAML"),
         pytest.param("s.yaml", "a: \x07", "it is no YAML", id="a control character"),
         pytest.param("s.yaml", "- a\n- b\n", "expected names and values, got a list", id="a list"),
         pytest.param("s.json", "[" * 50_000, DEEP, id="deep JSON"),
@@ -61,6 +62,7 @@ def test_a_file_made_to_hurt_is_refused(
     assert str(file) in str(error.value)
     assert told in str(error.value)
     assert "\n" not in str(error.value)
+    assert "hunter2" not in str(error.value)  # it quotes nothing of a file
     assert len(str(error.value)) < 500
 
 
@@ -76,15 +78,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
         path.symlink_to("/dev/zero")
     with pytest.raises(LoopGuardSettingsError, match=r"s\.toml': it is no file"):
         Settings.from_file(path)
-
-
-def test_a_broken_file_does_not_tell_what_it_holds(tmp_path: Path) -> None:
-    """What is said of a file that is no YAML quotes nothing of it."""
-    file = tmp_path / "s.yaml"
-    file.write_text("store_url: 'redis://:hunter2@host\nmode: [")
-    with pytest.raises(LoopGuardSettingsError, match="it is no YAML at line") as error:
-        Settings.from_file(file)
-    assert "hunter2" not in str(error.value)
 
 
 def test_an_alias_is_no_bomb(tmp_path: Path) -> None:

@@ -44,56 +44,15 @@ def repeats(tool: str, times: int = 12, **given: Any) -> list[Step]:
     return [call(tool, {"q": "x"}, ANSWER, **given) for _ in range(times)]
 
 
+ASKING = [call("get", {"q": f"the {n} of {n}"}, ANSWER) for n in range(12)]
+FAILING = [call("get", {"n": n}, error=DENIED) for n in range(12)]
+PENDING = [call("get", {"q": "x"}, "pending", at=30 * n) for n in range(12)]
+OVERLOADED = [call("get", {"q": "x"}, error=BUSY, at=30 * n) for n in range(30)]
+
+
 def first(decisions: list[Decision]) -> int | None:
     """Step of the first decision; None if there is none."""
     return decisions[0].step if decisions else None
-
-
-@pytest.mark.parametrize(
-    ("given", "named", "value"),
-    [
-        ({"tools": {"search": {"repeat_threshold": 1}}}, "tools.search.repeat_threshold", "1"),
-        ({"tools": {"search": {"error_threshold": "x"}}}, "tools.search.error_threshold", "'x'"),
-        ({"tools": {"search": {"wait_budget_s": 0}}}, "tools.search.wait_budget_s", "0"),
-        ({"tools": {"search": {"effect": "maybe"}}}, "tools.search.effect", "'maybe'"),
-        ({"tools": {"search": {"key": "q"}}}, "tools.search.key", "'q'"),
-        ({"tools": {"search": {"polls": "often"}}}, "tools.search.polls", "'often'"),
-        ({"tools": {"search": 4}}, "tools.search", "4"),
-        ({"tools": ["search"]}, "tools", "['search']"),
-        ({"sensitivity": 0}, "sensitivity", "0"),
-        ({"sensitivity": 5}, "sensitivity", "5"),
-        ({"sensitivity": "much"}, "sensitivity", "'much'"),
-        ({"detectors": "a:b"}, "detectors", "'a:b'"),
-        ({"detectors": [7]}, "detectors.0", "7"),
-        ({"switched_off": 7}, "switched_off", "7"),
-    ],
-    ids=str,
-)
-def test_a_bad_value_fails_at_start(given: dict[str, Any], named: str, value: str) -> None:
-    """The error has name and value."""
-    with pytest.raises(LoopGuardSettingsError) as error:
-        Settings(**given)
-    assert named in str(error.value)
-    assert f" = {value}" in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("TOOLS", '{"search": '),
-        ("TOOLS", "search"),
-        ("TOOLS", '{"search": {"repeat_threshold": 1}}'),
-        ("DETECTORS", "my_module:MyDetector"),
-        ("SENSITIVITY", "very"),
-    ],
-)
-def test_a_bad_variable_fails_at_start(
-    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where it is no JSON; the error names the setting."""
-    monkeypatch.setenv(f"LOOPGUARD_{variable}", value)
-    with pytest.raises(LoopGuardSettingsError, match=variable.lower()):
-        Settings()
 
 
 def test_a_name_that_is_not_there_cannot_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,42 +84,13 @@ def test_a_settings_file_and_variables_say_the_same(
 @pytest.mark.parametrize(
     ("detector", "setting", "steps", "expected"),
     [
-        pytest.param(
-            "exact_repeat",
-            {"repeat_threshold": 6},
-            repeats("get"),
-            (2, 5),
-            id="repeat_threshold",
-        ),
-        pytest.param(
-            "stagnation",
-            {"repeat_threshold": 6},
-            [call("get", {"q": f"the {n} of {n}"}, ANSWER) for n in range(12)],
-            (2, 5),
-            id="repeat_threshold of stagnation",
-        ),
-        pytest.param(
-            "error_repeat",
-            {"error_threshold": 6},
-            [call("get", {"n": n}, error=DENIED) for n in range(12)],
-            (2, 5),
-            id="error_threshold",
-        ),
-        pytest.param(
-            "exact_repeat",
-            {"wait_budget_s": 60},
-            [call("get", {"q": "x"}, "pending", at=30 * n) for n in range(12)],
-            (None, 3),
-            id="wait_budget_s",
-        ),
-        pytest.param(
-            "exact_repeat",
-            {"transient_budget_s": 600},
-            [call("get", {"q": "x"}, error=BUSY, at=30 * n) for n in range(30)],
-            (3, 21),
-            id="transient_budget_s",
-        ),
+        ("exact_repeat", {"repeat_threshold": 6}, repeats("get"), (2, 5)),
+        ("stagnation", {"repeat_threshold": 6}, ASKING, (2, 5)),
+        ("error_repeat", {"error_threshold": 6}, FAILING, (2, 5)),
+        ("exact_repeat", {"wait_budget_s": 60}, PENDING, (None, 3)),
+        ("exact_repeat", {"transient_budget_s": 600}, OVERLOADED, (3, 21)),
     ],
+    ids=["repeat", "stagnation", "error", "wait", "transient"],
 )
 def test_a_threshold_of_a_tool_changes_what_is_found(
     detector: str,
@@ -248,14 +178,13 @@ def test_sensitivity_divides_all_thresholds(sensitivity: float, step: int) -> No
 @pytest.mark.parametrize(
     "step",
     [
-        pytest.param(call("get", {"q": "x"}, "No results found."), id="nothing found"),
-        pytest.param(call("ssh", {"q": "x"}, error=DENIED), id="an error"),
-        pytest.param(call("ssh", {"q": "x"}, error=BUSY), id="a transient error"),
-        pytest.param(
-            call("python", {"code": f"print('{ANSWER}')"}, ANSWER), id="a text that is printed"
-        ),
-        pytest.param(call("run_tests", {}, "2 tests did not pass: a, b"), id="a verdict"),
+        call("get", {"q": "x"}, "No results found."),
+        call("ssh", {"q": "x"}, error=DENIED),
+        call("ssh", {"q": "x"}, error=BUSY),
+        call("python", {"code": f"print('{ANSWER}')"}, ANSWER),
+        call("run_tests", {}, "2 tests did not pass: a, b"),
     ],
+    ids=["nothing found", "an error", "a transient error", "a text that is printed", "a verdict"],
 )
 def test_one_call_is_never_a_loop(step: Step) -> None:
     """However sensitive the guard is."""

@@ -206,17 +206,6 @@ def _is_call(step: Step | None) -> bool:
     return step is not None and step.kind in (Kind.TOOL, Kind.HANDOFF)
 
 
-def test_thirty_equal_calls_of_a_plain_loop_are_stopped() -> None:
-    """A loop of one's own without a span for its tool climbs as one with spans does."""
-    seen, loop = Seen(), Loop()
-    for turn in range(7):
-        seen.end(loop.model(call(f"c{turn}")))
-        loop.result(NOTHING, f"c{turn}")
-    seen.end(loop.model())
-    said = [one.action.value for one in seen.decisions if one.detector == "exact_repeat"]
-    assert said == ["hint", "deny", "abort"]
-
-
 def test_a_tool_span_counts_and_its_message_does_not() -> None:
     """From the first span of a tool on the messages of its session are not read."""
     seen, loop = Seen(), Loop()
@@ -245,26 +234,48 @@ def test_a_tool_span_that_comes_late_is_not_counted_again(by_id: bool) -> None:
     assert [step.dialect for step in seen.calls] == ["messages", "genai"]
 
 
-def test_results_without_ids_are_found_by_their_place() -> None:
-    """Two calls of one message get the results that follow it, in order."""
-    seen, loop = Seen(), Loop()
-    for turn in range(2):
-        seen.end(loop.model(call(query=f"a{turn}"), call(query=f"b{turn}")))
-        loop.result(f"A{turn}")
-        loop.result(f"B{turn}")
-    seen.end(loop.model())
-    assert [step.outcome for step in seen.calls] == ["A0", "B0", "A1", "B1"]
+ONE, OTHER = call("c0", query="one"), call("c1", query="other")
+AGAIN = call("call_0", query="never shown")
+HANDOFF = call("c0", "transfer_to_critic")
+Turn = tuple[list[dict[str, Any]], list[tuple[object, str | None]]]
 
 
-def test_ids_that_come_again_stand_for_other_calls() -> None:
-    """A provider that counts ids from 0 in each answer: a result belongs to the newest call."""
+@pytest.mark.parametrize(
+    ("turns", "told"),
+    [
+        ([([ONE, OTHER], [("A", "c0"), ("B", "c1")])], [("search", "A"), ("search", "B")]),
+        # Two calls of one message get the results that follow it, in order.
+        (
+            [([call(query=f"a{n}"), call(query=f"b{n}")], [(f"A{n}", None), (f"B{n}", None)])
+             for n in range(2)],
+            [("search", f"{name}{n}") for n in range(2) for name in "AB"],
+        ),
+        # A provider that counts ids from 0 in each answer: a result belongs to the newest call.
+        (
+            [*[([call("call_0", query=str(n))], [(n, "call_0")]) for n in range(3)], ([AGAIN], [])],
+            [("search", 0), ("search", 1), ("search", 2), ("search", None)],
+        ),
+        # A result that is never shown is unknown.
+        ([([ONE], [])], [("search", None)]),
+        ([([HANDOFF], [("ok", "c0")])], [("critic", "ok")]),
+    ],
+    ids=["by id", "by place", "ids that come again", "never shown", "a handoff"],
+)  # fmt: skip
+def test_calls_and_results_are_found_in_the_history(
+    turns: list[Turn], told: list[tuple[str, object]]
+) -> None:
+    """By the ids of the calls, or by their place; what was there before is not counted."""
     seen, loop = Seen(), Loop()
-    for turn in range(3):
-        seen.end(loop.model(call("call_0", query=str(turn))))
-        loop.result(turn, "call_0")
-    seen.end(loop.model(call("call_0", query="never shown")))
+    loop.model(call("before"))
+    loop.result(NOTHING, "before")
+    for calls, results in turns:
+        seen.end(loop.model(*calls))
+        for value, call_id in results:
+            loop.result(value, call_id)
     seen.end(loop.model())
-    assert [step.outcome for step in seen.calls] == [0, 1, 2, None]
+    assert [(step.name, step.outcome) for step in seen.calls] == told
+    handed = [step.kind is Kind.HANDOFF for step in seen.calls]
+    assert handed == [name == "critic" for name, _ in told]
 
 
 def test_two_conversations_of_a_session_keep_their_calls_apart() -> None:
@@ -298,16 +309,6 @@ def test_a_compacted_history_counts_nothing_again() -> None:
     assert [step.outcome for step in seen.calls] == list(range(8))
 
 
-def test_a_history_from_before_is_not_counted() -> None:
-    """Calls in the first request of a conversation were made before anybody looked."""
-    seen, loop = Seen(), Loop()
-    for turn in range(4):
-        loop.model(call(f"c{turn}"))
-        loop.result(NOTHING, f"c{turn}")
-    seen.end(loop.model(), loop.model())
-    assert seen.calls == []
-
-
 def test_of_a_long_history_only_the_end_is_read() -> None:
     """The newest result is found in a history of a megabyte, and in one whose result is long."""
     seen, loop = Seen(), Loop("x" * 1_000_000)
@@ -317,15 +318,6 @@ def test_of_a_long_history_only_the_end_is_read() -> None:
     loop.result("short", "c1")
     seen.end(loop.model())
     assert [str(step.outcome)[:5] for step in seen.calls] == ['[{"ro', "short"]
-
-
-def test_a_result_that_is_never_shown_is_unknown() -> None:
-    """The next request of the same conversation goes on without it: it counts, with no outcome."""
-    seen, loop = Seen(), Loop()
-    seen.end(loop.model(call("c0")))
-    loop.messages.append(_said("user", "go on"))
-    seen.end(loop.model())
-    assert [(step.name, step.outcome) for step in seen.calls] == [("search", None)]
 
 
 def test_hidden_requests_leave_results_unknown() -> None:
@@ -368,56 +360,37 @@ def test_a_refusal_in_place_of_a_result_is_no_result(quotes: bool) -> None:
 
 @pytest.mark.parametrize("quotes", [False, True])
 def test_a_hint_behind_a_result_does_not_change_it(quotes: bool) -> None:
-    """An application that appends the hint to a result gets no loop forgiven by that."""
+    """An application that appends the hint to a result gets no loop forgiven by that.
+
+    A loop of one's own without a span for its tool climbs as one with spans does.
+    """
     seen, loop = Seen(), Loop()
-    for turn in range(5):
+    for turn in range(7):
         seen.end(loop.model(call(f"c{turn}")))
         hint = hint_of(seen, quotes=quotes)
         loop.result(f"{NOTHING}\n\n{hint}" if hint else NOTHING, f"c{turn}")
     seen.end(loop.model())
     assert {step.outcome for step in seen.calls} == {NOTHING}
-
-
-def test_handoffs_are_told_too() -> None:
-    """A tool that hands the work on is a handoff, as it is by its span."""
-    seen, loop = Seen(), Loop()
-    seen.end(loop.model(call("c0", "transfer_to_critic")))
-    loop.result("ok", "c0")
-    seen.end(loop.model())
-    assert [(step.kind, step.name) for step in seen.calls] == [(Kind.HANDOFF, "critic")]
-
-
-OPENLLMETRY = {"llm.request.type": "chat", "gen_ai.request.model": "m"}
+    said = [one.action.value for one in seen.decisions if one.detector == "exact_repeat"]
+    assert said == ["hint", "deny", "abort"]
 
 
 def test_prompts_and_completions_of_older_openllmetry_are_read() -> None:
     """`gen_ai.completion.0.tool_calls.…` asks, `gen_ai.prompt.N.…` shows the result."""
+    known: dict[str, object] = {
+        "llm.request.type": "chat", "gen_ai.request.model": "m",
+        "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "q",
+        "gen_ai.completion.0.role": "assistant",
+    }  # fmt: skip
+    asked = {"id": "c0", "name": "search", "arguments": '{"query": "x"}'}
+    asks = {f"gen_ai.completion.0.tool_calls.0.{name}": value for name, value in asked.items()}
+    history = {f"gen_ai.prompt.1.tool_calls.0.{name}": value for name, value in asked.items()}
+    told = {"role": "tool", "tool_call_id": "c0", "content": "nothing found"}
+    history |= {f"gen_ai.prompt.2.{name}": value for name, value in told.items()}
+    hears = {"gen_ai.prompt.1.role": "assistant", **history, "gen_ai.completion.0.content": "done"}
     seen, loop = Seen(), Loop()
-    asks: dict[str, object] = {
-        **OPENLLMETRY,
-        "gen_ai.prompt.0.role": "user",
-        "gen_ai.prompt.0.content": "q",
-        "gen_ai.completion.0.role": "assistant",
-        "gen_ai.completion.0.finish_reason": "tool_calls",
-        "gen_ai.completion.0.tool_calls.0.id": "c0",
-        "gen_ai.completion.0.tool_calls.0.name": "search",
-        "gen_ai.completion.0.tool_calls.0.arguments": '{"query": "x"}',
-    }
-    hears: dict[str, object] = {
-        **OPENLLMETRY,
-        "gen_ai.prompt.0.role": "user",
-        "gen_ai.prompt.0.content": "q",
-        "gen_ai.prompt.1.role": "assistant",
-        "gen_ai.prompt.1.tool_calls.0.id": "c0",
-        "gen_ai.prompt.1.tool_calls.0.name": "search",
-        "gen_ai.prompt.1.tool_calls.0.arguments": '{"query": "x"}',
-        "gen_ai.prompt.2.role": "tool",
-        "gen_ai.prompt.2.tool_call_id": "c0",
-        "gen_ai.prompt.2.content": "nothing found",
-        "gen_ai.completion.0.role": "assistant",
-        "gen_ai.completion.0.content": "done",
-    }
-    seen.end(loop.span(asks), loop.span(hears))
+    asks["gen_ai.completion.0.finish_reason"] = "tool_calls"
+    seen.end(loop.span({**known, **asks}), loop.span({**known, **hears}))
     assert [(step.name, step.args, step.outcome) for step in seen.calls] == [
         ("search", '{"query": "x"}', "nothing found")
     ]

@@ -43,22 +43,21 @@ def running() -> bool:
 
 
 def test_a_thread_starts_with_work_and_ends_without() -> None:
-    """Turns follow each other as they ask for; an idle thread ends, and work starts another."""
+    """Turns follow each other as they ask for; an idle thread ends, and work starts another.
+
+    A turn may come earlier than it asked for.
+    """
     owner = Owner(0, 0.01, None, idle_s=0.01)
     assert not running()
     owner.thread.wake()
     wait_for(lambda: len(owner.turns) == 3 and not running())
     owner.thread.wake()
     wait_for(lambda: owner.turns == ["loopguard-owner"] * 4 and not running())
-
-
-def test_work_while_it_waits() -> None:
-    """A turn may come earlier than it asked for."""
-    owner = Owner(None, 60, None, idle_s=60)
+    early = Owner(None, 60, None, idle_s=60)
     for count in (1, 2, 3):
-        owner.thread.wake()
-        wait_for(lambda count=count: len(owner.turns) == count)
-    owner.thread.stop()
+        early.thread.wake()
+        wait_for(lambda count=count: len(early.turns) == count)
+    early.thread.stop()
     wait_for(lambda: not running())
 
 
@@ -93,7 +92,10 @@ def test_a_fault_ends_no_thread() -> None:
     ("drop_oldest", "left"), [(False, [0, 1, 2, 3]), (True, [0, 7, 8, 9])], ids=["newest", "oldest"]
 )
 def test_a_queue_is_bounded_and_keeps_its_order(drop_oldest: bool, left: list[int]) -> None:
-    """Past its bound the new ones are refused, or the oldest are lost."""
+    """Past its bound the new ones are refused, or the oldest are lost.
+
+    What waits is delivered though nobody holds the queue any more.
+    """
     go, done = threading.Event(), list[int]()
 
     def deliver(item: int) -> None:
@@ -104,27 +106,12 @@ def test_a_queue_is_bounded_and_keeps_its_order(drop_oldest: bool, left: list[in
         "owner", deliver, InternalErrors(), maximum=3, drop_oldest=drop_oldest
     )
     assert worker.put(0)
-    wait_for(lambda: not len(worker))
+    wait_for(lambda kept=worker: not len(kept))
     assert [worker.put(item) for item in range(1, 10)] == [True] * 3 + [False] * 6
-    go.set()
-    assert worker.flush(60)
-    assert done == left
-    worker.stop()
-
-
-def test_what_waits_is_delivered_though_nobody_holds_its_queue() -> None:
-    """A guard that is dropped while an escalation waits loses none."""
-    done: list[int] = []
-    go = threading.Event()
-    worker = BackgroundWorker[int](
-        "owner", lambda item: (go.wait(60), done.append(item)), InternalErrors(), maximum=3
-    )
-    worker.put(1)
-    worker.put(2)
     del worker
     gc.collect()
     go.set()
-    wait_for(lambda: done == [1, 2])
+    wait_for(lambda: done == left)
 
 
 def test_an_item_may_be_delivered_later() -> None:

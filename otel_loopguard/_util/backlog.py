@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.locks import held, new_lock, settle
 
 if TYPE_CHECKING:
@@ -71,14 +72,11 @@ class Backlog:
 
     def open(self) -> None:
         """Has `settle_all` look here from now on."""
-        global _open  # noqa: PLW0603
-        with _opening:
-            alive = (one for one in _open if one() not in {None, self})
-            _open = (*alive, weakref.ref(self))
+        _open.remove(self)
+        _open.add(self)
 
     def forked(self) -> None:
         """In the child of a fork: what was not judged is the parent's."""
-        self._lock = new_lock()
         self.settling = self.attended = False
         self.events.clear()
 
@@ -126,13 +124,11 @@ class Backlog:
             self.settle(_AT_ONCE)
 
 
-_opening = new_lock()
-_open: tuple[weakref.ref[Backlog], ...] = ()
+_open: Final[WeakList[Backlog]] = WeakList()
 
 
 def settle_all() -> None:
     """Judges what waits in any guard of this process, before one is asked."""
-    for known in _open:
-        backlog = known()
-        if backlog is not None and (backlog.events or backlog.settling):
+    for backlog in _open:
+        if backlog.events or backlog.settling:
             backlog.settle()

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from otel_loopguard._util.values import NamedTuple
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 _MOVES: Final = 10_000
@@ -42,12 +40,7 @@ class TestMode:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _set(self._before)
 
     def advance(self, seconds: float) -> None:

@@ -17,7 +17,6 @@ from otel_loopguard._util.logger import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 _KINDS: Final = 256
 """Kinds of faults that are counted apart. Some 100 places catch faults, of few classes; only names
@@ -34,10 +33,6 @@ class InternalErrors:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         # Re-entrant: a finalizer may end a span while it is held.
-        self._lock = new_lock()
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock."""
         self._lock = new_lock()
 
     def note(self, where: str, fault: BaseException) -> None:
@@ -106,12 +101,7 @@ class swallow:  # noqa: N801  # reads as a statement: `with swallow(faults, "on_
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        fault: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, _kind: object, fault: BaseException | None, _traceback: object) -> bool:
         if not isinstance(fault, Exception):
             return False
         self._faults.note(self._where, fault)

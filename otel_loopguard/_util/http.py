@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from otel_loopguard._util.delivery import DeliveryError
 from otel_loopguard._util.locks import Signal, new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.worker import DeliveryError
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:

@@ -22,16 +22,6 @@ def lazy(
             module itself is meant.
         elsewhere: By module names that are looked for here and are not; the error says where.
     """
-    others = (
-        {
-            name: [
-                f"{package}.{module}" for module, own in elsewhere.items() if name in own.split()
-            ]
-            for name in " ".join(elsewhere.values()).split()
-        }
-        if elsewhere
-        else {}
-    )
     modules = {name: module for module, own in names.items() for name in (own or module).split()}
     # Modules and not what is in them, which a test may replace.
     imported: dict[str, ModuleType] = {}
@@ -39,11 +29,13 @@ def lazy(
     def load(name: str) -> Any:
         found = imported.get(name)
         if found is None:
-            if name in others:
-                # An AttributeError would lose its text: `from … import` writes its own.
-                msg = f"cannot import name {name!r} from {package!r}; import it from "
-                raise ImportError(msg + " or ".join(others[name]), name=package)
             if name not in modules:
+                others = (elsewhere or {}).items()
+                places = [f"{package}.{module}" for module, own in others if name in own.split()]
+                if places:
+                    # An AttributeError would lose its text: `from … import` writes its own.
+                    msg = f"cannot import name {name!r} from {package!r}; import it from "
+                    raise ImportError(msg + " or ".join(places), name=package)
                 msg = f"module has no attribute {name!r}"
                 raise AttributeError(msg)
             found = imported[name] = import_module(f"{package}.{modules[name]}")

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.clock import off
-from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork
+from otel_loopguard._util.locks import held, later, new_lock
 from otel_loopguard._util.text import printable
 
 _PREFIX: Final = "otel-loopguard: "
@@ -113,20 +113,9 @@ logger: Final = _Named(logging.getLogger("otel_loopguard"), {})
 logger.logger.addFilter(_safe)
 
 
-class _Warned:
-    """The reasons that were warned of. Reasons are literals of ours, so there are few."""
-
-    def __init__(self) -> None:
-        self.reasons: set[str] = set()
-        self.forked()
-
-    def forked(self) -> None:
-        # Re-entrant: a finalizer may end a span, and so come back here, while it is held.
-        self.lock = new_lock()
-
-
-_warned = _Warned()
-reset_after_fork(_warned)
+_warned: Final[set[str]] = set()
+"""The reasons that were warned of. Reasons are literals of ours, so there are few."""
+_warning = new_lock()
 
 
 def warn_blind(reason: str, message: str, *args: object) -> bool:
@@ -136,18 +125,18 @@ def warn_blind(reason: str, message: str, *args: object) -> bool:
     """
     if off():
         return False
-    with _warned.lock:
-        if reason in _warned.reasons:
+    with _warning:
+        if reason in _warned:
             return False
-        _warned.reasons.add(reason)
+        _warned.add(reason)
     logger.warning(message, *args)
     return True
 
 
 def forget_warnings() -> None:
     """Lets every reason be warned of again, for tests."""
-    with _warned.lock:
-        _warned.reasons.clear()
+    with _warning:
+        _warned.clear()
 
 
 _KEYS: Final = 256

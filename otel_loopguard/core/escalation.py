@@ -102,31 +102,24 @@ class Escalation:
 
     def row(self) -> dict[str, Any]:
         """Returns it as a JSON object; times in nanoseconds since the epoch, null for unknown."""
-        return {
-            "id": self.id,
-            "session": self.session,
-            "cause": self.cause,
-            "reason": self.reason,
-            "question": self.question,
-            "at": self.at,
-            "until": self.until,
-            "fallback": self.fallback,
-            "held": self.held,
-            "decision_id": self.decision_id,
-            "trace_id": self.trace_id,
+        made: dict[str, object] = {
             "detection": None if self.decision is None else _detection(self.decision),
-            "agent": self.agent,
-            "task": self.task,
             "actions": [act_row(act) for act in self.acts],
             "suggestions": [
                 {"answer": one.answer.value, "text": one.text} for one in self.suggestions
             ],
-            "context": None
-            if self.context is None or not self.shows_content
-            else asdict(self.context),
+            "context": asdict(self.context) if self.context and self.shows_content else None,
             "state": None if self.report is None else totals(self.report),
-            "process": self.process,
         }
+        return {name: made[name] if name in made else getattr(self, name) for name in _ROW}
+
+
+_ROW: Final = (
+    "id", "session", "cause", "reason", "question", "at", "until", "fallback", "held",
+    "decision_id", "trace_id", "detection", "agent", "task", "actions", "suggestions", "context",
+    "state", "process",
+)  # fmt: skip
+"""Names of an escalation's row, in their order."""
 
 
 def totals(report: Report) -> dict[str, object]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
-from otel_loopguard._util.delivery import DeliveryError, DeliveryQueue
 from otel_loopguard._util.http import Endpoint
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.escalation.payload import encoded, message
 from otel_loopguard.settings import key_bytes

@@ -253,14 +253,13 @@ class Admissions:
         self._annotations: BoundedDict[str, tuple[float, Annotation | None]] = BoundedDict(_NAMES)
         self.resources = Resources(settings, faults, queue_depth(settings.execution_queue, faults))
         self.users = Users(settings, store)
+        self._lock = new_lock()
         self.forked()
 
     def forked(self) -> None:
         """Starts anew in the child of a fork; what users prefer stays."""
-        self._lock = new_lock()
         self.counts = AcceptanceCounts()
         self._given: BoundedDict[str, _Given] = BoundedDict(_ANSWERABLE)
-        self.users.forked()
 
     def admit(
         self,
@@ -421,7 +420,7 @@ class Admissions:
             (task,) = tasks
             tool, ms = task.tool or "", task.estimate_ms
             if ms is not None:
-                return _single(tool, Estimate(ms, 0, 0, Knowledge.GIVEN))
+                return _single(tool, Estimate(ms, 0, Knowledge.GIVEN))
             return _single(tool, self._profiler.estimate(tool, task.args))
         found = self._profiler.batch(tasks)
         if parallel is None:

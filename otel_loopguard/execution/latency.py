@@ -161,7 +161,6 @@ class Estimate(NamedTuple):
 
     duration_ms: float  # nine of ten such calls stay within
     records: int  # successful calls of the tool that are known, 50 at most
-    similar: int  # those of them whose arguments are of about the same size
     source: Knowledge
 
     @property
@@ -292,10 +291,9 @@ class Profile:
         count = len(window.calls)
         if count < MIN_RECORDS:
             if self._default is None:
-                return Estimate(_UNKNOWN_MS, count, count, Knowledge.UNKNOWN)
-            return Estimate(self._default, count, count, Knowledge.DEFAULT)
-        ms, similar = _from(window, size, complexity)
-        return Estimate(ms, count, similar, Knowledge.PROFILE)
+                return Estimate(_UNKNOWN_MS, count, Knowledge.UNKNOWN)
+            return Estimate(self._default, count, Knowledge.DEFAULT)
+        return Estimate(_from(window, size, complexity), count, Knowledge.PROFILE)
 
     def misses(self) -> list[float]:
         """Returns by how much estimates were off, in percent, for the newest calls, each once."""
@@ -306,7 +304,7 @@ class Profile:
             call = records[place]
             before = [one for one in records[:place] if one.success][-_NEWEST:]
             if call.success and call.ms > 0 and len(before) >= MIN_RECORDS:
-                ms, _ = _from(_look(before), call.size, call.complexity)
+                ms = _from(_look(before), call.size, call.complexity)
                 found.append(min(100 * abs(ms - call.ms) / call.ms, _MOST_OFF))
         return found
 
@@ -362,19 +360,17 @@ def _look(calls: Sequence[CallRecord]) -> _Window:
     )
 
 
-def _from(window: _Window, size: int | None, complexity: float) -> tuple[float, int]:
-    """How long a call takes by its records, and how many of them are of like size."""
+def _from(window: _Window, size: int | None, complexity: float) -> float:
+    """How long a call takes by its records, or by those of them that are of like size."""
     if size is None:
-        return window.ms, len(window.calls)
-    similar = len(window.calls)
+        return window.ms
     if size > window.smallest * _ALIKE or size < window.largest / _ALIKE:
         least, most = size / _ALIKE, size * _ALIKE
         alike = [c for c in window.calls if c.size is not None and least <= c.size <= most]
-        similar = len(alike)
-        if similar >= _MIN_ALIKE:
+        if len(alike) >= _MIN_ALIKE:
             window = _look(alike)
     factor = (1 + _COMPLEXITY * complexity) / (1 + _COMPLEXITY * window.complexity)
-    return window.ms * factor, similar
+    return window.ms * factor
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

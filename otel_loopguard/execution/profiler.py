@@ -86,7 +86,6 @@ class Profiler:
 
     def forked(self) -> None:
         """In the child of a fork: what was not read is asked for again."""
-        self._lock = new_lock()
         for profile in self._profiles.values():
             profile.asked = profile.read
             profile.unsaved()  # the parent writes them
@@ -182,7 +181,7 @@ class Profiler:
         estimates = [
             self.estimate(task.tool or "", task.args)
             if task.estimate_ms is None
-            else Estimate(task.estimate_ms, 0, 0, Knowledge.GIVEN)
+            else Estimate(task.estimate_ms, 0, Knowledge.GIVEN)
             for task in tasks
         ]
         durations = {task.id: one.duration_ms for task, one in zip(tasks, estimates, strict=True)}

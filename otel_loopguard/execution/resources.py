@@ -210,8 +210,7 @@ class Resources:
         reset_after_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork the thread is gone, and its lock may have been held."""
-        self._lock = new_lock()
+        """In the child of a fork the thread is gone."""
         self._measuring = False
 
     @property

@@ -62,10 +62,6 @@ class _Cache:
         self._store = store
         self._problems = problems
         self._entries: BoundedDict[str, _Entry] = BoundedDict(most)
-        self.forked()
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock; the values stay."""
         self._lock = new_lock()
 
     def get(self, key: str) -> Any:
@@ -150,11 +146,6 @@ class Users:
         self._own = _Cache("preference", _USERS, store, self._unusable)
         self._answers = _Cache("choice", _USERS * _SETS, store, _unusable_answers)
         self._made: BoundedDict[str, tuple[object, Preferences]] = BoundedDict(_USERS)
-
-    def forked(self) -> None:
-        """In the child of a fork: the locks are made anew."""
-        self._own.forked()
-        self._answers.forked()
 
     def preferences(self, user: str) -> Preferences:
         """What a user prefers, as far as it is known here; else what the settings say."""

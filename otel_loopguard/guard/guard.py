@@ -668,7 +668,6 @@ class LoopGuard(SessionQueries):
 
     def forked(self) -> None:
         """Resets in the child of a fork, where locks may be held by threads that are gone."""
-        self.faults.forked()
         self.backlog.forked()
         self.profiler.forked()
         self._admissions.forked()

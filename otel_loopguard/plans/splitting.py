@@ -12,6 +12,7 @@ from typing import Final, cast
 
 import orjson
 
+from otel_loopguard._util.tables import read_table
 from otel_loopguard.core.task import Problem, Task, read, validate
 
 _CLARIFY: Final = "clarify"
@@ -64,27 +65,10 @@ def answered(answer: object) -> tuple[list[Task], list[Problem]]:
 # below are linear, and this is done on the thread of whoever asks.
 _SEARCHED: Final = 20_000
 _FILES: Final = 1000
-_ASKED: Final = re.compile(
-    r"(?i)\b(?:add|build|change|convert|create|delete|design|document|extract|fix|implement|"
-    r"integrate|introduce|migrate|move|port|refactor|remove|rename|replace|rewrite|split|support|"
-    r"test|update|upgrade|write)\b"
-)
-_MORE: Final = re.compile(
-    r"(?i)\b(?:analy[sz]e|automate|book|collect|compare|configure|deploy|draft|evaluate|generate|"
-    r"organi[sz]e|overhaul|plan|prepare|publish|rebuild|redesign|research|send|set up|summari[sz]e|"
-    r"translate)\b"
-)
-"""Further words that ask for work; they do not count as scope, which is kept to code."""
-_HEAVY: Final = re.compile(r"(?i)\b(?:migrate|overhaul|port|rebuild|redesign|rewrite)\b")
-_WHOLE: Final = re.compile(
-    r"(?i)\b(?:app|application|code ?base|dashboard|game|marketplace|micro-?services|monolith|"
-    r"pipeline|platform|portal|product|shop|store ?front|system|web ?app|web ?site)\b"
-)
-_AREA: Final = re.compile(
-    r"(?i)\b(?:admin|api|auth\w*|back-?end|billing|cart|catalog\w*|charts?|ci|cli|database|"
-    r"deployment|docker\w*|docs?|documentation|e-?mails?|front-?end|kubernetes|log-?in|logging|"
-    r"monitoring|notifications?|payments?|permissions?|reports?|schema|search|storage|ui|users?)\b"
-)
+_WORDS: Final = {
+    row.name: re.compile(rf"(?i)\b(?:{'|'.join(row.lines)})\b")
+    for row in read_table(__name__, "work.txt")
+}
 _ITEM: Final = re.compile(r"(?m)^[ \t]*(?:[-*•]|\d{1,2}[.)])[ \t]+\S")
 _JOINED: Final = re.compile(r"(?i)(?:,|;)\s+(?:and\s|then\s)?|\s(?:and|then|plus)\s")
 _CLAUSE: Final = re.compile(r"(?i)(?:,|;|\.\s|\n)\s*(?:and\s|then\s)?|\s(?:and|then|plus)\s")
@@ -93,15 +77,6 @@ _LETTERS: Final = re.compile(r"[^\W\d_]{2}")
 # commas hardly separate parts.
 _NAME_CHARS: Final = 80
 _CLAUSES: Final = 12
-_WIDE: Final = re.compile(
-    r"(?i)\b(?:all|across|each|entire|every|everywhere|overall|throughout|whole)\b"
-)
-_VAGUE: Final = re.compile(
-    r"(?i)\b(?:appropriate\w*|as needed|better|clean(?:er)? ?up|enhance\w*|etc|handle|improve\w*|"
-    r"maybe|nice\w*|optimi[sz]e\w*|perhaps|properly|robust\w*|some(?:how|thing)?|stuff|things?|"
-    r"various)\b|\?"
-)
-_TESTED: Final = re.compile(r"(?i)\b(?:coverage|regressions?|tests?|tested|testing|verif\w+)\b")
 _FILE: Final = re.compile(
     r"(?<![\w/.-])(?:(?:[\w.-]{1,80}/){1,12}[\w-]{1,80}|[\w-]{2,80})\.[a-z][a-z0-9]{0,4}\b"
 )
@@ -259,11 +234,11 @@ _FILE_ACTIONS: Final = 4
 
 def _factors(work: Work, files: Sequence[str]) -> Factors:
     text = work.description[:_SEARCHED]
-    wanted = len(set(_ASKED.findall(text.lower()))) + len(_WIDE.findall(text))
-    vague = len(_VAGUE.findall(text)) / _FULL_VAGUE
+    wanted = len(_said("asked", text)) + len(_WORDS["wide"].findall(text))
+    vague = (len(_WORDS["vague"].findall(text)) + text.count("?")) / _FULL_VAGUE
     if work.description and len(text.split()) < 4:
         vague = max(vague, 0.5)
-    asked = _TESTED.search(text) is not None
+    asked = _WORDS["tested"].search(text) is not None
     testing = 1.0 if work.has_tests is False else 0.5 if asked or work.has_tests is None else 0.0
     return Factors(
         min(1.0, wanted / _FULL_SCOPE),
@@ -311,17 +286,22 @@ def _parts(
 
 def _part_count(text: str) -> float:
     """How many parts the words of a description name, by rough weights."""
-    asked = {word.lower() for pattern in (_ASKED, _MORE) for word in pattern.findall(text)}
-    areas = {word.lower().rstrip("s") for word in _AREA.findall(text)}
-    big = {word.lower().rstrip("s") for word in _WHOLE.findall(text)}
+    asked = _said("asked", text) | _said("more", text)
+    areas = {word.rstrip("s") for word in _said("area", text)}
+    big = {word.rstrip("s") for word in _said("whole", text)}
     items = len(_ITEM.findall(text))
     joined = min(len(_JOINED.findall(text)), 8)
-    heavy = bool(_HEAVY.search(text))
+    heavy = bool(_said("heavy", text))
     return len(asked) + 2 * heavy + len(areas) + 2 * len(big) + items + joined
 
 
+def _said(words: str, text: str) -> set[str]:
+    """The words of a text that stand in a row of the table, in lower case."""
+    return {word.lower() for word in _WORDS[words].findall(text)}
+
+
 def _asks(text: str) -> bool:
-    return _ASKED.search(text) is not None or _MORE.search(text) is not None
+    return bool(_said("asked", text) or _said("more", text))
 
 
 def _further(text: str) -> int:

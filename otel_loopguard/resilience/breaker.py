@@ -17,7 +17,7 @@ from otel_loopguard._control.context import current_flag
 from otel_loopguard._control.gate import told
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock_now
-from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard._util.worker import suppress_instrumentation
@@ -215,11 +215,6 @@ class Breakers:
         self._breakers: BoundedDict[str, Breaker] = BoundedDict(_BREAKERS)
         # When the store may be asked for a breaker again; infinite for records not understood.
         self._next_look: BoundedDict[str, float] = BoundedDict(_BREAKERS)
-        self.forked()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock."""
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
 

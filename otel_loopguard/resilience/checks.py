@@ -17,7 +17,7 @@ import psutil
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt
-from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core.evidence import ErrorClass
 
@@ -166,11 +166,6 @@ class Checks:
         self.good: BoundedDict[str, Shape] = BoundedDict(_KINDS)
         # By tool: what the last call that went well was like; how many kinds of calls fail.
         self.troubled: BoundedDict[str, int] = BoundedDict(_KINDS)
-        self.forked()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock."""
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
 

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._control.context import current_flag, happened, named_session
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, swallow
-from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.errors import BreakerOpenError, LoopGuardError, LoopGuardStop
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 
@@ -163,11 +161,6 @@ class Recoveries:
         self._strategies: tuple[Strategy, ...] = ()
         self._used: BoundedDict[tuple[str, str], dict[str, int]] = BoundedDict(_PLACES)
         self.tallies: dict[str, Tally] = {}
-        self.forked()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock."""
         self._lock = new_lock()
 
     def register(
@@ -264,12 +257,7 @@ class Recovering:
         self._begun = True
         return self._call
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
         tried, self._next = self._next, None
         if error is None:
             self._recoveries.went_well(self._session, self._call, tried)
@@ -474,12 +462,7 @@ class degrading:  # noqa: N801  # reads as a statement: `with resilience.degradi
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
         if not isinstance(error, self._on) or isinstance(error, LoopGuardStop):
             return False
         own = isinstance(error, BreakerOpenError)

@@ -36,14 +36,13 @@ class Retrying:
     """Rules of trying again, by `resilience.retrying`; threads and tasks may share them."""
 
     def __init__(
-        self, *, limit: int = 3, delay_s: float = 2, max_delay_s: float = 30, jitter_s: float = 0,
-        on: On | None = None,
-    ) -> None:  # fmt: skip
-        if limit < 0 or delay_s < 0 or max_delay_s < 0 or jitter_s < 0:
-            msg = f"limit and delays must be 0 or more, got {limit=}, {delay_s=}, {max_delay_s=}, "
-            raise ValueError(msg + f"{jitter_s=}")
+        self, *, limit: int = 3, delay_s: float = 2, max_delay_s: float = 30, on: On | None = None
+    ) -> None:
+        if limit < 0 or delay_s < 0 or max_delay_s < 0:
+            msg = f"limit and delays must be 0 or more, got {limit=}, {delay_s=}, {max_delay_s=}"
+            raise ValueError(msg)
         self._limit = limit
-        self._delays_s = delay_s, max_delay_s, jitter_s
+        self._delays_s = delay_s, max_delay_s
         self._on = on
 
     def __call__(self, function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
@@ -68,9 +67,8 @@ class Retrying:
             raise ImportError(msg) from None
         wait = tenacity.wait_none()
         if not deterministic():
-            delay_s, max_delay_s, jitter_s = self._delays_s
+            delay_s, max_delay_s = self._delays_s
             wait = tenacity.wait_exponential(multiplier=delay_s, max=max_delay_s)
-            wait += tenacity.wait_random(0, jitter_s)
         return (tenacity.AsyncRetrying if is_async else tenacity.Retrying)(
             retry=tenacity.retry_if_exception(self._may_retry),
             stop=tenacity.stop_after_attempt(self._limit + 1),
@@ -108,7 +106,6 @@ class Rules(TypedDict, total=False):
         limit: Further tries after the first (3).
         delay_s: Seconds before the first further try, then doubled (2).
         max_delay_s: Seconds of a delay at most (30).
-        jitter_s: Seconds of a random addition at most (0).
         on: Which errors; by default those after which trying again can help: time-outs,
             connections, 408, 429 and 5xx.
     """
@@ -116,7 +113,6 @@ class Rules(TypedDict, total=False):
     limit: int
     delay_s: float
     max_delay_s: float
-    jitter_s: float
     on: On
 
 

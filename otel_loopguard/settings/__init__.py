@@ -83,29 +83,32 @@ def _signs(secret: SecretStr) -> SecretStr:
 class ToolSettings(Group):
     """What is declared of one tool; what is not named stays as it is for all."""
 
-    exempt: bool = value(False, "Never judged.")
-    polls: bool = value(False, "An unchanged answer after a pause is waiting.")
-    once: bool = value(False, "The third equal call that succeeds is refused.")
-    effect: Literal["read", "write", "wait"] | None = value(
-        None, "Whether it changes something; inferred from its name or command by default."
-    )
-    key: tuple[str, ...] | None = value(
-        None,
-        "Arguments that make two calls the same; by default all but volatile ones.",
-    )
-    parallel: bool = value(
-        False, "Its calls may run concurrently, as those of tools that only read do."
-    )
-    duration_ms: Seconds | None = value(
-        None,
-        "Milliseconds that a call takes, as long as few are known; precedes the built-in table.",
-    )
-    repeat_threshold: Count | None = value(None, "Its own `repeat_threshold`.")
-    similar_threshold: Count | None = value(None, "Its own `similar_threshold`.")
-    error_threshold: Count | None = value(None, "Its own `error_threshold`.")
-    transient_budget_s: Seconds | None = value(None, "Its own `transient_budget_s`.")
-    wait_budget_s: Seconds | None = value(None, "Its own `wait_budget_s`.")
-    step_timeout_s: Seconds | None = value(None, "Its own `step_timeout_s`.")
+    exempt: bool = False
+    """Never judged."""
+    polls: bool = False
+    """An unchanged answer after a pause is waiting."""
+    once: bool = False
+    """The third equal call that succeeds is refused."""
+    effect: Literal["read", "write", "wait"] | None = None
+    """Whether it changes something; inferred from its name or command by default."""
+    key: tuple[str, ...] | None = None
+    """Arguments that make two calls the same; by default all but volatile ones."""
+    parallel: bool = False
+    """Its calls may run concurrently, as those of tools that only read do."""
+    duration_ms: Seconds | None = None
+    """Milliseconds that a call takes, as long as few are known; precedes the built-in table."""
+    repeat_threshold: Count | None = None
+    """Its own `repeat_threshold`."""
+    similar_threshold: Count | None = None
+    """Its own `similar_threshold`."""
+    error_threshold: Count | None = None
+    """Its own `error_threshold`."""
+    transient_budget_s: Seconds | None = None
+    """Its own `transient_budget_s`."""
+    wait_budget_s: Seconds | None = None
+    """Its own `wait_budget_s`."""
+    step_timeout_s: Seconds | None = None
+    """Its own `step_timeout_s`."""
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -127,11 +130,16 @@ LIMITED: Final = {
 class AgentLimits(Group):
     """How much one agent may use in a session; what is not named has no limit of its own."""
 
-    actions: MaxCount = value(None, "Its tool calls.")
-    errors: MaxCount = value(None, "Its failed tool calls in a row.")
-    tokens: MaxCount = value(None, "Tokens of its model calls.")
-    cost: MaxAmount = value(None, "Cost of its model calls, in USD.")
-    action: Action | None = value(None, "What follows at the limit; `budget_action` by default.")
+    actions: MaxCount = None
+    """Its tool calls."""
+    errors: MaxCount = None
+    """Its failed tool calls in a row."""
+    tokens: MaxCount = None
+    """Tokens of its model calls."""
+    cost: MaxAmount = None
+    """Cost of its model calls, in USD."""
+    action: Action | None = None
+    """What follows at the limit; `budget_action` by default."""
 
     def limits(self) -> tuple[tuple[str, float], ...]:
         """The limits that are set, by name."""
@@ -142,8 +150,10 @@ class AgentLimits(Group):
 class TaskLimits(AgentLimits):
     """How much a session may use whose task is of one type."""
 
-    steps: MaxCount = value(None, "Steps of any kind.")
-    elapsed_s: MaxAmount = value(None, "Seconds between two words of the user.")
+    steps: MaxCount = None
+    """Steps of any kind."""
+    elapsed_s: MaxAmount = None
+    """Seconds between two words of the user."""
 
 
 _BUDGETS: Final = {
@@ -201,288 +211,204 @@ class Settings(Group):
     """
 
     # The guard as a whole.
-    enabled: bool = value(True, "Whether the guard runs at all; if not, spans pass untouched.")
-    mode: Literal["guard", "shadow"] = value(
-        "guard",
-        "`guard` decides and sets the flag; `shadow` decides and annotates, never sets it, and "
-        "refuses no call.",
-    )
-    judging: Literal["later", "at_end"] = value(
-        "later",
-        "When spans are judged: `later` is when anybody asks, 20 ms at the latest, so that hooks "
-        "cost next to nothing; `at_end` is when each ends, on its own thread, listeners included.",
-    )
-    max_sessions: int = value(
-        10_000, "Sessions kept; the least recently used one is dropped first.", ge=1
-    )
-    session_ttl_s: Seconds = value(
-        3600.0, "Seconds an unused session is kept, unless a person stopped it."
-    )
-    digest_key: SecretStr = value(
-        NO_SECRET,
-        "Key of the digests that leave the process, at least 16 bytes; empty: a random one, so "
-        "that digests compare within the process only.",
-        check=_long_enough,
-    )
-    span_events: bool = value(
-        False,
-        "Adds decisions and manual changes to open spans as span events too, for views that show "
-        "no log events.",
-    )
-    switched_off: Names = value(
-        frozenset(), "Detectors, or families of detectors, that are not used."
-    )
-    detectors: tuple[str, ...] = value(
-        (), "Your own detectors: `module:name` of a factory that takes the settings."
-    )
+    enabled: bool = True
+    """Whether the guard runs at all; if not, spans pass untouched."""
+    mode: Literal["guard", "shadow"] = "guard"
+    """`guard` decides and sets the flag; `shadow` decides and annotates, never sets it, and refuses
+    no call."""
+    judging: Literal["later", "at_end"] = "later"
+    """When spans are judged: `later` is when anybody asks, 20 ms at the latest, so that hooks cost
+    next to nothing; `at_end` is when each ends, on its own thread, listeners included."""
+    max_sessions: int = value(10_000, ge=1)
+    """Sessions kept; the least recently used one is dropped first."""
+    session_ttl_s: Seconds = 3600.0
+    """Seconds an unused session is kept, unless a person stopped it."""
+    digest_key: SecretStr = value(NO_SECRET, check=_long_enough)
+    """Key of the digests that leave the process, at least 16 bytes; empty: a random one, so that
+    digests compare within the process only."""
+    span_events: bool = False
+    """Adds decisions and manual changes to open spans as span events too, for views that show no
+    log events."""
+    switched_off: Names = frozenset()
+    """Detectors, or families of detectors, that are not used."""
+    detectors: tuple[str, ...] = ()
+    """Your own detectors: `module:name` of a factory that takes the settings."""
 
     # Loops of tool calls.
-    repeat_threshold: Count = value(3.0, "Equal calls with equal outcomes that make a loop.")
-    error_threshold: Count = value(
-        3.0, "Equal errors of one tool, whatever the arguments, that make a loop."
-    )
-    similar_threshold: Count = value(4.0, "Like questions among six that make a loop.")
-    transient_budget_s: Seconds = value(
-        60.0, "Seconds that transient errors (429, 5xx, timeout) may continue."
-    )
-    wait_budget_s: Seconds = value(1800.0, "Seconds that polling an unchanged answer may continue.")
+    repeat_threshold: Count = 3.0
+    """Equal calls with equal outcomes that make a loop."""
+    error_threshold: Count = 3.0
+    """Equal errors of one tool, whatever the arguments, that make a loop."""
+    similar_threshold: Count = 4.0
+    """Like questions among six that make a loop."""
+    transient_budget_s: Seconds = 60.0
+    """Seconds that transient errors (429, 5xx, timeout) may continue."""
+    wait_budget_s: Seconds = 1800.0
+    """Seconds that polling an unchanged answer may continue."""
 
-    step_timeout_s: Seconds = value(60.0, "Seconds a tool call may take before it is a stall.")
+    step_timeout_s: Seconds = 60.0
+    """Seconds a tool call may take before it is a stall."""
 
     # Tools.
-    poll_tools: Names = value(frozenset(), "Tools that poll: an unchanged answer means waiting.")
-    exempt_tools: Names = value(frozenset(), "Tools that are never judged.")
-    read_tools: Names = value(
-        frozenset(), "Tools that change nothing; others are judged by their name."
-    )
-    write_tools: Names = value(
-        frozenset(), "Tools that change something, so that progress is possible."
-    )
-    once_tools: Names = value(
-        frozenset(), "Tools that do something only once: the third equal call is refused."
-    )
-    tools: Mapping[str, ToolSettings] = value(
-        {},
-        "Single tools by name (JSON in the variable): `exempt`, `polls`, `once`, `effect`, `key`, "
-        "`parallel`, `duration_ms` and their own thresholds.",
-    )
+    poll_tools: Names = frozenset()
+    """Tools that poll: an unchanged answer means waiting."""
+    exempt_tools: Names = frozenset()
+    """Tools that are never judged."""
+    read_tools: Names = frozenset()
+    """Tools that change nothing; others are judged by their name."""
+    write_tools: Names = frozenset()
+    """Tools that change something, so that progress is possible."""
+    once_tools: Names = frozenset()
+    """Tools that do something only once: the third equal call is refused."""
+    tools: Mapping[str, ToolSettings] = {}
+    """Single tools by name (JSON in the variable): `exempt`, `polls`, `once`, `effect`, `key`,
+    `parallel`, `duration_ms` and their own thresholds."""
 
     # Policy.
-    max_action: Literal["hint", "steer", "ask", "deny", "pause", "abort"] = value(
-        "abort",
-        "Strongest action the policy may take; below `deny`, breakers and checks refuse nothing.",
-    )
-    sensitivity: float = value(
-        1.0, "Divides all thresholds: above 1, loops are noticed sooner.", ge=0.25, le=4
-    )
-    steer_after: int = value(
-        2,
-        "Confirming rounds after a hint before the agent is asked to change its approach.",
-        ge=0,
-        le=100,
-    )
-    ask_after: int = value(
-        4, "Confirming rounds after a hint before the user is to be asked.", ge=0, le=100
-    )
-    deny_after: int = value(
-        1, "Confirming rounds after a hint before calls are denied.", ge=1, le=100
-    )
-    pause_after: int = value(
-        1,
-        "Confirming rounds after a hint before the session is paused, where the cause is not "
-        "the agent's own doing.",
-        ge=1,
-        le=100,
-    )
-    abort_after: int = value(
-        4, "Confirming rounds after a hint before the session is aborted.", ge=1, le=100
-    )
-    hint_climbs_after: int = value(
-        0,
-        "Rounds that ignore a hint, whatever they weigh, before it climbs to steer, as many more "
-        "to ask, and to deny; 0: never. For agents that nobody watches: 6.",
-        ge=0,
-        le=1000,
-    )
-    warning_limit: int = value(
-        0,
-        "Different warnings in one user turn after which one more aborts the session; 0: no limit.",
-        ge=0,
-        le=1000,
-    )
-    strategies: Mapping[str, tuple[str, ...]] = value(
-        {},
-        "Alternatives to suggest to the model, by tool or pattern such as `browser_*` (JSON in "
-        "the variable); they precede the built-in ones.",
-    )
-    diagnoser: str = value(
-        "", "Your function for errors of unknown kind, `module:name`; empty: none."
-    )
-    pause_limit_s: Seconds = value(60.0, "Seconds a gate waits while the session is paused.")
+    max_action: Literal["hint", "steer", "ask", "deny", "pause", "abort"] = "abort"
+    """Strongest action the policy may take; below `deny`, breakers and checks refuse nothing."""
+    sensitivity: float = value(1.0, ge=0.25, le=4)
+    """Divides all thresholds: above 1, loops are noticed sooner."""
+    steer_after: int = value(2, ge=0, le=100)
+    """Confirming rounds after a hint before the agent is asked to change its approach."""
+    ask_after: int = value(4, ge=0, le=100)
+    """Confirming rounds after a hint before the user is to be asked."""
+    deny_after: int = value(1, ge=1, le=100)
+    """Confirming rounds after a hint before calls are denied."""
+    pause_after: int = value(1, ge=1, le=100)
+    """Confirming rounds after a hint before the session is paused, where the cause is not the
+    agent's own doing."""
+    abort_after: int = value(4, ge=1, le=100)
+    """Confirming rounds after a hint before the session is aborted."""
+    hint_climbs_after: int = value(0, ge=0, le=1000)
+    """Rounds that ignore a hint, whatever they weigh, before it climbs to steer, as many more to
+    ask, and to deny; 0: never. For agents that nobody watches: 6."""
+    warning_limit: int = value(0, ge=0, le=1000)
+    """Different warnings in one user turn after which one more aborts the session; 0: no limit."""
+    strategies: Mapping[str, tuple[str, ...]] = {}
+    """Alternatives to suggest to the model, by tool or pattern such as `browser_*` (JSON in the
+    variable); they precede the built-in ones."""
+    diagnoser: str = ""
+    """Your function for errors of unknown kind, `module:name`; empty: none."""
+    pause_limit_s: Seconds = 60.0
+    """Seconds a gate waits while the session is paused."""
 
     # Limits. One that is not set does not exist.
-    limits: Literal["", "standard"] = value(
-        "",
-        "`standard` sets every limit that is not set by itself, and advises checkpoints and "
-        "compaction; empty: only those that are set.",
-    )
-    budget_action: Literal["", "allow", "hint", "ask", "pause", "abort"] = value(
-        "",
-        "Action at a limit that was set; empty: `pause` where somebody can answer (webhook, "
-        "store, socket or callback), else `abort`; `allow` only records it. A warning hints at "
-        "most.",
-    )
-    budget_steps: Limit = value(0, "Steps of a session; 0: no limit.")
-    budget_tokens: Limit = value(0, "Tokens of a session; 0: no limit.")
-    budget_cost: Amount = value(0.0, "Cost of a session, in USD; 0: no limit.")
-    prices_file: str = value(
-        "",
-        "File of prices of models (TOML, JSON or YAML) for limits of money, on top of the "
-        "package's own; empty: those alone.",
-    )
-    budget_actions: Limit = value(0, "Tool calls of a session; 0: no limit.")
-    budget_task_actions: Limit = value(0, "Tool calls between two user messages; 0: no limit.")
-    budget_errors: Limit = value(0, "Failed tool calls in a row; 0: no limit.")
-    budget_elapsed_s: Amount = value(0.0, "Seconds between two user messages; 0: no limit.")
-    budget_phases: Limit = value(
-        0, "Stretches of work of one agent after another, between two user messages; 0: no limit."
-    )
-    stall_idle_s: Amount = value(
-        0.0, "Seconds an agent's run may be open without any step; 0: no limit."
-    )
-    stall_run_s: Amount = value(0.0, "Seconds one run of an agent may take; 0: no limit.")
-    stall_overall_s: Amount = value(0.0, "Seconds all runs of a session may take; 0: no limit.")
-    graph_iterations: Limit = value(0, "Visits of one node in one run of a graph; 0: no limit.")
+    limits: Literal["", "standard"] = ""
+    """`standard` sets every limit that is not set by itself, and advises checkpoints and
+    compaction; empty: only those that are set."""
+    budget_action: Literal["", "allow", "hint", "ask", "pause", "abort"] = ""
+    """Action at a limit that was set; empty: `pause` where somebody can answer (webhook, store,
+    socket or callback), else `abort`; `allow` only records it. A warning hints at most."""
+    budget_steps: Limit = 0
+    """Steps of a session; 0: no limit."""
+    budget_tokens: Limit = 0
+    """Tokens of a session; 0: no limit."""
+    budget_cost: Amount = 0.0
+    """Cost of a session, in USD; 0: no limit."""
+    prices_file: str = ""
+    """File of prices of models (TOML, JSON or YAML) for limits of money, on top of the package's
+    own; empty: those alone."""
+    budget_actions: Limit = 0
+    """Tool calls of a session; 0: no limit."""
+    budget_task_actions: Limit = 0
+    """Tool calls between two user messages; 0: no limit."""
+    budget_errors: Limit = 0
+    """Failed tool calls in a row; 0: no limit."""
+    budget_elapsed_s: Amount = 0.0
+    """Seconds between two user messages; 0: no limit."""
+    budget_phases: Limit = 0
+    """Stretches of work of one agent after another, between two user messages; 0: no limit."""
+    stall_idle_s: Amount = 0.0
+    """Seconds an agent's run may be open without any step; 0: no limit."""
+    stall_run_s: Amount = 0.0
+    """Seconds one run of an agent may take; 0: no limit."""
+    stall_overall_s: Amount = 0.0
+    """Seconds all runs of a session may take; 0: no limit."""
+    graph_iterations: Limit = 0
+    """Visits of one node in one run of a graph; 0: no limit."""
 
-    agent_limits: Mapping[str, AgentLimits] = value(
-        {},
-        "Limits of agents by name (JSON in the variable): `actions`, `errors`, `tokens`, "
-        "`cost`, and the `action` they lead to.",
-    )
-    task_limits: Mapping[str, TaskLimits] = value(
-        {},
-        "Limits of sessions by task type (JSON in the variable), as set by `control.task_type`: "
-        "those of agents, `steps` and `elapsed_s`.",
-    )
+    agent_limits: Mapping[str, AgentLimits] = {}
+    """Limits of agents by name (JSON in the variable): `actions`, `errors`, `tokens`, `cost`, and
+    the `action` they lead to."""
+    task_limits: Mapping[str, TaskLimits] = {}
+    """Limits of sessions by task type (JSON in the variable), as set by `control.task_type`: those
+    of agents, `steps` and `elapsed_s`."""
 
     # The judge, and reports.
-    judge: str = value(
-        "", "Your judge, `module:name` of a callable; empty: none. Replays do not ask it."
-    )
-    context_in_hints: bool = value(
-        True,
-        "Adds the long-term context to hints; they may then hold content of calls, which stays "
-        "in the process.",
-    )
+    judge: str = ""
+    """Your judge, `module:name` of a callable; empty: none. Replays do not ask it."""
+    context_in_hints: bool = True
+    """Adds the long-term context to hints; they may then hold content of calls, which stays in the
+    process."""
 
     # Execution and latency.
-    execution_queue: str = value(
-        "",
-        "Queue of tasks waiting for workers: `module:function` that returns their number, "
-        "`redis://host/0#list`, `celery+redis://host/0#queue` or `rq+redis://host/0#queue`; "
-        "empty: none.",
-        repr=False,
-    )
+    execution_queue: str = value("", repr=False)
+    """Queue of tasks waiting for workers: `module:function` that returns their number,
+    `redis://host/0#list`, `celery+redis://host/0#queue` or `rq+redis://host/0#queue`; empty: none.
+    """
 
     # Control across processes.
-    share_control: bool = value(
-        True,
-        "Replicates deny, pause, abort and resume of a session to and from other processes with "
-        "the same `store_url`.",
-    )
-    propagation_trust: Literal["none", "signed", "store"] = value(
-        "signed",
-        "Which incoming baggage is trusted: `none`; `signed` with `propagation_key`; `store`: "
-        "signed with a key shared through the `store_url`. What cannot be signed is not sent.",
-    )
-    propagation_key: SecretStr = value(
-        NO_SECRET,
-        "Secret that signs session and action in baggage, the same in all processes, at least "
-        "16 bytes; empty: nothing is sent or trusted.",
-        check=_long_enough,
-    )
+    share_control: bool = True
+    """Replicates deny, pause, abort and resume of a session to and from other processes with the
+    same `store_url`."""
+    propagation_trust: Literal["none", "signed", "store"] = "signed"
+    """Which incoming baggage is trusted: `none`; `signed` with `propagation_key`; `store`: signed
+    with a key shared through the `store_url`. What cannot be signed is not sent."""
+    propagation_key: SecretStr = value(NO_SECRET, check=_long_enough)
+    """Secret that signs session and action in baggage, the same in all processes, at least 16
+    bytes; empty: nothing is sent or trusted."""
 
     # Breakers.
-    breaker: Literal["off", "session", "shared"] = value(
-        "off",
-        "Refuses calls of a host that fails, or the same call where none names a host: in the "
-        "`session` where it failed, or in all (`shared`). `resilience.breaker(...)` needs no "
-        "setting.",
-    )
+    breaker: Literal["off", "session", "shared"] = "off"
+    """Refuses calls of a host that fails, or the same call where none names a host: in the
+    `session` where it failed, or in all (`shared`). `resilience.breaker(...)` needs no setting."""
 
     # Stores.
-    store_url: SecretStr = value(
-        NO_SECRET,
-        "Store of profiles, journals, control and preferences: `redis://`, `rediss://`, "
-        "`unix://`, `redis+sentinel://HOST:PORT,…/SERVICE`, `redis+cluster://HOST:PORT,…`; "
-        "empty: in memory.",
-    )
-    store_prefix: str = value(
-        "loopguard",
-        "Prefix of all keys in the store; letters, digits, `_.:-`.",
-        pattern=r"^[A-Za-z0-9_.:-]{1,64}$",
-    )
+    store_url: SecretStr = NO_SECRET
+    """Store of profiles, journals, control and preferences: `redis://`, `rediss://`, `unix://`,
+    `redis+sentinel://HOST:PORT,…/SERVICE`, `redis+cluster://HOST:PORT,…`; empty: in memory."""
+    store_prefix: str = value("loopguard", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
+    """Prefix of all keys in the store; letters, digits, `_.:-`."""
 
     # Telemetry.
-    telemetry_metrics: bool = value(
-        True, "Records OpenTelemetry metrics, if a meter provider is set."
-    )
-    telemetry_events: bool = value(
-        True,
-        "Emits OpenTelemetry log events for decisions, escalations and cycles, if a logger "
-        "provider is set.",
-    )
-    decision_spans: bool | Literal["always"] = value(
-        True,
-        "Creates a span for a decision that is on no other: no ancestor is open, and no "
-        "`LoopGuardSpanExporter` writes it on the ended one; `always` for every decision but notes "
-        "(`allow`), so that it is a row of its own wherever a trace is shown.",
-    )
-    verdicts: Names = value(
-        frozenset(),
-        "Forms in which decisions are written as verdicts: `annotations` (OpenInference's, on "
-        "spans), `evaluations` (log events `gen_ai.evaluation.result`), and by their own API "
-        "`phoenix`, `langfuse`, `langsmith`, `mlflow`, which need the extra `verdicts` and take "
-        "address and keys of their usual variables; empty: none.",
-        check=one_of(_VERDICTS, "form"),
-    )
+    telemetry_metrics: bool = True
+    """Records OpenTelemetry metrics, if a meter provider is set."""
+    telemetry_events: bool = True
+    """Emits OpenTelemetry log events for decisions, escalations and cycles, if a logger provider is
+    set."""
+    decision_spans: bool | Literal["always"] = True
+    """Creates a span for a decision that is on no other: no ancestor is open, and no
+    `LoopGuardSpanExporter` writes it on the ended one; `always` for every decision but notes
+    (`allow`), so that it is a row of its own wherever a trace is shown."""
+    verdicts: Names = value(frozenset(), check=one_of(_VERDICTS, "form"))
+    """Forms in which decisions are written as verdicts: `annotations` (OpenInference's, on spans),
+    `evaluations` (log events `gen_ai.evaluation.result`), and by their own API `phoenix`,
+    `langfuse`, `langsmith`, `mlflow`, which need the extra `verdicts` and take address and keys of
+    their usual variables; empty: none."""
 
     # Escalation.
-    escalate_on: Names = value(
-        _REASONS,
-        "Decisions that are escalated: `pause`, `ask`, `cycle` (a cycle of agents that continues "
-        "after an intervention), and all from a severity (`warning`, `critical`, `fatal`); empty: "
-        "none.",
-        check=one_of(_REASONS | _SEVERITIES, "reason"),
-    )
-    escalation_fallback: Literal["skip_task", "continue", "abort", "wait"] = value(
-        "skip_task",
-        "What happens if nobody answers within `pause_limit_s` seconds; `wait`: the session "
-        "stays paused.",
-    )
-    escalation_content: bool = value(
-        False,
-        "Shows the arguments of the last actions, at most 200 characters of each, to those who "
-        "are asked.",
-    )
-    webhook_url: SecretStr = value(
-        NO_SECRET,
-        "URL (`http://` or `https://`) that escalations are posted to; empty: none. Needs the "
-        "extra `webhook`.",
-    )
-    webhook_secret: SecretStr = value(
-        NO_SECRET,
-        "Secret that signs posts (HMAC-SHA256, Standard Webhooks), at least 16 bytes: a text, "
-        "or `whsec_` and Base64; empty: not signed.",
-        check=_signs,
-    )
-    control_socket: str = value(
-        "",
-        "Unix socket by which `otel-loopguard sessions`, `resume` and others reach this "
-        "process: a path, or `auto` for one in a folder of your own; empty: none.",
-    )
+    escalate_on: Names = value(_REASONS, check=one_of(_REASONS | _SEVERITIES, "reason"))
+    """Decisions that are escalated: `pause`, `ask`, `cycle` (a cycle of agents that continues after
+    an intervention), and all from a severity (`warning`, `critical`, `fatal`); empty: none."""
+    escalation_fallback: Literal["skip_task", "continue", "abort", "wait"] = "skip_task"
+    """What happens if nobody answers within `pause_limit_s` seconds; `wait`: the session stays
+    paused."""
+    escalation_content: bool = False
+    """Shows the arguments of the last actions, at most 200 characters of each, to those who are
+    asked."""
+    webhook_url: SecretStr = NO_SECRET
+    """URL (`http://` or `https://`) that escalations are posted to; empty: none. Needs the extra
+    `webhook`."""
+    webhook_secret: SecretStr = value(NO_SECRET, check=_signs)
+    """Secret that signs posts (HMAC-SHA256, Standard Webhooks), at least 16 bytes: a text, or
+    `whsec_` and Base64; empty: not signed."""
+    control_socket: str = ""
+    """Unix socket by which `otel-loopguard sessions`, `resume` and others reach this process: a
+    path, or `auto` for one in a folder of your own; empty: none."""
 
-    tuning: Tuning = value(Tuning(), "Tuning values, in groups; they may change with any release.")
+    tuning: Tuning = Tuning()
+    """Tuning values, in groups; they may change with any release."""
 
     def __init__(self, **given: Any) -> None:
         path = given.pop("settings_file", None) or os.environ.get(names.FILE)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, get_type_hints
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, cast, get_type_hints
 
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -34,37 +35,33 @@ NO_SECRET: Final[Any] = NoSecret()
 
 
 class Value(NamedTuple):
-    """One field: its default, what it means, a check beyond its bounds, and the bounds."""
+    """One field: its default, a check beyond its bounds, and the bounds."""
 
     default: Any
-    about: str | None = None
     check: Callable[[Any], Any] | None = None
     bounds: Mapping[str, Any] = {}
 
-    def declared(self, hint: Any) -> tuple[Any, Any]:
+    def declared(self, hint: Any, about: str | None) -> tuple[Any, Any]:
         """Its type and description as pydantic has them."""
         from pydantic import AfterValidator, Field, SecretStr  # noqa: PLC0415
 
         if isinstance(self.default, Group):
-            return hint, Field(default_factory=type(self.default), description=self.about)
+            return hint, Field(default_factory=type(self.default), description=about)
         if self.check is not None:
             hint = Annotated[hint, AfterValidator(self.check)]
         default = SecretStr("") if self.default is NO_SECRET else self.default
-        return hint, Field(default, description=self.about, **self.bounds)
+        return hint, Field(default, description=about, **self.bounds)
 
 
-def value(
-    default: Any, about: str, *, check: Callable[[Any], Any] | None = None, **bounds: Any
-) -> Any:
-    """Declares a field of a group of settings.
+def value(default: Any, *, check: Callable[[Any], Any] | None = None, **bounds: Any) -> Any:
+    """Declares a field of a group of settings that has bounds; others are declared by a default.
 
     Args:
         default: Its default, of the type that is annotated.
-        about: What it means, with the unit.
         check: Called with a value that is set; returns it, or raises `ValueError`.
         **bounds: Further arguments of pydantic's `Field`, such as `ge` or `pattern`.
     """
-    return Value(default, about, check, bounds)
+    return Value(default, check, bounds)
 
 
 def one_of(known: Collection[str], what: str) -> Callable[[Any], Any]:
@@ -81,15 +78,15 @@ def one_of(known: Collection[str], what: str) -> Callable[[Any], Any]:
 
 
 class Group:
-    """Values by name, which do not change."""
+    """Values by name, which do not change; the text below each says what it means."""
 
     fields: ClassVar[Mapping[str, Value]] = {}
 
     def __init_subclass__(cls) -> None:
         own = {
             name: each if isinstance(each, Value) else Value(each)
-            for name, each in vars(cls).items()
-            if isinstance(each, (Value, Group))
+            for name in cls.__annotations__
+            for each in (vars(cls)[name],)
         }
         for name, each in own.items():
             setattr(cls, name, each.default)
@@ -153,8 +150,10 @@ class Group:
         from otel_loopguard.settings import _types  # noqa: PLC0415
 
         hints = get_type_hints(cls, localns=vars(_types), include_extras=True)
+        # Who checks a few values needs no descriptions, which are read off the source.
+        abouts = _abouts(cls) if only is None else {}
         fields: dict[str, Any] = {
-            name: field.declared(hints[name])
+            name: field.declared(hints[name], abouts.get(name))
             for name, field in cls.fields.items()
             if only is None or name in only
         }
@@ -207,3 +206,21 @@ def leaves(group: type[Group], before: str = "") -> Iterator[tuple[str, Value]]:
             yield from leaves(type(field.default), f"{before}{name}.")
         else:
             yield before + name, field
+
+
+def _abouts(group: type[Group]) -> dict[str, str]:
+    """The texts below the fields of a class and of those above it, where their source is there."""
+    import ast  # noqa: PLC0415  # for the schema alone
+    import inspect  # noqa: PLC0415  # likewise
+
+    found: dict[str, str] = {}
+    for cls in reversed(group.__mro__[: group.__mro__.index(Group)]):
+        try:
+            body = ast.parse(inspect.getsource(cls)).body[0]
+        except (OSError, TypeError):  # a class of `python -c`
+            continue
+        for field, below in pairwise(cast("ast.ClassDef", body).body):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                text = ast.literal_eval(below.value)
+                found[ast.unparse(field.target)] = " ".join(text.split())
+    return found

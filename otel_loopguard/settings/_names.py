@@ -9,9 +9,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.tables import read_texts
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings._group import NO_SECRET, Group, leaves
 
@@ -33,53 +35,10 @@ _LISTED: Final = 5
 """Unknown variables that one warning names; a deployment of another service may have hundreds."""
 
 
-RETIRED: Final[Mapping[str, str]] = {
-    "budget_cost_action": "budget_action",
-    "budget_operation_tokens": "budget_tokens",
-    "graph_limit_action": "budget_action",
-    "stall_action": "budget_action",
-    "breaker_errors": "tuning.resilience.breaker_errors",
-    "breaker_failures": "tuning.resilience.breaker_failures",
-    "breaker_open_s": "tuning.resilience.breaker_open_s",
-    "cycle_repeats": "tuning.calls.cycle_repeats",
-    "escalate_severity": "escalate_on, which takes severities as well",
-    "escalation_cooldown_s": "tuning.escalation.cooldown_s",
-    "exchange_escalate_at": "tuning.exchange.escalate_at",
-    "exchange_low": "tuning.exchange.low",
-    "exchange_window_s": "tuning.exchange.window_s",
-    "execution_background": "tuning.execution.background_s = 0",
-    "execution_background_s": "tuning.execution.background_s",
-    "execution_default": "execution.prefer(user, default_choice=…)",
-    "execution_on_spans": "",
-    "execution_parallel": "execution.prefer(user, parallel_execution_preferred=…)",
-    "execution_prompt_s": "tuning.execution.prompt_s",
-    "execution_resources": "tuning.resources.sample_s = 0",
-    "graph_max_action": "tuning.graph.max_action",
-    "judge_from_step": "tuning.judge.from_step",
-    "judge_max_action": "tuning.judge.max_action",
-    "judge_timeout_s": "tuning.judge.timeout_s",
-    "max_open_steps": "tuning.stalls.open_steps",
-    "max_value_chars": "tuning.calls.value_chars",
-    "plan_assume_safe": "parallel_safe = false of a task",
-    "plan_max_parallel": "tuning.plans.max_parallel",
-    "profile_defaults_ms": "duration_ms in tools",
-    "profile_max_parallel": "tuning.plans.max_parallel",
-    "profile_parallel_tools": "parallel in tools",
-    "propagation_ttl_s": "tuning.replication.baggage_ttl_s",
-    "recovery_attempts": "resilience.recoveries().register(…, attempts=…)",
-    "recovery_check_learned": "resilience.checks().register(…)",
-    "retry_delay_s": "resilience.retrying(delay_s=…)",
-    "retry_limit": "resilience.retrying(limit=…)",
-    "retry_max_delay_s": "resilience.retrying(max_delay_s=…)",
-    "store_journal_ttl_s": "tuning.journal.days",
-    "store_records_ttl_s": "",
-    "store_timeout_s": "tuning.stores.timeout_s",
-    "text_repeat_times": "tuning.text.repeat_times",
-    "wait_longer": 'switched_off = "price_of_waiting"',
-    "webhook_attempts": "tuning.delivery.attempts",
-    "webhook_timeout_s": "tuning.delivery.timeout_s",
-}
-"""What to use in place of a setting of an earlier release; empty: there is nothing to set."""
+@cache
+def retired() -> Mapping[str, str]:
+    """What to use in place of a setting of an earlier release; empty: there is nothing to set."""
+    return read_texts(__name__, "retired.txt")
 
 
 def variable_of(name: str) -> str:
@@ -106,7 +65,7 @@ def from_environment(group: type[Group]) -> dict[str, Any]:
     ours = _variables()
     if not ours:
         return {}
-    gone = [name for name in RETIRED if variable_of(name) in ours]
+    gone = [name for name in retired() if variable_of(name) in ours]
     if gone:
         raise LoopGuardSettingsError("; ".join(map(_retired, gone)))
     found: dict[str, Any] = {}
@@ -176,7 +135,7 @@ def explained(error: ValidationError, group: type[Group]) -> str:
         if found["type"] == "extra_forbidden":
             # Its name is what is wrong; its value may be a secret.
             no_such = f"{name}: there is no such setting{_meant(name, secrets)}"
-            phrases.append(_retired(name) if name in RETIRED else no_such)
+            phrases.append(_retired(name) if name in retired() else no_such)
             continue
         value = "" if secrets.get(_setting(name), not name) else f" = {_shown(found['input'])}"
         phrases.append(f"{name} ({variable_of(_setting(name))}){value}: {found['msg']}")
@@ -185,7 +144,7 @@ def explained(error: ValidationError, group: type[Group]) -> str:
 
 def _retired(name: str) -> str:
     """An error about a setting of an earlier release."""
-    instead = f": use {RETIRED[name]} instead" if RETIRED[name] else ""
+    instead = f": use {new} instead" if (new := retired()[name]) else ""
     return f"{name} ({variable_of(name)}) is no setting any more{instead}"
 
 

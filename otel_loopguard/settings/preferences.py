@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from otel_loopguard.core import Choice  # noqa: TC001  # pydantic reads it
-from otel_loopguard.settings._group import Group, value
+from otel_loopguard.settings._group import Group
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -18,26 +18,22 @@ if TYPE_CHECKING:
 class Preferences(Group):
     """Preferences of one user; what nobody set is as the settings say."""
 
-    auto_background_threshold_s: Seconds = value(
-        45.0, "Seconds from which a call goes to the background."
-    )
-    prompt_threshold_s: Seconds = value(15.0, "Seconds below which a call runs at once.")
-    auto_background_enabled: StrictBool = value(
-        True, "Whether calls may go there without a question."
-    )
-    remember_choices: StrictBool = value(
-        True, "Whether answers, also earlier ones, vote on the same tools."
-    )
-    parallel_execution_preferred: StrictBool = value(
-        True, "Whether a batch runs in parallel where it may."
-    )
-    default_choice: Choice | None = value(
-        None, "What is taken where votes tie; None: the user is asked."
-    )
-    notify_on_completion: StrictBool = value(
-        True, "Whether the end of a background call is to be told."
-    )
-    notification_channels: tuple[str, ...] = value((), "Where it is told.")
+    auto_background_threshold_s: Seconds = 45.0
+    """Seconds from which a call goes to the background."""
+    prompt_threshold_s: Seconds = 15.0
+    """Seconds below which a call runs at once."""
+    auto_background_enabled: StrictBool = True
+    """Whether calls may go there without a question."""
+    remember_choices: StrictBool = True
+    """Whether answers, also earlier ones, vote on the same tools."""
+    parallel_execution_preferred: StrictBool = True
+    """Whether a batch runs in parallel where it may."""
+    default_choice: Choice | None = None
+    """What is taken where votes tie; None: the user is asked."""
+    notify_on_completion: StrictBool = True
+    """Whether the end of a background call is to be told."""
+    notification_channels: tuple[str, ...] = ()
+    """Where it is told."""
 
     def changed(self, changes: Mapping[str, object]) -> Preferences:
         """These preferences with some of them changed.

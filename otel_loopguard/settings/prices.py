@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.settings._file import read_file
+from otel_loopguard.settings._types import Amount  # noqa: TC001  # pydantic reads it
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -25,8 +27,6 @@ _NAMES: Final = 1_000
 """Names of models that are remembered with their price; a process calls a few dozen."""
 _SHOWN: Final = 80
 """Characters of a wrong value in an error."""
-_Fields: TypeAlias = dict[str, object]
-_FIELDS: Final = ("input", "output", "cache_read", "cache_write")
 
 # `bedrock:` and `google-gla:` (pydantic-ai); `ft:` is part of the name of a tuned model.
 _SCHEME: Final = re.compile(r"\A(?!ft:)[a-z][a-z_-]+:(?!\d)")
@@ -42,14 +42,15 @@ _VERSION: Final = re.compile(
 _TAIL: Final = re.compile(r"[-@:_\[]")
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(BaseModel):
     """Prices of one model in USD per million tokens; a cache without one costs as input does."""
 
-    input: float
-    output: float
-    cache_read: float | None = None
-    cache_write: float | None = None
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    input: Amount
+    output: Amount
+    cache_read: Amount | None = None
+    cache_write: Amount | None = None
 
     def cost(self, fresh: int, read: int, write: int, output: int) -> float:
         """Cost of tokens in USD."""
@@ -57,6 +58,20 @@ class Price:
         write_price = self.input if self.cache_write is None else self.cache_write
         total = fresh * self.input + read * read_price + write * write_price
         return (total + output * self.output) / _PER
+
+
+class LongPrice(Price):
+    """Prices of requests with more than so many input tokens."""
+
+    above: Annotated[int, Field(ge=1)]
+
+
+class PriceFile(BaseModel):
+    """What a file of prices holds; other names are passed over."""
+
+    models: dict[str, Price] = {}
+    long: dict[str, LongPrice] = {}
+    date: object = ""
 
 
 def cost_of(step: Step, prices_file: str) -> float | None:
@@ -85,12 +100,12 @@ class PriceTable:
 
     Attributes:
         models: Prices by name.
-        long: Prices of requests with more input tokens than the number beside them, by name.
+        long: Prices of requests with more input tokens than they say, by name.
         date: When they were looked up.
     """
 
     def __init__(
-        self, models: Mapping[str, Price], long: Mapping[str, tuple[int, Price]], date: str
+        self, models: Mapping[str, Price], long: Mapping[str, LongPrice], date: str
     ) -> None:
         self.date = date
         self.models: Final = dict(models)
@@ -116,7 +131,7 @@ class PriceTable:
         own = _packaged()
         if not path:
             return cls(own.models, own.long, own.date)
-        yours = _Reader(Path(path)).table()
+        yours = _read(Path(path))
         # A price of yours holds for long requests too, unless you say otherwise.
         long = {name: each for name, each in own.long.items() if name not in yours.models}
         return cls(own.models | yours.models, long | yours.long, own.date)
@@ -148,8 +163,8 @@ class PriceTable:
         fresh = max(input_tokens, 0)
         fresh = fresh - read - write if read + write <= fresh else fresh
         price = self.models[name]
-        above, other = self.long.get(name, (0, None))
-        if other is not None and fresh + read + write > above:
+        other = self.long.get(name)
+        if other is not None and fresh + read + write > other.above:
             price = other
         return price.cost(fresh, read, write, max(output_tokens, 0))
 
@@ -188,75 +203,34 @@ def _ways(model: str) -> Iterator[str]:
 
 @cache
 def _packaged() -> PriceTable:
-    return _Reader(_OWN).table()
+    return _read(_OWN)
 
 
-class _Reader:
-    """Reads one file; an error names its line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def table(self) -> PriceTable:
-        # Only where prices are wanted: it loads the parsers.
-        from otel_loopguard.settings._file import read_file  # noqa: PLC0415
-
-        try:
-            found = read_file(self._path)
-        except ValueError as error:
-            self._fail(error)
-        models: dict[str, Price] = {}
-        for name, fields in self._entries(found, "models"):
-            models[name] = self._price(name, fields)
-        long: dict[str, tuple[int, Price]] = {}
-        for name, fields in self._entries(found, "long"):
-            above = fields.pop("above", None)
-            if not isinstance(above, int) or isinstance(above, bool) or above < 1:
-                self._fail(
-                    f"'above' is a number of input tokens, got {_shown(above)}", "long", name
-                )
-            if name not in models:
-                self._fail("a long request has a price in [models] too", "long", name)
-            long[name] = above, self._price(name, fields, "long")
-        return PriceTable(models, long, str(found.get("date", "")))
-
-    def _entries(self, found: Mapping[str, object], table: str) -> Iterator[tuple[str, _Fields]]:
-        entries = found.get(table, {})
-        if not isinstance(entries, dict):
-            self._fail(f"[{table}] has prices by model, got {_shown(entries)}")
-        for name, fields in cast("dict[object, object]", entries).items():
-            if not isinstance(fields, dict):
-                self._fail(f"expected prices, got {_shown(fields)}", table, str(name))
-            yield str(name).lower(), dict(cast("_Fields", fields))
-
-    def _price(self, name: str, fields: _Fields, table: str = "models") -> Price:
-        for field, amount in fields.items():
-            if field not in _FIELDS:
-                expected = ", ".join(_FIELDS)
-                self._fail(f"{field!r} is none of {expected}", table, name)
-            number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
-            if not number or not 0 <= cast("float", amount) < math.inf:
-                why = f"{field!r} is USD per million tokens, 0 or more, got {_shown(amount)}"
-                self._fail(why, table, name)
-        if missing := {"input", "output"} - fields.keys():
-            self._fail(f"{min(missing)!r} is missing", table, name)
-        return Price(**cast("dict[str, float]", fields))
-
-    def _fail(self, why: object, table: str = "", name: str = "") -> NoReturn:
-        where = f" line {line}: " if name and (line := self._line(table, name)) else " "
-        about = f"{table}.{name}: " if name else ""
-        msg = f"prices_file={str(self._path)!r}:{where}{about}{why}"
-        raise LoopGuardSettingsError(msg) from None
-
-    def _line(self, table: str, name: str) -> int | None:
-        """The line that names an entry; the one after the head of its table where there is one."""
-        lines = self._path.read_text("utf-8-sig", "replace").lower().splitlines()
-        head = next((i for i, line in enumerate(lines) if re.search(rf"\b{table}\b", line)), 0)
-        for place, line in enumerate(lines[head:], head + 1):
-            if name.lower() in line:
-                return place
-        return None
+def _read(path: Path) -> PriceTable:
+    """The prices of one file; an error says where it is, and what is wrong there."""
+    where: tuple[int | str, ...] = ()
+    try:
+        found = PriceFile.model_validate(read_file(path))
+        alone = found.long.keys() - found.models.keys()
+        if not alone:
+            models = {name.lower(): price for name, price in found.models.items()}
+            long = {name.lower(): price for name, price in found.long.items()}
+            return PriceTable(models, long, str(found.date))
+        where, why = ("long", min(alone)), ": a long request has a price in [models] too"
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        value = "" if wrong["type"] == "missing" else f" = {wrong['input']!r:.{_SHOWN}}"
+        where, why = wrong["loc"], f"{value}: {wrong['msg']}"
+    except ValueError as error:
+        why = str(error)
+    line = _line(path, *map(str, where[:2])) if len(where) > 1 else None
+    place = "" if line is None else f" line {line}:"
+    msg = f"prices_file={str(path)!r}:{place} {'.'.join(map(str, where))}{why}"
+    raise LoopGuardSettingsError(msg)
 
 
-def _shown(found: object) -> str:
-    return repr(found)[:_SHOWN]
+def _line(path: Path, table: str, name: str) -> int | None:
+    """The line that names an entry; the one after the head of its table where there is one."""
+    lines = path.read_text("utf-8-sig", "replace").splitlines()
+    head = next((i for i, line in enumerate(lines) if re.search(rf"\b{table}\b", line)), 0)
+    return next((at for at, line in enumerate(lines[head:], head + 1) if name in line), None)

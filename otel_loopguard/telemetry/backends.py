@@ -13,8 +13,8 @@ import orjson
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.delivery import DeliveryError
 from otel_loopguard._util.http import Endpoint
+from otel_loopguard._util.worker import DeliveryError
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.telemetry.verdicts import NAME, SOURCE, Verdict
 

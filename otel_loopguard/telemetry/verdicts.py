@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from otel_loopguard import semconv
-from otel_loopguard._util.delivery import DeliveryQueue
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import held, later
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import dataclass
+from otel_loopguard._util.worker import DeliveryQueue
 from otel_loopguard.core import Action
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry.events import INFO, Event, SpanRef

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
@@ -110,18 +108,6 @@ _TEXT_CHARS: Final = 90
 _SENTENCE_CHARS: Final = 300
 
 
-@dataclass(slots=True)
-class _Place:
-    """A span in the tree."""
-
-    view: EndedSpanView
-    begin: str  # what its line begins with
-    under: str  # what the lines below it begin with
-    above: _Place | None
-    depth: int
-    kept: bool = False  # shown however long the tree is
-
-
 def tree(
     spans: Iterable[ReadableSpan],
     decisions: Sequence[Decision],
@@ -131,61 +117,39 @@ def tree(
 ) -> str:
     """The spans of all traces as trees, those with decisions marked by `◆`.
 
-    A long tree shows the first 30 spans, those with a decision, and their ancestors.
+    A long tree shows the first 30 spans and those with a decision.
     """
     marks: defaultdict[int, list[str]] = defaultdict(list)
     for decision in decisions:
         marks[decision.span_id].append(_sentence(decision))
     views = sorted((EndedSpanView(span) for span in spans), key=lambda view: view.start)
-    places = _tree_order(views)
-    _keep(places, marks)
-    lines: list[str] = []
-    for place, hidden in _with_gaps(places):
-        if hidden:
-            lines.append(f"{place.begin}… {hidden} more spans")
-            continue
-        said = marks.get(place.view.span_id, ())
-        label = _label(place.view, read(place.view), arguments=arguments)
-        lines.append(f"{place.begin}{'◆ ' if said else ''}{label}")
-        lines += [f"{place.under}    {sentence}" for sentence in said]
-    return "\n".join(lines)
-
-
-def _tree_order(views: Sequence[EndedSpanView]) -> list[_Place]:
-    """Spans below their parents, in order of start; those without a known parent at the top."""
     known = {view.span_id for view in views}
     children: defaultdict[int | None, list[EndedSpanView]] = defaultdict(list)
     for view in views:
         children[view.parent_id if view.parent_id in known else None].append(view)
-    places: list[_Place] = []
-    waiting = [_Place(view, "", "", None, 0) for view in reversed(children[None])]
+    lines: list[str] = []
+    # What the line of a span begins with, and what the lines below it begin with.
+    waiting = [(view, "", "") for view in reversed(children[None])]
+    shown = hidden = 0
     while waiting:
-        place = waiting.pop()
-        places.append(place)
-        begin = place.under if place.depth < _DEPTH else place.begin
-        for number, child in enumerate(reversed(children[place.view.span_id])):
-            joint, gap = ("├─ ", "│  ") if number else ("└─ ", "   ")
-            under = begin + gap if place.depth < _DEPTH else place.under
-            start = begin + joint if place.depth < _DEPTH else begin
-            waiting.append(_Place(child, start, under, place, place.depth + 1))
-    return places
-
-
-def _keep(places: Sequence[_Place], marks: Collection[int]) -> None:
-    for place in places[:_FIRST_SPANS]:
-        place.kept = True
-    for place in places:
-        above = place if place.view.span_id in marks else None
-        while above is not None and not above.kept:
-            above.kept = True
-            above = above.above
-
-
-def _with_gaps(places: Sequence[_Place]) -> Iterator[tuple[_Place, int]]:
-    """The spans that are shown; each gap is its first span and its length."""
-    for kept, group in groupby(places, key=lambda place: place.kept):
-        found = list(group)
-        yield from ((place, 0) for place in found) if kept else [(found[0], len(found))]
+        view, begin, under = waiting.pop()
+        said = marks.get(view.span_id, ())
+        if said or shown < _FIRST_SPANS:
+            lines += [f"… {hidden} more spans"] if hidden else []
+            label = _label(view, read(view), arguments=arguments)
+            lines.append(f"{begin}{'◆ ' if said else ''}{label}")
+            lines += [f"{under}    {sentence}" for sentence in said]
+            shown, hidden = shown + 1, 0
+        else:
+            hidden += 1
+        last = True
+        deep = len(under) >= 3 * _DEPTH
+        for child in reversed(children[view.span_id]):
+            joint, gap = ("└─ ", "   ") if last else ("├─ ", "│  ")
+            waiting.append((child, begin, under) if deep else (child, under + joint, under + gap))
+            last = False
+    lines += [f"… {hidden} more spans"] if hidden else []
+    return "\n".join(lines)
 
 
 def _label(view: EndedSpanView, step: Step | None, *, arguments: bool) -> str:

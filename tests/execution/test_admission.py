@@ -29,7 +29,6 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.admission import Choice
 from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
-from otel_loopguard.errors import PlanError
 from otel_loopguard.execution.resources import Reading
 from tests.agents import Ended, agent, provider_with, tool_call
 
@@ -98,13 +97,6 @@ def test_the_past_of_a_tool_decides(guard: LoopGuard, seconds: float, choice: Ch
     assert len(found.id) == 16
 
 
-def test_a_table_answers_for_what_was_never_called(guard: LoopGuard) -> None:
-    """Cold start: the table of defaults."""
-    assert execution.admit("video_process").choice is Choice.AUTO_BACKGROUND
-    found = execution.admit("web_search", '{"q": "x"}')
-    assert (found.choice, found.factors.records) == (Choice.EXECUTE_SYNC, 0)
-
-
 def test_a_batch_is_answered_as_one(guard: LoopGuard) -> None:
     """Names, pairs, maps and tasks may be mixed."""
     calls = ["file_read", ("file_write", {"p": 1}), {"tool": "api_call"}, Task("x", "file_read")]
@@ -133,6 +125,12 @@ def test_a_batch_runs_in_parallel_where_it_may() -> None:
     assert kept.settings.read_tools == {"file_process"}
 
 
+CIRCLE = [
+    {"id": "a", "tool": "t", "depends_on": ["b"]},
+    {"id": "b", "tool": "t", "depends_on": ["a", "nowhere"]},
+]
+
+
 @pytest.mark.parametrize(
     ("calls", "told"),
     [
@@ -142,8 +140,9 @@ def test_a_batch_runs_in_parallel_where_it_may() -> None:
         ([("search", 1, 2)], "a pair"),
         ([{"args": 1}], "name of a tool.*None"),
         ([3], "got 3"),
+        (CIRCLE, r"(?s)nowhere.*a -> b -> a|a -> b -> a.*nowhere"),
     ],
-    ids=["none", "no name", "half a pair", "three", "no tool", "number"],
+    ids=["none", "no name", "half a pair", "three", "no tool", "number", "no plan"],
 )
 def test_a_batch_that_cannot_be_read(guard: LoopGuard, calls: list[object], told: str) -> None:
     """The error has the value; it is raised in the caller's own call."""
@@ -151,19 +150,17 @@ def test_a_batch_that_cannot_be_read(guard: LoopGuard, calls: list[object], told
         execution.admit_batch(calls)
 
 
-def test_a_batch_that_is_no_plan(guard: LoopGuard) -> None:
-    """Everything that is wrong with it at once."""
-    calls = [
-        {"id": "a", "tool": "t", "depends_on": ["b"]},
-        {"id": "b", "tool": "t", "depends_on": ["a", "nowhere"]},
-    ]
-    with pytest.raises(PlanError, match=r"(?s)nowhere.*a -> b -> a|a -> b -> a.*nowhere"):
-        execution.admit_batch(calls)
-
-
 def test_a_denied_call_is_refused_and_others_are_not(guard: LoopGuard) -> None:
-    """A loop goes before the choice, with the certainty and the follow-ups of its decision."""
+    """A loop goes before the choice, with the certainty and the follow-ups of its decision.
+
+    A remembered answer does not speak against it, a false alarm is one of its decision, and an
+    aborted session makes no call.
+    """
+    given = execution.admit("search", {"q": "x"}, user="ada", session="run")
+    sessions.feedback(given.id, choice="execute_sync")
     loop(guard, 4)
+    asked = execution.admit("search", {"q": "x"}, user="ada", session="run")
+    assert asked.choice is Choice.DENY
     assert guard.flag_of("run").control.action == "deny"  # type: ignore[union-attr]
     found = execution.admit("search", {"q": "x"}, session="run")
     assert (found.choice, found.confidence) == (Choice.DENY, 0.95)
@@ -177,11 +174,11 @@ def test_a_denied_call_is_refused_and_others_are_not(guard: LoopGuard) -> None:
     assert execution.admit("search", {"q": "x"}, session="other").choice is Choice.EXECUTE_SYNC
     batch = execution.admit_batch(["read", ("search", {"q": "x"})], session="run")
     assert batch.choice is Choice.DENY
-
-
-def test_an_aborted_session_makes_no_call(guard: LoopGuard) -> None:
-    """Whatever the call is."""
-    loop(guard, 7)
+    assert sessions.feedback(found.id, false_alarm=True)
+    report = sessions.report("run")
+    assert report is not None
+    assert report.false_alarms == 1
+    loop(guard, 3)
     found = execution.admit("read", {"path": "a"}, session="run")
     assert found.choice is Choice.DENY
     assert FollowUp.ABORT_EXECUTION in found.follow_ups
@@ -246,23 +243,21 @@ def test_profiles_get_what_was_measured(guard: LoopGuard) -> None:
     assert found.cpu_intensive
 
 
-def test_an_open_breaker_refuses(guard: LoopGuard) -> None:
-    """As long as it is open; asking begins no trial."""
+def test_an_open_breaker_and_a_check_refuse(guard: LoopGuard) -> None:
+    """As long as it is open, and asking begins no trial; a check says what to change."""
     for _ in range(3):
         resilience.breakers().ended("flaky", "tool", ConnectionError())
-    found = execution.admit("flaky", {"q": 1})
-    resilience.breakers().reset("flaky")
-    assert (found.choice, found.objection) == (Choice.DENY, "breaker_open")
-    assert "'flaky' is open after 3 failures" in found.reason
-    assert execution.admit("flaky", {"q": 1}).choice is Choice.EXECUTE_SYNC
-
-
-def test_a_check_that_would_fail_refuses(guard: LoopGuard) -> None:
-    """It says what would fail and what to change."""
     resilience.checks().register("exists", resilience.file_exists(), tool="edit_here")
-    found = execution.admit("edit_here", '{"path": "/no/such/file"}')
-    assert (found.choice, found.objection) == (Choice.DENY, "check_failed")
-    assert "does not exist" in found.reason
+    broken = execution.admit("flaky", {"q": 1})
+    resilience.breakers().reset("flaky")
+    failing = execution.admit("edit_here", '{"path": "/no/such/file"}')
+    for found, objection, said in (
+        (broken, "breaker_open", "'flaky' is open after 3 failures"),
+        (failing, "check_failed", "does not exist"),
+    ):
+        assert (found.choice, found.objection) == (Choice.DENY, objection)
+        assert said in found.reason
+    assert execution.admit("flaky", {"q": 1}).choice is Choice.EXECUTE_SYNC
 
 
 def test_preferences_count(guard: LoopGuard) -> None:
@@ -301,31 +296,21 @@ def test_answers_are_counted_and_remembered(guard: LoopGuard) -> None:
     assert execution.admit("data_analysis", user="bob").factors.remembered is None
 
 
-def test_agreeing_again_and_again_changes_nothing(guard: LoopGuard) -> None:
-    """Sixteen jobs in the background, and the next one goes there too."""
+def test_overrides_count(guard: LoopGuard) -> None:
+    """One decides where nothing was agreed to before, three after that; of others nothing.
+
+    To agree again and again changes nothing.
+    """
     for _ in range(16):
-        given = execution.admit("video_process", user="ada")
+        given = execution.admit("video_process", user="bob")
         assert given.choice is Choice.AUTO_BACKGROUND
         sessions.feedback(given.id, choice=given.choice)
-
-
-def test_overrides_count(guard: LoopGuard) -> None:
-    """One decides where nothing was agreed to before, three after that; of others nothing."""
     for taken in ("execute_sync", "defer"):
         for _ in range(3):
             given = execution.admit("video_process", user="ada")
             sessions.feedback(given.id, choice=taken)
         assert execution.admit("video_process", user="ada").choice is Choice(taken)
     assert execution.admit("video_process", user="bob").choice is Choice.AUTO_BACKGROUND
-
-
-def test_a_loop_speaks_against_a_remembered_answer(guard: LoopGuard) -> None:
-    """What was denied stays denied."""
-    given = execution.admit("search", {"q": "x"}, user="ada", session="run")
-    sessions.feedback(given.id, choice="execute_sync")
-    loop(guard, 4)
-    found = execution.admit("search", {"q": "x"}, user="ada", session="run")
-    assert found.choice is not Choice.EXECUTE_SYNC
 
 
 def test_who_speaks_last_is_right(guard: LoopGuard) -> None:
@@ -342,16 +327,6 @@ def test_who_speaks_last_is_right(guard: LoopGuard) -> None:
     with pytest.raises(ValueError, match="must say"):
         sessions.feedback(given.id)
     assert not sessions.feedback("0" * 16, choice="defer")
-
-
-def test_a_refusal_that_was_wrong(guard: LoopGuard) -> None:
-    """A false alarm said of an admission is one of the decision behind it."""
-    loop(guard, 4)
-    found = execution.admit("search", {"q": "x"}, session="run")
-    assert sessions.feedback(found.id, false_alarm=True)
-    report = sessions.report("run")
-    assert report is not None
-    assert report.false_alarms == 1
 
 
 def test_every_answer_is_one_structured_record(
@@ -443,10 +418,7 @@ def test_a_name_that_several_tools_share(guard: LoopGuard) -> None:
             guard.settle()
     said = [(span.attributes or {}).get("loopguard.execution.choice") for span in ended.spans]
     assert said[2:] == ["auto_background", None] * 2
-
-
-def test_an_estimate_of_ones_own_is_said_too() -> None:
-    """What a user declared of a tool is more than a default, once its spans are known."""
+    # What a user declared of a tool is more than a default, once its spans are known.
     guard = LoopGuard(Settings(tuning=UNMEASURED, tools={"web_search": {"duration_ms": 60_000}}))
     found = spans_of(guard, 3).named("execute_tool")[-1].attributes or {}
     assert found["loopguard.execution.choice"] in ("auto_background", "prompt_user")

@@ -6,11 +6,11 @@ import gc
 import importlib
 import os
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -19,20 +19,11 @@ from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings, executio
 from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.core.admission import UNKNOWN_PRESSURE
 from otel_loopguard.execution.resources import Gauges, Reading, Resources, queue_depth
-from tests.stores.servers import Server
+from tests.stores.servers import Server, wait_for
 
 
 def resources(sample_s: float = 0.02) -> Resources:
     return Resources(Settings(tuning={"resources": {"sample_s": sample_s}}), InternalErrors())
-
-
-def until(true: Callable[[], object], limit_s: float = 60) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 _of_others: set[threading.Thread] = set()
@@ -163,27 +154,10 @@ def test_the_first_question_starts_the_thread_and_waits_for_nothing() -> None:
     assert known.newest == UNKNOWN_PRESSURE
     assert not threads()
     assert known.pressure == UNKNOWN_PRESSURE
-    assert until(lambda: known.pressure.load is not None)
+    wait_for(lambda: known.pressure.load is not None)
     assert len(threads()) == 1
     known.stop()
-    assert until(lambda: not threads())
-
-
-def test_switched_off_nobody_looks() -> None:
-    """A sample every 0 seconds: nothing is measured, and nothing known."""
-    known = resources(0)
-    assert known.pressure == UNKNOWN_PRESSURE
-    assert not threads()
-
-
-def test_the_thread_goes_with_its_guard() -> None:
-    """It holds nothing alive."""
-    known = resources()
-    assert known.pressure == UNKNOWN_PRESSURE
-    assert threads()
-    del known
-    gc.collect()
-    assert until(lambda: not threads())
+    wait_for(lambda: not threads())
 
 
 def test_the_thread_ends_with_the_shutdown_of_its_guard() -> None:
@@ -193,16 +167,24 @@ def test_the_thread_ends_with_the_shutdown_of_its_guard() -> None:
         execution.admit("search")
         assert "loopguard-resources" in {one.name for one in threads()}
         guard.shutdown()
-        assert until(lambda: "loopguard-resources" not in {one.name for one in threads()})
+        wait_for(lambda: "loopguard-resources" not in {one.name for one in threads()})
 
 
 def test_it_rests_when_nobody_asks_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that has nothing to decide pays nothing; what was measured grows stale."""
+    """A process that has nothing to decide pays nothing; what was measured grows stale.
+
+    Its thread holds nothing alive, and a sample every 0 seconds needs none.
+    """
+    assert resources(0).pressure == UNKNOWN_PRESSURE
+    assert not threads()
+    assert resources().pressure == UNKNOWN_PRESSURE
+    gc.collect()
+    wait_for(lambda: not threads())
     monkeypatch.setattr("otel_loopguard.execution.resources._IDLE_S", 0.1)
     known = resources()
     assert known.pressure == UNKNOWN_PRESSURE
-    assert until(lambda: not threads())
-    assert until(lambda: known.newest == UNKNOWN_PRESSURE)
+    wait_for(lambda: not threads())
+    wait_for(lambda: known.newest == UNKNOWN_PRESSURE)
     assert known.pressure == UNKNOWN_PRESSURE
     assert threads()
     known.stop()
@@ -224,7 +206,7 @@ def test_a_fault_in_the_thread_does_not_end_it() -> None:
     faults = InternalErrors()
     known = Resources(Settings(tuning={"resources": {"sample_s": 0.02}}), faults, gauges=Faulty)
     assert known.pressure == UNKNOWN_PRESSURE
-    assert until(lambda: len(known.readings) > 1)
+    wait_for(lambda: len(known.readings) > 1)
     known.stop()
     assert faults.counts == {"resources:RuntimeError": 1}
 
@@ -234,47 +216,34 @@ def test_a_fault_in_the_thread_does_not_end_it() -> None:
 def test_a_child_looks_for_itself() -> None:
     """The thread does not live on in the child of a fork; the next question starts one there."""
     known = resources()
-    assert until(lambda: known.pressure.load is not None)
+    wait_for(lambda: known.pressure.load is not None)
     child = os.fork()
     if not child:
         count = len(known.readings)
-        went_on = until(lambda: known.pressure and len(known.readings) > count)
-        os._exit(0 if went_on else 1)
+        try:
+            wait_for(lambda: bool(known.pressure) and len(known.readings) > count)
+            os._exit(0)
+        finally:
+            os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     known.stop()
 
 
-def test_a_queue_of_the_applications_own() -> None:
-    """Its depth is asked in the thread, with every look."""
-    known = Resources(
-        Settings(tuning={"resources": {"sample_s": 0.02}}), InternalErrors(), lambda: 16
-    )
-    assert until(lambda: known.pressure.queue == 16)
-    assert "queue" in [alert.resource for alert in known.pressure.alerts]
-    known.stop()
-
-
-def seven() -> int:
-    return 7
-
-
-def odd() -> object:
-    return "many"
-
-
 def test_a_queue_by_the_name_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`module:function`; what it gives must be a number, else the depth is not known."""
-    monkeypatch.setitem(
-        __import__("sys").modules, "queue_of_mine", SimpleNamespace(seven=seven, odd=odd)
-    )
+    """`module:function`, asked with every look; what gives no number is not known."""
+    queues = SimpleNamespace(seven=lambda: 16, odd=lambda: "many")
+    monkeypatch.setitem(sys.modules, "queue_of_mine", queues)
     raise_faults(False)
     faults = InternalErrors()
     depth, strange = (queue_depth(f"queue_of_mine:{one}", faults) for one in ("seven", "odd"))
     assert depth is not None
-    assert depth() == 7
     assert strange is not None
     assert strange() is None
     assert faults.counts == {"queue:ValueError": 1}
+    known = Resources(Settings(tuning={"resources": {"sample_s": 0.02}}), faults, depth)
+    wait_for(lambda: known.pressure.queue == 16)
+    assert "queue" in [alert.resource for alert in known.pressure.alerts]
+    known.stop()
 
 
 @pytest.mark.parametrize(
@@ -287,78 +256,43 @@ def test_a_queue_by_the_name_of_a_function(monkeypatch: pytest.MonkeyPatch) -> N
         ("redis://localhost/0", "expected"),
         ("amqp://localhost/q#x", "expected"),
         ("kafka+redis://localhost/0#x", "expected"),
+        ("redis://user:secret@localhost/0", "expected"),
     ],
 )
 def test_a_queue_that_cannot_be_read(place: str, told: str) -> None:
-    """The error comes at the start, with the setting and its value."""
+    """The error comes at the start, with the setting and its value, without a password."""
     with pytest.raises(LoopGuardSettingsError, match=told) as error:
         queue_depth(place, InternalErrors())
-    assert repr(place) in str(error.value)
-
-
-def test_a_password_is_not_repeated() -> None:
-    """Not in an error either."""
-    with pytest.raises(LoopGuardSettingsError) as error:
-        queue_depth("redis://user:secret@localhost/0", InternalErrors())
+    assert repr(place.rpartition("@")[2]) in str(error.value)
     assert "secret" not in str(error.value)
 
 
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real server, alone on a port of its own."""
-    server = Server(tmp_path_factory.mktemp("redis")).start()
-    yield server.url
-    server.kill()
+def test_queues_on_redis(tmp_path: Path) -> None:
+    """A plain list, and what the brokers' real libraries put there; one that is not is empty."""
+    load = importlib.import_module if os.environ.get("CI") else pytest.importorskip
+    celery, redis, rq = (load(name) for name in ("celery", "redis", "rq"))
+    server = Server(tmp_path / "redis").start()
 
+    def depth_of(place: str) -> int | None:
+        asked = queue_depth(place.format(server.url), InternalErrors())
+        assert asked is not None
+        return asked()
 
-def library(name: str) -> Any:
-    """The broker's real library; in CI it has to be there."""
     try:
-        return importlib.import_module(name)
-    except ImportError:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"{name} is not installed")
-
-
-def depth_of(place: str) -> int | None:
-    asked = queue_depth(place, InternalErrors())
-    assert asked is not None
-    return asked()
-
-
-def test_a_plain_list_on_redis(redis_url: str) -> None:
-    """Its length; a list that is not there is empty."""
-    import redis
-
-    with redis.Redis.from_url(redis_url) as client:
-        client.rpush("jobs", 1, 2, 3)
-        assert depth_of(f"{redis_url}#jobs") == 3
-        assert depth_of(f"{redis_url}#none") == 0
-
-
-def test_a_queue_of_celery(redis_url: str) -> None:
-    """What the broker's real library put there, of all priorities."""
-    celery = library("celery")
-    app = celery.Celery(broker=redis_url)
-    for priority in (0, 3, 6, 9):
-        app.send_task("work", priority=priority)
-    app.close()
-    assert depth_of(f"celery+{redis_url}") == 4
-    assert depth_of(f"celery+{redis_url}#other") == 0
-
-
-def test_a_queue_of_rq(redis_url: str) -> None:
-    """What the real library put there."""
-    rq = library("rq")
-    import redis
-
-    with redis.Redis.from_url(redis_url) as client:
-        queue = rq.Queue("slow", connection=client)
-        for _ in range(2):
-            queue.enqueue("time.sleep", 0)
-    assert depth_of(f"rq+{redis_url}#slow") == 2
-    assert depth_of(f"rq+{redis_url}") == 0
+        with redis.Redis.from_url(server.url) as client:
+            client.rpush("jobs", 1, 2, 3)
+            queue = rq.Queue("slow", connection=client)
+            for _ in range(2):
+                queue.enqueue("time.sleep", 0)
+        app = celery.Celery(broker=server.url)
+        for priority in (0, 3, 6, 9):
+            app.send_task("work", priority=priority)
+        app.close()
+        assert (depth_of("{}#jobs"), depth_of("{}#none")) == (3, 0)
+        assert (depth_of("celery+{}"), depth_of("celery+{}#other")) == (4, 0)
+        assert (depth_of("rq+{}#slow"), depth_of("rq+{}")) == (2, 0)
+    finally:
+        server.kill()
 
 
 def test_a_queue_that_is_gone_is_not_known() -> None:
@@ -369,7 +303,5 @@ def test_a_queue_that_is_gone_is_not_known() -> None:
         free.bind(("127.0.0.1", 0))
         asked = queue_depth(f"redis://127.0.0.1:{free.getsockname()[1]}/0#jobs", faults)
         assert asked is not None
-        began = time.monotonic()
         assert asked() is None
-    assert time.monotonic() - began < 5
     assert sum(faults.counts.values()) == 1

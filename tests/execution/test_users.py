@@ -10,10 +10,8 @@ import orjson
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Choice
 from otel_loopguard.execution.users import Users
-from otel_loopguard.stores import Writer
 from tests.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -53,9 +51,13 @@ def users(keeping: Any = None, **given: object) -> Users:
 
 
 def test_the_settings_are_what_everybody_prefers() -> None:
-    """The defaults, and what a process sets otherwise."""
-    found = users(tuning={"execution": {"prompt_s": 5}}).preferences("ada")
-    assert dict(found) == {
+    """The defaults, and what a process sets otherwise; one user changes their own only."""
+    known = users(tuning={"execution": {"prompt_s": 5}})
+    known.prefer("bob", {"auto_background_enabled": False})
+    known.prefer("bob", {"prompt_threshold_s": 3})
+    bob = known.preferences("bob")
+    assert (bob.auto_background_enabled, bob.prompt_threshold_s) == (False, 3)
+    assert dict(known.preferences("ada")) == {
         "auto_background_threshold_s": 45,
         "prompt_threshold_s": 5,
         "auto_background_enabled": True,
@@ -65,17 +67,6 @@ def test_the_settings_are_what_everybody_prefers() -> None:
         "notify_on_completion": True,
         "notification_channels": (),
     }
-
-
-def test_a_user_has_preferences_of_their_own() -> None:
-    """Of one user only, and the rest stays as it was."""
-    known = users()
-    known.prefer("ada", {"auto_background_enabled": False})
-    known.prefer("ada", {"prompt_threshold_s": 3})
-    ada, other = known.preferences("ada"), known.preferences("bob")
-    assert (ada.auto_background_enabled, ada.prompt_threshold_s) == (False, 3)
-    assert other == known.preferences("")
-    assert other.auto_background_enabled
 
 
 @pytest.mark.parametrize(
@@ -124,18 +115,6 @@ def test_preferences_and_answers_outlive_the_process() -> None:
     assert (found.prompt_threshold_s, found.auto_background_threshold_s) == (3, 100)
     assert other.remembered("ada", ("crawl",)) is BACKGROUND
     assert orjson.loads(store.get("preference", "user:ada") or b"") == {"prompt_threshold_s": 3}
-
-
-def test_the_writer_of_a_guard_keeps_them() -> None:
-    """The real writer, on a store in memory."""
-    settings = Settings()
-    writer = Writer(MemoryStore(), settings, InternalErrors())
-    Users(settings, writer).prefer("ada", {"prompt_threshold_s": 3})
-    assert writer.flush(60)
-    again = Users(settings, writer)
-    again.preferences("ada")
-    assert writer.flush(60)
-    assert again.preferences("ada").prompt_threshold_s == 3
 
 
 def test_nobody_waits_for_the_store() -> None:
@@ -195,15 +174,12 @@ def test_what_is_not_understood_is_not_overwritten(
 @pytest.mark.parametrize("raw", [b"{}", b"[3]", b"x", b'["now"]'], ids=str)
 def test_strange_answers_are_left_alone(raw: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """As preferences are: a warning, no vote, and nothing is overwritten."""
-    store, known = MemoryStore(), users()
-    keys: list[str] = []
-    keeping = Keeping(store)
-    keeping.put = lambda kind, key, *_: bool(keys.append(key)) or True  # type: ignore[method-assign]
-    users(keeping).answered("ada", ("crawl",), SYNC)
-    store.put("choice", keys[-1], raw)
-    known = users(Keeping(store))
-    known.answered("ada", ("crawl",), SYNC)
-    assert store.get("choice", keys[-1]) == raw
+    store = MemoryStore()
+    users(Keeping(store)).answered("ada", ("crawl",), SYNC)
+    (key,) = (key for kind, key in store._values if kind == "choice")
+    store.put("choice", key, raw)
+    users(Keeping(store)).answered("ada", ("crawl",), SYNC)
+    assert store.get("choice", key) == raw
     assert len(caplog.messages) == 1
 
 

@@ -17,6 +17,8 @@ from typing import Any, Final
 import pytest
 
 import otel_loopguard
+from otel_loopguard._util.tables import read_table
+from otel_loopguard.core import error_kinds
 from otel_loopguard.evidence.normalize import PrefilteredPattern
 
 if sys.version_info >= (3, 11):
@@ -43,8 +45,7 @@ ALPHABET: Final = " \n\taA0_-.:;,/='\"`\\{[(<>)]}#*$\u00e9!"
 MANY: Final = 30
 """A repetition of fewer than this is too short to be pumped."""
 OUTLINED: Final = PrefilteredPattern.__module__
-AS_TEXT: Final = "otel_loopguard.core.error_kinds"
-"""The module whose patterns are text until an error is looked at."""
+TABLES: Final = ("error_classes.txt", "error_kinds.txt")
 REPEATS: Final = {codes.MAX_REPEAT, codes.MIN_REPEAT}
 CATEGORIES: Final[dict[Any, Any]] = {
     codes.CATEGORY_DIGIT: str.isdigit,
@@ -71,26 +72,26 @@ def patterns() -> dict[str, re.Pattern[Any]]:
         for attribute, value in vars(module).items():
             owned = vars(value).items() if isinstance(value, type) else ()
             for inner, one in ((attribute, value), *((f"{attribute}.{x}", y) for x, y in owned)):
-                as_text = name == AS_TEXT and not inner.startswith("__")
-                for number, pattern in enumerate(within(one, as_text=as_text)):
+                for number, pattern in enumerate(within(one)):
                     if getattr(value, "__module__", name) in {name, "builtins", "re", OUTLINED}:
                         found[f"{name.removeprefix('otel_loopguard.')}.{inner}[{number}]"] = pattern
+    for table in TABLES:
+        for row in read_table(error_kinds.__name__, table):
+            found[f"core.{row.place}"] = re.compile("|".join(row.lines))
     return found
 
 
-def within(value: object, *, as_text: bool = False) -> Iterator[re.Pattern[Any]]:
-    """The patterns in a value, or in a table of them; with `as_text` texts are patterns too."""
+def within(value: object) -> Iterator[re.Pattern[Any]]:
+    """The patterns in a value, or in a table of them."""
     if isinstance(value, re.Pattern):
         yield value
     elif isinstance(value, PrefilteredPattern):
         yield value.pattern
-    elif isinstance(value, str) and as_text:
-        yield re.compile(value)
     elif isinstance(value, dict):
-        yield from within([*value.keys(), *value.values()], as_text=as_text)
+        yield from within([*value.keys(), *value.values()])
     elif isinstance(value, (list, tuple, set, frozenset)):
         for item in value:
-            yield from within(item, as_text=as_text)
+            yield from within(item)
 
 
 def text_of(pattern: re.Pattern[Any]) -> str:
@@ -203,7 +204,7 @@ def test_every_room_with_patterns_is_looked_at() -> None:
     """The walk through the modules finds those that judge, read, and speak to others."""
     rooms = {name.partition(".")[0] for name in PATTERNS}
     assert rooms >= {
-        "_control", "core", "detectors", "evidence", "plans", "sessions", "spans", "stores",
+        "_control", "core", "detectors", "evidence", "plans", "spans", "stores",
     }  # fmt: skip
     assert len(PATTERNS) > 100
 

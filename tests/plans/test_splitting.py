@@ -86,19 +86,7 @@ def test_an_ordinary_big_request_is_split(said: str) -> None:
 @pytest.mark.parametrize("said", SMALL)
 def test_an_ordinary_small_request_is_not(said: str) -> None:
     """However it is worded."""
-    assert not advise(said).split
-
-
-def test_what_is_asked_for_one_after_the_other_is_a_part_each() -> None:
-    """Where no files and no components are known."""
-    advice = advise(BIG[3])
-    assert [task.id for task in advice.subtasks] == [
-        "Research the market for electric bikes in Europe",
-        "compare the five largest vendors",
-        "analyse their prices",
-        "write a report with charts",
-        "check the whole",
-    ]
+    assert not advise(said, ask=lambda *_: pytest.fail("asked")).split
 
 
 def test_the_parts_come_before_the_check_of_the_whole() -> None:
@@ -123,19 +111,14 @@ def test_the_factors_are_counted() -> None:
     assert factors.testing == 1
 
 
-def test_unclear_work_begins_with_a_question() -> None:
-    """Before anything is done twice."""
-    advice = advise(Work(f"{WIDE} Improve it somehow?", FILES, has_tests=False))
-    assert advice.subtasks[0].id == "clarify"
-    assert all("clarify" in task.depends_on for task in advice.subtasks[1:-1])
-
-
 def test_a_file_that_is_called_like_a_part_of_ours_is_left_out() -> None:
-    """The plan stays sound, whatever the names."""
+    """The plan stays sound, whatever the names; unclear work begins with a question."""
     names = ("clarify", "check the whole", "a", "b", *(f"n{each}" for each in range(200)))
     advice = advise(Work(WIDE + " somehow, maybe?", components=names, has_tests=False))
     assert validate(advice.subtasks) == []
     assert any(task.id == "the rest" for task in advice.subtasks)
+    assert advice.subtasks[0].id == "clarify"
+    assert all("clarify" in task.depends_on for task in advice.subtasks[1:-1])
 
 
 TASKS = [{"id": "one"}, {"id": "two", "depends_on": ["one"]}]
@@ -186,12 +169,6 @@ def test_an_answer_that_is_not_sound_is_not_taken(answer: object, kind: str) -> 
     assert answered(answer)[1] == list(advice.problems)
 
 
-def test_no_model_is_asked_about_small_work() -> None:
-    """There is nothing to split."""
-    advice = advise("Fix the typo in README.md", ask=lambda *_: pytest.fail("asked"))
-    assert not advice.split
-
-
 def test_a_plan_is_a_piece_of_work() -> None:
     """Its words, its dependencies, the files in its arguments."""
     work = Work.of([
@@ -228,6 +205,13 @@ def test_an_ordinary_request_is_split_into_what_it_lists() -> None:
         "docs": 3,
         "check the whole": 3,
     }
+    assert [task.id for task in advise(BIG[3]).subtasks] == [
+        "Research the market for electric bikes in Europe",
+        "compare the five largest vendors",
+        "analyse their prices",
+        "write a report with charts",
+        "check the whole",
+    ]
 
 
 def test_actions_follow_what_the_words_name() -> None:

@@ -56,6 +56,7 @@ Plain = dataclasses.make_dataclass("Plain", list(FIELDS))
 def test_a_task_is_read_from_what_it_is(item: object) -> None:
     """Whatever it is written as, the task is the same."""
     assert read([item]) == ([READ], [])
+    assert checked({"tasks": [Task("a"), item], "title": "t"}) == [Task("a"), READ]
 
 
 @pytest.mark.parametrize("name", ["depends_on", "dependencies", "needs"])
@@ -65,11 +66,6 @@ def test_names_and_numbers_of_dependencies(name: str, needs: object) -> None:
     tasks, problems = read([{"id": 3, name: needs}])
     assert problems == []
     assert (tasks[0].id, tasks[0].depends_on) == ("3", ("1", "2"))
-
-
-def test_a_map_with_tasks_stands_for_them() -> None:
-    """As models and files write a plan."""
-    assert checked({"tasks": [{"id": "a"}], "title": "t"}) == [Task("a")]
 
 
 @pytest.mark.parametrize(

@@ -111,48 +111,43 @@ def test_it_has_tracked_and_untracked_files(repository: Repository) -> None:
 
 
 def test_only_named_paths_are_restored_and_nothing_is_deleted(repository: Repository) -> None:
-    """A folder means the files below it; what was added since stays."""
-    checkpoints = points(repository.folder)
-    made = checkpoints.create()
-    repository.write("a.txt", "later\n")
-    (repository.folder / "deep/new file ü.txt").unlink()
-    repository.write("deep/added.txt", "added\n")
-    checkpoints.restore(made.id, ["deep"])
-    assert (repository.folder / "deep/new file ü.txt").read_text() == "untracked\n"
-    assert (repository.folder / "deep/added.txt").read_text() == "added\n"
-    assert (repository.folder / "a.txt").read_text() == "later\n"
+    """A folder means the files below it, `*` the file of that name; what was added since stays.
 
-
-def test_a_restore_can_be_undone(repository: Repository) -> None:
-    """What it overwrites is a checkpoint of its own."""
-    checkpoints = points(repository.folder)
+    An executable is one again, a link leads where it led, and what a restore overwrites is a
+    checkpoint of its own.
+    """
+    folder, checkpoints = repository.folder, points(repository.folder)
+    script = repository.write("run.sh", "#!/bin/sh\n")
+    script.chmod(0o755)
+    (folder / "link").symlink_to("a.txt")
+    repository.write("*", "star\n")
     made = checkpoints.create()
-    repository.write("a.txt", "an hour of work\n")
+    for name in ("a.txt", "*", "deep/added.txt"):
+        repository.write(name, "an hour of work\n")
+    (folder / "deep/new file ü.txt").unlink()
+    script.chmod(0o644)
+    (folder / "link").unlink()
+    checkpoints.restore(made.id, ["deep", "*", "run.sh", "link"])
+    assert (folder / "deep/new file ü.txt").read_text() == "untracked\n"
+    assert (folder / "deep/added.txt").read_text() == "an hour of work\n"
+    assert (folder / "*").read_text() == "star\n"
+    assert script.stat().st_mode & 0o111
+    assert str((folder / "link").readlink()) == "a.txt"
+    assert (folder / "a.txt").read_text() == "an hour of work\n"
     checkpoints.restore(made, ["."])
-    assert (repository.folder / "a.txt").read_text() == "not staged\n"
+    assert (folder / "a.txt").read_text() == "not staged\n"
     newest = checkpoints.list()[0]
     assert newest.label == f"before restoring {made.id}"
     checkpoints.restore(newest, ["a.txt"])
-    assert (repository.folder / "a.txt").read_text() == "an hour of work\n"
-
-
-def test_mode_and_links_are_restored(repository: Repository) -> None:
-    """An executable is one again, and a link leads where it led."""
-    script = repository.write("run.sh", "#!/bin/sh\n")
-    script.chmod(0o755)
-    (repository.folder / "link").symlink_to("a.txt")
-    checkpoints = points(repository.folder)
-    made = checkpoints.create()
-    script.chmod(0o644)
-    (repository.folder / "link").unlink()
-    checkpoints.restore(made, ["run.sh", "link"])
-    assert script.stat().st_mode & 0o111
-    assert str((repository.folder / "link").readlink()) == "a.txt"
+    assert (folder / "a.txt").read_text() == "an hour of work\n"
 
 
 def test_a_repository_without_a_commit(tmp_path: Path) -> None:
-    """The checkpoint has no parent, and HEAD still leads nowhere."""
+    """The checkpoint has no parent, and HEAD still leads nowhere; nothing in it is no error."""
     made = Repository(tmp_path / "young")
+    (made.folder / "sub").mkdir()
+    for folder in (made.folder, made.folder / "sub"):
+        assert points(folder).create() in points(folder).list()
     made.write("a.txt", "one\n")
     checkpoints = points(made.folder)
     point = checkpoints.create()
@@ -161,14 +156,6 @@ def test_a_repository_without_a_commit(tmp_path: Path) -> None:
     assert (made.folder / "a.txt").read_text() == "one\n"
     assert made.git("log", "--format=%P", f"refs/loopguard/{point.id}").strip() == ""
     assert "No commits yet" in made.git("status")
-
-
-def test_an_empty_repository(tmp_path: Path) -> None:
-    """There is nothing in it, which is no error."""
-    made = Repository(tmp_path / "empty")
-    (made.folder / "sub").mkdir()
-    for folder in (made.folder, made.folder / "sub"):
-        assert points(folder).create() in points(folder).list()
 
 
 def test_a_part_of_a_repository(repository: Repository) -> None:
@@ -197,18 +184,6 @@ def test_the_newest_20_are_kept(repository: Repository) -> None:
     assert points(repository.folder, keep=3).list() == listed[:3]
 
 
-def test_names_are_no_patterns(repository: Repository) -> None:
-    """A file called `*` is that file."""
-    repository.write("*", "star\n")
-    checkpoints = points(repository.folder)
-    made = checkpoints.create()
-    repository.write("*", "later\n")
-    repository.write("a.txt", "later\n")
-    checkpoints.restore(made, ["*"])
-    assert (repository.folder / "*").read_text() == "star\n"
-    assert (repository.folder / "a.txt").read_text() == "later\n"
-
-
 def test_hooks_and_the_environment_of_a_hook_do_nothing(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,86 +202,44 @@ def test_hooks_and_the_environment_of_a_hook_do_nothing(
     assert not (tmp_path / "elsewhere").exists()
 
 
-def _filter(place: str, said: str) -> Callable[[Path], None]:
-    """Has git run a program for each file, where the repository's configuration is read."""
-
-    def plant(folder: Path) -> None:
-        (folder / ".gitattributes").write_text("* filter=x\n")
-        path = folder / place
-        if place != ".git/config":
-            with (folder / ".git/config").open("a") as config:
-                config.write(f"[include]\npath = {path}\n")
-        with path.open("a") as config:
-            config.write(f'[filter "x"]\n{said} = {folder.parent}/evil.sh\n')
-
-    return plant
-
-
-def _attributes_aside(folder: Path) -> None:
-    """As `git lfs install --local` does, without a file in the working tree."""
-    _filter(".git/config", "clean")(folder)
-    (folder / ".gitattributes").unlink()
-    (folder / ".git/info/attributes").write_text("* filter=x\n")
+ALL = {".gitattributes": "* filter=x\n"}
+CLEAN = '[filter "x"]\nclean = EVIL\n'
+MONITOR = "[core]\nfsmonitor = EVIL\n"
+PLANTED: dict[str, dict[str, str]] = {
+    "clean": {**ALL, ".git/config": CLEAN},
+    "smudge": {**ALL, ".git/config": '[filter "x"]\nsmudge = EVIL\n'},
+    "process": {**ALL, ".git/config": '[filter "x"]\nprocess = EVIL\n'},
+    "include.path": {**ALL, ".git/config": "[include]\npath = WORK/more.ini\n", "more.ini": CLEAN},
+    # As `git lfs install --local` does, without a file in the working tree.
+    "info/attributes": {".git/info/attributes": "* filter=x\n", ".git/config": CLEAN},
+    # In the configuration that holds for all repositories of a user.
+    "user's configuration": {**ALL, "../gitconfig": f"{CLEAN}smudge = EVIL\n"},
+    "fsmonitor": {".git/config": MONITOR},
+    # A repository inside, which the one outside knows.
+    "nested": {"inner/.gitattributes": "* filter=x\n", "inner/.git/config": CLEAN + MONITOR},
+    "core.worktree": {**ALL, ".git/config": f"{CLEAN}[core]\nworktree = WORK/..\n"},
+}
+"""What makes git run a program where the configuration is read; added to each file."""
 
 
-def _for_the_user(folder: Path) -> None:
-    """In the configuration that holds for all repositories of a user."""
-    (folder / ".gitattributes").write_text("* filter=x\n")
-    Path(os.environ["GIT_CONFIG_GLOBAL"]).write_text(
-        f'[filter "x"]\nclean = {folder.parent}/evil.sh\nsmudge = {folder.parent}/evil.sh\n'
-    )
-
-
-def _monitor(folder: Path) -> None:
-    with (folder / ".git/config").open("a") as config:
-        config.write(f"[core]\nfsmonitor = {folder.parent}/evil.sh\n")
-
-
-def _nested(folder: Path) -> None:
-    """A repository inside, which the one outside knows."""
-    inner = Repository(folder / "inner")
-    inner.write("b.txt", "one\n")
-    inner.git("add", "-A")
-    inner.git("commit", "-qm", "inner")
-    Repository(folder).git("add", "inner")
-    _filter(".git/config", "clean")(folder / "inner")
-    _monitor(folder / "inner")
-    shutil.copy(folder.parent / "evil.sh", folder / "evil.sh")
-    inner.write("b.txt", "two\n")
-
-
-def _elsewhere(folder: Path) -> None:
-    """The working tree is another one, as the configuration says."""
-    _filter(".git/config", "clean")(folder)
-    with (folder / ".git/config").open("a") as config:
-        config.write(f"[core]\nworktree = {folder.parent}\n")
-
-
-@pytest.mark.parametrize(
-    "plant",
-    [
-        pytest.param(_filter(".git/config", "clean"), id="clean"),
-        pytest.param(_filter(".git/config", "smudge"), id="smudge"),
-        pytest.param(_filter(".git/config", "process"), id="process"),
-        pytest.param(_filter("more.ini", "clean"), id="include.path"),
-        pytest.param(_attributes_aside, id="info/attributes"),
-        pytest.param(_for_the_user, id="user's configuration"),
-        pytest.param(_monitor, id="fsmonitor"),
-        pytest.param(_nested, id="nested"),
-        pytest.param(_elsewhere, id="core.worktree"),
-    ],
-)
+@pytest.mark.parametrize("planted", PLANTED)
 def test_no_program_of_the_workspace_is_started(
-    repository: Repository,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    plant: Callable[[Path], None],
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
 ) -> None:
     """Neither by a checkpoint nor by a restore, and files come back as they were."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     evil = repository.write("../evil.sh", f"#!/bin/sh\ntouch {tmp_path}/ran\ncat\n")
     evil.chmod(0o755)
-    plant(repository.folder)
+    if planted == "nested":
+        inner = Repository(repository.folder / "inner")
+        inner.write("b.txt", "one\n")
+        inner.git("add", "-A")
+        inner.git("commit", "-qm", "inner")
+        repository.git("add", "inner")
+        inner.write("b.txt", "two\n")
+    for name, text in PLANTED[planted].items():
+        with (repository.folder / name).open("a") as file:
+            file.write(text.replace("EVIL", str(evil)).replace("WORK", str(repository.folder)))
     checkpoints = points(repository.folder)
     made = checkpoints.create()
     repository.write("a.txt", "spoilt\n")
@@ -314,15 +247,6 @@ def test_no_program_of_the_workspace_is_started(
     assert checkpoints.list()
     assert not (tmp_path / "ran").exists()
     assert (repository.folder / "a.txt").read_text() == "not staged\n"
-
-
-def test_a_bare_repository_inside_the_workspace_is_none(tmp_path: Path) -> None:
-    """Files that look like one are not taken for one, whatever working tree they name."""
-    made = Repository(tmp_path / "work")
-    subprocess.run(["git", "init", "-q", "--bare", "bare"], cwd=made.folder, check=True)
-    made.write("bare/config", "[core]\nbare = false\nworktree = .\n")
-    with pytest.raises(CheckpointError, match="bare"):
-        resilience.GitWorkspace(made.folder / "bare")
 
 
 @pytest.mark.parametrize(
@@ -447,31 +371,33 @@ def test_what_cannot_be_restored_is_refused(
         assert (repository.folder / "a.txt/precious.log").exists()
 
 
-@pytest.mark.parametrize("place", ["plain", "bare", "inside", "missing"])
+@pytest.mark.parametrize("place", ["plain", "bare", "inside", "missing", "looks like one"])
 def test_it_refuses_what_is_no_working_tree(repository: Repository, place: str) -> None:
-    """The message has the folder."""
+    """The message has the folder; files that look like a repository name no working tree."""
     folder = repository.folder.parent / place
     if place == "plain":
         folder.mkdir()
-    elif place == "bare":
+    elif place in ("bare", "looks like one"):
         subprocess.run(["git", "init", "-q", "--bare", str(folder)], check=True)
     elif place == "inside":
         folder = repository.folder / ".git"
+    if place == "looks like one":
+        shutil.move(folder, repository.folder)
+        folder = repository.folder / place
+        (folder / "config").write_text("[core]\nbare = false\nworktree = .\n")
     with pytest.raises(CheckpointError, match=str(folder.name)):
         resilience.GitWorkspace(folder)
 
 
-def test_without_git_it_says_so(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a sentence."""
+def test_a_git_that_hangs_or_is_not_there(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is left after its limit, and told in a sentence."""
+    with pytest.raises(CheckpointError, match="longer than 1e-05 s"):
+        resilience.GitWorkspace(repository.folder, limit_s=0.00001)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(CheckpointError, match="there is no git"):
         resilience.GitWorkspace(repository.folder)
-
-
-def test_a_git_that_hangs_is_left(repository: Repository) -> None:
-    """After its limit."""
-    with pytest.raises(CheckpointError, match="longer than 1e-05 s"):
-        resilience.GitWorkspace(repository.folder, limit_s=0.00001)
 
 
 def test_an_application_brings_its_own() -> None:
@@ -498,7 +424,7 @@ def test_an_application_brings_its_own() -> None:
 
 
 def test_a_checkpoint_that_fails_drops_none() -> None:
-    """What the application raises is raised as it is."""
+    """What the application raises is raised as it is; one at least is kept."""
     fails: list[bool] = []
 
     def create(label: str) -> str:
@@ -507,15 +433,11 @@ def test_a_checkpoint_that_fails_drops_none() -> None:
             raise OSError(msg)
         return label
 
+    with pytest.raises(ValueError, match="0"):
+        resilience.Checkpoints(resilience.Callbacks(str, print), keep=0)
     checkpoints = resilience.Checkpoints(resilience.Callbacks(create, print), keep=1)
     made = checkpoints.create("good")
     fails.append(True)
     with pytest.raises(OSError, match="full"):
         checkpoints.create("bad")
     assert checkpoints.list() == [made]
-
-
-def test_keep_has_to_be_one_or_more() -> None:
-    """The value is in the message."""
-    with pytest.raises(ValueError, match="0"):
-        resilience.Checkpoints(resilience.Callbacks(str, print), keep=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,15 +88,6 @@ def test_work_done_again_is_no_repeat(work: Callable[[], list[Step]]) -> None:
     assert "hint" in other.actions
 
 
-def test_a_loop_after_a_restore_is_noticed_as_any() -> None:
-    """It takes as many calls as without one."""
-    scene = Scene()
-    point = scene.saves()
-    scene.does(*equal_calls())
-    scene.restores(point)
-    assert scene.does(*equal_calls(), *equal_calls()) == ["hint", "deny"]
-
-
 def test_what_was_known_at_the_checkpoint_is_known_again() -> None:
     """A loop that was hinted at before it has had its hint, after each restore."""
     scene = Scene()
@@ -108,15 +99,15 @@ def test_what_was_known_at_the_checkpoint_is_known_again() -> None:
 
 
 def test_a_hint_and_a_deny_since_are_over() -> None:
-    """The calls that were denied may be made again."""
+    """The calls that were denied may be made again; a loop takes as many of them as any."""
     scene = Scene()
     point = scene.saves()
     assert scene.does(*equal_calls(), *equal_calls()) == ["hint", "deny"]
     assert scene.guard.flag_named(scene.key).control.action is Action.DENY
     scene.restores(point)
     assert scene.guard.flag_named(scene.key).control.action is Action.ALLOW
-    denied = handle_of(scene.guard, scene.key).denies("weather", {"city": "Paris"})
-    assert not denied
+    assert not handle_of(scene.guard, scene.key).denies("weather", {"city": "Paris"})
+    assert scene.does(*equal_calls(), *equal_calls()) == ["hint", "deny"]
 
 
 @pytest.mark.parametrize("stop", [control.pause, control.abort])
@@ -208,22 +199,19 @@ def test_what_was_spent_stays_spent() -> None:
     assert report.actions == 9
 
 
-def test_what_is_not_known_is_forgotten() -> None:
-    """A checkpoint of another process, or one that was made outside of any session."""
+def test_the_session_of_the_checkpoint_goes_back() -> None:
+    """Whoever restores it; another session keeps what was counted of it.
+
+    What is not known, as of a checkpoint that was made outside of any session, is forgotten.
+    """
     scene = Scene()
     outside = scene.points.create()
     scene.does(*equal_calls())
     scene.restores(outside)
-    assert scene.does(*equal_calls()) == []
-
-
-def test_the_session_of_the_checkpoint_goes_back() -> None:
-    """Whoever restores it; another session keeps what was counted of it."""
-    scene = Scene()
     scene.guard.flag_named("boss")
     point = scene.saves()
+    assert scene.does(*equal_calls()) == []
     for step in equal_calls():
-        scene.guard.observe(step, scene.key)
         scene.guard.observe(step, "boss")
     with session("boss"):
         scene.points.restore(point)
@@ -248,13 +236,6 @@ def test_a_restore_that_fails_takes_nothing_back() -> None:
     assert scene.does(*equal_calls()[:1]) == ["hint"]
 
 
-@pytest.fixture
-def _swallowed() -> Iterator[None]:
-    raise_faults(False)
-    yield
-    raise_faults(True)
-
-
 class Locked:
     """A detector that cannot be copied."""
 
@@ -270,9 +251,9 @@ class Locked:
         return None
 
 
-@pytest.mark.usefixtures("_swallowed")
 def test_a_detector_that_cannot_be_copied_begins_anew() -> None:
     """That is counted as a fault, and all others go back."""
+    raise_faults(False)
     scene = Scene(Settings(detectors=(f"{__name__}:Locked",)))
     scene.does(*equal_calls())
     point = scene.saves()

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from otel_loopguard._util.delivery import DeliveryError
+from otel_loopguard._util.worker import DeliveryError
 from otel_loopguard.telemetry.backends import Backend, MLflow
 from tests.escalation.hooks import Hook, served
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 import pytest
@@ -65,12 +64,6 @@ def need(module: str) -> None:
         pytest.skip(reason)
 
 
-def test_it_is_found_by_its_entry_point() -> None:
-    """Installed is enough."""
-    (found,) = entry_points(group="pytest11", name="loopguard")
-    assert found.value == "otel_loopguard_pytest"
-
-
 def test_unused_it_does_nothing(inner: pytest.Pytester) -> None:
     """Neither the package is imported nor a provider set; the fixture and the marker are known."""
     done = ran(
@@ -91,12 +84,22 @@ def test_the_marker_is_known(): ...
 
 
 def test_what_a_test_asserts(inner: pytest.Pytester) -> None:
-    """A short run has no loops, a long one is stopped, and all of it can be asked for."""
+    """A short run has no loops, a long one is stopped, and all of it can be asked for.
+
+    An abort ends with its test, and so does the clock that a test moved.
+    """
     done = ran(
         inner,
         """
+import asyncio
 import threading
-from otel_loopguard import LoopGuardAbort
+from otel_loopguard import LoopGuardAbort, LoopGuardPaused, control, session
+from otel_loopguard._util import clock as rehearsal
+CALL = {"gen_ai.tool.name": "search"}
+kept = []
+async def looping(turns):
+    await asyncio.sleep(0)
+    return run(turns)
 def test_short(loopguard):
     assert loopguard.run(run, 2).result == "done"
     loopguard.assert_no_loops()
@@ -111,8 +114,23 @@ def test_stopped(loopguard):
     assert loopguard.spans[6].attributes["loopguard.decision.action"] == "abort"
     assert len(loopguard.spans) == 8
 def test_it_raises_as_in_production(loopguard):
-    with pytest.raises(LoopGuardAbort):
+    kept.append(loopguard)
+    with session("run-42"), pytest.raises(LoopGuardAbort):
         run(60)
+def test_next(loopguard):
+    with session("run-42"):
+        assert run(2) == "done"
+def test_without():
+    with session("run-42"):
+        assert control.current().action == "allow"
+        assert run(9) == "done"
+    assert not rehearsal.deterministic()
+def test_coroutines(loopguard):
+    assert asyncio.run(loopguard.run_async(looping, 2)).result == "done"
+    assert asyncio.run(loopguard.run_async(looping, 60)).stop
+    loopguard.assert_stopped()
+    with pytest.raises(TypeError, match="run_async"):
+        loopguard.run(looping, 2)
 def test_some_may_be_let_pass(loopguard):
     run(3)
     loopguard.assert_no_loops(max_severity="warning")
@@ -122,9 +140,25 @@ def test_some_may_be_let_pass(loopguard):
 def test_no_threads(loopguard):
     run(3)
     assert [one.name for one in threading.enumerate() if one.name.startswith("loopguard")] == []
+def test_hang(loopguard):
+    with loopguard.tracer().start_as_current_span("execute_tool search", attributes=CALL):
+        loopguard.advance(45)
+        loopguard.assert_no_loops(min_steps=0)
+        loopguard.advance(16)
+    with pytest.raises(AssertionError, match="61 s|61.0 s|60 s|60.0 s"):
+        loopguard.assert_no_loops()
+@pytest.mark.loopguard(gate_limit_s=0.1)
+def test_pause(loopguard):
+    loopguard.guard.bind(1, "run")
+    control.pause("run")
+    with session("run"), pytest.raises(LoopGuardPaused):
+        control.gate()
+@pytest.mark.loopguard(testing=False)
+def test_as_in_production(loopguard):
+    assert not rehearsal.deterministic()
 """,
     )
-    done.assert_outcomes(passed=5)
+    done.assert_outcomes(passed=11)
 
 
 def test_a_failure_shows_the_tree(inner: pytest.Pytester) -> None:
@@ -295,58 +329,6 @@ def test_afterwards():
     done.assert_outcomes(passed=2)
 
 
-def test_one_test_does_not_stop_the_next(inner: pytest.Pytester) -> None:
-    """An abort ends with its test, whatever the session is called."""
-    done = ran(
-        inner,
-        """
-from otel_loopguard import LoopGuardAbort, control, session
-kept = []
-def test_stopped(loopguard):
-    kept.append(loopguard)
-    with session("run-42"), pytest.raises(LoopGuardAbort):
-        run(60)
-def test_next(loopguard):
-    with session("run-42"):
-        assert run(2) == "done"
-def test_without():
-    with session("run-42"):
-        assert control.current().action == "allow"
-        assert run(9) == "done"
-""",
-    )
-    done.assert_outcomes(passed=3)
-
-
-def test_the_clock_is_the_tests(inner: pytest.Pytester) -> None:
-    """A hang takes no time; after the test, guards run by the machine's clock again."""
-    done = ran(
-        inner,
-        """
-from otel_loopguard import LoopGuardPaused, control, session
-from otel_loopguard._util import clock as rehearsal
-CALL = {"gen_ai.tool.name": "search"}
-def test_hang(loopguard):
-    with loopguard.tracer().start_as_current_span("execute_tool search", attributes=CALL):
-        loopguard.advance(61)
-    with pytest.raises(AssertionError, match="61 s|61.0 s|60 s|60.0 s"):
-        loopguard.assert_no_loops()
-@pytest.mark.loopguard(gate_limit_s=0.1)
-def test_pause(loopguard):
-    loopguard.guard.bind(1, "run")
-    control.pause("run")
-    with session("run"), pytest.raises(LoopGuardPaused):
-        control.gate()
-@pytest.mark.loopguard(testing=False)
-def test_as_in_production(loopguard):
-    assert not rehearsal.deterministic()
-def test_afterwards():
-    assert not rehearsal.deterministic()
-""",
-    )
-    done.assert_outcomes(passed=4)
-
-
 def test_beside_a_guard_that_is_switched_off_for_all_tests(inner: pytest.Pytester) -> None:
     """`set_testing("off")` in conftest.py holds for tests without the fixture."""
     inner.makeconftest(
@@ -373,26 +355,6 @@ def test_after():
 """,
     )
     done.assert_outcomes(passed=3)
-
-
-def test_coroutines(inner: pytest.Pytester) -> None:
-    """`run_async` awaits; `run` says so instead of passing a coroutine by."""
-    done = ran(
-        inner,
-        """
-import asyncio
-async def looping(turns):
-    await asyncio.sleep(0)
-    return run(turns)
-def test_it(loopguard):
-    assert asyncio.run(loopguard.run_async(looping, 2)).result == "done"
-    assert asyncio.run(loopguard.run_async(looping, 60)).stop
-    loopguard.assert_stopped()
-    with pytest.raises(TypeError, match="run_async"):
-        loopguard.run(looping, 2)
-""",
-    )
-    done.assert_outcomes(passed=1)
 
 
 def test_beside_pytest_asyncio(inner: pytest.Pytester) -> None:

@@ -6,14 +6,12 @@ import asyncio
 import gc
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-import otel_loopguard
 from otel_loopguard import (
     Action,
     LoopGuard,
@@ -30,6 +28,7 @@ from otel_loopguard import (
 )
 from otel_loopguard._util import clock as rehearsal
 from tests.agents import agent, provider_with, tool_call
+from tests.stores.servers import wait_for
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -59,16 +58,6 @@ def guarded(**settings: object) -> tuple[LoopGuard, TracerProvider, list[str]]:
         on_decision=lambda _, decision: found.append(decision.action.value),
     )
     return guard, provider_with(LoopGuardSpanProcessor(guard)), found
-
-
-def in_time(condition: Callable[[], object], seconds: float = 60) -> bool:
-    """Waits until something holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def test_off_takes_no_decision() -> None:
@@ -111,31 +100,6 @@ def test_off_leaves_an_exporter_alone_without_decisions() -> None:
     spans = memory.get_finished_spans()
     assert len(spans) == 7
     assert not any(semconv.DECISION_ACTION in (span.attributes or {}) for span in spans)
-
-
-def test_deterministic_guards_judge_and_start_no_thread() -> None:
-    """Loops are decided as ever, on the thread that ends the span."""
-    before = set(threading.enumerate())
-    _, provider, found = guarded(telemetry_events=False)
-    with set_testing(True):
-        looping(provider)
-        assert found == ["hint", "deny", "abort", "abort"][: len(found)]
-        assert found[-1] == "abort"
-        assert set(threading.enumerate()) <= before
-
-
-def test_a_call_that_hangs_is_late_when_the_test_says_so() -> None:
-    """Sixty seconds pass at once, on the clock of the guard."""
-    _, provider, found = guarded(step_timeout_s=60)
-    tracer = provider.get_tracer("agent")
-    with (
-        set_testing(True) as clock,
-        tracer.start_as_current_span("execute_tool search", attributes=CALL),
-    ):
-        clock.advance(45)
-        assert found == []
-        clock.advance(16)
-        assert found != []
 
 
 def test_spans_are_told_by_the_moved_clock() -> None:
@@ -193,21 +157,16 @@ def test_nobody_answers_in_no_time() -> None:
 
 @pytest.mark.parametrize("form", ["blocking", "asyncio"])
 def test_gates_wait_no_longer_than_given(form: str) -> None:
-    """A gate of five minutes gives up at once."""
+    """A gate of an hour gives up at once."""
     guard, _, _ = guarded()
     guard.bind(1, "run of gates")
     control.pause("run of gates")
 
     async def wait() -> None:
-        await control.gate(300)
+        await control.gate(3600)
 
-    began = time.monotonic()
     with set_testing(True), session("run of gates"), pytest.raises(LoopGuardPaused):
-        if form == "asyncio":
-            asyncio.run(wait())
-        else:
-            control.gate(300)
-    assert time.monotonic() - began < 30
+        asyncio.run(wait()) if form == "asyncio" else control.gate(3600)
 
 
 def test_a_gate_may_wait_as_long_as_the_test_says() -> None:
@@ -221,7 +180,7 @@ def test_a_gate_may_wait_as_long_as_the_test_says() -> None:
 
 
 def test_retries_do_not_wait() -> None:
-    """Three further tries with delays of a minute take no time."""
+    """Three further tries with delays of an hour take no time."""
     pytest.importorskip("tenacity")
     tries: list[int] = []
 
@@ -229,11 +188,9 @@ def test_retries_do_not_wait() -> None:
         tries.append(1)
         raise ConnectionError
 
-    began = time.monotonic()
     with set_testing(True), pytest.raises(ConnectionError):
-        resilience.retrying(limit=3, delay_s=60, max_delay_s=600)(fails)()
+        resilience.retrying(limit=3, delay_s=3600, max_delay_s=3600)(fails)()
     assert len(tries) == 4
-    assert time.monotonic() - began < 50
 
 
 def test_a_thread_that_runs_already_rests() -> None:
@@ -246,12 +203,12 @@ def test_a_thread_that_runs_already_rests() -> None:
         time.sleep(0.7)
         assert found == []
     tool_call(tracer, args='{"q": "y"}', result="other")  # a span wakes it
-    assert in_time(lambda: found)
+    wait_for(lambda: bool(found))
     span.end()
 
 
 def test_blocks_may_be_nested_and_set_back() -> None:
-    """The end of a block sets back what was before it, an error or not."""
+    """The end of a block sets back what was before it, an error or not; a call is for good."""
     with set_testing("off"):
         with pytest.raises(KeyError), set_testing(True):
             assert rehearsal.deterministic()
@@ -259,37 +216,24 @@ def test_blocks_may_be_nested_and_set_back() -> None:
             raise KeyError
         assert rehearsal.off()
     assert not rehearsal.off()
-    assert not rehearsal.deterministic()
-
-
-def test_it_holds_until_it_is_called_again() -> None:
-    """Without a block it is for good."""
     try:
-        otel_loopguard.set_testing("off")
+        set_testing("off")
         assert rehearsal.off()
     finally:
-        otel_loopguard.set_testing(False)
+        set_testing(False)
     assert not rehearsal.off()
 
 
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [({"testing": "on"}, "'on'"), ({"testing": None}, "None"), ({"gate_limit_s": -1}, "-1")],
-    ids=["a text", "nothing", "a limit below 0"],
-)
-def test_a_value_that_cannot_be_used_is_named(given: dict[str, object], shown: str) -> None:
-    """The message has it, and nothing is set."""
-    with pytest.raises(ValueError, match=shown):
-        set_testing(**given)  # type: ignore[arg-type]
+def test_a_value_that_cannot_be_used_is_named() -> None:
+    """The message has it, and nothing is set; in production nothing moves the clock."""
+    given: list[dict[str, Any]] = [{"testing": "on"}, {"testing": None}, {"gate_limit_s": -1}]
+    for each in given:
+        with pytest.raises(ValueError, match=f"{next(iter(each.values()))}"):
+            set_testing(**each)
     assert not rehearsal.deterministic()
-
-
-def test_the_clock_is_moved_in_testing_only() -> None:
-    """In production nothing moves it, and it never goes back."""
     with set_testing(True) as clock:
-        with pytest.raises(ValueError, match="-1"):
-            clock.advance(-1)
-        with pytest.raises(ValueError, match="inf"):
-            clock.advance(float("inf"))
+        for seconds in (-1, float("inf")):
+            with pytest.raises(ValueError, match=str(seconds)):
+                clock.advance(seconds)
     with pytest.raises(RuntimeError, match=r"5 s"):
         clock.advance(5)

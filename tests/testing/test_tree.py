@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from typing import TYPE_CHECKING
 
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.testing import LoopGuardFixture, watching
 from otel_loopguard.testing.spans import tree
 from tests.agents import Ended, agent, provider_with, tool_call
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
 
 
 def shown(spans: list[ReadableSpan]) -> list[str]:
@@ -29,24 +31,16 @@ def looped(calls: int) -> LoopGuardFixture:
 
 
 def test_spans_hang_below_their_parents() -> None:
-    """Lines, arguments and the order of start."""
-    assert looped(2).tree().splitlines() == [
-        "invoke_agent a",
-        '├─ execute_tool search  {"query": "weather in Paris"}',
-        '└─ execute_tool search  {"query": "weather in Paris"}',
-    ]
-
-
-def test_a_deciding_span_is_marked_and_has_the_sentence() -> None:
-    """Action, severity, detector and what was measured stand below it."""
-    lines = looped(3).tree().splitlines()
-    assert lines[3] == '└─ ◆ execute_tool search  {"query": "weather in Paris"}'
-    assert lines[4].startswith("       hint (warning) by exact_repeat: 'search' was called 3 times")
-
-
-def test_arguments_and_errors_may_be_left_out() -> None:
-    """For logs that others read."""
-    text = looped(5).tree(arguments=False)
+    """Lines, arguments and the order of start; below what decided stands the sentence."""
+    loopguard = looped(5)
+    first, *calls = loopguard.tree().splitlines()
+    assert first == "invoke_agent a"
+    assert calls[0] == '├─ execute_tool search  {"query": "weather in Paris"}'
+    assert calls[2] == '├─ ◆ execute_tool search  {"query": "weather in Paris"}'
+    said = "│      hint (warning) by exact_repeat: 'search' was called 3 times"
+    assert calls[3].startswith(said)
+    # For logs that others read arguments and errors may be left out.
+    text = loopguard.tree(arguments=False)
     assert "Paris" not in text
     assert "◆ execute_tool search  ✗" in text
 
@@ -55,17 +49,18 @@ def test_a_long_tree_is_cut_and_keeps_what_matters() -> None:
     """Of 400 spans the first 30 are shown, those with decisions, and how many are left out."""
     with watching("own") as loopguard:
         tracer = loopguard.tracer()
+
+        def page(number: int) -> None:
+            said = f"page {number}: {number**7}"
+            tool_call(tracer, args=f'{{"page": {number}}}', result=said)
+
         with agent(tracer):
             for number in range(200):
-                tool_call(
-                    tracer, args=f'{{"page": {number}}}', result=f"page {number}: {number**7}"
-                )
+                page(number)
             for _ in range(3):
                 tool_call(tracer, args='{"page": -1}', result="there is no such page, see the list")
             for number in range(200, 400):
-                tool_call(
-                    tracer, args=f'{{"page": {number}}}', result=f"page {number}: {number**7}"
-                )
+                page(number)
         lines = loopguard.tree().splitlines()
     hidden = [int(found[1]) for line in lines if (found := re.search(r"… (\d+) more spans", line))]
     spans = [line for line in lines if "execute_tool" in line]
@@ -104,15 +99,9 @@ def test_a_deep_chain_and_an_orphan_are_shown() -> None:
 
 
 def test_any_name_is_one_short_line() -> None:
-    """Line ends and length of names do no harm."""
+    """Line ends and length of names do no harm; no spans are no tree."""
     ended = Ended()
-    tracer = TracerProvider(shutdown_on_exit=False)
-    tracer.add_span_processor(ended)
-    tracer.get_tracer("t").start_span("a\nb" * 100).end()
+    provider_with(ended).get_tracer("t").start_span("a\nb" * 100).end()
     (line,) = shown(ended.spans)
     assert len(line) == 60
-
-
-def test_no_spans_are_no_tree() -> None:
-    """An empty text."""
     assert tree((), (), Reader().read) == ""
