@@ -70,16 +70,14 @@ def examine() -> Iterator[Finding]:
     yield from _hooks()
 
 
-_NEED: Final = re.compile(r"([\w.-]+)(?:[^;]*>=\s*([\d.]+))?[^;]*; extra == '([\w-]+)'")
-"""A requirement of an extra: package, least version, extra."""
-
-
 def _packages() -> Iterator[Finding]:
     """Extras that are complete, and frameworks with their adapters."""
     needs: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for text in metadata.requires(_PACKAGE) or ():
-        if found := _NEED.match(text):
-            needs[found[3]].append((found[1], found[2] or "0"))
+        what, _, extra = text.partition("; extra == '")
+        if extra and (name := re.match(r"[\w.-]+", what)):
+            least = what.partition(">=")[2].partition(",")[0].strip()
+            needs[extra.partition("'")[0]].append((name[0], least or "0"))
     adapters = {extra: find_spec(_module(extra)) for extra in needs}
     complete = [
         extra
@@ -89,18 +87,18 @@ def _packages() -> Iterator[Finding]:
     yield Finding("package", "ok", f"extras: {', '.join(complete) or 'none'}")
     frameworks = 0
     for extra, spec in adapters.items():
-        package, least = needs[extra][0]
-        version = _version(package)
-        if spec is None or version is None:
-            continue
-        frameworks += 1
-        name = f"{package} {version}"
-        if _numbers(version) < _numbers(least):
-            found = f"{name}: its adapter needs {least}"
-            add = f"pip install --upgrade 'otel-loopguard[{extra}]'"
-            yield Finding("frameworks", "missing", found, add)
-        else:
-            yield Finding("frameworks", "ok", f"{name} has an adapter", _usage(extra, spec))
+        for place, (package, least) in enumerate(needs[extra] if spec is not None else ()):
+            version = _version(package)
+            if version is None:
+                continue
+            frameworks += 1
+            name = f"{package} {version}"
+            if _numbers(version) < _numbers(least):
+                found = f"{name}: its adapter needs {least}"
+                add = f"pip install --upgrade 'otel-loopguard[{extra}]'"
+                yield Finding("frameworks", "missing", found, add)
+            elif not place:
+                yield Finding("frameworks", "ok", f"{name} has an adapter", _usage(extra, spec))
     if not frameworks:
         found = "none that has an adapter: turn() guards a loop of your own"
         yield Finding("frameworks", "note", found, "from otel_loopguard import turn")

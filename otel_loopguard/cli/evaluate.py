@@ -192,7 +192,7 @@ def show_scores(rows: Sequence[Row]) -> None:
         if whole[runs]
     ]
     told += [f"{whole['unlabelled']} have no label"] if whole["unlabelled"] else []
-    console().print(cell(f"{'; '.join(told)}."))
+    console().print(cell(f"{'; '.join(told) or 'there is no labelled run'}."))
     for title, runs, kind, share in _KINDS:
         cells = [
             (

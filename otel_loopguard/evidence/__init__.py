@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Protocol
 
@@ -64,18 +64,20 @@ class Extractors:
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._settings, self._progress = settings, progress
         self._made: dict[Factory, Extractor] = {}
-        self._asked: dict[tuple[Kind, bool], tuple[Extractor, ...]] = {}
+        self._asked: dict[tuple[Kind, bool], list[Extractor]] = {}
 
-    def get(self, step: Step) -> tuple[Extractor, ...]:
+    def get(self, step: Step) -> Sequence[Extractor]:
         """The extractors that look at a step."""
         place = step.kind, step.tasks is not None or self._progress.milestones.changes > 0
         asked = self._asked.get(place)
         if asked is None:
-            asked = self._asked[place] = tuple(
+            # No tuple of a generator: where another thread asks for all objects of the process, and
+            # so holds it half made, that raises SystemError.
+            asked = self._asked[place] = [
                 self.made(factory)
                 for factory in EXTRACTORS.get(step.kind, ())
                 if place[1] or not getattr(factory, "needs_milestones", False)
-            )
+            ]
         return asked
 
     def made(self, factory: Factory) -> Extractor:

@@ -43,7 +43,7 @@ _KNOWN: Final = {row.name: diagnosis_in(row) for row in read_table(__name__, "di
 DIAGNOSES: Final = {name: known for name, known in _KNOWN.items() if name == known.signature}
 """What is known, by signature."""
 _IS_PYTHON: Final = re.compile(
-    r"^\s*(?:import \w|from [\w.]+ import |(?:async )?def \w+\(|class \w+[(:]|print\(|\w+ = \S)",
+    r"^[ \t]*(?:import \w|from [\w.]+ import |(?:async )?def \w+\(|class \w+[(:]|print\(|\w+ = \S)",
     re.MULTILINE,
 )
 """Lines that no shell understands, by the grammar of Python."""
