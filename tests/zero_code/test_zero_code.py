@@ -92,8 +92,8 @@ def actions(output: str, name: str = TOOL) -> list[str | None]:
 
 
 def announced(log: str) -> Counter[str]:
-    """Counts the decisions that the guard logged, by action."""
-    return Counter(re.findall(r"^otel-loopguard: (deny|abort)\b.*: session", log, re.MULTILINE))
+    """Counts the decisions that the guard logged, by action; the agent prints meanwhile."""
+    return Counter(re.findall(r"otel-loopguard: (deny|abort)\b.*: session", log))
 
 
 def decided(output: str) -> Counter[str]:
