@@ -33,7 +33,7 @@ _STEPS_OF_BATCH: Final = 400
 
 COLLECTED: Final = (50_000, 20, 20)
 """Thresholds of the garbage collector while runs are replayed. Sessions live for long and are in
-few circles: with Python's own (700) a seventh of the time goes into looking for them."""
+few circles: with Python's own (700) 3 to 5 % of the time goes into looking for them."""
 
 
 def spread(
