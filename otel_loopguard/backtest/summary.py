@@ -69,11 +69,11 @@ def write_summary(found: Backtest, other: Backtest | None, path: Path) -> int:
 
 def _tables(connection: Any, text: str, *, compared: bool) -> Iterator[str]:
     """The tables of `summary.sql`, each below its title."""
-    for title, note, query in _SECTION.findall(text):
+    for title, comment, query in _SECTION.findall(text):
         if compared or "differing" not in query:
             done = connection.execute(query)
             rows = done.fetchall()
-            note = note.replace("-- ", "").strip()  # noqa: PLW2901
+            note = comment.replace("-- ", "").strip()
             yield f"<h2>{title}</h2>\n" + (f"<p>{_text(note)}</p>\n" if note else "")
             yield _table([column[0] for column in done.description], rows) or "<p>None.</p>\n"
 

@@ -40,7 +40,8 @@ _PARTS: Final = re.compile(r"&&|\|\|?|;|\n")
 _FILES: Final = frozenset(FILE_ARGUMENTS)
 _PATH: Final = 300
 """Characters of a path: longer ones are content."""
-_REDIRECT: Final = re.compile(r"(?:^|\s)>{1,2}[ \t]{0,4}['\"]?([\w./~+-]{1,300})")
+_WRITTEN_TO: Final = re.compile(r"(?:^|\s)>{1,2}[ \t]{0,4}['\"]?([\w./~+-]{1,300})")
+"""Where a shell writes to; for the report only, it judges nothing."""
 _SLEEPS: Final = re.compile(pattern_of("sleeps"))
 _SEVERAL: Final = re.compile(pattern_of("several"))
 _SQL_WRITES: Final = re.compile(pattern_of("writes", "sql"))
@@ -181,7 +182,7 @@ def written_file(arguments: object) -> str | None:
         # A text under any other name is no command.
         named = cast("dict[str, object]", arguments)
         arguments = {name: named[name] for name in COMMAND_ARGUMENTS if name in named}
-    for found in _REDIRECT.finditer(command_of(arguments) or ""):
+    for found in _WRITTEN_TO.finditer(command_of(arguments) or ""):
         path = found[1]
         # `x > 5` in a program on the command line is no file.
         if not path.startswith("/dev/") and any(sign.isalpha() for sign in path):

@@ -192,19 +192,19 @@ def _hooks(settings: object) -> _Hooks:
     Raises:
         ValueError: They have another form.
     """
-    if not isinstance(settings, dict):
-        msg = "expected an object at the top"
-        raise ValueError(msg)  # noqa: TRY004  # as what is no JSON
+    _expect(settings, dict, "an object at the top")
     hooks: object = cast("dict[str, object]", settings).get("hooks", {})
-    if not isinstance(hooks, dict):
-        msg = "expected an object at hooks"
-        raise ValueError(msg)  # noqa: TRY004
-    found = cast("dict[str, object]", hooks)
+    _expect(hooks, dict, "an object at hooks")
+    found = cast("_Hooks", hooks)
     for event, entries in found.items():
-        if not isinstance(entries, list):
-            msg = f"expected a list at hooks.{event:.60}"
-            raise ValueError(msg)  # noqa: TRY004
-    return cast("_Hooks", found)
+        _expect(entries, list, f"a list at hooks.{event:.60}")
+    return found
+
+
+def _expect(value: object, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        msg = f"expected {what}"
+        raise ValueError(msg)  # noqa: TRY004  # caught with the error of what is no JSON
 
 
 def _others(hooks: _Hooks) -> _Hooks:
