@@ -56,6 +56,22 @@ def line(name: str, *, loop: bool | None, calls: int = 8, **fields: object) -> s
     return json.dumps({**known, "steps": steps, **fields})
 
 
+def timed(name: str, durations: list[float], start: float) -> str:
+    """A labelled run whose calls take these seconds, one every 100 s."""
+    times = [(start + 100 * place, seconds) for place, seconds in enumerate(durations)]
+    steps = [call(args={"q": at}, t_start=at, t_end=at + seconds) for at, seconds in times]
+    return line(name, loop=None, steps=steps)
+
+
+def tried(number: int, times: int, **fields: object) -> str:
+    """A run that went well, in which one call is made some times after four others."""
+    others = [
+        call(args={"q": f"{number} {i}"}, output=f"result {i} of {number} " * 9) for i in range(4)
+    ]
+    known = {"id": f"run {number}", "source": "s", "label": {"success": True}, "loop": None}
+    return json.dumps({**known, "steps": [*others, *[call()] * times], **fields})
+
+
 def spans(*traces: int, name: str = "work", **attributes: str) -> str:
     """A line of OTLP with a trace of so many equal spans for each of the numbers."""
     keyed = [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
@@ -80,11 +96,12 @@ CALL = {
 """Attributes of a tool call."""
 
 
+RUNS = "\n".join([line("stuck", loop=True), line("well", loop=False), line("who", loop=None)])
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     """A file with one run that loops and two that do not."""
     path = tmp_path / "runs.jsonl"
-    path.write_text(
-        "\n".join([line("stuck", loop=True), line("well", loop=False), line("who", loop=None)])
-    )
+    path.write_text(RUNS)
     return path

@@ -317,28 +317,3 @@ def test_the_webhook_is_told_of_what_is_new(
         sessions = {json.loads(body)["data"]["session"] for _, body in hook.posts}
         assert sessions == {"fresh"}
     assert watching.told == [("hint", "fresh"), ("deny", "fresh")]
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("--agents", "--interval", "0.1"), "--interval 0.1: with --agents at least 0.5 seconds"),
-        (("--agents", "--folder", "/nowhere"), "--folder /nowhere: there is no such folder"),
-        (("--may-stop",), "need --agents"),
-        (("--agents", "--may-stop", "--settings", "shadow.toml"), "mode = shadow stops nothing"),
-        (("--agents", "--store", "memory://"), "--store and --socket are for live processes"),
-        (("--agents", "--rounds", "1"), "no coding agent keeps transcripts here"),
-    ],
-)
-def test_what_cannot_be_watched_is_said_at_once(
-    options: tuple[str, ...], why: str, command: Any, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    Path("shadow.toml").write_text('mode = "shadow"\n', encoding="utf-8")
-    result = command("watch", *options)
-    assert result.exit_code == 2
-    assert why in " ".join(result.output.replace("│", " ").split())

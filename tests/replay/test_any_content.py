@@ -1,10 +1,10 @@
-"""Whatever stands in a transcript, reading it never throws and ends; what is wrong is told."""
+"""Whatever stands in a recording, reading it never throws and ends; what is wrong is told."""
 
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -12,16 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_loopguard.core import Kind
+from otel_loopguard.replay import Run, Transcript, recordings
+from otel_loopguard.spans.reader import Reader
 from tests.replay.transcripts import opencode
-from tests.replay.transcripts.reading import CAPTURES, Told, read
+from tests.replay.transcripts.reading import CAPTURES
 
-SOURCES = {
-    "claude": next((CAPTURES / "claude").rglob("996*.jsonl")),
-    "stream": CAPTURES / "claude-code.stream.jsonl",
-    "codex": next((CAPTURES / "codex").rglob("*.jsonl")),
-    "gemini": next((CAPTURES / "gemini").rglob("*.jsonl")),
+SAMPLES = Path(__file__).parent / "samples"
+FILES = [
+    *SAMPLES.glob("*.json*"),
+    *(CAPTURES / "claude").rglob("996*.jsonl"),
+    CAPTURES / "claude-code.stream.jsonl",
+    *(CAPTURES / "codex").rglob("*.jsonl"),
+    *(CAPTURES / "gemini").rglob("*.jsonl"),
+]
+LINES = {
+    path.name: [json.dumps(json.loads(text))] if path.suffix == ".json" else text.splitlines()
+    for path in sorted(FILES)
+    for text in [path.read_text("utf-8")]
 }
-LINES = {name: path.read_text().splitlines() for name, path in SOURCES.items()}
 LINES["opencode"] = opencode.rows()
 ATIF = '{"schema_version": "ATIF-v1.7"}'
 NAMES = (
@@ -31,15 +39,15 @@ NAMES = (
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
     ),
-    max_leaves=6,
+    max_leaves=8,
 )
 
 
 @st.composite
 def changed(draw: st.DrawFn, name: str) -> list[str]:
-    """A transcript with lines dropped, doubled, swapped, cut, and with values replaced."""
+    """A file with lines dropped, doubled, swapped, cut, and with values replaced."""
     written = list(LINES[name])
     for _ in range(draw(st.integers(1, 6))):
         at = draw(st.integers(0, len(written) - 1))
@@ -78,24 +86,30 @@ def replaced(draw: st.DrawFn, line: str) -> str:
     return json.dumps(value)
 
 
+def check(content: bytes) -> None:
+    """Reads a file of it, spans to steps: each report names a line, each call counts once."""
+    told: list[tuple[int, str]] = []
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "recorded.jsonl"
+        place.write_bytes(content)
+        (recording,) = recordings(str(place), lambda _, line, why: told.append((line, why)))
+        for entry in recording:
+            if not isinstance(entry, Run):
+                Reader().read(entry)
+            elif isinstance(entry, Transcript):
+                calls = [step for step in entry.steps if step.kind is Kind.TOOL]
+                keys = {step.call_id for step in entry.steps if step.call_id}
+                assert len(keys) == len(calls)
+    assert all(1 <= number <= content.count(b"\n") + 1 and why for number, why in told)
+
+
 @pytest.mark.parametrize("name", LINES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
-def test_a_transcript_that_was_damaged_is_read(name: str, data: st.DataObject) -> None:
-    written = data.draw(changed(name))
-    told: Told = []
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "session.jsonl"
-        place.write_text("\n".join(written) + "\n", encoding="utf-8", errors="surrogatepass")
-        found = read(place, told)
-    assert all(1 <= number <= len(written) and why for number, why in told)
-    calls = [step for run in found for step in run.steps if step.kind is Kind.TOOL]
-    assert len(
-        {(id(run), step.call_id) for run in found for step in run.steps if step.call_id}
-    ) == len(calls)
+def test_a_file_that_was_damaged_is_read(name: str, data: st.DataObject) -> None:
+    check("\n".join(data.draw(changed(name))).encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     head=st.sampled_from([*(lines[0] for lines in LINES.values()), ATIF]),
     fields=st.lists(
@@ -107,10 +121,9 @@ def test_a_transcript_that_was_damaged_is_read(name: str, data: st.DataObject) -
     ),
 )
 def test_lines_of_any_shape_behind_a_head_are_read(head: str, fields: list[dict[str, Any]]) -> None:
-    told: Told = []
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "session.jsonl"
-        text = "\n".join([head, *map(json.dumps, fields)])
-        place.write_text(text, encoding="utf-8", errors="surrogatepass")
-        for run in read(place, told):
-            assert all(step.kind in Kind for step in run.steps)
+    check("\n".join([head, *map(json.dumps, fields)]).encode("utf-8", "surrogatepass"))
+
+
+@given(st.binary(max_size=200) | st.text().map(lambda text: text.encode("utf-8", "replace")))
+def test_any_bytes_are_read(content: bytes) -> None:
+    check(content)
