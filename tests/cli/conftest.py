@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from otel_loopguard.cli.app import app
+from tests.replay.transcripts.reading import CAPTURES
 
 Command = Callable[..., Result]
 
@@ -105,3 +108,21 @@ def runs(tmp_path: Path) -> Path:
     path = tmp_path / "runs.jsonl"
     path.write_text(RUNS)
     return path
+
+
+KEY = "996c115b-4f4b-4a0e-9161-c4e20b794525"
+"""Session of Claude Code in the captures."""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home in which three agents have kept a session each."""
+    for agent, place in (("gemini", "."), ("codex", ".codex"), ("claude", ".claude")):
+        shutil.copytree(CAPTURES / agent, tmp_path / place, dirs_exist_ok=True)
+    for age, agent in enumerate((".gemini", ".codex", ".claude")):
+        for path in (tmp_path / agent).rglob("*.jsonl"):
+            os.utime(path, (2_000_000_000 - age, 2_000_000_000 - age))
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path

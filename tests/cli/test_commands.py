@@ -61,13 +61,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_command(name: str, here: Path) -> None:
+def test_a_command(name: str, here: Path, request: pytest.FixtureRequest) -> None:
     text = CASES[name]
     for file, content in MADE.items():
         if file in text:
             (here / file).write_text(content())
     if "sample.gz" in text:
         (here / "sample.gz").symlink_to(SAMPLE)
+    if name.startswith("transcripts"):
+        request.getfixturevalue("home")
     before, *commands = re.split(r"^\$ ", text, flags=re.MULTILINE)
     for file, content in re.findall(r"^> (\S+) (.*)$", before, re.MULTILINE):
         with (here / file).open("a") as opened:

@@ -108,37 +108,28 @@ def test_each_decision_is_a_line_and_nothing_is_stopped(
     assert "not followed, for their transcripts are not read: vscode, cursor\n" in printed
 
 
-@pytest.mark.parametrize("how", ["typed", "resumed", "allowed"])
+@pytest.mark.parametrize("order", ["y", "resume", "allow", "n", "abort"])
 def test_who_goes_in_circles_is_stopped_until_a_person_lets_it_go_on(
-    how: str, held: tuple[Watch, Agent]
+    order: str, held: tuple[Watch, Agent]
 ) -> None:
+    """Or ends it: by an answer that is typed, or from another terminal."""
     watching, writer = held
     writer.ask(STUCK[CUT])
-    if how == "typed":
+    if len(order) == 1:
         watching.type("what\n")
         until(lambda: watching.printed.count("go on?") == 2, "asked again")
         assert writer.state == "T"
-        watching.type("Y\n")
+        watching.type(f"{order.upper()}\n")
     else:
-        control("resume" if how == "resumed" else "allow", KEY)
-    writer.wait_for(stopped=False)
-    watching.wait_for(f"process {writer.process.pid} of {KEY} goes on, by ")
-    assert writer.process.stdout is not None
-    assert writer.process.stdout.readline()  # it writes on
-    watching.end()
-
-
-@pytest.mark.parametrize("how", ["typed", "aborted"])
-def test_who_goes_in_circles_is_ended_where_a_person_says_so(
-    how: str, held: tuple[Watch, Agent]
-) -> None:
-    watching, writer = held
-    if how == "typed":
-        watching.type("n\n")
+        control(order, KEY)
+    if order in ("n", "abort"):
+        assert writer.process.wait(60) == -signal.SIGTERM
+        watching.wait_for(f"process {writer.process.pid} of {KEY} was told to end, by ")
     else:
-        control("abort", KEY)
-    assert writer.process.wait(60) == -signal.SIGTERM
-    watching.wait_for(f"process {writer.process.pid} of {KEY} was told to end, by ")
+        writer.wait_for(stopped=False)
+        watching.wait_for(f"process {writer.process.pid} of {KEY} goes on, by ")
+        assert writer.process.stdout is not None
+        assert writer.process.stdout.readline()  # it writes on
     watching.end()
 
 
