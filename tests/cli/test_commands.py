@@ -17,8 +17,13 @@ from otel_loopguard.replay.fields import is_list, is_map
 from tests.cli.conftest import CALL, RUNS, line, spans, timed, tried
 from tests.replay.transcripts.reading import cases
 
+SECRET = "hunter2-hunter2-hunter2"
 SAMPLE = Path(__file__).parents[2] / "otel_loopguard/cli/data/intercode-sql.otlp.jsonl.gz"
 CASES = cases(Path(__file__).with_name("commands.txt"))
+
+VARIABLES = (
+    "LOOPGUARD_", "CLAUDE_", "CODEX_", "GEMINI_", "XDG_", "OTEL_", "OPENINFERENCE_", "TRACELOOP_"
+)  # fmt: skip
 
 MADE: dict[str, Callable[[], str]] = {
     "runs.jsonl": lambda: RUNS,
@@ -39,7 +44,9 @@ MADE: dict[str, Callable[[], str]] = {
         line("unknown", loop=None, calls=9),
     ]),
     "calls.otlp": lambda: spans(8, 2, 2, 2, **CALL),
-    "work.otlp": lambda: spans(1),
+    "work.otlp": lambda: spans(1, 1, 1),
+    "apart.otlp": lambda: spans(1, 1, 1, **CALL | {"gen_ai.tool.call.result": SECRET}),
+    "chat.otlp": lambda: spans(1, 1, 1, **{"gen_ai.operation.name": "chat"}),
     "timed.jsonl": lambda: "\n".join([
         timed("a", [*(10.0 + (place % 7) / 10 for place in range(30)), 95.0], 10_000),
         timed("b", [1000.0], 90_000),
@@ -52,7 +59,7 @@ MADE: dict[str, Callable[[], str]] = {
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder and a home without settings, agents or processes."""
     for name in list(os.environ):
-        if name.startswith(("LOOPGUARD_", "CLAUDE_", "CODEX_", "GEMINI_", "XDG_")):
+        if name.startswith(VARIABLES):
             monkeypatch.delenv(name)
     for name in ("HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
@@ -70,6 +77,8 @@ def test_a_command(name: str, here: Path, request: pytest.FixtureRequest) -> Non
         (here / "sample.gz").symlink_to(SAMPLE)
     if name.startswith("transcripts"):
         request.getfixturevalue("home")
+    if "shared/" in text:
+        (here / "shared").symlink_to(request.getfixturevalue("shared"))
     before, *commands = re.split(r"^\$ ", text, flags=re.MULTILINE)
     for file, content in re.findall(r"^> (\S+) (.*)$", before, re.MULTILINE):
         with (here / file).open("a") as opened:
@@ -97,6 +106,7 @@ def run(words: str) -> tuple[Result, int]:
 def check(done: Result, code: int, wanted: list[str]) -> None:
     assert done.exit_code == code, done.output
     assert "\x1b" not in done.output
+    assert SECRET not in done.output
     if code == 2:
         assert done.stdout == ""
     rows = [row for row in wanted if row.startswith("{")]
