@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.watch.processes import Agent, Watch, state_of, until
+from tests.cli.watch.processes import Agent, Watch, state_of
+from tests.escalation.agents import until
 from tests.escalation.hooks import Hook, served
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES
@@ -117,7 +118,7 @@ def test_who_goes_in_circles_is_stopped_until_a_person_lets_it_go_on(
     writer.ask(STUCK[CUT])
     if len(order) == 1:
         watching.type("what\n")
-        until(lambda: watching.printed.count("go on?") == 2, "asked again")
+        until(lambda: watching.printed.count("go on?") == 2)
         assert writer.state == "T"
         watching.type(f"{order.upper()}\n")
     else:
@@ -151,9 +152,9 @@ def test_what_was_stopped_goes_on_when_the_watch_ends(
 
 def test_who_is_continued_from_elsewhere_goes_on(held: tuple[Watch, Agent]) -> None:
     watching, writer = held
-    until(lambda: '"pause"' in control("sessions", "--format", "json"), "listed as paused")
+    until(lambda: '"pause"' in control("sessions", "--format", "json"))
     # Seen as stopped at one look at least.
-    until(lambda: _looks_after(watching), "looked")
+    until(lambda: _looks_after(watching))
     os.kill(writer.process.pid, signal.SIGCONT)
     watching.wait_for("something else continued it")
     assert writer.process.poll() is None
@@ -164,7 +165,7 @@ def _looks_after(watching: Watch) -> bool:
     """True if it has looked again: what is typed is answered after a look."""
     asked = watching.printed.count("go on?")
     watching.type("hm\n")
-    until(lambda: watching.printed.count("go on?") > asked, "asked again")
+    until(lambda: watching.printed.count("go on?") > asked)
     return True
 
 
@@ -201,7 +202,7 @@ def test_of_gemini_cli_the_process_is_stopped_that_its_launcher_started(
             child = int(launcher.stdout.readline())
             watching.wait_for(f"process {child} (")
             assert state_of(launcher.pid) != "T"
-            until(lambda: state_of(child) == "T", "stopped")
+            until(lambda: state_of(child) == "T")
             # What it had written by then goes as far as an abort: a person decides on that too.
             watching.wait_for("abort s (gemini, work)")
             watching.type("n\n")
@@ -287,7 +288,7 @@ def test_neither_readers_nor_itself_nor_who_started_it_is_stopped(
     with (projects / "mine.jsonl").open("a", encoding="utf-8") as file:
         file.writelines(line.replace(KEY, "mine") for line in STUCK[:CUT])
         file.flush()
-        until(lambda: watching.printed.count("not stopped: no process of yours") == 2, "told")
+        until(lambda: watching.printed.count("not stopped: no process of yours") == 2)
     watching.end()
 
 
@@ -303,7 +304,7 @@ def test_the_webhook_is_told_of_what_is_new(
         writer.write(STUCK[CUT:])
         fresh = agent("fresh")
         fresh.write([line.replace(KEY, "fresh") for line in STUCK])
-        until(lambda: hook.posts, "posted")
+        until(lambda: hook.posts)
         watching.end()
         sessions = {json.loads(body)["data"]["session"] for _, body in hook.posts}
         assert sessions == {"fresh"}
