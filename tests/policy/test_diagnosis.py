@@ -16,7 +16,7 @@ from otel_loopguard.evidence import signature_of
 from otel_loopguard.policy import DIAGNOSES, Diagnoser, diagnose
 from otel_loopguard.policy.diagnosis import diagnosis_in
 from tests.calls import Run, call
-from tests.evidence.test_readings import rows
+from tests.evidence.test_readings import ROWS
 from tests.sessions.journals import until
 
 
@@ -26,8 +26,8 @@ def failed(text: str | None, **given: Any) -> Step:
 
 def test_every_signature_has_a_diagnosis() -> None:
     """Cause and fixes with their risk; the fix that only looks comes first."""
-    met = {row.values[1] for row in rows() if row.values[0] == "the signature of an error"}
-    assert set(DIAGNOSES) == met - {"unknown", None}
+    met = {row.values[1] for row in ROWS if row.values[0] == "the signature of an error"}
+    assert set(DIAGNOSES) == met - {"unknown", "null"}
     for known in DIAGNOSES.values():
         assert known.cause.endswith(".")
         assert known.fixes[0].risk == "low"
