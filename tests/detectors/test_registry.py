@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
-from otel_loopguard._util.errors import raise_faults
+from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.core import Action, Detection, Kind, Step
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.evidence import Evidence
-from otel_loopguard.detectors import DETECTORS, Registry
+from otel_loopguard.detectors import DETECTORS, DetectorSet, Registry
+from otel_loopguard.detectors.base import BaseDetector
 from tests.calls import Run, call
 
 
@@ -25,6 +27,8 @@ def found(detector: str) -> Detection:
 
 class Nothing:
     name = "nothing"
+    # Whatever attributes of these names mean to users.
+    signs, kinds, lasting, wanted = ("number",), 7, "no", False
 
     def __init__(self, settings: Settings) -> None:
         self.limit = settings.repeat_threshold
@@ -213,3 +217,43 @@ def test_names_have_to_be_told_apart_and_there() -> None:
         LoopGuard(Settings(switched_off=frozenset({"exact_repeats"})))
     for part in ("LOOPGUARD_SWITCHED_OFF", "exact_repeats", "exact_repeat,", "repetition"):
         assert part in str(error.value)
+
+
+class Waits(BaseDetector):
+    """As those that ship: asked about its signs only."""
+
+    name, family, takes = "waits", "own", SimpleNamespace
+    signs = ("number",)
+
+    def observe(self, evidence: SimpleNamespace) -> Detection | None:
+        return found(f"{self.name} {evidence.number}")
+
+
+class Lasts(Waits):
+    """Asked about everything from its first sign on."""
+
+    name, signs, lasting = "lasts", ("last",), True
+
+
+class Unwanted(Waits):
+    """Something that nobody set a limit of."""
+
+    name, signs = "unwanted", ()
+
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return False
+
+
+def test_what_cannot_move_a_detector_is_kept_from_it() -> None:
+    """It is made with the first sign; in the order of registration all the same.
+
+    One that lasts sees what it has no sign in, also where others' signs were seen before it.
+    """
+    registry = Registry(Settings(), (Lasts, Waits, Unwanted))
+    seen = DetectorSet(registry, Settings(), InternalErrors())
+    said = [
+        [one.detector for one in seen.observe(SimpleNamespace(number=number, last=last))]
+        for number, last in ((0, 0), (1, 0), (3, 1), (4, 0), (0, 0))
+    ]
+    assert said == [[], ["waits 1"], ["lasts 3", "waits 3"], ["lasts 4", "waits 4"], ["lasts 0"]]

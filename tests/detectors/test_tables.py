@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lab import recorded, tables
-from otel_loopguard.core import Kind
-from tests.detectors.alone import NAMES, alone
+from lab import tables
+from tests.detectors.alone import NAMES, alone, steps_of
 
 if TYPE_CHECKING:
     from lab.tables import Table
-    from otel_loopguard.core import Decision, Step
+    from otel_loopguard.core import Decision
 
 TIMED = re.compile(r"  (?:after|took) |^(?:wait|together):")
 CASES = [
@@ -26,21 +24,13 @@ CASES = [
 ]
 
 
-def _used(step: Step) -> Step:
-    """A model call or an agent's run that is told by what it used: `model_call(tokens_in=300)`."""
-    kind = {"model_call": Kind.MODEL, "agent_run": Kind.AGENT}.get(step.name or "")
-    if kind is None or not isinstance(step.args, dict):
-        return step
-    return replace(step, kind=kind, name="m", outcome=None, **{"args": None, **step.args})
-
-
 def decided(table: Table) -> list[Decision]:
     """What is decided about a session; without times where the table has none.
 
     A table that is called `[error_repeat: …]` is about this detector alone.
     """
     texts = [line.text for line in tables.every(table.lines)] + [cell for _, cell in table.values]
-    steps = [_used(step) for step in recorded.steps(table.draw(bare=True))]
+    steps = steps_of(table)
     if not any(map(TIMED.search, texts)):
         for step in steps:
             step.start = step.end = 0
