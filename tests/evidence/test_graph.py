@@ -11,7 +11,6 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import NodeVisit
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import Extractors
-from otel_loopguard.evidence.graph import GraphExtractor
 from tests.calls import EPOCH, SECOND, agent, call, node, said
 
 
@@ -57,17 +56,6 @@ def test_what_was_not_captured_is_unseen(step: Step, unseen: bool) -> None:
     *_, last = visits(node("a"), step, node("a"), step, node("a"))
     assert last.unseen is unseen
     assert not last.news
-
-
-def test_a_change_of_the_world_is_news() -> None:
-    """The epoch of the session says so."""
-    progress = Progress()
-    sense = GraphExtractor(Settings(), progress)
-    sense.extract(node("a", {"x": 1}))
-    progress.epoch += 1
-    visit = sense.extract(node("a", {"x": 1}))
-    assert visit is not None
-    assert visit.news
 
 
 def test_runs_of_a_graph_are_told_apart_by_their_parent() -> None:

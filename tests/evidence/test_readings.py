@@ -36,7 +36,8 @@ from otel_loopguard.evidence.plans import PlanExtractor
 from otel_loopguard.evidence.tool_calls import Rounds
 from otel_loopguard.policy.hints import kind_of
 from tests.calls import call
-from tests.evidence.test_weight import ANSWERS, KINDS, weights
+from tests.evidence.test_normalize import left
+from tests.evidence.test_weight import ANSWERS, KINDS, rested, weights
 
 if TYPE_CHECKING:
     from otel_loopguard.core.evidence import Evidence
@@ -181,6 +182,8 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "a command that sleeps": sleeps,
     "rounds of calls": rounds,
     "what a stop hears of a repeat": stops,
+    "the rest before a call": rested,
+    "an argument that is kept": lambda name, text: all(left(name, text)),
 }
 
 

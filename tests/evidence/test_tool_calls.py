@@ -76,32 +76,6 @@ def test_models_of_another_name_count_for_who_has_none() -> None:
     assert len(set(seen)) == 6
 
 
-def equal(*starts: float, took: float = 1.0, error: str | None = None) -> list[Step]:
-    """Equal calls with an equal outcome."""
-    said = None if error else IN_VAIN
-    return [call("search", {"q": "x"}, said, error=error, at=at, took=took) for at in starts]
-
-
-@pytest.mark.parametrize(
-    ("steps", "noticed"),
-    [
-        (equal(*range(20), took=0.9), True),
-        (equal(*(n / 1000 for n in range(12))), False),
-        (equal(*(n // 2 * 2 for n in range(20))), True),
-        (equal(*(0.9 * n for n in range(20))), True),
-        (equal(*(0.999 * n for n in range(20))), True),
-        (equal(*(0.2 * n for n in range(40))), True),
-        (equal(*(30 * n for n in range(120)), took=33), True),
-        (equal(*(0.9 * n for n in range(20)), error="denied"), True),
-    ],
-    ids=["one after the other", "a fan-out of twelve", "pairs", "each overlaps the next",
-         "by a millisecond", "five in flight", "for an hour", "errors"],
-)  # fmt: skip
-def test_overlapping_calls_are_rounds(steps: list[Step], noticed: bool) -> None:
-    """A round ends with the first call of it that comes back."""
-    assert bool(Run().calls(*steps)) is noticed
-
-
 @pytest.mark.parametrize(
     ("named", "models", "healthy"), [*product((True, False), repeat=3)], ids=str
 )
@@ -110,19 +84,17 @@ def test_two_agents_side_by_side_are_noticed(named: bool, models: bool, healthy:
     steps: list[Step] = []
     for number in range(60):
         agent, at = number % 2, number / 2
-        step = call(("search", "fetch")[agent], {"q": "x"}, IN_VAIN, at=at, took=0.9)
+        tool, args, said = ("search", "fetch")[agent], {"q": "x"}, IN_VAIN
         if agent and healthy:
-            page = f"page {number} is about subject {number * 7919:x}"
-            step = call("read", {"page": number}, page, at=at, took=0.9)
+            args, said = {"q": f"{number}"}, f"page {number} is about {number * 7919:x}"
         name = "ab"[agent] if named else None
         if models:
             start = EPOCH + round((at - 0.05) * SECOND)
             steps.append(Step(Kind.MODEL, "m", start=start, end=start + 10_000_000, agent=name))
-        steps.append(replace(step, agent=name))
+        steps.append(replace(call(tool, args, said, at=at, took=0.9), agent=name))
     run = Run()
     run.calls(*sorted(steps, key=lambda step: step.end or 0))
-    told = {one.detector for one in run.decisions}
-    assert "exact_repeat" in told
+    assert "exact_repeat" in {one.detector for one in run.decisions}
 
 
 def evidence(*steps: Step) -> list[Evidence]:

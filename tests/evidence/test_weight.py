@@ -145,36 +145,16 @@ def add(
     return pace.add(evidence(0, call=hash(name), time=at[1], outcome_size=size, **given), at[0])
 
 
-def paused(*calls: tuple[str, float, float], model: float | None = None) -> Since:
-    """What was between the newest call and the same before it: each has a name, start and end."""
+def rested(model: float | None, *between: list[Any]) -> float:
+    """The rest before a call, 10 s after the same one; calls between have a name, start and end."""
+    last = max([1.0, *(end for _, _, end in between)])
+    again = max(11.0, last)
     pace, since = Pace(), Since(fresh=True)
-    for name, start, end in calls:
+    for name, start, end in (("same", -30, 1), *between, ("same", again, again + 40)):
         since = add(pace, name, start, end, size=4, novelty=0.5)
         if model is not None:
             pace.thought(round(model * SECOND))
-    return since
-
-
-@pytest.mark.parametrize(
-    ("between", "model", "rested"),
-    [
-        # Half of it where no model is seen; else all but what a model thinks.
-        ([], None, 5.0), ([], 0.0, 10.0), ([], 4.0, 6.0), ([], 20.0, 0.0),
-        # What another call takes is a rest as well: the longer one of the two, or both beside it.
-        ([("other", 5, 12)], 5.0, 7.0), ([("other", 5, 5)], 0.0, 6.0),
-        ([("other", 1, 11)], 0.0, 10.0),
-        # A wait, however short.
-        ([("wait", 1, 1.1)], 0.0, 12.0),
-    ],
-)  # fmt: skip
-def test_the_pause(
-    between: list[tuple[str, float, float]], model: float | None, rested: float
-) -> None:
-    """The longest rest from the end of a call to the next: no model, and not the call itself."""
-    last = max([1.0, *(end for _, _, end in between)])
-    again = max(11.0, last)
-    since = paused(("same", -30, 1), *between, ("same", again, again + 40), model=model)
-    assert since.pause == pytest.approx(rested, rel=0.01)
+    return round(since.pause, 1)
 
 
 def test_what_answers_with_a_page_has_worked_and_not_waited() -> None:
@@ -207,7 +187,9 @@ def test_a_model_call_of_unknown_start_or_end_took_no_time() -> None:
 
 def test_what_is_not_known_is_no_pause() -> None:
     """A clock that goes back, no clock at all, no arguments."""
-    assert paused(("same", 60, 61), ("same", 0, 1)).pause == 0
+    pace = Pace()
+    add(pace, "same", 60, 61)
+    assert add(pace, "same", 0, 1).pause == 0
     assert seen(*[call("job", {"id": 9}, UNCHANGED)] * 2)[1].rested == 0
     unknown = seen(*[call("job", None, UNCHANGED, at=at) for at in (0, 60)])
     assert [(one.fresh, one.rested) for one in unknown] == [(False, 0.0)] * 2
