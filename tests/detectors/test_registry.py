@@ -58,41 +58,20 @@ class Steps(Nothing):
         return found(self.name) if evidence.text == "help" else None
 
 
-class Throws(Nothing):
-    name = "throws"
-
-    def observe(self, evidence: Any) -> Any:
-        raise ValueError(evidence.tool)
+def _throw(_self: object, evidence: object = None) -> None:
+    raise ValueError(evidence)
 
 
-class ThrowsAtTurns(Nothing):
-    name = "throws_at_turns"
-
-    def user_turn(self) -> None:
-        raise ValueError(self.name)
-
-
-class CannotBeMade(Nothing):
-    name = "cannot_be_made"
-
-    def __init__(self, settings: Settings) -> None:
-        raise ValueError(settings)
-
-
-class Garbage(Nothing):
-    name = "garbage"
-
-    def observe(self, evidence: Any) -> Any:
-        return "a loop, I think"
+Throws = type("Throws", (Nothing,), {"name": "throws", "observe": _throw})
+ThrowsAtTurns = type("ThrowsAtTurns", (Nothing,), {"name": "at_turns", "user_turn": _throw})
+CannotBeMade = type("CannotBeMade", (Nothing,), {"name": "cannot_be_made", "__init__": _throw})
+Garbage = type("Garbage", (Nothing,), {"name": "garbage", "observe": lambda *_: "a loop, I think"})
+Twin = type("Twin", (Nothing,), {"name": "exact_repeat"})
 
 
 class Outer:
     class Inner(Calls):
         name = "inner"
-
-
-class Twin(Nothing):
-    name = "exact_repeat"
 
 
 class Bare:
@@ -172,7 +151,7 @@ def test_one_that_throws_at_a_users_turn_is_switched_off() -> None:
     raise_faults(False)
     run = Run(named("ThrowsAtTurns", "Calls"))
     run.calls(*PAGES[:2], USER, USER, *PAGES[2:6])
-    assert run.guard.faults.counts == {"throws_at_turns:ValueError": 1}
+    assert run.guard.faults.counts == {"at_turns:ValueError": 1}
     assert [decision.step for decision in run.decisions] == [6]
 
 

@@ -36,6 +36,7 @@ from otel_loopguard.evidence.plans import PlanExtractor
 from otel_loopguard.evidence.tool_calls import Rounds
 from otel_loopguard.policy.hints import kind_of
 from tests.calls import call
+from tests.evidence.test_graph import told
 from tests.evidence.test_normalize import left
 from tests.evidence.test_weight import ANSWERS, KINDS, rested, weights
 
@@ -183,6 +184,7 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "rounds of calls": rounds,
     "what a stop hears of a repeat": stops,
     "the rest before a call": rested,
+    "visits of nodes": told,
     "an argument that is kept": lambda name, text: all(left(name, text)),
 }
 
