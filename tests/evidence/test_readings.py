@@ -38,7 +38,7 @@ from otel_loopguard.policy.hints import kind_of
 from tests.calls import call
 from tests.evidence.test_graph import told
 from tests.evidence.test_normalize import left
-from tests.evidence.test_weight import ANSWERS, KINDS, rested, weights
+from tests.evidence.test_weight import ANSWERS, KINDS, between, rested, weights
 
 if TYPE_CHECKING:
     from otel_loopguard.core.evidence import Evidence
@@ -149,6 +149,18 @@ def equal(form: Callable[[Any], object]) -> Callable[[Any, Any], bool]:
     return lambda one, other: form(one) == form(other)
 
 
+def common(read: Callable[[Any], Any], names: tuple[str, ...]) -> Callable[[Any, Any], list[str]]:
+    """Which of these attributes two values share."""
+    return lambda one, other: [
+        name for name in names if getattr(read(one), name) == getattr(read(other), name)
+    ]
+
+
+def brings(said: str, asked: str | dict[str, str]) -> list[object]:
+    found = Novelty().add(said.encode(), asked.encode() if isinstance(asked, str) else b"")
+    return [round(found.share, 2), found.echo]
+
+
 READERS: Final[dict[str, Callable[..., object]]] = {
     "the effect of a call": effect_of,
     "a tool that runs what the agent wrote": is_runner,
@@ -184,6 +196,10 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "rounds of calls": rounds,
     "what a stop hears of a repeat": stops,
     "the rest before a call": rested,
+    "what was between a call and the same before it": between,
+    "what two calls have in common": common(identity, ("key", "exact", "change")),
+    "what two answers have in common": common(answer, ("key", "exact")),
+    "what an answer brings, and whether it only repeats its call": brings,
     "visits of nodes": told,
     "an argument that is kept": lambda name, text: all(left(name, text)),
 }

@@ -139,8 +139,7 @@ def add(
     pace: Pace, name: str, start: float = 0.0, end: float = 0.0, size: int = 50, **given: Any
 ) -> Since:
     """Notes a call by its name; without times where it took none."""
-    if name == "wait":
-        given["effect"] = Effect.WAIT
+    given["effect"] = {"wait": Effect.WAIT, "press": Effect.UNKNOWN}.get(name, Effect.READ)
     at = [EPOCH + round(moment * SECOND) if end else 0 for moment in (start, end)]
     return pace.add(evidence(0, call=hash(name), time=at[1], outcome_size=size, **given), at[0])
 
@@ -195,37 +194,15 @@ def test_what_is_not_known_is_no_pause() -> None:
     assert [(one.fresh, one.rested) for one in unknown] == [(False, 0.0)] * 2
 
 
-def test_news_is_what_other_calls_brought() -> None:
-    """Each counts once, where it is made first or answered otherwise."""
-    pace = Pace()
-    add(pace, "same", novelty=1.0)
-    add(pace, "a", novelty=1.0)
-    add(pace, "b", novelty=0.5)
-    assert add(pace, "same").news == 0.75
-    add(pace, "a", novelty=1.0)
-    assert add(pace, "same").news == 0.0
-    assert add(pace, "a", outcome=2, novelty=1.0).changed
-    assert add(pace, "same").news == 1.0
-    # A key that is pressed once more brings no news, and may have moved something.
+def between(*calls: list[Any]) -> dict[str, float]:
+    """What was between the newest call and the same before it; each has a name and its evidence."""
     pace, since = Pace(), Since(fresh=True)
-    for _ in range(3):
-        since = add(pace, "look")
-        add(pace, "press", effect=Effect.UNKNOWN)
-        add(pace, "read")
-    assert (since.acted, since.news) == (0.5, 0.0)
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_runs_that_begin_alike_are_none_of_one_loop(own: bool) -> None:
-    """As far as each brings something of its own; a run for each step of a loop does not."""
-    pace, since = Pace(), Since(fresh=True)
-    for number in range(3):
-        since = add(pace, "look")
-        if own:
-            add(pace, "rest", novelty=0.0)
-            add(pace, f"item {number}", novelty=1.0)
-        pace.ran()
-    assert since.news == own
+    for name, *more in calls:
+        if name == "ran":
+            pace.ran()
+        else:
+            since = add(pace, name, **(more[0] if more else {}))
+    return {"news": since.news, "acted": since.acted}
 
 
 def test_memory_is_bounded() -> None:
