@@ -38,6 +38,7 @@ from otel_loopguard.policy.hints import kind_of
 from tests.calls import call
 from tests.evidence.test_graph import told
 from tests.evidence.test_normalize import left
+from tests.evidence.test_tool_calls import rounds_of
 from tests.evidence.test_weight import ANSWERS, KINDS, between, rested, weights
 
 if TYPE_CHECKING:
@@ -194,6 +195,7 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "a second look that waits": waits,
     "a command that sleeps": sleeps,
     "rounds of calls": rounds,
+    "rounds of calls that messages ask for": rounds_of,
     "what a stop hears of a repeat": stops,
     "the rest before a call": rested,
     "what was between a call and the same before it": between,
