@@ -64,14 +64,12 @@ class Judged:
         """Observes so many steps, with time to answer between them; the actions so far."""
         for _ in range(number):
             self.guard.observe(next(steps), session)
-            wait_until(self.settled, self.patience_s)
+            self.settled(self.patience_s)
         return [decision.action.value for decision in self.decisions]
 
-    def settled(self) -> bool:
-        """Whether no question is on its way."""
-        queue = self.worker._worker
-        with queue._lock:
-            return not (queue._waiting or queue._delivering)
+    def settled(self, limit_s: float = 0) -> bool:
+        """Whether no question is on its way, within so many seconds."""
+        return self.worker._worker.flush(limit_s)
 
     @property
     def worker(self) -> JudgeWorker:

@@ -207,7 +207,7 @@ def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             wait_until(lambda: found.worker._current is not None)
     assert len(found.worker._worker) == 2
     release.set()
-    assert wait_until(found.settled)
+    assert found.settled(60)
     assert len(bench.questions) == 3
 
 
