@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -22,7 +22,9 @@ from otel_loopguard import (
     session,
 )
 from tests.agents import Ended, provider_with
-from tests.control.messages import Run
+
+if TYPE_CHECKING:
+    from tests.control.messages import Run
 
 HANGS = 30
 
