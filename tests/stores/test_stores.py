@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -198,6 +199,15 @@ def test_all_who_listen_to_a_topic_hear(any_store: RedisStore, name: str) -> Non
     wait_for(lambda: not listening())  # they look once a second
     any_store.publish(name, b"late")
     assert one == two == said
+
+
+def test_the_thread_ends_with_its_subscription(store: RedisStore, name: str) -> None:
+    """Nobody has to close what was forgotten."""
+    before = listening()
+    _, subscription = listen(store, name)
+    (thread,) = (one for one in listening() if one not in before)
+    del subscription
+    wait_for(lambda: gc.collect() >= 0 and not thread.is_alive())
 
 
 def test_nobody_has_to_listen(any_store: RedisStore, name: str) -> None:
