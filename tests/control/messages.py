@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import uuid
 from typing import TYPE_CHECKING, Any
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, session
@@ -21,8 +22,8 @@ _numbers = itertools.count()
 
 
 def new_name(kind: str = "run") -> str:
-    """A session that no other test uses."""
-    return f"{kind}-{next(_numbers)}"
+    """A session that no other test uses; guards of other tests may be alive."""
+    return f"{kind}-{uuid.uuid4().hex[:12]}"
 
 
 class Run:

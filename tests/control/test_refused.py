@@ -55,6 +55,23 @@ def test_calls_of_the_loop_are_refused_and_others_are_not(run: Run) -> None:
     assert control.refused("another") is None
 
 
+@pytest.mark.parametrize(
+    ("spelled", "asked"),
+    [
+        ("x", ARGS),
+        ("x", "x"),
+        ('{"n": 3}', {"n": 3}),
+        ('{"a": "x", "b": "y"}', {"a": "x", "b": "y"}),
+    ],
+)
+def test_a_call_is_known_as_its_span_has_it(run: Run, spelled: str, asked: object) -> None:
+    """OpenInference writes a single text in place of the map that has nothing else."""
+    for _ in range(4):
+        tool_call(run.tracer, args=spelled)
+    assert refusal(args=asked) == ("deny", "policy")
+    assert refusal(args={"q": "y"}) is None
+
+
 def test_a_session_that_is_held_makes_no_call(run: Run) -> None:
     """Paused or aborted, by a person or by the policy: neither the call of the loop nor another."""
     run.calls(7)

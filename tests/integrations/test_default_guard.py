@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_loopguard
 from otel_loopguard import (
@@ -29,6 +27,7 @@ from otel_loopguard.integrations._adapter import (
     Answer,
     _default_provider,  # pyright: ignore[reportPrivateUsage]
 )
+from tests.agents import Ended, provider_with
 
 
 class Seen:
@@ -85,10 +84,12 @@ def search(adapter: Adapter, session: str | None = "chat-1", query: str = "x") -
 
 
 def test_calls_reach_the_default_guard(seen: Seen) -> None:
-    """With their arguments, result, agent and session, and with times."""
+    """With their arguments, result, agent and session (a named one comes first), and with times."""
     search(make_adapter())
-    [(session, step)] = seen()
-    assert session == "chat-1"
+    with otel_loopguard.session("mine"):
+        search(make_adapter())
+    (session, step), (named, _) = seen()
+    assert (session, named) == ("chat-1", "mine")
     assert (step.kind, step.name, step.agent) == (Kind.TOOL, "search", "looper")
     assert (step.args, step.outcome) == ({"query": "x"}, "no results")
     assert step.end is not None
@@ -107,13 +108,6 @@ def test_a_loop_is_hinted_denied_and_aborted() -> None:
             search(adapter)
     assert told
     assert stop.value.parts == ("no results",) * 4
-
-
-def test_a_named_session_comes_first(seen: Seen) -> None:
-    """`session()` names the session, else the framework's id does."""
-    with otel_loopguard.session("mine"):
-        search(make_adapter())
-    assert [key for key, _ in seen()] == ["mine"]
 
 
 def test_a_failed_call_is_a_failed_step(seen: Seen) -> None:
@@ -165,13 +159,20 @@ def _hand_over(adapter: Adapter, number: int) -> str | None:
 
 
 def test_hand_offs_without_news_are_refused_and_then_end_the_run() -> None:
-    """Where a hand-off is the call of a tool it can be refused; insisting on it is an end."""
-    adapter, said = make_adapter(), list[str | None]()
+    """Where a hand-off is the call of a tool it is refused, other calls are not; then it ends."""
+    adapter = make_adapter()
+    assert search(adapter) is None
+    assert [_hand_over(adapter, number) for number in range(12)] == [None] * 12
+    assert search(adapter) is None
+    found = adapter.find("chat-1")
+    assert found is not None
+    assert found.flag.control.action is Action.DENY
+    call = adapter.tool_call("transfer_to_legal", {}, session="chat-1", agent="triage")
+    assert call.refusal() is None
+    assert _hand_over(adapter, 12) is not None
     with pytest.raises(LoopGuardAbort):
-        for number in range(40):
-            said.append(_hand_over(adapter, number))
-    assert len(said) <= 16
-    assert [text for text in said if text is not None]
+        for number in range(13, 20):
+            _hand_over(adapter, number)
 
 
 def test_hand_offs_that_cannot_be_refused_end_the_run() -> None:
@@ -183,20 +184,6 @@ def test_hand_offs_that_cannot_be_refused_end_the_run() -> None:
             adapter.before_model("chat-1")
             adapter.after_model(Answer("", agent=giver), "chat-1")
             adapter.handed_off(taker, giver, session="chat-1")
-
-
-def test_other_calls_may_run_while_a_hand_off_is_denied() -> None:
-    """The deny is about the agents of the loop, and stays until something new came."""
-    adapter = make_adapter()
-    assert search(adapter) is None
-    assert [_hand_over(adapter, number) for number in range(12)] == [None] * 12
-    assert search(adapter) is None
-    found = adapter.find("chat-1")
-    assert found is not None
-    assert found.flag.control.action is Action.DENY
-    call = adapter.tool_call("transfer_to_legal", {}, session="chat-1", agent="triage")
-    assert call.refusal() is None
-    assert _hand_over(adapter, 12) is not None
 
 
 def test_a_loop_of_agents_at_ask_asks_before_every_call() -> None:
@@ -259,21 +246,14 @@ def test_a_processor_on_another_provider_counts_alone(
 
 
 def test_what_the_guard_is_shown_is_exported_nowhere() -> None:
-    """On the user's provider there is one span for each call, and it is the adapter's own."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    """There is one span for each call, the adapter's own, and no other is ever current."""
+    provider = provider_with(ended := Ended())
     adapter = make_adapter(tracer_provider=provider)
     adapter.before_model("chat-1")
     adapter.after_model(Answer("Hm."), "chat-1")
     search(adapter)
-    assert [span.name for span in exporter.get_finished_spans()] == ["execute_tool search"]
-
-
-def test_spans_inside_of_a_call_are_below_a_span_that_is_exported() -> None:
-    """The span for the default guard is never the current one."""
-    adapter = make_adapter()
-    with adapter.tool_call("search", {}, session="chat-1"):
+    assert [span.name for span in ended.spans] == ["execute_tool search"]
+    with make_adapter().tool_call("search", {}, session="chat-1"):
         assert not trace.get_current_span().get_span_context().is_valid
 
 
@@ -287,31 +267,15 @@ def test_without_a_key_the_trace_of_the_user_is_the_session(seen: Seen) -> None:
     assert {key for key, _ in seen()} == {f"{span.get_span_context().trace_id:032x}"}
 
 
-def _switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOOPGUARD_ENABLED", "false")
-
-
-def _no_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-
-
-def _processor_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    del monkeypatch
-    off.append(LoopGuardSpanProcessor(enabled=False))
-
-
-off: list[LoopGuardSpanProcessor] = []
-
-
-@pytest.mark.parametrize("switch", [_switched_off, _no_sdk, _processor_off])
+@pytest.mark.parametrize("switch", ["LOOPGUARD_ENABLED=false", "OTEL_SDK_DISABLED=true", ""])
 def test_a_guard_that_is_off_stays_off_and_the_adapter_says_so(
-    switch: Callable[[pytest.MonkeyPatch], None],
-    seen: Seen,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    switch: str, seen: Seen, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the environment, or by the setting of a processor: one warning, and nothing is counted."""
-    switch(monkeypatch)
+    name, _, value = switch.partition("=")
+    off = None if switch else LoopGuardSpanProcessor(enabled=False)
+    if name:
+        monkeypatch.setenv(name, value)
     adapter = make_adapter()
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
         adapter.begin("chat-1")
@@ -319,7 +283,7 @@ def test_a_guard_that_is_off_stays_off_and_the_adapter_says_so(
             assert search(adapter) is None
     assert seen() == []
     assert caplog.text.count("does nothing, because") == 1
-    off.clear()
+    del off
 
 
 def test_in_tests_that_switch_the_guard_off_nothing_is_fed(seen: Seen) -> None:
