@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -108,13 +108,11 @@ def test_many_threads_report_at_once(guard: LoopGuard, begun: str) -> None:
             for number in range(50):
                 control.milestone(f"{thread}-{number}")
 
-    threads = [threading.Thread(target=report, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for number in range(50):
-        guard.observe(step(number), begun)
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        reports = pool.map(report, range(4))
+        for number in range(50):
+            guard.observe(step(number), begun)
+        list(reports)
     assert flag(guard, begun).milestones.percent() == 100.0
 
 

@@ -246,20 +246,6 @@ def test_a_journal_with_foreign_entries_is_read(
     assert store.journal("mixed")[-1] == ("b", b"4")
 
 
-def test_a_journal_that_was_made_anew_is_read_from_its_start(
-    store: RedisStore, kept: Server
-) -> None:
-    """The place of the last entry read is checked before it is trusted."""
-    store.append("anew", [("a", b"1"), ("b", b"2")])
-    assert len(store.journal("anew")) == 2
-    kept.client.delete(*kept.client.keys("loopguard:{anew}:*"))
-    assert store.journal("anew", after="b") == []
-    store.append("anew", [("x", b"1")])
-    assert store.journal("anew", after="b") == [("x", b"1")]
-    store.append("anew", [("y", b"1")])
-    assert store.journal("anew", after="x") == [("y", b"1")]
-
-
 def test_what_is_kept_has_an_end(store: RedisStore, kept: Server) -> None:
     """Profiles and journals end after seven days; no key of theirs stays for ever (A1)."""
     store.append("ends", [(f"e{number}", b"1") for number in range(600)])

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -262,11 +263,8 @@ def test_many_threads_lose_nothing(write: Write) -> None:
         for entry in range(500):
             assert writer.append("s", [(f"{number}:{entry}", b"x")])
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
     assert writer.flush()
     assert len(store.journal("s")) == writer.standing.stored == 4000
 
