@@ -130,6 +130,8 @@ def said(text: str) -> ControlMessage:
         ("ada allow 1", "policy deny 2", False),  # a policy stops again after a resume
         ("ada allow 2", "policy abort 1", True),
         ("ada pause 1", "ada pause 1", True),
+        ("policy deny 1", "policy abort 1", False),  # of two at the same time the stronger one
+        ("policy abort 1", "policy deny 1", True),
         ("policy abort 1 by=one", "policy allow 2 by=two", True),  # it lifts only its own
         ("policy abort 1 by=one", "policy allow 2 by=one", False),
         ("ada pause 5 until=10", "policy deny 9", True),  # what is over stands no more

@@ -51,6 +51,7 @@ def rounds_of(keys: Sequence[str]) -> list[Round]:
         ("qAAAuAAA", "q(3)Au(3)A"),
         ("qAAABBB", "q(3)A(3)B"),
         ("qAABAABAAB", "q(3)AAB"),
+        ("qBBBABABA", "q(3)(3)BA"),
         ("aaa", "aaa"),
         ("", ""),
     ],
