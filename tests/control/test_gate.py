@@ -14,6 +14,7 @@ from otel_loopguard import (
     LoopGuard,
     LoopGuardAbort,
     LoopGuardPaused,
+    LoopGuardSpanProcessor,
     Settings,
     control,
     session,
@@ -175,11 +176,12 @@ def test_who_set_it_is_told(run: Run) -> None:
 def test_a_session_that_is_known_by_its_flag_only_is_as_old_as_its_clock() -> None:
     """A clock that a test moved makes nothing too old that was named since."""
     with set_testing(True) as testing:
-        guard = LoopGuard(Settings(session_ttl_s=60))
+        processor = LoopGuardSpanProcessor(guard := LoopGuard(Settings(session_ttl_s=60)))
         testing.advance(3600)
         flag = guard.flag_named("told")
         testing.advance(1)
         assert guard.flag_of("told") is flag
+        processor.shutdown()
 
 
 RUNGS = ["hint", "deny", "abort"]

@@ -55,6 +55,9 @@ def two(guards: Guards) -> tuple[LoopGuard, LoopGuard, str]:
     """Two guards, as of two processes, and a session that both know."""
     here, there, run = guards(), guards(**ALONE), new_name()
     begin(run, here, there)
+    # Read later, the journal would bring back a deny that was lowered meanwhile.
+    assert there._writer is not None
+    assert there._writer.flush(60)
     return here, there, run
 
 
