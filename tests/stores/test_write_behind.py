@@ -74,6 +74,19 @@ def test_what_is_taken_is_stored_in_order(write: Write) -> None:
     assert writer.standing == ("healthy", "", 0, 26, 0, 0, 0)
 
 
+def test_a_call_that_hangs_is_slow(write: Write) -> None:
+    """That is seen while it hangs, and is over with the next call."""
+    writer = write(store := Flaky(), slow_s=0.02)
+    store.gate.clear()
+    writer.append("s", entries(1))
+    wait_for(lambda: writer.state == "slow")
+    store.gate.set()
+    assert writer.flush()
+    wait_for(
+        lambda: writer.append("s", entries(1)) and writer.flush() and writer.state == "healthy"
+    )
+
+
 @pytest.mark.parametrize("reason", ["down", "slow", "full", "read_only"])
 @pytest.mark.parametrize("after", [False, True], ids=["not stored", "acknowledgement lost"])
 def test_it_is_written_when_the_store_is_back(
