@@ -19,7 +19,7 @@ from otel_loopguard.server import Tenants
 from otel_loopguard.server.app import document
 from tests.clients.programs import program
 from tests.dialects.agents import TYPESCRIPT, built_typescript, run
-from tests.server.serving import PROTOBUF, call, listening, serving, sessions
+from tests.server.serving import PROTOBUF, bearer, call, listening, serving, sessions
 from tests.server.serving import request as spans
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SOURCES = {
     "java": CLIENTS / "java/src/main/java/loopguard/LoopGuard.java",
 }
 TOKEN = "one-of-sixteen-signs-or-more"  # as agents have it, without a space
-BEARER = {"authorization": f"Bearer {TOKEN}"}
+BEARER = bearer(TOKEN)
 
 
 @pytest.fixture(scope="module")
@@ -257,20 +257,16 @@ def test_a_control_is_read_whole_by_java(classes: Path) -> None:
 def answering(bodies: dict[str, str]) -> Generator[str]:
     """An address that answers each path with a body."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path, _, query = self.path.partition("?")
-            assert query == "id=a+b%26c"
-            body = bodies[path].encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(to: BaseHTTPRequestHandler, _: bytes) -> None:
+        path, _, query = to.path.partition("?")
+        assert query == "id=a+b%26c"
+        body = bodies[path].encode()
+        to.send_response(200)
+        to.send_header("content-length", str(len(body)))
+        to.end_headers()
+        to.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    with listening(Handler) as url:
+    with listening(answer) as url:
         yield url
 
 

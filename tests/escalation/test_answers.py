@@ -10,21 +10,6 @@ from otel_loopguard.errors import EscalationError
 from otel_loopguard.escalation.answers import Answer, Reply, reply_in
 
 
-def test_what_the_model_is_told() -> None:
-    """Guidance goes to the model; an abort and a bare `continue` say nothing."""
-    assert Reply(Answer.CONTINUE, "anna").hint is None
-    assert Reply(Answer.ABORT, "anna", "stop it").hint is None
-    said = Reply(Answer.CONTINUE, "anna", "look into the index").hint
-    assert said == "A person looked at this run and says: look into the index"
-    skipped = Reply(Answer.SKIP_TASK, "anna", "it is not needed").hint
-    assert skipped is not None
-    assert "leave the task" in skipped
-    assert skipped.endswith("it is not needed")
-    nobody = Reply(Answer.SKIP_TASK, "time limit", via="limit").hint
-    assert nobody is not None
-    assert nobody.startswith("Nobody answered in time")
-
-
 @pytest.mark.parametrize(
     ("said", "reply"),
     [

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
-
-import pytest
 
 from otel_loopguard import Action, control
 from otel_loopguard._util.errors import raise_faults
@@ -16,45 +14,27 @@ from tests.escalation.agents import asked, stuck, until, watched
 from tests.stores.servers import Server
 
 
-@pytest.fixture
-def listening() -> Iterator[Callable[[Callable[[Any], object]], None]]:
-    """Registers callbacks for one test."""
-    ends: list[Callable[[], None]] = []
-    yield lambda callback: ends.append(control.on_escalation(callback))
-    for end in ends:
-        end()
-
-
-def test_a_callback_may_answer(listening: Callable[..., None]) -> None:
-    """What it gives back is taken."""
-    listening(lambda found: {"answer": "abort", "guidance": found.reason[:8], "by": "rules"})
-    guard = watched()
-    stuck(guard, "a")
-    until(lambda: guard.flag_of("a").control.action is Action.ABORT)
-    assert guard.flag_of("a").control.by == "rules"
-
-
-def test_one_throws_one_hangs_one_hears(listening: Callable[..., None]) -> None:
+def test_one_throws_one_hangs_one_hears() -> None:
     """The fault is counted, nobody waits, and the third is told of everything."""
     raise_faults(False)
     hanging, heard = threading.Event(), []
     given_up: list[object] = []
-
-    def throws(found: object) -> None:
-        msg = "no"
-        raise ValueError(msg)
-
-    listening(throws)
-    listening(lambda found: hanging.wait(120) or given_up.append(found))
-    listening(lambda found: heard.append(found.session))
-    guard = watched()
-    for name in "abc":
-        stuck(guard, name)
-    assert not given_up
-    until(lambda: heard == ["a", "b", "c"])
-    until(lambda: guard.faults.counts["on_escalation:ValueError"] == 3)
-    assert guard.flag_of("a").control.action is Action.PAUSE
-    hanging.set()
+    callbacks = (
+        lambda found: {}[found.id],
+        lambda found: hanging.wait(120) or given_up.append(found),
+        lambda found: heard.append(found.session),
+    )
+    with ExitStack() as registered:
+        for callback in callbacks:
+            registered.callback(control.on_escalation(callback))
+        guard = watched()
+        for name in "abc":
+            stuck(guard, name)
+        assert not given_up
+        until(lambda: heard == ["a", "b", "c"])
+        until(lambda: guard.faults.counts["on_escalation:KeyError"] == 3)
+        assert guard.flag_of("a").control.action is Action.PAUSE
+        hanging.set()
 
 
 def test_one_that_is_forgotten_hears_nothing() -> None:

@@ -39,25 +39,6 @@ def test_a_thousand_sessions_wait_without_a_thread_each() -> None:
     assert asked(guard) == []
 
 
-def test_an_answer_wakes_a_gate_in_a_thread() -> None:
-    """At once, and not at the limit."""
-    guard = watched(pause_limit_s=120)
-    stuck(guard, "a")
-    passed: list[Action] = []
-
-    def agent() -> None:
-        with session("a"):
-            passed.append(control.gate().control.action)
-
-    thread = threading.Thread(target=agent)
-    thread.start()
-    until(lambda: guard.flag_of("a")._changed is not None)
-    control.answer(asked(guard)[0].id, "continue")
-    thread.join(60)
-    assert not thread.is_alive()
-    assert passed == [guard.flag_of("a").control.action]
-
-
 def test_a_thousand_time_limits_on_one_thread() -> None:
     """All sessions go on when nobody answers."""
     gc.collect()  # each guard of an earlier test that is still there is asked for every session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 from collections.abc import Generator
@@ -72,15 +71,6 @@ def test_only_the_user_can_read_what_it_writes(home: Home) -> None:
         home.call()
         for path in home.state.iterdir():
             assert not path.stat().st_mode & 0o077, path
-
-
-def test_it_lists_its_sessions(home: Home) -> None:
-    with serving(home):
-        home.call()
-        home.event("UserPromptSubmit", "--mode", "observe", session="other", prompt="hello")
-        done = home.run("sessions", "--format", "json")
-        rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {row["session"] for row in rows} == {"chat", "other"}
 
 
 @pytest.mark.parametrize("content", [False, True])

@@ -6,14 +6,13 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
-import grpc
 import httpx
 import pytest
 
-from otel_loopguard.server.forward import SIGNALS
-from tests.server.serving import call, request, serving
+from tests.server.serving import call, exporter, request, serving
 from tests.stores.servers import wait_for
 
 
@@ -44,13 +43,11 @@ def test_who_waits_for_the_flag_is_answered_when_it_ends(path: str) -> None:
 
 def test_what_was_begun_is_answered_before_it_ends() -> None:
     """A sender takes an unknown error for final, and drops its spans."""
-    with serving(grpc="127.0.0.1:0") as hop, ThreadPoolExecutor() as sender:
+    body = request(call(0)).SerializeToString()
+    with serving(grpc="127.0.0.1:0") as hop, ThreadPoolExecutor() as sender, ExitStack() as channel:
         forward = f"grpc://127.0.0.1:{hop.grpc_port}"
         with serving(grpc="127.0.0.1:0", forward=forward, lateness_s=1) as server:
-            channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
-            export = channel.unary_unary(SIGNALS["traces"].method)
-            answer = sender.submit(export, request(call(0)).SerializeToString(), timeout=60)
+            answer = sender.submit(channel.enter_context(exporter(server)), body, timeout=60)
             wait_for(lambda: any(each._batch for each in server.engines.values()))
         assert answer.result() is not None
         assert [each.guard.flag_of("chat-1") is not None for each in hop.engines.values()] == [True]
-        channel.close()
