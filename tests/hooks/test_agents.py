@@ -14,7 +14,7 @@ from tests.hooks.schemas import ANSWERS, refused
 
 EVENTS = 10_000
 EXCHANGES = list(every_exchange())
-TEXTS = ("session", "sub_agent", "turn", "call_id", "tool", "error", "text", "model", "cwd")
+TEXTS = ("session", "sub_agent", "call_id", "tool", "error", "text", "model")
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda each: each.agent)

@@ -362,18 +362,6 @@ def test_a_call_whose_result_another_server_got_is_no_stall(fleet: Fleet) -> Non
     assert control(fleet["A"])["action"] == "allow"
 
 
-def test_without_its_store_a_server_acknowledges_nothing(guard: Settings, redis: Redis) -> None:
-    with serving(guard=guard) as server:
-        send(server, 0).raise_for_status()
-        redis.freeze()
-        refused = send(server, 1, 2, 3)
-        assert refused.status_code == 503
-        assert refused.headers["retry-after"]
-        redis.thaw()
-        send(server, 1, 2, 3).raise_for_status()
-        assert control(server)["action"] == "deny"
-
-
 def test_a_store_needs_the_key_that_its_journals_are_read_with(redis: Redis) -> None:
     with pytest.raises(LoopGuardSettingsError, match="digest_key"):
         Server(ServerSettings(), Settings(store_url=redis.url))
