@@ -19,8 +19,7 @@ from otel_loopguard.server import Tenants
 from otel_loopguard.server.app import document
 from tests.clients.programs import program
 from tests.dialects.agents import TYPESCRIPT, built_typescript, run
-from tests.server.serving import PROTOBUF, bearer, call, listening, serving, sessions
-from tests.server.serving import request as spans
+from tests.server.serving import bearer, listening, send, serving, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -102,9 +101,8 @@ def test_a_client_follows_the_flag(language: str, request: pytest.FixtureRequest
     ask = [*request.getfixturevalue(language), "hinted", "denied & refused", "aborted", "later"]
     with serving(Tenants({TOKEN: "default"})) as server:
         for session, count in zip(ask[-4:], (3, 4, 3, 1), strict=True):
-            for number in range(count):
-                made = spans(call(number + 10 * len(session), session)).SerializeToString()
-                post(server.url, "/v1/traces", content=made, headers={**PROTOBUF, **BEARER})
+            for number in range(10 * len(session), 10 * len(session) + count):
+                send(server, number, session=session, **BEARER).raise_for_status()
         abort(server.url, "aborted")
         said = lines(ask, server.url, TOKEN, works=lambda: abort(server.url, "later"))
         unguarded = lines(ask, server.url, "of another")
@@ -272,9 +270,5 @@ def answering(bodies: dict[str, str]) -> Generator[str]:
 
 def abort(url: str, session: str) -> None:
     """Ends a session, as a person would."""
-    post(url, f"/v1/sessions/{session}/abort", json={"reason": "enough"}, headers=BEARER)
-
-
-def post(url: str, path: str, **given: Any) -> None:
-    """Posts what the server has to take."""
-    httpx.post(url + path, **given).raise_for_status()
+    to = f"{url}/v1/sessions/{session}/abort"
+    httpx.post(to, json={"reason": "enough"}, headers=BEARER).raise_for_status()

@@ -29,9 +29,9 @@ SERIES = """
 loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=200
 loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=400
 loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=421
-loopguard_server_request_duration_seconds_count 1 http_route=/v1/sessions/{session}/control
+loopguard_server_request_duration_seconds_count 1 http_route=/v1/sessions/{session}/control http_response_status_code=200
 loopguard_server_request_duration_seconds_count 1 http_response_status_code=404
-loopguard_server_request_duration_seconds_count 1 rpc_response_status_code=OK
+loopguard_server_request_duration_seconds_count 1 rpc_response_status_code=OK rpc_method=opentelemetry.proto.collector.logs.v1.LogsService/Export
 loopguard_server_request_duration_seconds_count 1 rpc_response_status_code=INVALID_ARGUMENT
 loopguard_server_refusals_total 2 error_type=bad_request
 loopguard_server_refusals_total 1 error_type=host
