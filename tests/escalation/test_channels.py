@@ -104,6 +104,8 @@ def test_a_store_that_is_down_holds_nobody() -> None:
 def test_what_a_channel_gives_back(said: object, reply: Reply | None) -> None:
     """Nothing, a name, a map; case, dashes and space around do not matter, long texts are cut."""
     assert reply_in(said, "callback") == reply
+    # A run that ends is told nothing.
+    assert reply is None or reply.answer is not Answer.ABORT or reply.hint is None
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_not_held_runs_out_without_a_change() -> None:
     ("change", "action"), [(control.resume, Action.ALLOW), (control.abort, Action.ABORT)]
 )
 def test_changed_past_the_escalation(change: Callable[..., object], action: Action) -> None:
-    """`control.resume` and `control.abort` end it; an answer comes too late."""
+    """`control.resume` and `control.abort` end it; an answer comes too late, or to none."""
     guard = watched()
     stuck(guard, "a")
     found = only()
@@ -290,6 +290,8 @@ def test_changed_past_the_escalation(change: Callable[..., object], action: Acti
     assert control.escalations() == []
     with pytest.raises(EscalationError, match="the session was changed by bob"):
         control.answer(found.id, "continue")
+    with pytest.raises(EscalationError, match="there is no escalation 'nope' here"):
+        control.answer("nope", "abort")
     assert guard.flag_of("a").control.action is action
 
 
