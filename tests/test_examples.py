@@ -68,12 +68,6 @@ def test_an_example_is_stopped_by_the_guard(name: str) -> None:
     assert int(decisions[0][2]) < int(searches) < 15
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_is_short(name: str) -> None:
-    """A newcomer reads it at a glance."""
-    assert len((ROOT / "examples" / name).read_text(encoding="utf-8").splitlines()) <= 40
-
-
 def test_every_example_is_on_the_page() -> None:
     """Each has a row with what it needs: nothing, an extra that exists, or one and more."""
     project = tomllib.loads(Path(ROOT, "pyproject.toml").read_text(encoding="utf-8"))["project"]

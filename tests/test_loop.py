@@ -28,7 +28,6 @@ from otel_loopguard import (
     LoopGuardSpanProcessor,
     Refusal,
     control,
-    sessions,
     turn,
 )
 from tests.agents import Ended, provider_with
@@ -371,18 +370,6 @@ def test_a_trace_that_is_not_sampled_is_guarded_all_the_same() -> None:
             now.tool("search", {"query": "x"}, lambda query: ran.append(query) or "No results.")
     assert len(ran) == 4
     assert not ended.spans
-
-
-def test_a_provider_that_no_guard_watches_is_set_up_by_the_first_turn() -> None:
-    """The guard sees what others write there from then on."""
-    ended = Ended()
-    provider = provider_with(ended)
-    key = uuid.uuid4().hex
-    with turn(key, tracer_provider=provider) as now:
-        now.tool("search", {"query": "x"}, lambda query: "No results.")
-    report = sessions.report(key)
-    assert report is not None
-    assert [span.name for span in ended.spans] == ["execute_tool search", "invoke_agent agent"]
 
 
 _ALONE = """

@@ -287,32 +287,6 @@ def test_a_settings_file(
     assert Settings(repeat_threshold=7).repeat_threshold == 7
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "told"),
-    [
-        ("s.toml", "repeat_threshold == 5", "cannot be read"),
-        ("s.toml", "nonsense = 5", "nonsense"),
-        ("s.ini", "a=1", ".toml"),
-        ("missing.toml", None, "no such file"),
-    ],
-)
-def test_a_bad_settings_file(tmp_path: Path, name: str, text: str | None, told: str) -> None:
-    """The error names the file and what is wrong with it."""
-    file = tmp_path / name
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(LoopGuardSettingsError, match=told):
-        Settings.from_file(file)
-
-
-def test_settings_do_not_change() -> None:
-    """A guard's settings are its own for life, and so are the tuning values."""
-    with pytest.raises(ValueError, match="frozen"):
-        Settings().mode = "shadow"  # type: ignore[misc]
-    with pytest.raises(ValueError, match="frozen"):
-        Settings().tuning.text.alike = 0.5  # type: ignore[misc]
-
-
 def test_unknown_variables_are_told_once_with_the_nearest_setting(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,26 +16,6 @@ if TYPE_CHECKING:
 ANSWER = "light rain in the west, twenty degrees, and a little wind"
 DENIED = "Permission denied (publickey)"
 BUSY = "429 Too Many Requests"
-TOML = """
-sensitivity = 0.5
-switched_off = ["text", "cycle"]
-detectors = ["collections:OrderedDict"]
-
-[tools.search]
-repeat_threshold = 6
-key = ["q"]
-
-[tools.job_status]
-polls = true
-wait_budget_s = 7200
-
-[tools."my tool/2"]
-exempt = true
-"""
-TOOLS = (
-    '{"search": {"repeat_threshold": 6, "key": ["q"]}, '
-    '"job_status": {"polls": true, "wait_budget_s": 7200}, "my tool/2": {"exempt": true}}'
-)
 
 
 def repeats(tool: str, times: int = 12, **given: Any) -> list[Step]:
@@ -60,25 +39,6 @@ def test_a_name_that_is_not_there_cannot_be_switched_off(monkeypatch: pytest.Mon
     monkeypatch.setenv("LOOPGUARD_SWITCHED_OFF", "cycle,cycles")
     with pytest.raises(LoopGuardSettingsError, match=r"LOOPGUARD_SWITCHED_OFF.* = cycles: "):
         LoopGuard(Settings())
-
-
-def test_a_settings_file_and_variables_say_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """TOML has a table for each tool; a variable has JSON, and commas between names."""
-    file = tmp_path / "loopguard.toml"
-    file.write_text(TOML, encoding="utf-8")
-    from_file = Settings.from_file(file)
-    monkeypatch.setenv("LOOPGUARD_SENSITIVITY", "0.5")
-    monkeypatch.setenv("LOOPGUARD_SWITCHED_OFF", "text, cycle")
-    monkeypatch.setenv("LOOPGUARD_DETECTORS", '["collections:OrderedDict"]')
-    monkeypatch.setenv("LOOPGUARD_TOOLS", TOOLS)
-    assert Settings() == from_file
-    assert from_file.tools["search"].key == ("q",)
-    assert from_file.of("search").repeat_threshold == 6
-    assert from_file.of("search").error_threshold == from_file.error_threshold
-    assert from_file.polling == {"job_status"}
-    assert from_file.exempt == {"my tool/2"}
 
 
 @pytest.mark.parametrize(

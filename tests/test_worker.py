@@ -15,7 +15,6 @@ import pytest
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, raise_faults
-from otel_loopguard._util.locks import held, new_lock
 from otel_loopguard._util.worker import BackgroundThread, BackgroundWorker
 from tests.stores.servers import wait_for
 
@@ -149,29 +148,6 @@ def test_a_child_of_a_fork_has_its_own_thread() -> None:
     assert worker.flush(60)
     assert done == [1, 2]
     worker.stop()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_of_a_fork_waits_for_no_thread_of_its_parent() -> None:
-    theirs, own = new_lock(), new_lock()
-    taken, go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with theirs:
-            taken.set()
-            go.wait(60)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert taken.wait(60)
-    with own:
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if held() and theirs.acquire(timeout=60) else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    go.set()
-    thread.join()
 
 
 def test_a_guard_that_is_gone_leaves_nothing() -> None:

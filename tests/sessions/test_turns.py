@@ -271,7 +271,7 @@ def test_refusals_in_place_end_per_session(app: App) -> None:
     """Where each call of the model is a trace of its own, and refusals leave no span."""
     asked = 0
     chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
-    with app.session(), pytest.raises(LoopGuardAbort):
+    with app.session(), pytest.raises(LoopGuardAbort, match="asked 8 times after a deny"):
         for _ in range(200):
             control.check()
             asked += 1
