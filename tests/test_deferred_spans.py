@@ -223,19 +223,6 @@ def test_an_agent_is_not_idle_while_something_of_no_interest_runs() -> None:
     assert [seen for seen in run.seen[before:] if "idle" in str(seen)]
 
 
-def test_what_an_adapter_tells_of_a_deferred_span_is_kept() -> None:
-    """It says so before the span does."""
-    run = Run()
-    kept: list[object] = []
-    run.guard.subscribers.steps.append(("test", lambda seen: kept.append(seen.step.args)))
-    span = run.tracer.start_span("look")
-    run.guard.tell(span.get_span_context().span_id, {"q": "y"}, "found")
-    span.set_attributes(TOOL)
-    span.end()
-    run.guard.settle()
-    assert kept == [{"q": "y"}]
-
-
 def test_what_never_ends_is_bounded() -> None:
     """Where there is no more room, a span is followed at once, and the oldest goes."""
     with otel_loopguard.set_testing(True):

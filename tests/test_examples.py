@@ -30,7 +30,7 @@ EXAMPLES = {
 
 ELSEWHERE = {
     "background_tool.py": "tests/execution/test_admission.py",
-    "hung_tool.py": "tests/sessions/test_hung_tool_example.py",
+    "hung_tool.py": "tests/test_examples.py",
     "test_my_agent.py": "tests/testing/test_plugin.py",
     "two_processes.py": "tests/sessions/test_two_processes.py",
 }
@@ -98,3 +98,13 @@ def printed(text: str) -> list[str]:
     alike = re.sub(r"\d+(?:\.\d+)? s\b", "N s", re.sub(r"run-[0-9a-f]+", "run-ID", text))
     starts = r"\n|(?=(?:hint|deny|abort) after \d+ searches: |stopped: )"
     return [line for line in re.split(starts, alike) if line]
+
+
+def test_a_hung_tool_is_noticed_and_then_cancelled() -> None:
+    """First the guard's hint, then the limit, then the agent goes on; the tool never answered."""
+    done = finished("hung_tool.py")
+    assert done.returncode == 0, done.stderr
+    hint, cancelled, after = done.stdout.splitlines()
+    assert hint.startswith("hint: 'crawl' has been running for")
+    assert cancelled == "cancelled: 'crawl' passed its limit of 1.5 s and was cancelled"
+    assert after == "the agent goes on with another source"

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import weakref
 
 import pytest
 
@@ -60,20 +59,6 @@ def test_a_thread_starts_with_work_and_ends_without() -> None:
     wait_for(lambda: not running())
 
 
-def test_a_thread_does_not_keep_its_owner() -> None:
-    """It ends with it."""
-    owner = Owner(idle_s=0.05)
-    owner.thread.wake()
-    gone = weakref.ref(owner)
-    del owner
-
-    def over() -> bool:
-        gc.collect()
-        return gone() is None and not running()
-
-    wait_for(over)
-
-
 def test_a_fault_ends_no_thread() -> None:
     """It is counted; the next work is done."""
     raise_faults(False)
@@ -113,20 +98,6 @@ def test_a_queue_is_bounded_and_keeps_its_order(drop_oldest: bool, left: list[in
     wait_for(lambda: done == left)
 
 
-def test_an_item_may_be_delivered_later() -> None:
-    """What is due goes first; what is not is delivered early where that is asked for."""
-    done: list[str] = []
-    worker = BackgroundWorker[str]("owner", done.append, InternalErrors(), maximum=3)
-    worker.put("late", 3600)
-    worker.put("soon")
-    assert not worker.flush(0.05)
-    wait_for(lambda: done == ["soon"])
-    worker.hasten()
-    assert worker.flush(60)
-    assert done == ["soon", "late"]
-    worker.stop()
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_of_a_fork_has_its_own_thread() -> None:
@@ -164,12 +135,13 @@ def test_a_guard_that_is_gone_leaves_nothing() -> None:
             return len(gc.get_objects())
 
         before = objects_after(100)
-        print(objects_after(200) - before)
+        print(objects_after(1000) - before)
     """)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    assert int(done.stdout) < 100, done
+    # Locks that nobody has are let go some hundreds at a time.
+    assert int(done.stdout) < 500, done
 
 
 def _filled() -> BoundedDict[str, int]:

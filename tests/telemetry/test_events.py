@@ -18,7 +18,6 @@ from otel_loopguard import LoopGuard, LoopGuardSampler, LoopGuardSpanProcessor, 
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.sdk import exporter
-from otel_loopguard.telemetry import emitter as herald
 from otel_loopguard.telemetry import span_annotator as marks
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.calls import hand
@@ -170,26 +169,6 @@ def test_a_logger_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> No
         assert guard.faults.counts["telemetry.emit:ConnectionError"] >= 1
 
 
-def test_the_thread_of_the_events_ends_when_there_is_nothing_to_tell(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is a daemon, ends idle, and begins again with the next event."""
-    monkeypatch.setattr(herald, "_IDLE_S", 0.05)
-    scene = Scene()
-
-    def threads() -> list[threading.Thread]:
-        return [each for each in threading.enumerate() if each.name == "loopguard-events"]
-
-    wait_for(lambda: not threads())
-    for _ in range(2):
-        with agent(scene.tracer):
-            scene.loop(5)
-        assert len(scene.events("loopguard.decision")) % 3 == 0
-        assert all(thread.daemon for thread in threads())
-        wait_for(lambda: not threads())
-    assert len(scene.events("loopguard.decision")) == 6
-
-
 def test_the_deciding_span_is_linked_to_the_first_call_of_its_loop() -> None:
     """On the exported copy only: an agent is linked to nothing below it."""
     scene = Scene()
@@ -263,20 +242,6 @@ def test_every_decision_may_have_a_span_of_its_own() -> None:
     assert rows == {f"loopguard {action}": above for action, above in decided.items()}
     assert set(decided) == {"hint", "deny", "abort"}
     assert [undrawn(each) for each in exported(spans)] == [set()]
-
-
-def test_an_event_on_a_span_begins_with_action_and_message() -> None:
-    """What the span itself has is left out, so that a view that cuts shows what matters."""
-    scene = Scene(span_events=True)
-    with agent(scene.tracer):
-        scene.loop(3)
-    ((event,),) = (
-        span.events for span in scene.spans.get_finished_spans() if span.name == "invoke_agent a"
-    )
-    assert list(event.attributes)[:2] == [
-        "loopguard.decision.action", "loopguard.decision.message",
-    ]  # fmt: skip
-    assert not {"loopguard.decision.id", "loopguard.call.fingerprint"} & set(event.attributes)
 
 
 def _no_other_exporters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,12 +29,10 @@ from otel_loopguard import (
     execution,
     resilience,
     semconv,
-    session,
     sessions,
 )
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.telemetry import METRICS
 from otel_loopguard.telemetry.recorder import Counts
@@ -451,12 +449,6 @@ for resource in reader.get_metrics_data().resource_metrics:
     assert done.stdout.strip() == "3", done.stderr
 
 
-def test_a_setting_out_of_bounds_is_refused() -> None:
-    """Limits that would overflow the SDK are no settings."""
-    with pytest.raises(LoopGuardSettingsError, match=r"tuning\.telemetry\.tools"):
-        Settings(tuning={"telemetry": {"tools": 100_000}})
-
-
 def test_a_phase_is_told_when_it_is_over() -> None:
     """The duration by agent; an open run is not recorded."""
     scene = Scene()
@@ -493,14 +485,3 @@ def test_what_is_tried_again_and_done_without_is_counted() -> None:
                 raise TimeoutError
     resilience.combined({"search": resilience.degraded("search", "it is down")})
     assert [scene.total(f"loopguard.run.{name}") for name in names] == [1, 1, 0, 1]
-
-
-def test_two_guards_of_one_session_both_count_its_run() -> None:
-    """Each guard has its own meter provider; a guard that does not know the session has nothing."""
-    scene, other, stranger = Scene(), Scene(), Scene()
-    for each in (scene, other):
-        each.guard.observe(Step(Kind.TOOL, "search"), "two-guards-run")
-    with session("two-guards-run"):
-        resilience.degraded("search", "it is down")
-    told = [each.total("loopguard.run.degraded_steps") for each in (scene, other, stranger)]
-    assert told == [1, 1, 0]

@@ -1,4 +1,4 @@
-"""What others wrote reaches a log or a terminal as text, and as nothing else."""
+"""What others wrote reaches a log or a terminal as short text, and as nothing else."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import otel_loopguard
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.text import printable
+from otel_loopguard._util.text import printable, truncate
 from otel_loopguard.core import Kind, Step
 
+PACKAGE = Path(otel_loopguard.__file__).parent
 FORGED = "a\n2026-01-01 CRITICAL root: all is lost\r\x1b]0;owned\x07\x1b[2J\u202egnp\u200b\x9b1m"
 
 
@@ -68,6 +71,42 @@ def test_nothing_gets_through(text: str) -> None:
     """No text leaves a control character, a line end or a sign of formatting."""
     assert is_safe(printable(text))
     assert printable(printable(text)) == printable(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        pytest.param(None, "", id="nothing"),
+        pytest.param("a  b\nc", "a b c", id="a text"),
+        pytest.param({"q": "x", "n": [1, 2.5, True, None]}, None, id="a map"),
+        pytest.param("x" * 50, "x" * 27 + "...", id="a long text"),
+        pytest.param(10**5000, "...", id="a huge number"),
+        pytest.param(b"ab", "<bytes>", id="bytes"),
+        pytest.param([], "[]", id="an empty list"),
+    ],
+)
+def test_what_is_shown_of_a_value(value: object, text: str | None) -> None:
+    """About as JSON would write it."""
+    assert truncate(value, 30) == (text if text is not None else '{"q": "x", "n": [1, 2.5, tr...')
+
+
+@given(st.recursive(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.lists))
+def test_it_never_throws_and_is_never_longer(value: object) -> None:
+    """Whatever the value is."""
+    text = truncate(value, 20)
+    assert len(text) <= 20
+    assert text == " ".join(text.split())
+
+
+def test_its_cost_does_not_depend_on_the_value() -> None:
+    """It takes hours else: ten megabytes, a hundred thousand keys, a thing in itself."""
+    endless: list[object] = []
+    endless.append(endless)
+    deep: object = "x"
+    for _ in range(1000):
+        deep = [deep]
+    values = ("x" * 10_000_000, {str(n): "y" * 1000 for n in range(100_000)}, endless, deep)
+    assert all(len(truncate(value, 300)) <= 300 for value in values)
 
 
 def test_no_name_forges_a_line_of_the_log(printed: io.StringIO) -> None:
@@ -134,3 +173,36 @@ say(name, error=True)
     assert all(map(is_safe, told.split("\n")))
     assert told.count("[red]x[/nothing]") >= 3
     assert '"session":"a\\n2026' in told
+
+
+def test_a_bare_standard_error_says_whose_a_message_is() -> None:
+    """Without any logging set up, a decision on standard error begins with the package's name."""
+    program = """
+from otel_loopguard import LoopGuard
+from otel_loopguard.core import Kind, Step
+guard = LoopGuard()
+for _ in range(6):
+    guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="nothing was found here"), "s")
+guard.shutdown()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    lines = done.stderr.splitlines()
+    assert lines
+    assert [line for line in lines if not line.startswith("otel-loopguard: ")] == []
+
+
+def test_no_module_logs_past_it() -> None:
+    """Only `_util/logger.py` makes the package's logger; others filter it, or quiet a library's."""
+    makers = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "getLogger(" in path.read_text(encoding="utf-8")
+    }
+    assert makers == {
+        "_util/logger.py",
+        "backtest/run.py",
+        "cli/output.py",
+        "server/access.py",
+    }
