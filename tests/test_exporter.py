@@ -27,6 +27,7 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.sdk import exporter as onward
 from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
 from otel_loopguard.settings import Settings
+from tests.tables import rows
 
 if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
@@ -196,36 +197,19 @@ def test_a_stop_turns_the_span_to_error(
     assert (copy.attributes or {})[semconv.DECISION_ACTION] == action
 
 
-def timed(*times: tuple[str, int, int]) -> list[ReadableSpan]:
-    """Makes ended spans of a name, start and end."""
-    return [
-        ReadableSpan(name, SpanContext(1, n, is_remote=False), start_time=start, end_time=end)
-        for n, (name, start, end) in enumerate(times, 1)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("times", "moments"),
-    [
-        ([("b", 3, 4), ("a", 1, 2)], "+a -a +b -b"),
-        ([("child", 2, 3), ("run", 1, 4)], "+run +child -child -run"),
-        ([("one", 1, 4), ("other", 1, 4)], "+one +other -one -other"),
-        ([("child", 1, 2), ("run", 1, 4)], "+run +child -child -run"),
-        ([("next", 2, 3), ("last", 1, 2)], "+last -last +next -next"),
-        ([("instant", 1, 1), ("run", 1, 4)], "+run +instant -instant -run"),
-        ([("back in time", 5, 1)], "+back in time -back in time"),
-        ([("never", 0, 0)], "+never -never"),
-    ],
-    ids=["order", "nested", "equal", "same start", "adjoining", "instant", "jump", "no times"],
-)
-def test_a_guard_without_a_processor_is_fed_as_it_happened(
-    times: list[tuple[str, int, int]], moments: str
-) -> None:
+@pytest.mark.parametrize(("batch", "order"), rows(__file__, "order"))
+def test_a_guard_without_a_processor_is_fed_as_it_happened(batch: str, order: str) -> None:
     """The starts and ends of a batch come in order of time, parents around their children."""
+    spans = [
+        ReadableSpan(
+            name, SpanContext(1, n, is_remote=False), start_time=int(at), end_time=int(end)
+        )
+        for n, (name, at, end) in enumerate(map(str.split, batch.split(", ")), 1)
+    ]
     guard = ScriptedGuard()
-    LoopGuardSpanExporter(Collecting(), guard).export(timed(*times))
+    LoopGuardSpanExporter(Collecting(), guard).export(spans)
     fed = " ".join(("+" if what == "opened" else "-") + name for what, name in guard.fed)
-    assert fed == moments
+    assert fed == order
     assert len(guard.ticks) == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from pydantic import create_model
 from otel_loopguard import LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
 from otel_loopguard.settings._names import retired, variable_of
 from otel_loopguard.settings.tuning import TextTuning, Tuning
+from tests.tables import rows
 
 CANDIDATES = (
     "false", "true", "77", "7", "3", "2", "1", "0.5", "0.3", "1.5", "5000", "k", "a, b", '["a:b"]',
@@ -186,51 +188,16 @@ def test_a_retired_setting_is_told_with_what_to_use(
         Settings()
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"repeat_threshold": 1}, ("repeat_threshold", "LOOPGUARD_REPEAT_THRESHOLD", "1", "2")),
-        ({"mode": "loud"}, ("mode", "'loud'", "'guard' or 'shadow'")),
-        ({"step_timeout_s": float("nan")}, ("step_timeout_s", "nan")),
-        ({"repeat_treshold": 3}, ("repeat_treshold", "no such", "(is repeat_threshold meant?)")),
-        ({"max_sessions": "many"}, ("max_sessions", "'many'", "integer")),
-        ({"poll_tools": 3}, ("poll_tools", "3")),
-        ({"strategies": {"grep": 3}}, ("strategies.grep", "3")),
-        ({"warning_limit": -1}, ("warning_limit", "LOOPGUARD_WARNING_LIMIT", "-1")),
-        ({"tuning": {"text": {"tail_period": 0}}}, (f"{TAIL} ({TAIL_VARIABLE}) = 0: ", "1")),
-        (
-            {"tuning": {"policy": {"cooldown_s": {"hint": 0}}}},
-            ("cooldown_s.hint", "__COOLDOWN_S)", "0", "greater than 0"),
-        ),
-        ({"tuning": {"policy": {"cooldown_s": {"loud": 1}}}}, ("'loud'", "expected of ask, deny")),
-        ({"verdicts": "phoenix, opik"}, ("verdicts", "unknown form 'opik'", "mlflow, phoenix")),
-        ({"escalate_on": "x"}, ("unknown reason 'x'", "ask, critical, cycle")),
-        ({"tuning": {"text": {"tail_perio": 7}}}, ("no such", f"(is {TAIL} meant?)")),
-        ({"text_tail_perio": 7}, ("no such", f"(is {TAIL} meant?)")),
-        ({"tail_period": 7}, ("no such", f"(is {TAIL} meant?)")),
-        ({"tuning": 3, "text_alike": 0.5}, ("tuning (LOOPGUARD_TUNING) = 3", "text_alike")),
-        ({"tools": {"search": {"repeat_threshold": 1}}}, ("tools.search.repeat_threshold", " = 1")),
-        ({"tools": {"search": {"error_threshold": "x"}}}, ("search.error_threshold", " = 'x'")),
-        ({"tools": {"search": {"wait_budget_s": 0}}}, ("tools.search.wait_budget_s", " = 0")),
-        ({"tools": {"search": {"effect": "maybe"}}}, ("tools.search.effect", " = 'maybe'")),
-        ({"tools": {"search": {"key": "q"}}}, ("tools.search.key", " = 'q'")),
-        ({"tools": {"search": {"polls": "often"}}}, ("tools.search.polls", " = 'often'")),
-        ({"tools": {"search": 4}}, ("tools.search", " = 4")),
-        ({"tools": ["search"]}, ("tools", " = ['search']")),
-        ({"sensitivity": 0}, ("sensitivity", " = 0")),
-        ({"sensitivity": 5}, ("sensitivity", " = 5")),
-        ({"detectors": "a:b"}, ("detectors", " = 'a:b'")),
-        ({"detectors": [7]}, ("detectors.0", " = 7")),
-        ({"switched_off": 7}, ("switched_off", " = 7")),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_a_bad_setting_fails_at_start(given: dict[str, object], told: tuple[str, ...]) -> None:
+BAD = rows(__file__, "bad")
+
+
+@pytest.mark.parametrize(("given", "parts"), [(row.values[0], row.values[1:]) for row in BAD])
+def test_a_bad_setting_fails_at_start(given: str, parts: tuple[str, ...]) -> None:
     """The error has name, value and expectation, for settings and for the processor alike."""
     for make in (Settings, LoopGuardSpanProcessor):
         with pytest.raises(LoopGuardSettingsError) as error:
-            make(**given)  # type: ignore[arg-type]
-        assert [part for part in told if part not in str(error.value)] == [], str(error.value)
+            make(**json.loads(given))
+        assert [part for part in parts if part not in str(error.value)] == [], str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -135,13 +135,13 @@ def test_a_guard_that_is_gone_leaves_nothing() -> None:
             return len(gc.get_objects())
 
         before = objects_after(100)
-        print(objects_after(1000) - before)
+        print(objects_after(200) - before)
     """)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    # Locks that nobody has are let go some hundreds at a time.
-    assert int(done.stdout) < 500, done
+    # One that stayed would be dozens for each; locks that nobody has are let go many at a time.
+    assert int(done.stdout) < 400, done
 
 
 def _filled() -> BoundedDict[str, int]:
