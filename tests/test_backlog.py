@@ -14,7 +14,6 @@ import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, sessions
 from otel_loopguard._control import flag as flags
 from otel_loopguard._util import backlog as backlogs
-from otel_loopguard._util import locks
 from otel_loopguard.spans.reader import Reader
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.stores.servers import wait_for
@@ -151,18 +150,6 @@ def test_a_span_that_starts_in_a_stopped_session_says_so_and_no_other_settles() 
             tool_call(scene.tracer)
     refused = ended.named("execute_tool search")[-1].attributes or {}
     assert refused["loopguard.decision.action"] == "deny"
-
-
-def test_who_holds_a_lock_of_ours_does_not_settle() -> None:
-    """Two guards would wait for each other."""
-    scene = Scene()
-    tool_call(scene.tracer)
-    with locks.new_lock():
-        control.check()
-        scene.guard.backlog.settle()
-        assert scene.waiting == 2
-    control.check()
-    assert scene.waiting == 0
 
 
 def test_a_listener_may_ask_and_hold_what_an_asker_holds() -> None:
