@@ -182,18 +182,6 @@ def test_a_call_is_not_followed_until_somebody_asks_for_it() -> None:
     assert not len(run.guard.active)
 
 
-def test_a_look_at_the_clock_follows_only_what_is_open_for_long() -> None:
-    """The timer looks after each batch; that says nothing of what it deferred."""
-    with otel_loopguard.set_testing(True) as clock:
-        run = Run()
-        span = run.tracer.start_span("look", attributes=TOOL)
-        clock.advance(1)
-        assert not len(run.guard.active.by_id)
-        clock.advance(600)
-        assert len(run.guard.active.by_id) == 1
-        span.end()
-
-
 @pytest.mark.parametrize("late", [{}, TOOL], ids=["by its name", "by what it says later"])
 def test_a_call_that_says_late_what_it_is_and_hangs_is_found(late: dict[str, str]) -> None:
     """What is open for long is followed, so that the clock is looked at."""

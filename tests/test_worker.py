@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import subprocess
-import sys
 import textwrap
 import threading
 
@@ -14,49 +12,9 @@ import pytest
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, raise_faults
-from otel_loopguard._util.worker import BackgroundThread, BackgroundWorker
+from otel_loopguard._util.worker import BackgroundWorker
+from tests.programs import printed
 from tests.stores.servers import wait_for
-
-
-class Owner:
-    """Counts turns; each gives what the test says."""
-
-    def __init__(self, *waits: float | None, **options: object) -> None:
-        self.waits = list(waits)
-        self.turns: list[str] = []
-        self.thread = BackgroundThread(
-            "owner",
-            self.turn,
-            InternalErrors(),
-            **options,  # type: ignore[arg-type]
-        )
-
-    def turn(self) -> float | None:
-        self.turns.append(threading.current_thread().name)
-        return self.waits.pop(0) if self.waits else None
-
-
-def running() -> bool:
-    return any(one.name == "loopguard-owner" for one in threading.enumerate())
-
-
-def test_a_thread_starts_with_work_and_ends_without() -> None:
-    """Turns follow each other as they ask for; an idle thread ends, and work starts another.
-
-    A turn may come earlier than it asked for.
-    """
-    owner = Owner(0, 0.01, None, idle_s=0.01)
-    assert not running()
-    owner.thread.wake()
-    wait_for(lambda: len(owner.turns) == 3 and not running())
-    owner.thread.wake()
-    wait_for(lambda: owner.turns == ["loopguard-owner"] * 4 and not running())
-    early = Owner(None, 60, None, idle_s=60)
-    for count in (1, 2, 3):
-        early.thread.wake()
-        wait_for(lambda count=count: len(early.turns) == count)
-    early.thread.stop()
-    wait_for(lambda: not running())
 
 
 def test_a_fault_ends_no_thread() -> None:
@@ -137,11 +95,8 @@ def test_a_guard_that_is_gone_leaves_nothing() -> None:
         before = objects_after(100)
         print(objects_after(200) - before)
     """)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
     # One that stayed would be dozens for each; locks that nobody has are let go many at a time.
-    assert int(done.stdout) < 400, done
+    assert int(printed(program)) < 400
 
 
 def _filled() -> BoundedDict[str, int]:

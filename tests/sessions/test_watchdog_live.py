@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -84,29 +83,6 @@ def test_a_run_past_its_limit_is_noted_on_its_span(*, hangs: bool) -> None:
     assert attributes["loopguard.decision.reason"] == kept[0]
     assert attributes["loopguard.decision.action"] == kept[1]
     assert [event.name for event in ended.events] == ["loopguard.decision"] * (4 if hangs else 2)
-
-
-def test_nothing_open_costs_nothing() -> None:
-    """After the last span ended nothing is due before the session is too old to be kept.
-
-    A processor that is shut down ends its thread.
-    """
-    before = set(threading.enumerate())
-    watched = Watched(step_timeout_s=0.1, tuning={"stalls": {"health_s": 0.1}})
-    began = time.time_ns()
-    with watched.agent():
-        tool_call(watched.tracer)
-    watched.guard.settle()
-    hour = began + 3600 * 10**9
-    until(lambda: min(watched.guard.due, watched.processor._timer.planned) >= hour)
-    ticks: list[int] = []
-    watched.guard.tick = ticks.append  # type: ignore[method-assign]
-    time.sleep(0.4)
-    assert ticks == []
-    (mine,) = (one for one in {*threading.enumerate()} - before if one.name == "loopguard-timer")
-    watched.processor.shutdown()
-    mine.join(60)
-    assert not mine.is_alive()
 
 
 def test_a_held_back_call_is_counted_in_time() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -36,6 +34,7 @@ from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.telemetry import METRICS
 from otel_loopguard.telemetry.recorder import Counts
 from tests.agents import agent, provider_with, tool_call
+from tests.programs import printed
 from tests.stores.servers import wait_for
 from tests.telemetry.scene import Scene
 
@@ -426,10 +425,7 @@ for resource in reader.get_metrics_data().resource_metrics:
             if metric.name == "loopguard.tool.calls":
                 print(sum(point.value for point in metric.data.data_points))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout.strip() == "3", done.stderr
+    assert printed(code) == "3\n"
 
 
 def test_a_phase_is_told_when_it_is_over() -> None:
