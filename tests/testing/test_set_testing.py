@@ -50,13 +50,15 @@ def looping(provider: TracerProvider, calls: int = 6) -> None:
             tool_call(tracer)
 
 
-def guarded(**settings: object) -> tuple[LoopGuard, TracerProvider, list[str]]:
-    """A guard, the provider that feeds it, and the actions it decides."""
+def guarded(*bound: str, **settings: Any) -> tuple[LoopGuard, TracerProvider, list[str]]:
+    """A guard that knows some sessions, the provider that feeds it, and the actions it decides."""
     found: list[str] = []
     guard = LoopGuard(
         Settings(**{"abort_after": 2, **settings}),
         on_decision=lambda _, decision: found.append(decision.action.value),
     )
+    for trace_id, key in enumerate(bound, 1):
+        guard.bind(trace_id, key)
     return guard, provider_with(LoopGuardSpanProcessor(guard)), found
 
 
@@ -73,9 +75,7 @@ def test_off_takes_no_decision() -> None:
 
 def test_off_neither_raises_nor_waits() -> None:
     """An aborted and a paused session go on, and every control is `allow`."""
-    guard, _, _ = guarded()
-    guard.bind(1, "aborted")
-    guard.bind(2, "paused")
+    known = guarded("aborted", "paused")
     control.abort("aborted")
     control.pause("paused")
     with set_testing("off"):
@@ -88,6 +88,7 @@ def test_off_neither_raises_nor_waits() -> None:
         assert control.pause("aborted") is False
     with session("aborted"), pytest.raises(LoopGuardAbort):
         control.check()
+    del known
 
 
 def test_off_leaves_an_exporter_alone_without_decisions() -> None:
@@ -110,9 +111,7 @@ def test_spans_are_told_by_the_moved_clock() -> None:
         for _ in range(6):
             tool_call(tracer, tool="job_status", result="still running, no answer as yet")
             clock.advance(20)
-    assert "deny" not in found
-    assert "abort" not in found
-    with set_testing(True), agent(tracer):
+        assert "deny" not in found
         for _ in range(8):
             tool_call(tracer, tool="look_up", result="there is no row of this name")
     assert "abort" in found
