@@ -52,19 +52,19 @@ def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 
 def ran(
-    inner: pytest.Pytester, source: str, *options: str, without: str = "asyncio"
+    inner: pytest.Pytester, source: str, *options: str, without: str = "asyncio", **outcomes: int
 ) -> pytest.RunResult:
     """Runs a test file in a process of its own, without a plugin."""
     inner.makepyfile(test_agent=f"import pytest\nfrom agent import run, search\n{source}")
     rest = [f"-pno:{name}" for name in (*SLOW, "cacheprovider", "logging", without)]
-    return inner.runpytest_subprocess(*rest, *options)
+    done = inner.runpytest_subprocess(*rest, *options)
+    done.assert_outcomes(**outcomes)
+    return done
 
 
 def test_unused_it_does_nothing(inner: pytest.Pytester) -> None:
     """Neither the package is imported nor a provider set; the fixture and the marker are known."""
-    done = ran(
-        inner,
-        """
+    source = """
 import sys
 def test_nothing_is_loaded():
     assert "otel_loopguard_pytest" in sys.modules
@@ -73,10 +73,8 @@ def test_nothing_is_loaded():
     assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 @pytest.mark.loopguard(mode="shadow")
 def test_the_marker_is_known(): ...
-""",
-        "--strict-markers", "-W", "error",
-    )  # fmt: skip
-    done.assert_outcomes(passed=2)
+"""
+    ran(inner, source, "--strict-markers", "-W", "error", passed=2)
 
 
 def test_what_a_test_asserts(inner: pytest.Pytester) -> None:
@@ -84,9 +82,7 @@ def test_what_a_test_asserts(inner: pytest.Pytester) -> None:
 
     An abort ends with its test, and so does the clock that a test moved.
     """
-    done = ran(
-        inner,
-        """
+    source = """
 import asyncio
 import threading
 from otel_loopguard import LoopGuardAbort, LoopGuardPaused, control, session
@@ -152,16 +148,13 @@ def test_pause(loopguard):
 @pytest.mark.loopguard(testing=False)
 def test_as_in_production(loopguard):
     assert not rehearsal.deterministic()
-""",
-    )
-    done.assert_outcomes(passed=11)
+"""
+    ran(inner, source, passed=11)
 
 
 def test_a_failure_shows_the_tree(inner: pytest.Pytester) -> None:
     """What was decided, where, and why; and no code of ours."""
-    done = ran(
-        inner,
-        """
+    source = """
 def test_loops(loopguard):
     loopguard.run(run, 60)
     loopguard.assert_no_loops(max_severity="critical")
@@ -173,9 +166,8 @@ def test_by_another(loopguard):
     loopguard.assert_stopped("cycle")
 def test_nothing_seen(loopguard):
     loopguard.assert_no_loops()
-""",
-    )
-    done.assert_outcomes(failed=4)
+"""
+    done = ran(inner, source, failed=4)
     done.stdout.fnmatch_lines([
         "E*AssertionError: the agent loops: abort, 'search' was called 7 times with equal argu*",
         "E*invoke_agent helper*",
@@ -204,9 +196,7 @@ def test_options(inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Non
     given = {"ERROR_THRESHOLD": "6", "REPEAT_THRESHOLD": "9", "VERDICTS": "phoenix", **places}
     for name, value in given.items():
         monkeypatch.setenv(f"LOOPGUARD_{name}", value)
-    done = ran(
-        inner,
-        """
+    source = """
 pytestmark = pytest.mark.loopguard(mode="shadow", similar_threshold=7)
 @pytest.mark.loopguard(similar_threshold=8)
 def test_all(loopguard):
@@ -221,9 +211,8 @@ def test_shadow_is_a_loop_and_no_stop(loopguard):
         loopguard.assert_no_loops()
     with pytest.raises(AssertionError, match="nothing was stopped"):
         loopguard.assert_stopped()
-""",
-    )
-    done.assert_outcomes(passed=2)
+"""
+    ran(inner, source, passed=2)
 
 
 def test_a_wrong_option_is_named(inner: pytest.Pytester) -> None:
@@ -235,20 +224,16 @@ def test_a_wrong_option_is_named(inner: pytest.Pytester) -> None:
         "provider='none'": "provider must be 'global', 'own' or a tracer provider",
     }
     test = "@pytest.mark.loopguard({})\ndef test_{}(loopguard): assert False"
-    done = ran(inner, "\n".join(test.format(mark, n) for n, mark in enumerate(wrong)))
-    done.assert_outcomes(errors=4)
+    done = ran(inner, "\n".join(map(test.format, wrong, range(4))), errors=4)
     done.stdout.fnmatch_lines([f"*{message}*" for message in wrong.values()])
     inner.makeini("[pytest]\nloopguard = mode")
-    done = ran(inner, "def test_it(loopguard): assert False")
-    done.assert_outcomes(errors=1)
+    done = ran(inner, "def test_it(loopguard): assert False", errors=1)
     done.stdout.fnmatch_lines(["*expected lines `name = value`, got 'mode'*"])
 
 
 def test_providers(inner: pytest.Pytester) -> None:
     """The global one, one of its own, a given one, and one more that the agent makes."""
-    done = ran(
-        inner,
-        """
+    source = """
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 def test_first(loopguard):
@@ -282,9 +267,8 @@ def test_one_more(loopguard):
 def test_what_ended_is_not_watched(loopguard):
     assert len(GIVEN._active_span_processor._span_processors) == 1
     assert trace.get_tracer_provider()._active_span_processor._span_processors[0]._listeners
-""",
-    )
-    done.assert_outcomes(passed=6)
+"""
+    ran(inner, source, passed=6)
 
 
 def test_a_provider_that_is_there_stays(inner: pytest.Pytester) -> None:
@@ -298,9 +282,7 @@ def test_a_provider_that_is_there_stays(inner: pytest.Pytester) -> None:
         provider.add_span_processor(SimpleSpanProcessor(memory))
         """
     )
-    done = ran(
-        inner,
-        """
+    source = """
 from conftest import memory, provider
 def test_both_see(loopguard):
     assert loopguard.tracer_provider is provider
@@ -309,9 +291,8 @@ def test_both_see(loopguard):
 def test_afterwards():
     run(9)  # no guard is left that stops it
     assert len(memory.get_finished_spans()) == 15
-""",
-    )
-    done.assert_outcomes(passed=2)
+"""
+    ran(inner, source, passed=2)
 
 
 def test_beside_a_guard_that_is_switched_off_for_all_tests(inner: pytest.Pytester) -> None:
@@ -324,25 +305,20 @@ def test_beside_a_guard_that_is_switched_off_for_all_tests(inner: pytest.Pyteste
         provider.add_span_processor(otel_loopguard.LoopGuardSpanProcessor())
         """
     )
-    done = ran(
-        inner,
-        """
+    source = """
 def test_before():
     assert run(60) == "done"
 def test_with(loopguard):
     assert loopguard.run(run, 60).stop
     loopguard.assert_stopped()
 test_after = test_before
-""",
-    )
-    done.assert_outcomes(passed=3)
+"""
+    ran(inner, source, passed=3)
 
 
 def test_beside_pytest_asyncio(inner: pytest.Pytester) -> None:
     """Coroutine tests use the fixture, in both modes of that plugin."""
-    done = ran(
-        inner,
-        """
+    source = """
 import asyncio
 async def search_twice():
     await asyncio.gather(*(asyncio.to_thread(search, number) for number in range(2)))
@@ -354,17 +330,20 @@ async def test_fine(loopguard):
 async def test_loops(loopguard):
     run(5)
     loopguard.assert_stopped()
-""",
-        "-o", "asyncio_default_fixture_loop_scope=function", without="xdist",
-    )  # fmt: skip
-    done.assert_outcomes(passed=2)
+"""
+    ran(
+        inner,
+        source,
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+        without="xdist",
+        passed=2,
+    )
 
 
 def test_beside_xdist(inner: pytest.Pytester) -> None:
     """Each worker has its own provider and guards; a tree comes back to the terminal."""
-    done = ran(
-        inner,
-        """
+    source = """
 @pytest.mark.parametrize("number", range(8))
 def test_fine(loopguard, number):
     run(2)
@@ -372,10 +351,8 @@ def test_fine(loopguard, number):
 def test_loops(loopguard):
     run(5)
     loopguard.assert_no_loops()
-""",
-        "-n", "2",
-    )  # fmt: skip
-    done.assert_outcomes(passed=8, failed=1)
+"""
+    done = ran(inner, source, "-n", "2", passed=8, failed=1)
     done.stdout.fnmatch_lines(["E*◆ execute_tool search*"])
 
 
