@@ -270,8 +270,9 @@ class Breakers:
     def open(self, name: str | None, kind: Of) -> str | None:
         """Why no call passes, in a sentence; None if one may. From memory; begins no trial."""
         standing = _NOTHING if name is None else self.standing(name, kind)
-        is_open = name is not None and standing.state is BreakerState.OPEN
-        return _refusal(standing, name, kind) if is_open else None
+        if name is None or standing.state is not BreakerState.OPEN:
+            return None
+        return _refusal(standing, name, kind)
 
     def refusal(self, session: str | None, tool: str, args: object) -> str | None:
         """Why a call is not to be made now, in a sentence; None if it may be. From memory."""
