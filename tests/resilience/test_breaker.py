@@ -345,14 +345,15 @@ def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> No
     need_redis()
     server = Server(tmp_path / "redis").start()
     spawn = multiprocessing.get_context("spawn")
+    tuning = {"resilience": {"breaker_open_s": 5}}
+    opener = made(RedisStore(Settings(store_url=server.url)), tuning=tuning)
     start, allowed, closing = spawn.Barrier(2), spawn.Queue(), spawn.Queue()
     given = (server.url, start, allowed, closing)
     workers = [spawn.Process(target=_worker, args=given) for _ in range(2)]
     try:
         for worker in workers:
             worker.start()
-        tuning = {"resilience": {"breaker_open_s": 5}}
-        ended(made(RedisStore(Settings(store_url=server.url)), tuning=tuning))
+        ended(opener)
         assert sorted(allowed.get(timeout=60) for _ in workers) == [0, 1]
         assert [closing.get(timeout=60) for _ in workers] == [True, True]
         for worker in workers:
@@ -360,4 +361,6 @@ def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> No
     finally:
         for worker in workers:
             worker.kill()
+        assert opener._writer is not None
+        opener._writer.close(0)
         server.kill()
