@@ -116,6 +116,7 @@ def test_a_strategy_is_for_its_tool_and_error(tool: str, error: Exception) -> No
 def test_a_strategy_that_breaks_makes_way_for_the_next(guard: LoopGuard) -> None:
     """It is counted as a fault, and the error that is raised is the tool's."""
     raise_faults(False)
+    assert failing("search", OSError(), times=0) == 1
     resilience.recoveries().register("broken", lambda call: 1 // 0)
     resilience.recoveries().register("whole", lambda call: None)
     assert failing("search", OSError(), times=1) == 2
