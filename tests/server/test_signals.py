@@ -1,4 +1,4 @@
-"""What a server reads again while it runs, on SIGHUP."""
+"""What a server reads again while it runs, on SIGHUP, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import signal
 import ssl
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 
 import grpc
 import httpx
 import pytest
 
 from otel_loopguard.server.forward import SIGNALS
-from tests.server.process import PROGRAM, Serve, bearer
-from tests.server.serving import call, certified, request, serving
+from tests.server.process import PROGRAM, Serve
+from tests.server.serving import bearer, call, certified, exporter, request, serving
 from tests.stores.servers import wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OLD, NEW, OTHER = (f"the {which} token of this test" for which in ("old", "new", "other"))
 
@@ -86,26 +85,30 @@ def test_a_renewed_certificate_is_used(tmp_path: Path, caplog: pytest.LogCapture
     def trusted() -> ssl.SSLContext:
         return ssl.create_default_context(cafile=certificate)
 
-    def exported(port: int, roots: bytes) -> None:
-        credentials = grpc.ssl_channel_credentials(roots)
-        with grpc.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+    def is_trusted(roots: ssl.SSLContext) -> bool:
+        try:
+            return httpx.get(f"{server.url}/livez", verify=roots).text == "ok"
+        except httpx.ConnectError:
+            return False
+
+    def exported() -> None:
+        credentials = grpc.ssl_channel_credentials((tmp_path / "certificate.pem").read_bytes())
+        with grpc.secure_channel(f"127.0.0.1:{server.grpc_port}", credentials) as channel:
             export = channel.unary_unary(SIGNALS["traces"].method)
             export(request(call(0)).SerializeToString(), timeout=60)
 
     with serving(grpc="127.0.0.1:0", certificate=certificate, key=key) as server:
         old = trusted()
-        exported(server.grpc_port, (tmp_path / "certificate.pem").read_bytes())
+        exported()
         certified(tmp_path)
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{server.url}/livez", verify=trusted())
+        assert not is_trusted(trusted())
         server.reload()
-        assert httpx.get(f"{server.url}/livez", verify=trusted()).text == "ok"
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{server.url}/livez", verify=old)
-        exported(server.grpc_port, (tmp_path / "certificate.pem").read_bytes())
+        assert is_trusted(trusted())
+        assert not is_trusted(old)
+        exported()
         (tmp_path / "key.pem").write_text("no key", encoding="utf-8")
         server.reload()
-        assert httpx.get(f"{server.url}/livez", verify=trusted()).text == "ok"
+        assert is_trusted(trusted())
     assert any("not reloaded: certificate = " in line for line in caplog.messages)
 
 
@@ -143,3 +146,35 @@ def test_it_takes_requests_while_load_balancers_look_elsewhere(tmp_path: Path) -
         assert server.send() == 200
         server.tell(signal.SIGTERM)  # now
         assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_it_finish(tmp_path: Path, told: signal.Signals) -> None:
+    """What it holds is stored and sent before it ends, which is no failure."""
+    with Serve(tmp_path / "log", "--grpc", "127.0.0.1:0") as server:
+        server.tell(told)
+        assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("path", ["control?wait=60", "events"])
+def test_who_waits_for_the_flag_is_answered_when_it_ends(path: str) -> None:
+    """A client that follows the flag always waits; a 500 would be an error of the server."""
+    with ThreadPoolExecutor() as asker:
+        with serving() as server:
+            url = f"{server.url}/v1/sessions/chat-1/{path}"
+            answer = asker.submit(httpx.get, url, timeout=60)
+            wait_for(lambda: server._api._made and server._api._made._waiters)
+        assert answer.result().status_code == 200
+        assert "allow" in answer.result().text
+
+
+def test_what_was_begun_is_answered_before_it_ends() -> None:
+    """A sender takes an unknown error for final, and drops its spans."""
+    body = request(call(0)).SerializeToString()
+    with serving(grpc="127.0.0.1:0") as hop, ThreadPoolExecutor() as sender, ExitStack() as channel:
+        forward = f"grpc://127.0.0.1:{hop.grpc_port}"
+        with serving(grpc="127.0.0.1:0", forward=forward, lateness_s=1) as server:
+            answer = sender.submit(channel.enter_context(exporter(server)), body, timeout=60)
+            wait_for(lambda: any(each._batch for each in server.engines.values()))
+        assert answer.result() is not None
+        assert [each.guard.flag_of("chat-1") is not None for each in hop.engines.values()] == [True]
