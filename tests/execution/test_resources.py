@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -184,8 +185,15 @@ def test_it_rests_when_nobody_asks_and_starts_again(monkeypatch: pytest.MonkeyPa
 
 def test_a_fault_in_the_thread_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is counted, and the next look is made."""
-    looks = iter((1, 0, *[1] * 1000))
-    monkeypatch.setattr(Gauges, "read", lambda _: Reading(1 // next(looks), cpu=1))
+
+    class Faulty(Gauges):
+        def __init__(self) -> None:
+            self.looks = chain((1, 0), repeat(1))
+
+        def read(self) -> Reading:
+            return Reading(1 // next(self.looks), cpu=1)
+
+    monkeypatch.setattr("otel_loopguard.execution.resources.Gauges", Faulty)
     raise_faults(False)
     faults = InternalErrors()
     known = Resources(LOOKING, faults)
