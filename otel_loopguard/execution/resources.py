@@ -184,11 +184,9 @@ class Resources:
         settings: Settings,
         faults: InternalErrors,
         depth: Depth | None = None,
-        gauges: Callable[[], Gauges] = Gauges,
     ) -> None:
         rule = settings.tuning.resources
         self._faults = faults
-        self._make_gauges = gauges
         self._gauges: Gauges | None = None
         self._every_s = rule.sample_s
         self._asked = 0.0
@@ -282,7 +280,7 @@ class Resources:
             return None
         with swallow(self._faults, "resources"):
             if self._gauges is None:
-                self._gauges = self._make_gauges()
+                self._gauges = Gauges()
                 self._gauges.read()  # rates need two readings
             else:
                 reading, depth = self._gauges.read(), self._depth

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import dropwhile
 from pathlib import PurePosixPath
 from typing import Final, cast
 
@@ -300,10 +301,6 @@ def _said(words: str, text: str) -> set[str]:
     return {word.lower() for word in _WORDS[words].findall(text)}
 
 
-def _asks(text: str) -> bool:
-    return bool(_said("asked", text) or _said("more", text))
-
-
 def _further(text: str) -> int:
     """How many parts the words name, besides the first; those of a path ask for nothing."""
     return max(0, round(_part_count(_FILE.sub(" ", text))) - 1)
@@ -313,13 +310,12 @@ def _clauses(text: str) -> list[str]:
     """The parts that a description names one after the other, by what each asks for."""
     lines = [line.strip() for line in text.splitlines() if _ITEM.match(line)]
     if len(lines) > 1:
-        named = [line.lstrip("-*•0123456789.) \t") for line in lines]
+        named: Iterable[str] = [line.lstrip("-*•0123456789.) \t") for line in lines]
     else:
         pieces = (piece.strip(" .\n\t") for piece in _CLAUSE.split(text))
-        named = [piece for piece in pieces if _LETTERS.search(piece)]
-        first = next((at for at, piece in enumerate(named) if _asks(piece)), len(named))
+        named = filter(_LETTERS.search, pieces)
         # What comes behind a verb is what it asks for, too: "add login, sessions, tests".
-        named = named[first:]
+        named = dropwhile(lambda piece: not _said("asked", piece) | _said("more", piece), named)
     return list(dict.fromkeys(name[:_NAME_CHARS].strip() for name in named if name))[:_CLAUSES]
 
 

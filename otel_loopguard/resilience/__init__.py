@@ -84,7 +84,6 @@ class ResilienceRegistry:
         self._recoveries: Recoveries | None = None
         self.breakers = Breakers(settings, writer)
         self.checks = Checks(settings, faults)
-        self._watches = settings.breaker != "off"
 
     @property
     def recoveries(self) -> Recoveries:
@@ -104,12 +103,12 @@ class ResilienceRegistry:
         """
         name, checks = step.name, self.checks
         known = name in checks.good and name not in checks.troubled
-        if known and not step.error and not self._watches:
+        if known and not step.error and not self.breakers.watches:
             return
         if step.kind is not Kind.TOOL or not name or step.refused:
             return
         error = error_class(step) if step.error else ErrorClass.UNKNOWN
-        if self._watches:
+        if self.breakers.watches:
             self.breakers.finished(session, name, step.args, error=step.error, error_class=error)
         args = None if is_runner(name) else prepare(step).arguments
         # It costs more than all the rest, and only checks of such errors want it.

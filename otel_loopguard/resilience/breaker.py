@@ -6,7 +6,7 @@ import hashlib
 import re
 import time
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, cast
@@ -16,7 +16,7 @@ import orjson
 from otel_loopguard._control.context import current_flag
 from otel_loopguard._control.gate import told
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.clock import now as clock_now
+from otel_loopguard._util.clock import now
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.values import NamedTuple, dataclass
@@ -199,15 +199,10 @@ class Breakers:
     The newest 1024 that have failed are kept. In mode `shadow` they are counted and let all pass.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        writer: Writer | None = None,
-        clock: Callable[[], int] = clock_now,
-    ) -> None:
+    def __init__(self, settings: Settings, writer: Writer | None = None) -> None:
         self._settings = settings
         self._writer = writer
-        self._clock = clock
+        self.watches = settings.breaker != "off"  # spans feed breakers
         self._rule = settings.tuning.resilience
         self._open_ns = int(self._rule.breaker_open_s * 1e9)
         self._shadow = settings.mode == "shadow"
@@ -225,7 +220,7 @@ class Breakers:
         breaker = self._breakers.get(key)
         if breaker is None:
             return _NOTHING
-        return BreakerStatus(breaker.state(self._clock()), breaker.failures, breaker.until)
+        return BreakerStatus(breaker.state(now()), breaker.failures, breaker.until)
 
     @property
     def idle(self) -> bool:
@@ -233,21 +228,16 @@ class Breakers:
         return self._writer is None and not self._breakers
 
     @property
-    def watches(self) -> bool:
-        """Whether spans feed breakers."""
-        return self._settings.breaker != "off"
-
-    @property
     def all(self) -> list[tuple[str, Of, bool]]:
         """Name, kind, and whether it is open, of every breaker that has failed; from memory."""
-        now = self._clock()
+        at = now()
         with self._lock:
             known = list(self._breakers.items())
         return [
             (
                 breaker.name,
                 "agent" if key.startswith("agent:") else "tool",
-                breaker.state(now) is BreakerState.OPEN,
+                breaker.state(at) is BreakerState.OPEN,
             )
             for key, breaker in known
         ]
@@ -257,43 +247,32 @@ class Breakers:
 
         With a store it is asked for the trial, which may take as long as the store does.
         """
-        key, now = _key(name, kind), self._clock()
+        key, at = _key(name, kind), now()
         self._look(key)
         with self._lock:
             breaker = self._breakers.get(key)
             if breaker is None or self._shadow:
                 return True
-            state = breaker.state(now)
-            if state is not BreakerState.HALF_OPEN or now < breaker.trial:
+            state = breaker.state(at)
+            if state is not BreakerState.HALF_OPEN or at < breaker.trial:
                 return state is BreakerState.CLOSED
-            breaker.trial = now + int(_TRIAL_S * 1e9)
+            breaker.trial = at + int(_TRIAL_S * 1e9)
             opened = breaker.changed
         return not self._shares(key) or self._may_try(key, breaker, opened)
 
     def check(self, name: str, kind: Of = "tool") -> None:
         """As `allow`, and raises."""
-        if self.allow(name, kind):
-            return
-        standing = self.standing(name, kind)
-        wait = self._again_in(standing.until) or "no call passes until the trial has an outcome"
-        failed = f"after {standing.failures} failures in a row"
-        msg = f"breaker of {kind} {name!r} is {standing.state} {failed}: {wait}"
-        told(current_flag(), msg)
-        raise BreakerOpenError(msg)
+        if not self.allow(name, kind):
+            msg = _refusal(self.standing(name, kind), name, kind)
+            told(current_flag(), msg)
+            raise BreakerOpenError(msg)
 
     def open(self, name: str | None, kind: Of) -> str | None:
         """Why no call passes, in a sentence; None if one may. From memory; begins no trial."""
         standing = _NOTHING if name is None else self.standing(name, kind)
-        if standing.state is not BreakerState.OPEN:
+        if name is None or standing.state is not BreakerState.OPEN:
             return None
-        failed = f"after {standing.failures} failures in a row"
-        again = self._again_in(standing.until)
-        return f"the breaker of the {kind} {name!r} is open {failed}: {again}"
-
-    def _again_in(self, until: int) -> str:
-        """When to try again; empty where it may be tried now."""
-        left_s = -((self._clock() - until) // 1_000_000_000)
-        return f"try again in {left_s} s" if left_s > 0 else ""
+        return _refusal(standing, name, kind)
 
     def refusal(self, session: str | None, tool: str, args: object) -> str | None:
         """Why a call is not to be made now, in a sentence; None if it may be. From memory."""
@@ -302,10 +281,10 @@ class Breakers:
             return None
         self._look(key)
         breaker = self._breakers.get(key)
-        if breaker is None or breaker.state(self._clock()) is not BreakerState.OPEN:
+        if breaker is None or breaker.state(now()) is not BreakerState.OPEN:
             return None
         what = "calls of this host" if key.startswith(_HOST_KEY) else f"this call of {tool!r}"
-        return f"{what} failed {breaker.failures} times in a row: {self._again_in(breaker.until)}"
+        return f"{what} failed {breaker.failures} times in a row: {_again_in(breaker.until)}"
 
     def finished(
         self, session: str, tool: str, args: object, *, error: bool, error_class: ErrorClass
@@ -363,7 +342,7 @@ class Breakers:
 
     def _ended(self, key: str, error: ErrorClass | None, name: str) -> None:
         first_ns = None if key.startswith(_NAMED_KEYS) else int(_FIRST_S * 1e9)
-        now, counts = self._clock(), self._counts(error)
+        at, counts = now(), self._counts(error)
         with self._lock:
             breaker = self._breakers.get(key)
             if breaker is None:
@@ -372,13 +351,13 @@ class Breakers:
                 breaker = self._breakers[key] = Breaker(name[:_LONGEST_NAME])
             if counts:
                 most = self._rule.breaker_failures
-                changed = breaker.failed(now, most, self._open_ns, first_ns)
-            elif error is None or self._answers(error, breaker.state(now)):
-                changed = breaker.succeeded(now)
+                changed = breaker.failed(at, most, self._open_ns, first_ns)
+            elif error is None or self._answers(error, breaker.state(at)):
+                changed = breaker.succeeded(at)
             else:
                 return
         if changed:
-            self._changed(key, name, breaker, now)
+            self._changed(key, name, breaker, at)
 
     def _counts(self, error: ErrorClass | None) -> bool:
         which = self._rule.breaker_errors
@@ -396,12 +375,12 @@ class Breakers:
         # It is no outage any more: a trial has to have an outcome.
         return state is BreakerState.HALF_OPEN
 
-    def _changed(self, key: str, name: str, breaker: Breaker, now: int) -> None:
+    def _changed(self, key: str, name: str, breaker: Breaker, at: int) -> None:
         of = "agent" if key.startswith("agent:") else "tool"
         what = "" if key.startswith(_NAMED_KEYS) else "a host or call of "
         if breaker.until:
             said = "breaker of %s%s %r is open for %.0f s after %d failures in a row"
-            logger.warning(said, what, of, name, (breaker.until - now) / 1e9, breaker.failures)
+            logger.warning(said, what, of, name, (breaker.until - at) / 1e9, breaker.failures)
         else:
             logger.info("breaker of %s%s %r is closed", what, of, name)
         self._look(key, at_once=True)
@@ -446,7 +425,7 @@ class Breakers:
                 name = key.partition(":")[2] if key.startswith(_NAMED_KEYS) else ""
                 breaker = breaker or self._breakers.setdefault(key, Breaker(name))
                 # A clock that is wrong shuts nothing for longer than usual.
-                breaker.learn(found, self._clock() + self._open_ns)
+                breaker.learn(found, now() + self._open_ns)
                 return
             record = dict(zip(_RECORD, (own.failures, own.until, own.changed), strict=True))
         if self._writer is not None and own.changed > (0 if found is None else found.changed):
@@ -464,11 +443,23 @@ class Breakers:
             with suppress_instrumentation():
                 self._compare(key, store.get(_KIND, key))
                 if breaker.changed != opened:
-                    return breaker.state(self._clock()) is BreakerState.CLOSED
+                    return breaker.state(now()) is BreakerState.CLOSED
                 owner = uuid.uuid4().hex
                 return store.claim(_KIND, f"{key}:trial:{opened}", owner, _TRIAL_S)
         except StoreError:
             return True
+
+
+def _refusal(standing: BreakerStatus, name: str, kind: Of) -> str:
+    again = _again_in(standing.until) or "no call passes until the trial has an outcome"
+    failed = f"after {standing.failures} failures in a row"
+    return f"the breaker of the {kind} {name!r} is {standing.state} {failed}: {again}"
+
+
+def _again_in(until: int) -> str:
+    """When to try again; empty where it may be tried now."""
+    left_s = -((now() - until) // 1_000_000_000)
+    return f"try again in {left_s} s" if left_s > 0 else ""
 
 
 def _key(name: str, kind: Of) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from otel_loopguard import Settings
@@ -43,7 +45,6 @@ def choose(
         (work(1, 12, parallel=True), (6, 20, 0)),
         (work(1, complexity=1), (2, 0, 5)),
     ],
-    ids=["one", "four", "five", "twelve and complex", "parallel", "complex"],
 )
 def test_the_total(what: Factors, added: tuple[float, float, float]) -> None:
     """Tools, changing between tasks, a checkpoint for every five, five seconds of complexity."""
@@ -56,33 +57,35 @@ def test_the_total(what: Factors, added: tuple[float, float, float]) -> None:
 @pytest.mark.parametrize(
     ("what", "pressure", "votes"),
     [
-        (work(12.9), None, [("time_sync", SYNC, 0.9)]),
-        (work(13), None, [("time_prompt", PROMPT, 0.8)]),
-        (work(42.9), None, [("time_prompt", PROMPT, 0.8)]),
-        (work(43), None, [("time_background", BACKGROUND, 0.85)]),
-        (work(1, 15, parallel=True), None, [...]),
-        (work(1, 16, parallel=True), None, [..., ("tasks_prompt", PROMPT, 0.85)]),
-        (work(1, 26, parallel=True), None, [..., ("tasks_background", BACKGROUND, 0.9)]),
-        (work(1, 10), None, [...]),
-        (work(1, 11), None, [..., ("sequential_background", BACKGROUND, 0.75)]),
-        (work(1, complexity=0.7), None, [...]),
-        (work(1, complexity=0.71), None, [..., ("complexity_prompt", PROMPT, 0.8)]),
-        (work(28.1), BUSY, [..., ("load_background", BACKGROUND, 0.75)]),
-        (work(28), BUSY, [..., ("load_defer", DEFER, 0.6)]),
-        (work(28.1), ResourcePressure(load=0.8), [...]),
-        (work(17.9), ResourcePressure(queue=11), [..., ("queue_sync", SYNC, 0.7)]),
-        (work(18), ResourcePressure(queue=11), [...]),
-        (work(1), ResourcePressure(queue=10), [...]),
+        (work(12.9), UNKNOWN_PRESSURE, "time_sync execute_sync 0.9"),
+        (work(13), UNKNOWN_PRESSURE, "time_prompt prompt_user 0.8"),
+        (work(42.9), UNKNOWN_PRESSURE, "time_prompt prompt_user 0.8"),
+        (work(43), UNKNOWN_PRESSURE, "time_background auto_background 0.85"),
+        (work(1, 15, parallel=True), UNKNOWN_PRESSURE, ""),
+        (work(1, 16, parallel=True), UNKNOWN_PRESSURE, "tasks_prompt prompt_user 0.85"),
+        (work(1, 26, parallel=True), UNKNOWN_PRESSURE, "tasks_background auto_background 0.9"),
+        (work(1, 10), UNKNOWN_PRESSURE, ""),
+        (work(1, 11), UNKNOWN_PRESSURE, "sequential_background auto_background 0.75"),
+        (work(1, complexity=0.7), UNKNOWN_PRESSURE, ""),
+        (work(1, complexity=0.71), UNKNOWN_PRESSURE, "complexity_prompt prompt_user 0.8"),
+        (work(28.1), BUSY, "load_background auto_background 0.75"),
+        (work(28), BUSY, "load_defer defer 0.6"),
+        (work(28.1), ResourcePressure(load=0.8), ""),
+        (work(17.9), ResourcePressure(queue=11), "queue_sync execute_sync 0.7"),
+        (work(18), ResourcePressure(queue=11), ""),
+        (work(1), ResourcePressure(queue=10), ""),
     ],
 )
-def test_votes(
-    what: Factors, pressure: ResourcePressure | None, votes: list[tuple[str, Choice, float]]
-) -> None:
-    """Each rule votes past its threshold and not at it; 2 s are added to the time of a call."""
-    _, factors = advise(what, PLAIN, pressure or UNKNOWN_PRESSURE)
-    cast = [(vote.rule, vote.choice, vote.confidence) for vote in factors.votes]
-    assert len(cast) == len(votes)
-    assert [one for one, wanted in zip(cast, votes, strict=True) if wanted not in (..., one)] == []
+def test_votes(what: Factors, pressure: ResourcePressure, votes: str) -> None:
+    """Each rule votes past its threshold and not at it; 2 s are added to the time of a call.
+
+    The one about the time always does.
+    """
+    _, factors = advise(what, PLAIN, pressure)
+    time, *others = [f"{vote.rule} {vote.choice} {vote.confidence}" for vote in factors.votes]
+    assert time.startswith("time_")
+    assert votes in (others or [time, ""])
+    assert len(others) <= 1
 
 
 def test_nothing_goes_to_the_background_of_who_does_not_want_it() -> None:
@@ -113,7 +116,7 @@ def test_a_remembered_answer_decides(what: Factors, remembered: Choice) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "pressure", "remembered", "choice", "confidence"),
+    ("seconds", "pressure", "remembered", "expected", "confidence"),
     [
         (1, UNKNOWN_PRESSURE, BACKGROUND, BACKGROUND, 0.65),
         (60, UNKNOWN_PRESSURE, BACKGROUND, BACKGROUND, 0.75),
@@ -121,18 +124,13 @@ def test_a_remembered_answer_decides(what: Factors, remembered: Choice) -> None:
         (60, BUSY, BACKGROUND, BACKGROUND, 0.75),
         (1, SHORT, SYNC, DEFER, 0.8),
     ],
-    ids=["alone", "with another", "against a load", "with a load", "against a short machine"],
 )
 def test_what_is_busy_speaks_against_a_remembered_answer(
-    seconds: float,
-    pressure: ResourcePressure,
-    remembered: Choice,
-    choice: Choice,
-    confidence: float,
+    seconds: float, pressure: Any, remembered: Choice, expected: Choice, confidence: float
 ) -> None:
     """Then all votes count; where it is for the same option nothing speaks against it."""
     chosen = choose(work(seconds), pressure, remembered)
-    assert (chosen.choice, chosen.confidence) == (choice, pytest.approx(confidence))
+    assert (chosen.choice, chosen.confidence) == (expected, pytest.approx(confidence))
 
 
 @pytest.mark.parametrize(
@@ -144,13 +142,6 @@ def test_a_tie_goes_to_the_user_or_to_what_the_user_prefers(
     """Of equally sure options the user is asked, unless a default is preferred."""
     tied = work(60, 16, parallel=True)
     assert choose(tied, wishes=Preferences(default_choice=preferred)).choice is choice
-
-
-def test_a_machine_that_is_critically_short_goes_before_the_votes() -> None:
-    """Resources are heard before the execution choice, with a certainty of 0.8."""
-    chosen = choose(work(1), SHORT)
-    assert (chosen.choice, chosen.confidence, chosen.source) == (DEFER, 0.8, Source.RESOURCES)
-    assert chosen.reason == "the machine is short of resources: cpu 99 %"
 
 
 def test_every_choice_has_follow_ups() -> None:

@@ -10,76 +10,41 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from otel_loopguard import (
-    LoopGuard,
-    Settings,
-    control,
-    execution,
-    resilience,
-    session,
-    set_testing,
-)
+from otel_loopguard import LoopGuard, Settings, control, execution, resilience, session
+from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import StoreError
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus
 from otel_loopguard.stores import Writer
+from otel_loopguard.stores.redis import RedisStore
 from tests.stores.memory import MemoryStore
 from tests.stores.servers import Server, need_redis, wait_for
 
 if TYPE_CHECKING:
-    from otel_loopguard.stores.redis import RedisStore
+    from otel_loopguard._util.clock import TestMode
 
-TRANSIENT, WRONG, UNKNOWN = ErrorClass.TRANSIENT, ErrorClass.DETERMINISTIC, ErrorClass.UNKNOWN
-KINDS = {"f": TRANSIENT, "w": WRONG, "u": UNKNOWN}
-ERRORS = {
-    TRANSIENT: ConnectionError("reset"),
-    WRONG: ValueError("invalid"),
-    UNKNOWN: RuntimeError(),
-}
+ERRORS = {"f": ConnectionError("reset"), "w": ValueError("invalid"), "u": RuntimeError(), "s": None}
 
 
-class Clock:
-    """Time that is told."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
-
-    def pass_by(self, seconds: float) -> None:
-        self.now += int(seconds * 1e9)
+def made(store: RedisStore | None = None, **settings: Any) -> Breakers:
+    """Breakers of one process, which share through a store."""
+    chosen = Settings(**settings)
+    return Breakers(chosen, None if store is None else Writer(store, chosen, InternalErrors()))
 
 
-@pytest.fixture
-def clock() -> Clock:
-    """A clock for all breakers of a test."""
-    return Clock()
+def ended(breakers: Breakers, outcomes: str = "fff") -> None:
+    """Calls of `search` that fail (w: wrongly called, u: nobody knows why) or succeed."""
+    for one in outcomes:
+        breakers.ended("search", "tool", ERRORS[one])
 
 
-def writer(store: RedisStore) -> Writer:
-    """What reads and writes a store in the background."""
-    return Writer(store, Settings(), InternalErrors())
-
-
-def fail(breakers: Breakers, times: int = 1, kind: ErrorClass = TRANSIENT) -> None:
-    """Calls of `search` that fail."""
-    for _ in range(times):
-        breakers.ended("search", "tool", ERRORS[kind])
-
-
-def succeed(breakers: Breakers) -> None:
-    """A call of `search` that goes well."""
-    breakers.ended("search", "tool", None)
-
-
-SCRIPTS = {
-    "three in a row open it, then one trial passes": ({}, "f f s f f y f n +299 n +1 y n n"),
+SCRIPTS: dict[str, tuple[dict[str, Any], str]] = {
+    "three in a row open it, then one trial passes": ({}, "f f s f f y f n +290 n +10 y n n"),
     "a trial that goes well closes it": ({}, "f f f +300 y s y f f y"),
-    "a trial that fails opens it for as long again": ({}, "f f f +300 y f +299 n +1 y"),
-    "a trial whose caller died makes way": ({}, "f f f +300 y +59 n +1 y"),
+    "a trial that fails opens it for as long again": ({}, "f f f +300 y f +290 n +10 y"),
+    "a trial whose caller died makes way": ({}, "f f f +300 y +50 n +10 y"),
     "a trial that is cancelled is given back": ({}, "f f f +300 c y"),
     "wrong arguments of one agent shut it for nobody": ({}, "w w w y"),
     "nor do errors of unknown kind": ({}, "u u u y"),
@@ -89,66 +54,62 @@ SCRIPTS = {
     "all": ({"tuning": {"resilience": {"breaker_errors": "all"}}}, "w w w n"),
     "shadow": ({"mode": "shadow"}, "f f f f y"),
 }
-"""Calls of `search` that fail (w: wrongly called, u: nobody knows why), succeed or are cancelled,
-seconds that pass, and whether a call is let through: y or n."""
+"""Outcomes (c: cancelled), seconds that pass, and whether a call is let through: y or n."""
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_three_failures_in_a_row_open_it_for_300_seconds(clock: Clock, name: str) -> None:
+def test_three_failures_in_a_row_open_it_for_300_seconds(clock: TestMode, name: str) -> None:
     """Then one trial passes, and no second one (E5)."""
     settings, script = SCRIPTS[name]
-    breakers = Breakers(Settings(**settings), clock=clock)
+    breakers = made(**settings)
     for step in script.split():
-        if step in KINDS:
-            fail(breakers, 1, KINDS[step])
-        elif step == "s":
-            succeed(breakers)
+        if step in ERRORS:
+            ended(breakers, step)
         elif step == "c":
             with pytest.raises(KeyboardInterrupt), breakers.guarding("search"):
                 raise KeyboardInterrupt
         elif step in "yn":
             assert breakers.allow("search") is (step == "y")
         else:
-            clock.pass_by(int(step))
+            clock.advance(int(step))
 
 
-def test_its_standing() -> None:
+@pytest.mark.parametrize("mode", ["guard", "shadow"])
+def test_its_standing(mode: str) -> None:
     """State, failures and until when; in shadow mode it is counted all the same."""
-    clock = Clock()
-    for mode in ("guard", "shadow"):
-        breakers = Breakers(Settings(mode=mode), clock=clock)
-        assert breakers.standing("search") == BreakerStatus()
-        fail(breakers, 3)
-        assert breakers.standing("search") == (BreakerState.OPEN, 3, clock.now + 300 * 10**9)
+    breakers = made(mode=mode)
+    assert breakers.standing("search") == BreakerStatus()
+    ended(breakers)
+    state, failures, until = breakers.standing("search")
+    assert (state, failures) == (BreakerState.OPEN, 3)
+    assert until - now() == pytest.approx(300e9, rel=0.1)
 
 
-def test_tools_and_agents_have_breakers_of_their_own(clock: Clock) -> None:
+def test_tools_and_agents_have_breakers_of_their_own() -> None:
     """A failing tool says nothing of the agent that called it."""
-    breakers = Breakers(Settings(), clock=clock)
-    fail(breakers, 3)
+    breakers = made()
+    ended(breakers)
     for _ in range(3):
-        breakers.ended("helper", "agent", ERRORS[TRANSIENT])
-    assert not breakers.allow("search")
-    assert not breakers.allow("helper", "agent")
-    assert breakers.allow("helper")
-    assert breakers.allow("agent", "agent")
+        breakers.ended("helper", "agent", ERRORS["f"])
+    asked = (("search", "tool"), ("helper", "agent"), ("helper", "tool"), ("agent", "agent"))
+    assert [breakers.allow(name, kind) for name, kind in asked] == [False, False, True, True]
     breakers.reset("search")
     assert breakers.allow("search")
 
 
 def test_the_table_is_bounded() -> None:
     """The newest 1024 tools are kept."""
-    breakers = Breakers(Settings())
+    breakers = made()
     for number in range(3000):
-        breakers.ended(f"tool {number}", "tool", ERRORS[TRANSIENT])
-    assert len(breakers._breakers) == 1024
+        breakers.ended(f"tool {number}", "tool", ERRORS["f"])
+    assert len(breakers.all) == 1024
 
 
-def test_one_trial_of_many_threads(clock: Clock) -> None:
+def test_one_trial_of_many_threads(clock: TestMode) -> None:
     """However many ask at once."""
-    breakers = Breakers(Settings(), clock=clock)
-    fail(breakers, 3)
-    clock.pass_by(300)
+    breakers = made()
+    ended(breakers)
+    clock.advance(300)
     with ThreadPoolExecutor(16) as pool:
         assert sum(pool.map(lambda _: breakers.allow("search"), range(16))) == 1
 
@@ -180,14 +141,13 @@ def refused(session_key: str, tool: str = "bash", args: object = CURL) -> str | 
     return None if found is None else found.hint
 
 
-@pytest.mark.parametrize("settings", [{}, {"breaker": "session", "exempt_tools": "bash"}])
+@pytest.mark.parametrize("settings", [{}, {"breaker": "session", "exempt_tools": "bash"}], ids=str)
 def test_none_is_on_by_default(settings: dict[str, Any]) -> None:
     """However often a call fails, of whatever run; nor is one kept for exempt tools."""
     guard = LoopGuard(Settings(**settings))
     for number in range(9):
         failing(guard, 1, session=f"run {number % 3}")
-    assert said("run 1") is None
-    assert refused("run 1") is None
+    assert (said("run 1"), refused("run 1")) == (None, None)
     assert resilience.breakers().all == []
     assert guard.faults.counts == {}
 
@@ -196,11 +156,12 @@ def test_it_is_kept_for_what_fails() -> None:
     """A host, whoever asks it and how; not the shell, nor the fetching of other pages."""
     guard = LoopGuard(Settings(breaker="session"))
     failing(guard, 3)
+    calls = [
+        ("bash", CURL), ("bash", '{"command": "wget https://down.example/b"}'),
+        ("fetch", {"url": "http://down.example"}), ("fetch", "https://down.example?q=1"),
+    ]  # fmt: skip
     expected = "calls of this host failed 3 times in a row: try again in 5 s"
-    assert said("run") == expected
-    assert said("run", args='{"command": "wget https://down.example/b"}') == expected
-    assert said("run", "fetch", {"url": "http://down.example"}) == expected
-    assert said("run", "fetch", "https://down.example?q=1") == expected
+    assert [said("run", *one) for one in calls] == [expected] * 4
     for other in ("cat a.txt", "curl https://up.example", "curl https://down.example:8080"):
         assert said("run", args={"command": other}) is None
     assert said("run", "write", {"text": "see https://down.example"}) is None
@@ -212,74 +173,73 @@ def test_it_is_kept_for_what_fails() -> None:
 def test_a_call_without_a_host_is_kept_by_its_arguments() -> None:
     """As one selector, one task of a sub-agent; also where an instrumentation unwraps a text."""
     guard = LoopGuard(Settings(breaker="session"))
-    for number in range(3):
+    for number in (0, 1, 2, 0, 0):
+        assert said("run", "click", "#0") is None
         guard.observe(call({"selector": f"#{number}"}, "Timeout 30000ms", "click"), "run")
-    assert said("run", "click", {"selector": "#0"}) is None
-    for _ in range(2):
-        guard.observe(call({"selector": "#0"}, "Timeout 30000ms", "click"), "run")
     expected = "this call of 'click' failed 3 times in a row: try again in 5 s"
-    assert said("run", "click", {"selector": "#0"}) == expected
-    assert said("run", "click", "#0") == expected
+    assert said("run", "click", {"selector": "#0"}) == said("run", "click", "#0") == expected
     assert said("run", "click", {"selector": "#1"}) is None
     assert said("run", "click", None) is None
 
 
-def test_it_opens_for_seconds_and_backs_off() -> None:
+def test_it_opens_for_seconds_and_backs_off(clock: TestMode) -> None:
     """Twice as long after each failure that follows, up to `breaker_open_s`; a success ends it."""
-    with set_testing(True) as clock:
-        guard = LoopGuard(
-            Settings(breaker="session", tuning={"resilience": {"breaker_open_s": 60}})
-        )
-        failing(guard, 3)
-        for seconds in (5, 10, 20, 40, 60, 60):
-            assert f"try again in {seconds} s" in (said("run") or "")
-            clock.advance(seconds - 1)
-            assert "try again in 1 s" in (said("run") or "")
-            clock.advance(1)
-            assert said("run") is None
-            failing(guard, 1)
-        clock.advance(60)
-        guard.observe(call(CURL, None), "run")
-        failing(guard, 2)
+    tuning = {"resilience": {"breaker_open_s": 60}}
+    guard = LoopGuard(Settings(breaker="session", tuning=tuning))
+    failing(guard, 3)
+    for seconds in (5, 10, 20, 40, 60, 60):
+        assert f"try again in {seconds} s" in (said("run") or "")
+        clock.advance(seconds - 1)
+        assert "try again in 1 s" in (said("run") or "")
+        clock.advance(1)
         assert said("run") is None
+        failing(guard, 1)
+    clock.advance(60)
+    guard.observe(call(CURL, None), "run")
+    failing(guard, 2)
+    assert said("run") is None
+
+
+def fed(breakers: Breakers) -> Breakers:
+    """Three calls of a run that failed, as their spans tell."""
+    for _ in range(3):
+        transient = ErrorClass.TRANSIENT
+        breakers.finished("run", "bash", CURL, error=True, error_class=transient)
+    return breakers
 
 
 def test_one_that_is_declared_shared_holds_for_all_runs() -> None:
     """And, with a store and a key that covers what failed, for other processes."""
     store = MemoryStore()
-    settings = Settings(breaker="shared", digest_key="k" * 32)
-    one, other = (Breakers(settings, writer(store)) for _ in range(2))
-    for number in range(3):
-        one.finished(f"run {number}", "bash", CURL, error=True, error_class=TRANSIENT)
+    one, other = (made(store, breaker="shared", digest_key="k" * 32) for _ in range(2))
+    fed(one)
     assert one.refusal("another", "bash", CURL)
     assert one.refusal(None, "bash", CURL)
-    wait_for(lambda: other.refusal("one", "bash", CURL) is not None)
+    wait_for(lambda: other.refusal("a third", "bash", CURL) is not None)
 
 
-@pytest.mark.parametrize("settings", [{"breaker": "session"}, {"breaker": "shared"}])
-def test_what_is_not_covered_or_not_shared_stays_in_the_process(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{"breaker": "session", "digest_key": "k" * 32}, {"breaker": "shared"}],
+    ids=["session", "no key"],
+)
+def test_what_is_not_shared_or_covered_stays_in_the_process(settings: dict[str, Any]) -> None:
     """Without a `digest_key` anybody could guess what is behind a digest in the store."""
-    store, kept = MemoryStore(), list[object]()
-    store.put = lambda *given, **_: kept.append(given)  # type: ignore[method-assign]
-    writing = writer(store)
-    breakers = Breakers(Settings(**settings), writing)
-    for _ in range(3):
-        breakers.finished("run", "bash", CURL, error=True, error_class=TRANSIENT)
+    store = MemoryStore()
+    breakers = fed(made(store, **settings))
     assert breakers.refusal("run", "bash", CURL)
-    writing.flush()
-    assert kept == []
+    assert breakers._writer is not None
+    breakers._writer.flush()
+    assert store._values == {}
 
 
-def test_one_that_code_names_is_asked_by_everybody() -> None:
+def test_one_that_code_names_is_asked_by_everybody(guard: LoopGuard) -> None:
     """`resilience.breaker` needs no setting; spans do not count for it, the block does."""
-    guard = LoopGuard()
-    for _ in range(2):
+    for count in (1, 2, 3):
         with pytest.raises(ConnectionError), resilience.breaker("search"):
             guard.observe(call({"q": 1}, "connection refused", "search"), "run")
             raise ConnectionError
-    assert resilience.breakers().standing("search").failures == 2
-    with pytest.raises(ConnectionError), resilience.breaker("search"):
-        raise ConnectionError
+        assert resilience.breakers().standing("search").failures == count
     expected = "the breaker of the tool 'search' is open after 3 failures in a row: try again in"
     assert expected in (refused("any run", "search", {"q": 2}) or "")
 
@@ -294,130 +254,113 @@ def test_a_replay_shuts_nothing() -> None:
 
 
 class Broken(MemoryStore):
-    """A store that can be down."""
+    """A store that may be down."""
 
-    down = False
+    error: StoreError | None = StoreError("down")
 
     def get(self, kind: str, key: str) -> bytes | None:
-        self._up()
+        if self.error:
+            raise self.error
         return super().get(kind, key)
 
-    def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
-        self._up()
-        return super().claim(kind, key, owner, ttl_s)
 
-    def _up(self) -> None:
-        if self.down:
-            msg = "down"
-            raise StoreError(msg)
-
-
-def test_others_learn_that_it_is_open_and_closed(clock: Clock) -> None:
+def test_others_learn_that_it_is_open_and_closed(clock: TestMode) -> None:
     """In the background: nobody waits for the store."""
     store = MemoryStore()
-    one, other = (Breakers(Settings(), writer(store), clock) for _ in range(2))
-    fail(one, 3)
+    one, other = made(store), made(store)
+    ended(one)
     wait_for(lambda: not other.allow("search"))
     assert other.standing("search") == one.standing("search")
-    clock.pass_by(300)
+    clock.advance(300)
     assert [one.allow("search"), other.allow("search"), one.allow("search")] == [True, False, False]
-    succeed(one)
+    ended(one, "s")
     wait_for(lambda: other.allow("search"))
 
 
-def test_a_store_that_is_down_stops_nobody(clock: Clock) -> None:
+def test_a_store_that_is_down_stops_nobody(clock: TestMode) -> None:
     """Breakers go on in memory, and tell the others when it is back."""
     store = Broken()
-    store.down = True
-    one, other = (Breakers(Settings(), writer(store), clock) for _ in range(2))
-    fail(one, 3)
-    assert not one.allow("search")
-    assert other.allow("search")
-    clock.pass_by(300)
+    one, other = made(store), made(store)
+    ended(one)
+    assert (one.allow("search"), other.allow("search")) == (False, True)
+    clock.advance(300)
     assert one.allow("search")
-    fail(one)
-    store.down = False
+    ended(one, "f")
+    store.error = None
     wait_for(lambda: (one.allow("search"), other.allow("search")) == (False, False))
 
 
 @pytest.mark.parametrize(
     "raw",
-    [b"\xff", b"[]", b"{}", b'{"until": "x", "at": 1, "failures": 1}',
-     b'{"until": -1, "at": 1, "failures": 1}', b"1"],
-    ids=["bytes", "list", "empty", "text", "negative", "number"],
-)  # fmt: skip
-def test_what_is_not_understood_is_left_alone(
-    clock: Clock, raw: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+    [
+        *(b"\xff", b"[]", b"{}", b"1"),
+        b'{"until": "x", "at": 1, "failures": 1}',
+        b'{"until": -1, "at": 1, "failures": 1}',
+    ],
+)
+def test_what_is_not_understood_is_left_alone(raw: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """It is warned of with its key, once, and not overwritten."""
     store = MemoryStore()
     store.put("breaker", "tool:search", raw)
-    writing = writer(store)
-    breakers = Breakers(Settings(), writing, clock)
-    fail(breakers, 3)
-    assert writing.flush()
-    succeed(breakers)
-    fail(breakers, 3)
-    assert writing.flush()
+    breakers = made(store)
+    assert breakers._writer is not None
+    for outcomes in ("fff", "sfff"):
+        ended(breakers, outcomes)
+        assert breakers._writer.flush()
     assert not breakers.allow("search")
     assert store.get("breaker", "tool:search") == raw
     assert caplog.text.count("tool:search") == 1
 
 
-def test_a_clock_that_is_wrong_shuts_nothing_for_days(clock: Clock) -> None:
+def test_a_clock_that_is_wrong_shuts_nothing_for_days(clock: TestMode) -> None:
     """Another process says: open for a year."""
     store = MemoryStore()
-    year = clock.now + 365 * 86400 * 10**9
+    year = now() + 365 * 86400 * 10**9
     store.put("breaker", "tool:search", orjson.dumps({"until": year, "at": year, "failures": 3}))
-    breakers = Breakers(Settings(), writer(store), clock)
+    breakers = made(store)
     wait_for(lambda: breakers.standing("search").failures == 3)
     assert not breakers.allow("search")
-    clock.pass_by(300)
+    clock.advance(300)
     assert breakers.allow("search")
 
 
 def _worker(url: str, start: Any, allowed: Any, closing: Any) -> None:
     """A process: learns that the breaker is open, and asks for the trial with all the others."""
-    from otel_loopguard.stores.redis import RedisStore
-
-    writing = writer(RedisStore(Settings(store_url=url)))
-    breakers = Breakers(Settings(), writing)
+    breakers = made(RedisStore(Settings(store_url=url)))
     wait_for(lambda: breakers.standing("search").state is not BreakerState.CLOSED)
     start.wait()
     wait_for(lambda: breakers.standing("search").state is BreakerState.HALF_OPEN)
     tried = sum(breakers.allow("search") for _ in range(20))
     allowed.put(tried)
     start.wait()
-    if tried:
-        succeed(breakers)
+    ended(breakers, "s" * tried)
     wait_for(lambda: breakers.allow("search"))
-    writing.close()
+    assert breakers._writer is not None
+    breakers._writer.close()
     closing.put(True)
 
 
 def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> None:
     """Two processes on a real Redis ask at once; its success lets all of them go on."""
     need_redis()
-    from otel_loopguard.stores.redis import RedisStore
-
     server = Server(tmp_path / "redis").start()
-    workers: list[Any] = []
+    spawn = multiprocessing.get_context("spawn")
+    tuning = {"resilience": {"breaker_open_s": 5}}
+    opener = made(RedisStore(Settings(store_url=server.url)), tuning=tuning)
+    start, allowed, closing = spawn.Barrier(2), spawn.Queue(), spawn.Queue()
+    given = (server.url, start, allowed, closing)
+    workers = [spawn.Process(target=_worker, args=given) for _ in range(2)]
     try:
-        spawn = multiprocessing.get_context("spawn")
-        start, allowed, closing = spawn.Barrier(2), spawn.Queue(), spawn.Queue()
-        settings = Settings(tuning={"resilience": {"breaker_open_s": 5}}, store_url=server.url)
-        opener = Breakers(settings, writer(RedisStore(settings)))
-        for _ in range(2):
-            workers.append(
-                spawn.Process(target=_worker, args=(server.url, start, allowed, closing))
-            )
-            workers[-1].start()
-        fail(opener, 3)
-        assert sorted(allowed.get(timeout=60) for _ in range(2)) == [0, 1]
-        assert [closing.get(timeout=60) for _ in range(2)] == [True] * 2
+        for worker in workers:
+            worker.start()
+        ended(opener)
+        assert sorted(allowed.get(timeout=60) for _ in workers) == [0, 1]
+        assert [closing.get(timeout=60) for _ in workers] == [True, True]
         for worker in workers:
             worker.join(60)
     finally:
         for worker in workers:
             worker.kill()
+        assert opener._writer is not None
+        opener._writer.close(0)
         server.kill()

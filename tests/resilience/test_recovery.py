@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,73 +14,62 @@ from otel_loopguard import LoopGuard, LoopGuardAbort, resilience
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.resilience.recovery import Tally
 
+MISSING = RuntimeError("String not found in the file")
 
-@pytest.fixture
-def guard() -> LoopGuard:
-    """The guard whose strategies `control` uses."""
-    guard = LoopGuard()
-    assert resilience.recoveries().tallies == {}
-    return guard
+
+@pytest.fixture(autouse=True)
+def _own_guard(guard: LoopGuard) -> None:
+    """Strategies are those of a guard of the test's own."""
 
 
 def failing(tool: str, error: Exception, times: int = 99) -> int:
     """Tries of a call that fails some times; its error goes through."""
-    tries = 0
-    for attempt in resilience.recovering(tool):
+    for tries, attempt in enumerate(resilience.recovering(tool), 1):
         with attempt:
-            tries += 1
             if tries <= times:
                 raise error
-    return tries
+            return tries
+    raise AssertionError
 
 
-def test_a_file_is_read_again_before_it_is_edited(guard: LoopGuard, tmp_path: Path) -> None:
+def test_a_file_is_read_again_before_it_is_edited(tmp_path: Path) -> None:
     """The next try has what stands in it now."""
     file = tmp_path / "a.py"
     file.write_text("new")
-    resilience.recoveries().register(
-        "reread", resilience.reread(lambda path: Path(path).read_text()),
-        tool="edit_*", error="(text|string) not found",
-    )  # fmt: skip
+    again = resilience.reread(lambda path: Path(path).read_text())
+    recoveries = resilience.recoveries()
+    recoveries.register("reread", again, tool="edit_*", error="(text|string) not found")
     seen: list[object] = []
     for attempt in resilience.recovering("edit_file", {"path": str(file)}):
         with attempt as call:
             seen.append(call.fresh)
             if call.fresh is None:
-                msg = "String not found in the file"
-                raise RuntimeError(msg)
+                raise MISSING
     assert seen == [None, "new"]
 
 
-def test_a_time_out_gets_more_time_up_to_a_limit(guard: LoopGuard) -> None:
-    """30, 60, then 100 s; then the error is raised."""
-    resilience.recoveries().register(
-        "longer", resilience.longer_limit(most_s=100), error=TimeoutError
-    )  # fmt: skip
+@pytest.mark.parametrize(("limit_s", "expected"), [(30, [30, 60, 100]), (None, [None])])
+def test_a_time_out_gets_more_time_up_to_a_limit(limit_s: float | None, expected: object) -> None:
+    """30, 60, then 100 s; then the error is raised. Without a limit there is no longer one."""
+    longer = resilience.longer_limit(most_s=100)
+    resilience.recoveries().register("longer", longer, error=TimeoutError)
     limits: list[float | None] = []
     with pytest.raises(TimeoutError):
-        for attempt in resilience.recovering("build", limit_s=30):
+        for attempt in resilience.recovering("build", limit_s=limit_s):
             with attempt as call:
                 limits.append(call.limit_s)
                 raise TimeoutError
-    assert limits == [30, 60, 100]
-    assert resilience.recoveries().tallies["longer"] == Tally(tried=2, broke=1)
-    tries = 0
-    with pytest.raises(TimeoutError):
-        for attempt in resilience.recovering("build"):
-            with attempt:
-                tries += 1
-                raise TimeoutError
-    assert tries == 1  # without a limit there is no longer one
+    assert limits == expected
+    assert resilience.recoveries().tallies["longer"].tried == len(limits) - 1
+    assert resilience.recoveries().tallies["longer"].broke
 
 
-def test_strategies_follow_each_other_at_most_n_times_each(guard: LoopGuard) -> None:
+def test_strategies_follow_each_other_at_most_n_times_each() -> None:
     """In the order in which they were registered; the last error is raised as it is."""
     used: list[str] = []
-    for name in ("first", "second"):
-        resilience.recoveries().register(
-            name, lambda call, name=name: used.append(name), attempts=2
-        )
+    register = resilience.recoveries().register
+    register("first", lambda call: used.append("first"), attempts=2)
+    register("second", lambda call: used.append("second"), attempts=2)
     error = RuntimeError("for good")
     with pytest.raises(RuntimeError) as raised:
         failing("search", error)
@@ -87,39 +77,35 @@ def test_strategies_follow_each_other_at_most_n_times_each(guard: LoopGuard) -> 
     assert used == ["first", "first", "second", "second"]
 
 
-def test_a_loop_of_failing_calls_does_not_recover_for_ever(guard: LoopGuard) -> None:
-    """Tries are counted over all calls of a tool in a session, until one goes well."""
-    resilience.recoveries().register("again", lambda call: None, attempts=2)
+def test_a_loop_of_failing_calls_does_not_recover_for_ever() -> None:
+    """Tries are counted over all calls of a tool in a session, until one goes well.
 
-    def tries(times: int) -> int:
-        made = 0
+    Where no session is known each call has its own.
+    """
+    tried: list[object] = []
+    resilience.recoveries().register("again", tried.append, attempts=2)
+
+    def tries() -> int:
+        tried.clear()
         with contextlib.suppress(OSError):
-            for attempt in resilience.recovering("search"):
-                with attempt:
-                    made += 1
-                    if made <= times:
-                        raise OSError
-        return made
+            failing("search", OSError())
+        return 1 + len(tried)
 
+    for key, expected in (("one", [3, 1, 1]), ("other", [3, 1, 1])):
+        with otel_loopguard.session(key):
+            assert [tries() for _ in range(3)] == expected
     with otel_loopguard.session("one"):
-        assert [tries(99), tries(99), tries(99)] == [3, 1, 1]
-    with otel_loopguard.session("other"):
-        assert tries(99) == 3
-    with otel_loopguard.session("one"):
-        assert [tries(0), tries(99)] == [1, 3]
-    # Where no session is known each call has its own.
-    assert [tries(99), tries(99)] == [3, 3]
+        assert failing("search", OSError(), times=0) == 1
+        assert tries() == 3
+    assert [tries(), tries()] == [3, 3]
 
 
 @pytest.mark.parametrize(
     ("tool", "error"),
     [("browse", OSError()), ("search", KeyError("k")), ("search", LoopGuardAbort("over", "s"))],
-    ids=["another tool", "another error", "an abort"],
 )
-def test_a_strategy_is_for_its_tool_and_error(
-    guard: LoopGuard, tool: str, error: Exception
-) -> None:
-    """Other failures are raised at once."""
+def test_a_strategy_is_for_its_tool_and_error(tool: str, error: Exception) -> None:
+    """Other failures are raised at once; an abort is one."""
     errors = (OSError, LoopGuardAbort)
     resilience.recoveries().register("again", lambda call: None, tool="sea*", error=errors)
     with pytest.raises(type(error)):
@@ -130,53 +116,35 @@ def test_a_strategy_is_for_its_tool_and_error(
 def test_a_strategy_that_breaks_makes_way_for_the_next(guard: LoopGuard) -> None:
     """It is counted as a fault, and the error that is raised is the tool's."""
     raise_faults(False)
-    used: list[str] = []
-
-    def broken(call: resilience.Call) -> None:
-        raise ZeroDivisionError
-
-    resilience.recoveries().register("broken", broken)
-    resilience.recoveries().register("whole", lambda call: used.append("whole"))
+    assert failing("search", OSError(), times=0) == 1
+    resilience.recoveries().register("broken", lambda call: 1 // 0)
+    resilience.recoveries().register("whole", lambda call: None)
     assert failing("search", OSError(), times=1) == 2
-    assert used == ["whole"]
-    assert resilience.recoveries().tallies["broken"].broke == 3
+    found = resilience.recoveries().tallies
+    assert (found["broken"].broke, found["whole"].recovered) == (3, 1)
     assert guard.faults.counts == {"recovery.broken:ZeroDivisionError": 3}
 
 
-def test_in_asyncio_strategies_may_be_awaited(guard: LoopGuard) -> None:
+def test_in_asyncio_strategies_may_be_awaited() -> None:
     """And in a plain loop they are refused, by name."""
+    connected: list[int] = []
 
     async def connect() -> None:
         await asyncio.sleep(0)
         connected.append(1)
 
-    async def go() -> int:
-        tries = 0
+    async def go() -> None:
         async for attempt in resilience.recovering("query"):
             with attempt:
-                tries += 1
                 if not connected:
                     raise ConnectionError
-        return tries
 
-    connected: list[int] = []
     resilience.recoveries().register("reconnect", resilience.reconnect(connect))
-    assert asyncio.run(go()) == 2
+    asyncio.run(go())
+    assert connected == [1]
     assert resilience.recoveries().tallies == {"reconnect": Tally(tried=1, recovered=1)}
     with pytest.raises(TypeError, match="'reconnect' is to be awaited"):
         failing("query", ConnectionError())
-
-
-def test_a_block_left_early_ends_the_tries(guard: LoopGuard) -> None:
-    """`return` inside of it, as one writes it."""
-
-    def answer() -> str:
-        for attempt in resilience.recovering("search"):
-            with attempt:
-                return "answer"
-        raise AssertionError
-
-    assert answer() == "answer"
 
 
 @pytest.mark.parametrize(
@@ -188,8 +156,7 @@ def test_a_block_left_early_ends_the_tries(guard: LoopGuard) -> None:
     ],
     ids=["no name", "no pattern", "no factor"],
 )
-def test_what_cannot_be_is_refused(guard: LoopGuard, wrong: object, said: str) -> None:
+def test_what_cannot_be_is_refused(wrong: Callable[[], object], said: str) -> None:
     """With the value."""
-    assert callable(wrong)
     with pytest.raises(ValueError, match=said):
         wrong()

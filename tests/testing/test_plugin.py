@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 
 import pytest
 
@@ -35,6 +34,12 @@ def run(turns, tracer=ASKED):
             search("x", tracer)
     return "done"
 """
+PROVIDED = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+provider = TracerProvider()
+trace.set_tracer_provider(provider)
+"""
 
 
 @pytest.fixture
@@ -42,33 +47,24 @@ def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     """A folder with a small agent, without settings from outside."""
     for name in [name for name in os.environ if name.startswith(("OTEL_", "PYTEST_"))]:
         monkeypatch.delenv(name)
-    pytester.makepyfile(agent=AGENT)
+    pytester.makepyfile(agent=AGENT, provided=PROVIDED)
     return pytester
 
 
 def ran(
-    inner: pytest.Pytester, source: str, *options: str, without: str = "asyncio"
+    inner: pytest.Pytester, source: str, *options: str, without: str = "asyncio", **outcomes: int
 ) -> pytest.RunResult:
     """Runs a test file in a process of its own, without a plugin."""
     inner.makepyfile(test_agent=f"import pytest\nfrom agent import run, search\n{source}")
     rest = [f"-pno:{name}" for name in (*SLOW, "cacheprovider", "logging", without)]
-    return inner.runpytest_subprocess(*rest, *options)
-
-
-def need(module: str) -> None:
-    """Skips without a plugin of others; fails under CI."""
-    if find_spec(module) is None:
-        reason = f"{module} is not installed"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    done = inner.runpytest_subprocess(*rest, *options)
+    done.assert_outcomes(**outcomes)
+    return done
 
 
 def test_unused_it_does_nothing(inner: pytest.Pytester) -> None:
     """Neither the package is imported nor a provider set; the fixture and the marker are known."""
-    done = ran(
-        inner,
-        """
+    source = """
 import sys
 def test_nothing_is_loaded():
     assert "otel_loopguard_pytest" in sys.modules
@@ -77,10 +73,8 @@ def test_nothing_is_loaded():
     assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 @pytest.mark.loopguard(mode="shadow")
 def test_the_marker_is_known(): ...
-""",
-        "--strict-markers", "-W", "error",
-    )  # fmt: skip
-    done.assert_outcomes(passed=2)
+"""
+    ran(inner, source, "--strict-markers", "-W", "error", passed=2)
 
 
 def test_what_a_test_asserts(inner: pytest.Pytester) -> None:
@@ -88,9 +82,7 @@ def test_what_a_test_asserts(inner: pytest.Pytester) -> None:
 
     An abort ends with its test, and so does the clock that a test moved.
     """
-    done = ran(
-        inner,
-        """
+    source = """
 import asyncio
 import threading
 from otel_loopguard import LoopGuardAbort, LoopGuardPaused, control, session
@@ -156,16 +148,13 @@ def test_pause(loopguard):
 @pytest.mark.loopguard(testing=False)
 def test_as_in_production(loopguard):
     assert not rehearsal.deterministic()
-""",
-    )
-    done.assert_outcomes(passed=11)
+"""
+    ran(inner, source, passed=11)
 
 
 def test_a_failure_shows_the_tree(inner: pytest.Pytester) -> None:
     """What was decided, where, and why; and no code of ours."""
-    done = ran(
-        inner,
-        """
+    source = """
 def test_loops(loopguard):
     loopguard.run(run, 60)
     loopguard.assert_no_loops(max_severity="critical")
@@ -177,9 +166,8 @@ def test_by_another(loopguard):
     loopguard.assert_stopped("cycle")
 def test_nothing_seen(loopguard):
     loopguard.assert_no_loops()
-""",
-    )
-    done.assert_outcomes(failed=4)
+"""
+    done = ran(inner, source, failed=4)
     done.stdout.fnmatch_lines([
         "E*AssertionError: the agent loops: abort, 'search' was called 7 times with equal argu*",
         "E*invoke_agent helper*",
@@ -204,23 +192,17 @@ def test_options(inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Non
         loopguard = ["repeat_threshold = 5", 'poll_tools = ["job"]', "mode = guard"]
         """
     )
-    monkeypatch.setenv("LOOPGUARD_ERROR_THRESHOLD", "6")
-    monkeypatch.setenv("LOOPGUARD_REPEAT_THRESHOLD", "9")
-    monkeypatch.setenv("LOOPGUARD_STORE_URL", "redis://127.0.0.1:1/0")
-    monkeypatch.setenv("LOOPGUARD_WEBHOOK_URL", "http://127.0.0.1:1/")
-    monkeypatch.setenv("LOOPGUARD_VERDICTS", "phoenix")
-    done = ran(
-        inner,
-        """
+    places = {"STORE_URL": "redis://127.0.0.1:1/0", "WEBHOOK_URL": "http://127.0.0.1:1/"}
+    given = {"ERROR_THRESHOLD": "6", "REPEAT_THRESHOLD": "9", "VERDICTS": "phoenix", **places}
+    for name, value in given.items():
+        monkeypatch.setenv(f"LOOPGUARD_{name}", value)
+    source = """
 pytestmark = pytest.mark.loopguard(mode="shadow", similar_threshold=7)
 @pytest.mark.loopguard(similar_threshold=8)
 def test_all(loopguard):
     settings = loopguard.guard.settings
-    assert settings.repeat_threshold == 5
-    assert settings.poll_tools == {"job"}
-    assert settings.mode == "shadow"
-    assert settings.similar_threshold == 8
-    assert settings.error_threshold == 6
+    assert (settings.repeat_threshold, settings.poll_tools, settings.mode) == (5, {"job"}, "shadow")
+    assert (settings.similar_threshold, settings.error_threshold) == (8, 6)
     assert not (settings.store_url or settings.webhook_url or settings.control_socket)
     assert not (settings.telemetry_metrics or settings.verdicts)
 def test_shadow_is_a_loop_and_no_stop(loopguard):
@@ -229,37 +211,29 @@ def test_shadow_is_a_loop_and_no_stop(loopguard):
         loopguard.assert_no_loops()
     with pytest.raises(AssertionError, match="nothing was stopped"):
         loopguard.assert_stopped()
-""",
-    )
-    done.assert_outcomes(passed=2)
+"""
+    ran(inner, source, passed=2)
 
 
-@pytest.mark.parametrize(
-    ("mark", "line", "message"),
-    [
-        ("mode='loud'", "", "*mode (LOOPGUARD_MODE) = 'loud'*"),
-        ("treshold=3", "", "*treshold: there is no such setting*"),
-        ("'shadow'", "", "*takes keywords only, got ('shadow',)*"),
-        ("provider='none'", "", "*provider must be 'global', 'own' or a tracer provider*"),
-        ("", "loopguard = mode", "*expected lines `name = value`, got 'mode'*"),
-    ],
-    ids=["bad value", "unknown", "no keyword", "provider", "ini"],
-)
-def test_a_wrong_option_is_named(
-    inner: pytest.Pytester, mark: str, line: str, message: str
-) -> None:
-    """The test fails with the message, and does not run."""
-    inner.makeini(f"[pytest]\n{line}")
-    done = ran(inner, f"@pytest.mark.loopguard({mark})\ndef test_it(loopguard): assert False")
-    done.assert_outcomes(errors=1)
-    done.stdout.fnmatch_lines([message])
+def test_a_wrong_option_is_named(inner: pytest.Pytester) -> None:
+    """Its test fails with the message, and does not run."""
+    wrong = {
+        "mode='loud'": "mode (LOOPGUARD_MODE) = 'loud'",
+        "treshold=3": "treshold: there is no such setting",
+        "'shadow'": "takes keywords only, got ('shadow',)",
+        "provider='none'": "provider must be 'global', 'own' or a tracer provider",
+    }
+    test = "@pytest.mark.loopguard({})\ndef test_{}(loopguard): assert False"
+    done = ran(inner, "\n".join(map(test.format, wrong, range(4))), errors=4)
+    done.stdout.fnmatch_lines([f"*{message}*" for message in wrong.values()])
+    inner.makeini("[pytest]\nloopguard = mode")
+    done = ran(inner, "def test_it(loopguard): assert False", errors=1)
+    done.stdout.fnmatch_lines(["*expected lines `name = value`, got 'mode'*"])
 
 
 def test_providers(inner: pytest.Pytester) -> None:
     """The global one, one of its own, a given one, and one more that the agent makes."""
-    done = ran(
-        inner,
-        """
+    source = """
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 def test_first(loopguard):
@@ -288,34 +262,27 @@ def test_one_more(loopguard):
     run(2, made.get_tracer("t"))
     loopguard.assert_no_loops(min_steps=3)
     assert len(loopguard.spans) == 3
-def test_one_that_takes_nothing(loopguard):
     with pytest.raises(Exception, match="NoOpTracerProvider takes no span processors"):
         loopguard.watch(trace.NoOpTracerProvider())
 def test_what_ended_is_not_watched(loopguard):
     assert len(GIVEN._active_span_processor._span_processors) == 1
     assert trace.get_tracer_provider()._active_span_processor._span_processors[0]._listeners
-""",
-    )
-    done.assert_outcomes(passed=7)
+"""
+    ran(inner, source, passed=6)
 
 
 def test_a_provider_that_is_there_stays(inner: pytest.Pytester) -> None:
     """What the tests have set up before is used, and goes on exporting."""
     inner.makeconftest(
         """
-        from opentelemetry import trace
-        from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import SimpleSpanProcessor
         from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+        from provided import provider
         memory = InMemorySpanExporter()
-        provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(memory))
-        trace.set_tracer_provider(provider)
         """
     )
-    done = ran(
-        inner,
-        """
+    source = """
 from conftest import memory, provider
 def test_both_see(loopguard):
     assert loopguard.tracer_provider is provider
@@ -324,9 +291,8 @@ def test_both_see(loopguard):
 def test_afterwards():
     run(9)  # no guard is left that stops it
     assert len(memory.get_finished_spans()) == 15
-""",
-    )
-    done.assert_outcomes(passed=2)
+"""
+    ran(inner, source, passed=2)
 
 
 def test_beside_a_guard_that_is_switched_off_for_all_tests(inner: pytest.Pytester) -> None:
@@ -334,35 +300,25 @@ def test_beside_a_guard_that_is_switched_off_for_all_tests(inner: pytest.Pyteste
     inner.makeconftest(
         """
         import otel_loopguard
-        from opentelemetry import trace
-        from opentelemetry.sdk.trace import TracerProvider
+        from provided import provider
         otel_loopguard.set_testing("off")
-        provider = TracerProvider()
         provider.add_span_processor(otel_loopguard.LoopGuardSpanProcessor())
-        trace.set_tracer_provider(provider)
         """
     )
-    done = ran(
-        inner,
-        """
+    source = """
 def test_before():
     assert run(60) == "done"
 def test_with(loopguard):
     assert loopguard.run(run, 60).stop
     loopguard.assert_stopped()
-def test_after():
-    assert run(60) == "done"
-""",
-    )
-    done.assert_outcomes(passed=3)
+test_after = test_before
+"""
+    ran(inner, source, passed=3)
 
 
 def test_beside_pytest_asyncio(inner: pytest.Pytester) -> None:
     """Coroutine tests use the fixture, in both modes of that plugin."""
-    need("pytest_asyncio")
-    done = ran(
-        inner,
-        """
+    source = """
 import asyncio
 async def search_twice():
     await asyncio.gather(*(asyncio.to_thread(search, number) for number in range(2)))
@@ -374,18 +330,20 @@ async def test_fine(loopguard):
 async def test_loops(loopguard):
     run(5)
     loopguard.assert_stopped()
-""",
-        "-o", "asyncio_default_fixture_loop_scope=function", without="xdist",
-    )  # fmt: skip
-    done.assert_outcomes(passed=2)
+"""
+    ran(
+        inner,
+        source,
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+        without="xdist",
+        passed=2,
+    )
 
 
 def test_beside_xdist(inner: pytest.Pytester) -> None:
     """Each worker has its own provider and guards; a tree comes back to the terminal."""
-    need("xdist")
-    done = ran(
-        inner,
-        """
+    source = """
 @pytest.mark.parametrize("number", range(8))
 def test_fine(loopguard, number):
     run(2)
@@ -393,10 +351,8 @@ def test_fine(loopguard, number):
 def test_loops(loopguard):
     run(5)
     loopguard.assert_no_loops()
-""",
-        "-n", "2",
-    )  # fmt: skip
-    done.assert_outcomes(passed=8, failed=1)
+"""
+    done = ran(inner, source, "-n", "2", passed=8, failed=1)
     done.stdout.fnmatch_lines(["E*◆ execute_tool search*"])
 
 

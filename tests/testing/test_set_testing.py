@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,7 +51,7 @@ def looping(provider: TracerProvider, calls: int = 6) -> None:
             tool_call(tracer)
 
 
-def guarded(**settings: object) -> tuple[LoopGuard, TracerProvider, list[str]]:
+def guarded(**settings: Any) -> tuple[LoopGuard, TracerProvider, list[str]]:
     """A guard, the provider that feeds it, and the actions it decides."""
     found: list[str] = []
     guard = LoopGuard(
@@ -58,6 +59,18 @@ def guarded(**settings: object) -> tuple[LoopGuard, TracerProvider, list[str]]:
         on_decision=lambda _, decision: found.append(decision.action.value),
     )
     return guard, provider_with(LoopGuardSpanProcessor(guard)), found
+
+
+KEY = "a run of this file"
+
+
+@pytest.fixture
+def known() -> Iterator[LoopGuard]:
+    """A guard that knows the session of the test."""
+    guard, _, _ = guarded(pause_limit_s=300, telemetry_events=False)
+    guard.bind(1, KEY)
+    with session(KEY):
+        yield guard
 
 
 def test_off_takes_no_decision() -> None:
@@ -71,23 +84,17 @@ def test_off_takes_no_decision() -> None:
     assert found[-1] == "abort"
 
 
-def test_off_neither_raises_nor_waits() -> None:
+@pytest.mark.parametrize("stop", [control.abort, control.pause])
+def test_off_neither_raises_nor_waits(known: LoopGuard, stop: Callable[[str], bool]) -> None:
     """An aborted and a paused session go on, and every control is `allow`."""
-    guard, _, _ = guarded()
-    guard.bind(1, "aborted")
-    guard.bind(2, "paused")
-    control.abort("aborted")
-    control.pause("paused")
+    assert stop(KEY)
     with set_testing("off"):
-        for key in ("aborted", "paused"):
-            with session(key):
-                control.check()
-                assert control.gate(60).control.action is Action.ALLOW
-                assert control.current().action is Action.ALLOW
-                assert control.hint() is None
-        assert control.pause("aborted") is False
-    with session("aborted"), pytest.raises(LoopGuardAbort):
         control.check()
+        assert control.gate(60).control.action is control.current().action is Action.ALLOW
+        assert control.hint() is None
+        assert not control.pause(KEY)
+    with pytest.raises((LoopGuardAbort, LoopGuardPaused)):
+        control.gate(0)
 
 
 def test_off_leaves_an_exporter_alone_without_decisions() -> None:
@@ -110,9 +117,7 @@ def test_spans_are_told_by_the_moved_clock() -> None:
         for _ in range(6):
             tool_call(tracer, tool="job_status", result="still running, no answer as yet")
             clock.advance(20)
-    assert "deny" not in found
-    assert "abort" not in found
-    with set_testing(True), agent(tracer):
+        assert "deny" not in found
         for _ in range(8):
             tool_call(tracer, tool="look_up", result="there is no row of this name")
     assert "abort" in found
@@ -129,24 +134,19 @@ def test_a_moment_before_a_move_stays_where_it_was() -> None:
     assert rehearsal.now() - was >= 7_000_000_000
 
 
-def test_a_pause_ends_by_itself_when_the_clock_is_moved() -> None:
+def test_a_pause_ends_by_itself_when_the_clock_is_moved(known: LoopGuard) -> None:
     """A time limit of a person's pause is one of the guard's clock."""
-    guard, _, _ = guarded()
-    guard.bind(1, "run that is paused")
-    with set_testing(True) as clock, session("run that is paused"):
-        control.pause("run that is paused", limit_s=30)
+    with set_testing(True) as clock:
+        control.pause(KEY, limit_s=30)
         with pytest.raises(LoopGuardPaused):
             control.gate(60)
         clock.advance(31)
         control.gate(60)
 
 
-def test_nobody_answers_in_no_time() -> None:
+def test_nobody_answers_in_no_time(known: LoopGuard) -> None:
     """A pause that people are asked about falls back when the test moves the clock."""
-    guard, _, _ = guarded(pause_limit_s=300, telemetry_events=False)
-    # Guards of other tests may still know a "run".
-    guard.bind(1, "run that asks")
-    with set_testing(True) as clock, session("run that asks"):
+    with set_testing(True) as clock:
         assert control.escalate("needs a person") is not None
         clock.advance(200)
         assert control.current().action is Action.PAUSE
@@ -155,42 +155,32 @@ def test_nobody_answers_in_no_time() -> None:
         assert "Nobody answered in time" in str(control.hint())
 
 
-@pytest.mark.parametrize("form", ["blocking", "asyncio"])
-def test_gates_wait_no_longer_than_given(form: str) -> None:
-    """A gate of an hour gives up at once."""
-    guard, _, _ = guarded()
-    guard.bind(1, "run of gates")
-    control.pause("run of gates")
+def test_gates_wait_no_longer_than_given(known: LoopGuard) -> None:
+    """A gate of an hour gives up at once; with a limit it is woken by `resume` as ever."""
 
     async def wait() -> None:
         await control.gate(3600)
 
-    with set_testing(True), session("run of gates"), pytest.raises(LoopGuardPaused):
-        asyncio.run(wait()) if form == "asyncio" else control.gate(3600)
-
-
-def test_a_gate_may_wait_as_long_as_the_test_says() -> None:
-    """With a limit of its own it is woken by `resume` as ever."""
-    guard, _, _ = guarded()
-    guard.bind(1, "paused")
-    control.pause("paused")
-    with set_testing(True, gate_limit_s=60), session("paused"):
-        threading.Timer(0.05, control.resume, ["paused"]).start()
+    control.pause(KEY)
+    with set_testing(True):
+        with pytest.raises(LoopGuardPaused):
+            control.gate(3600)
+        with pytest.raises(LoopGuardPaused):
+            asyncio.run(wait())
+    with set_testing(True, gate_limit_s=60):
+        threading.Timer(0.05, control.resume, [KEY]).start()
         assert control.gate(300).control.action is Action.ALLOW
 
 
 def test_retries_do_not_wait() -> None:
     """Three further tries with delays of an hour take no time."""
-    pytest.importorskip("tenacity")
-    tries: list[int] = []
-
-    def fails() -> None:
-        tries.append(1)
-        raise ConnectionError
-
+    tries = 0
     with set_testing(True), pytest.raises(ConnectionError):
-        resilience.retrying(limit=3, delay_s=3600, max_delay_s=3600)(fails)()
-    assert len(tries) == 4
+        for attempt in resilience.retrying(limit=3, delay_s=3600, max_delay_s=3600):
+            with attempt:
+                tries += 1
+                raise ConnectionError
+    assert tries == 4
 
 
 def test_a_thread_that_runs_already_rests() -> None:
@@ -211,17 +201,13 @@ def test_blocks_may_be_nested_and_set_back() -> None:
     """The end of a block sets back what was before it, an error or not; a call is for good."""
     with set_testing("off"):
         with pytest.raises(KeyError), set_testing(True):
-            assert rehearsal.deterministic()
-            assert not rehearsal.off()
+            assert (rehearsal.deterministic(), rehearsal.off()) == (True, False)
             raise KeyError
         assert rehearsal.off()
     assert not rehearsal.off()
-    try:
-        set_testing("off")
-        assert rehearsal.off()
-    finally:
-        set_testing(False)
-    assert not rehearsal.off()
+    for off in (True, False):
+        set_testing("off" if off else False)
+        assert rehearsal.off() is off
 
 
 def test_a_value_that_cannot_be_used_is_named() -> None:

@@ -1,0 +1,24 @@
+"""The guard that `resilience` uses, and a clock that tests move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_loopguard import LoopGuard, set_testing
+
+if TYPE_CHECKING:
+    from otel_loopguard._util.clock import TestMode
+
+
+@pytest.fixture
+def guard() -> LoopGuard:
+    return LoopGuard()
+
+
+@pytest.fixture
+def clock() -> Iterator[TestMode]:
+    with set_testing(True) as moved:
+        yield moved
