@@ -158,6 +158,14 @@ def test_a_server_that_repeats_the_password(reply: bytes, caplog: pytest.LogCapt
     assert "s3cret" not in caplog.text
 
 
+def test_a_webhook_address_that_httpx_refuses_fails_at_start() -> None:
+    """And not at the first escalation, with the address in a traceback."""
+    for url in ("https://h:99999/s3cret", "https://h\x00/s3cret", "https://[s3cret/x", "s3cret"):
+        with pytest.raises(LoopGuardSettingsError, match="webhook_url") as error:
+            watched(webhook_url=url)
+        assert "s3cret" not in chained(error.value)
+
+
 def test_the_address_of_a_webhook_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     """Neither ours nor that of httpx, whose own records of other requests stay as they are."""
     caplog.set_level(logging.DEBUG)

@@ -80,9 +80,6 @@ class Deadlines(Generic[_Subject]):
         self._dead = 0
         self.top = NEVER
 
-    def __len__(self) -> int:
-        return len(self._heap) - self._dead
-
     def add(self, due: int, subject: _Subject) -> Ticket:
         """Takes a subject that is to be looked at."""
         self._order += 1
