@@ -207,7 +207,7 @@ class NothingNew(BaseDetector):
     """Were nearly all of the newest answers given before?
 
     Counts: the last 24 answers of an agent, if nine tenths were known.
-    Leaves alone: tools that always say the same; changes; waits.
+    Leaves alone: tools that always say the same; one word about each item; changes; waits.
     Cannot see: answers not captured, or always worded differently.
     """
 
@@ -238,8 +238,9 @@ class NothingNew(BaseDetector):
             known = known or (evidence.novelty is not None and evidence.novelty <= _KNOWN)
         new = deque[float](maxlen=_LAST), -1, evidence.epoch
         newest, last, epoch = self._agents.get(evidence.agent, new)
-        # To look again after a change is no standstill, nor is another answer to an equal call.
-        known = known and epoch == evidence.epoch and not evidence.changed
+        # To look again after a change is no standstill, nor is another answer to an equal call, or
+        # one word about another item: few words are all that there is to say of each.
+        known = known and epoch == evidence.epoch and not (evidence.changed or evidence.brief)
         seen = 1.0 - evidence.rested if known else 0.0
         if evidence.round == last and newest:
             # Of one round the answer that brought the most counts.

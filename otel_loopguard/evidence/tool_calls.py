@@ -325,7 +325,9 @@ class ToolCallExtractor:
         found.brief = (
             item
             and short
-            and not (found.failing or name.has("searches") or found.place is not None)
+            and found.fresh
+            and not (found.failing or found.nothing or found.place is not None)
+            and not name.has("searches")
         )
         # Who guesses paths and addresses looks for one thing, not for many items.
         found.absent = (
@@ -357,8 +359,7 @@ class ToolCallExtractor:
         # Of a file that was changed no answer says more than that it was, and one word about
         # another item is all that can be said of it.
         edited = found.file is not None and progress.epoch != found.epoch
-        told = found.brief and found.fresh and not found.nothing
-        progress.news += 1.0 if edited or told else found.novelty
+        progress.news += 1.0 if edited or found.brief else found.novelty
 
     def refused(self, step: Step) -> int:
         """Round of a call that was refused, of which nothing else is noted."""
