@@ -126,7 +126,7 @@ def _prepare(
 @app.command(rich_help_panel=_RECORDED)
 def steps(files: Files, form: Form = Format.TABLE) -> int:
     """Prints the canonical steps of recorded runs: each call once, whoever reported it."""
-    from otel_loopguard.cli.steps import print_steps  # noqa: PLC0415
+    from otel_loopguard.cli.report import print_steps  # noqa: PLC0415
 
     return print_steps(files, form)
 

@@ -13,7 +13,7 @@ import typer
 
 from otel_loopguard.cli.output import Format, console, json_line, say, table
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.hooks.hook_files import HOOK_FILES
+from otel_loopguard.hooks.install import HOOK_FILES
 
 if TYPE_CHECKING:
     from otel_loopguard.hooks.install import State

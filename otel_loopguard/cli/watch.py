@@ -21,7 +21,7 @@ from otel_loopguard.cli.replay import FOREVER_S
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError, RecordingError
 from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.hooks.hook_files import HOOK_FILES
+from otel_loopguard.hooks.install import HOOK_FILES
 from otel_loopguard.replay import FollowedFolders, FollowedSession
 from otel_loopguard.replay.transcripts import READERS
 from otel_loopguard.replay.transcripts.folders import holds_sessions, usual_folders

@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 
     from otel_loopguard._control.gate import partial, parts
     from otel_loopguard.core import Step
-    from otel_loopguard.resilience.checkpoints import Callbacks, Checkpoint, Checkpoints
-    from otel_loopguard.resilience.git_workspace import GitWorkspace
+    from otel_loopguard.resilience.checkpoints import (
+        Callbacks,
+        Checkpoint,
+        Checkpoints,
+        GitWorkspace,
+    )
     from otel_loopguard.resilience.recovery import (
         Call,
         Degraded,
@@ -59,8 +63,7 @@ __getattr__ = lazy(
     "otel_loopguard",
     {
         "_control.gate": "partial parts",
-        "resilience.checkpoints": "Callbacks Checkpoint Checkpoints",
-        "resilience.git_workspace": "GitWorkspace",
+        "resilience.checkpoints": "Callbacks Checkpoint Checkpoints GitWorkspace",
         "resilience.recovery": (
             "Call Degraded Partial combined degraded degrading longer_limit reconnect reread"
         ),

@@ -1,17 +1,24 @@
-"""Checkpoints: made, listed and restored through what the application brings.
+"""Checkpoints: made and restored through what the application brings, or of a git workspace.
 
 With each goes what the guard had counted of the session, so that work that is done again after a
-restore is no repeat.
+restore is no repeat. Those of a git workspace are commits on shadow refs, beside everything that is
+the user's.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_loopguard._control.context import current_session, session_at
 from otel_loopguard._util.bounded import BoundedDict
@@ -228,3 +235,265 @@ class Callbacks:
         state = self._states.pop(point)
         if self._drop is not None:
             self._drop(state)
+
+
+_REFS: Final = "refs/loopguard/"
+_ALWAYS: Final = (
+    # What is set for the whole user starts no program either, and no repository is found by chance.
+    *("-c", f"core.hooksPath={os.devnull}"),
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "core.splitIndex=false"),
+    *("-c", "safe.bareRepository=explicit"),
+    *("-c", "advice.addEmbeddedRepo=false"),
+    "--literal-pathspecs",
+)
+_BYTES: Final = "* -filter -text -ident -working-tree-encoding\n"
+"""No file is changed on its way into a checkpoint or out of it, whatever `.gitattributes` says."""
+_SHARED: Final = ("refs", "packed-refs", "reftable", "shallow", "info/exclude")
+_HEAD_BYTES: Final = 1024
+"""Bytes of `HEAD` that are copied: a name or a digest; an agent may have put anything there."""
+_WHO: Final = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "otel-loopguard"), ("EMAIL", "loopguard@localhost"))
+}
+
+
+class GitWorkspace:
+    """The files of a folder in a git repository, for `Checkpoints`.
+
+    A checkpoint is a commit that only `refs/loopguard/<id>` leads to. It is made with an index file
+    of its own: branch, index, stash and working files stay as they are. It has tracked and
+    untracked files byte for byte, and none that is ignored; of a repository inside the folder only
+    its commit. Other processes on the same repository see the same checkpoints, `git push` takes
+    none along without `--mirror`, `git log --all` shows them.
+
+    An agent that writes files may write `.git/config`, `.gitattributes` and hooks too. Checkpoints
+    are made without the repository's configuration, so no program that it names is started: no
+    hook, no filter, no monitor.
+
+    A checkpoint is restored path by path: named files, and those below named folders, get the
+    content and mode that they had. Nothing is deleted: what was added since stays. Before that a
+    checkpoint of the state that is overwritten is made, labelled `before restoring <id>`.
+
+    Args:
+        folder: The folder; also a part of a repository's.
+        limit_s: Seconds that one git command may take.
+
+    Raises:
+        CheckpointError: There is no git, or the folder is not in a working tree of one.
+    """
+
+    def __init__(self, folder: str | Path, *, limit_s: float = 60) -> None:
+        self._folder = Path(folder).resolve()
+        self._limit_s = limit_s
+        if not self._folder.is_dir():
+            msg = f"no checkpoints of {str(folder)!r}: it is no folder"
+            raise CheckpointError(msg)
+        asked = ("--absolute-git-dir", "--git-common-dir", "--is-inside-git-dir")
+        said = os.fsdecode(self._git("rev-parse", "--show-object-format", *asked))
+        self._format, own, common, inside = said.rstrip("\n").split("\n")
+        if inside != "false":
+            msg = f"no checkpoints of {str(folder)!r}: it is not in a git working tree"
+            raise CheckpointError(msg)
+        # Not what the configuration calls the working tree.
+        above = (self._folder, *self._folder.parents)
+        self._top = next(place for place in above if (place / ".git").exists())
+        self._directory = Path(own)
+        self._common = (self._folder / common).resolve()
+
+    def make(self, point: Checkpoint) -> None:
+        """Commits the folder's files as they are to a shadow ref.
+
+        Raises:
+            CheckpointError: Git could not; the message has what it said.
+        """
+        with self._bare() as bare:
+            self._copy_index(bare)
+            self._git("add", "--all", "--", ".", bare=bare)
+            tree = self._git("write-tree", bare=bare).decode().strip()
+            head = self._run(("rev-parse", "--verify", "--quiet", "HEAD^{commit}"), bare)
+            above = () if head.returncode else ("-p", head.stdout.decode().strip())
+            said = ("commit-tree", tree, *above, "-m", point.label)
+            commit = self._git(*said, bare=bare, at=point.time).decode().strip()
+            self._git("update-ref", _REFS + point.id, commit, "", bare=bare)
+
+    def known(self) -> Sequence[Checkpoint]:
+        """The checkpoints of the repository, those of other processes too."""
+        shown = "%(refname)%00%(contents:subject)"
+        with self._bare() as bare:
+            listed = self._git("for-each-ref", f"--format={shown}", _REFS, bare=bare)
+        found: list[Checkpoint] = []
+        for line in listed.decode(errors="replace").splitlines():
+            name, _, label = line.partition("\0")
+            point_id = name.removeprefix(_REFS)
+            made = point_id.partition("-")[0]
+            if len(made) == 16 and all(digit in "0123456789abcdef" for digit in made):
+                found.append(Checkpoint(point_id, label, int(made, 16)))
+        return found
+
+    def restore(self, point: Checkpoint, paths: Sequence[str]) -> None:
+        """Restores files of the folder.
+
+        Args:
+            point: The checkpoint.
+            paths: Files and folders, relative to the folder.
+
+        Raises:
+            CheckpointError: No path is named; one leads out of the folder or is not in the
+                checkpoint; a folder is now where a file was; or git could not.
+        """
+        inside = [self._inside(path) for path in paths]
+        with self._bare() as bare:
+            files = self._files(bare, point, inside)
+            # What is about to be overwritten is kept.
+            self.make(Checkpoint.now(f"before restoring {point.id}"))
+            named = b"\0".join(files) + b"\0"
+            self._git("read-tree", _REFS + point.id, bare=bare)
+            self._git("checkout-index", "--force", "-z", "--stdin", bare=bare, given=named)
+
+    def drop(self, point: Checkpoint) -> None:
+        """Removes the shadow ref; git removes what only it led to in its own time."""
+        with self._bare() as bare:
+            self._git("update-ref", "-d", _REFS + point.id, bare=bare)
+
+    def _files(self, bare: Path, point: Checkpoint, paths: list[str]) -> list[bytes]:
+        """The files of a checkpoint that paths lead to, each as git names it from the folder."""
+        if not paths:
+            msg = f"name the paths of {str(self._folder)!r} to restore: none was given"
+            raise CheckpointError(msg)
+        files: list[bytes] = []
+        for path in paths:
+            below = ("--", path) if path else ()
+            listed = self._git("ls-tree", "-r", "-z", _REFS + point.id, *below, bare=bare)
+            entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
+            # Of a repository inside the folder there is a commit only.
+            found = [name for kind, _, name in entries if b" commit " not in kind]
+            if not found:
+                msg = f"{path!r} is not in checkpoint {point.id}"
+                raise CheckpointError(msg)
+            files += found
+        for name in files:
+            self._in_the_way(name)
+        return files
+
+    def _in_the_way(self, name: bytes) -> None:
+        """Git would remove a folder, or what a link leads to, to put a file in its place."""
+        place = self._folder / os.fsdecode(name)
+        above = [one for one in place.parents if one.is_relative_to(self._folder)]
+        odd = next((one for one in above if one.is_symlink() or one.is_file()), None)
+        if odd is None and place.is_dir() and not place.is_symlink():
+            odd = place
+        if odd is not None:
+            msg = f"{str(odd)!r} is in the way of the file that was there: move it first"
+            raise CheckpointError(msg)
+
+    def _inside(self, path: str) -> str:
+        """A path relative to the folder, in git's form."""
+        place = Path(os.path.normpath(self._folder / path))
+        if not path or not place.is_relative_to(self._folder):
+            msg = f"path must be inside of {str(self._folder)!r}, got {path!r}"
+            raise CheckpointError(msg)
+        relative = place.relative_to(self._folder).as_posix()
+        return "" if relative == "." else relative
+
+    @contextmanager
+    def _bare(self) -> Generator[Path, None, None]:
+        """A git directory for one job, with the repository's refs and an empty configuration."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="loopguard-") as folder:
+                bare = Path(folder)
+                self._lay_out(bare)
+                yield bare
+        except OSError as error:
+            msg = f"no checkpoints of {str(self._folder)!r}: {error}"
+            raise CheckpointError(msg) from None
+
+    def _lay_out(self, bare: Path) -> None:
+        """Writes what makes a folder a git directory."""
+        (bare / "info").mkdir()
+        (bare / "info" / "attributes").write_text(_BYTES)
+        extensions = {"objectFormat": self._format}
+        if (self._common / "reftable").is_dir():
+            extensions["refStorage"] = "reftable"
+        told = "".join(f"{name} = {value}\n" for name, value in extensions.items())
+        version = "[core]\nrepositoryFormatVersion = 1\n[extensions]\n"
+        (bare / "config").write_text(version + told)
+        with (self._directory / "HEAD").open("rb") as head:
+            (bare / "HEAD").write_bytes(head.read(_HEAD_BYTES))
+        for name in _SHARED:
+            if (self._common / name).exists():
+                (bare / name).symlink_to(self._common / name)
+
+    def _copy_index(self, bare: Path) -> None:
+        """Copies the user's index, for the names of the files that are tracked.
+
+        What it says of their content is what their filters made of it. Looking older than the
+        files, it is believed in nothing, and git reads each file.
+        """
+        user = self._directory / "index"
+        if user.is_file():
+            shutil.copyfile(user, bare / "index")
+        for part in self._directory.glob("sharedindex.*"):
+            (bare / part.name).symlink_to(part)
+        # In a repository inside that the index knows, `git add` starts another git, which reads
+        # that one's configuration; one that is new to the index is read by its HEAD alone.
+        entries = self._git("ls-files", "--stage", "-z", bare=bare).split(b"\0")
+        inside = [one.partition(b"\t")[2] + b"\0" for one in entries if one.startswith(b"160000 ")]
+        if inside:
+            forget = ("update-index", "--force-remove", "-z", "--stdin")
+            self._git(*forget, bare=bare, given=b"".join(inside))
+        if (bare / "index").exists():
+            os.utime(bare / "index", (1, 1))
+
+    def _git(
+        self, *words: str, bare: Path | None = None, given: bytes = b"", at: int | None = None
+    ) -> bytes:
+        done = self._run(words, bare, given, at)
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").strip()[-500:]
+            msg = f"git {words[0]} failed in {str(self._folder)!r}: {said}"
+            raise CheckpointError(msg)
+        return done.stdout
+
+    def _run(
+        self, words: Sequence[str], bare: Path | None, given: bytes = b"", at: int | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        command = ["git", "-C", str(self._folder), *_ALWAYS, *words]
+        try:
+            return subprocess.run(  # noqa: S603  # a list of words, no shell
+                command,
+                input=given,
+                capture_output=True,
+                env=self._environment(bare, at),
+                timeout=self._limit_s,
+                check=False,
+            )
+        except FileNotFoundError:
+            msg = f"no checkpoints of {str(self._folder)!r}: there is no git on the PATH"
+            raise CheckpointError(msg) from None
+        except subprocess.TimeoutExpired:
+            msg = f"git {words[0]} took longer than {self._limit_s} s in {str(self._folder)!r}"
+            raise CheckpointError(msg) from None
+
+    def _environment(self, bare: Path | None, at: int | None) -> dict[str, str]:
+        """The environment of a git command: in a directory of ours, or where git finds one."""
+        kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+        kept |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", **_WHO}
+        if bare is not None:
+            kept["GIT_DIR"], kept["GIT_WORK_TREE"] = str(bare), str(self._top)
+            kept["GIT_OBJECT_DIRECTORY"] = str(self._common / "objects")
+        if at is not None:
+            kept["GIT_AUTHOR_DATE"] = kept["GIT_COMMITTER_DATE"] = f"@{at // 10**9} +0000"
+        return kept
+
+
+_ELSEWHERE: Final = frozenset(
+    f"GIT_{name}"
+    for name in """
+    DIR WORK_TREE IMPLICIT_WORK_TREE COMMON_DIR PREFIX NAMESPACE INDEX_FILE OBJECT_DIRECTORY
+    ALTERNATE_OBJECT_DIRECTORIES GRAFT_FILE SHALLOW_FILE REPLACE_REF_BASE NO_REPLACE_OBJECTS
+    GLOB_PATHSPECS NOGLOB_PATHSPECS ICASE_PATHSPECS LITERAL_PATHSPECS
+    """.split()
+)
+"""What would lead to another repository or index: a program that a hook starts has them set."""

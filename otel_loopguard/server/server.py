@@ -29,8 +29,7 @@ from otel_loopguard.server.access import (
     is_loopback,
     shortage_told_once_a_minute,
 )
-from otel_loopguard.server.api import ControlApi
-from otel_loopguard.server.app import OK, Readiness, http_app
+from otel_loopguard.server.app import OK, ControlApi, Readiness, http_app
 from otel_loopguard.server.forward import (
     MOST_DECISIONS,
     DecisionLog,

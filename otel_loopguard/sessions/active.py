@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Kind
-from otel_loopguard.detectors.stalls import OPERATION, idle_clocks, phase_clocks, run_clocks
+from otel_loopguard.detectors.budget import OPERATION, idle_clocks, phase_clocks, run_clocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard._control.context import CurrentCall
     from otel_loopguard.core import Step
-    from otel_loopguard.detectors.stalls import Clock
+    from otel_loopguard.detectors.budget import Clock
     from otel_loopguard.sessions.session import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.views import SpanView

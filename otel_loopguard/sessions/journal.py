@@ -1,31 +1,352 @@
-"""The journal of a session: its newest entries, and what a past of entries amounts to."""
+"""The journal of a session: its newest entries, and what a past of entries amounts to.
+
+As bytes entries are compact, versioned, and without content. What of `Evidence` survives is told
+from its declaration: each `bool` is a bit, each `Key` a keyed digest, in their order. To change
+that order is a new `VERSION`; to append is none.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
+import struct
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from dataclasses import fields, replace
+from enum import Enum, IntEnum
+from itertools import compress
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import xxhash
 
 from otel_loopguard.core import Action, Decision
+from otel_loopguard.core.decision import Severity
+from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
 from otel_loopguard.detectors import DetectorSet
 from otel_loopguard.evidence import NEWS, Rounds
 from otel_loopguard.evidence.weight import Pace, weigh
 from otel_loopguard.policy import Loop, Policy
 from otel_loopguard.sessions.decisions import is_about
-from otel_loopguard.sessions.journal_codec import CallEntry, Codec, Mark, Pseudonymizer, instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Detection, Step
-    from otel_loopguard.core.evidence import Evidence
     from otel_loopguard.core.progress import Progress
     from otel_loopguard.detectors import Registry
     from otel_loopguard.evidence.weight import Since
-    from otel_loopguard.sessions.journal_codec import Entry
     from otel_loopguard.settings import Settings
+
+VERSION: Final = 4
+"""Version of what is written. An entry of another one is not read."""
+
+_DECLARED: Final = {field.name: str(field.type) for field in fields(Evidence) if field.init}
+_FLAGS: Final = tuple(name for name, kind in _DECLARED.items() if kind == "bool")
+_KEYS: Final = tuple(name for name, kind in _DECLARED.items() if kind in ("Key", "Key | None"))
+_PAIRS: Final = tuple(name for name, kind in _DECLARED.items() if kind.startswith("tuple[Key,"))
+_flags_of: Final = attrgetter(*_FLAGS)
+_keys_of: Final = attrgetter(*_KEYS)
+_pairs_of: Final = attrgetter(*_PAIRS)
+_is_there: Final = itemgetter(1)
+_BITS: Final = tuple(1 << place for place in range(1, len(_FLAGS) + 1))
+_SAME: Final = 16
+"""Above the bit that says that a key is there: whether it is the key before."""
+_PAIRED: Final = 12
+"""The first bit that says that a pair is there; below are those of eleven keys, and one spare."""
+# The largest numbers that fields of eight, four and two bytes and a float of four bytes hold.
+_UNSIGNED: Final = 0xFFFF_FFFF_FFFF_FFFF
+_MOST: Final = 0xFFFF_FFFF
+_SHORT: Final = 0xFFFF
+_LARGEST: Final = 3.0e38
+# A share of 0 to 1 in one byte, of which the last value says that there is none.
+_SHARES: Final = 254
+_NO_SHARE: Final = 255
+_SIZE: Final = 159
+"""Bytes of the body of a call; the name of its tool is cut to what is left of them, 64 at most."""
+_NAMED: Final = 64
+"""Bytes of a tool's name: OpenAI allows no longer ones; of others the head tells enough."""
+_LOOP_KEYS: Final = 16
+"""Calls of a loop that are written down, 8 bytes each: cycles have fewer."""
+_TEXTS: Final = (("detector", 32), ("reason", 32), ("tool", 36))
+"""Texts of a decision, and how many bytes of each are kept."""
+
+_HEAD: Final = struct.Struct("<BB2sI")
+_CALL: Final = struct.Struct("<QIBBHIIBBfIB")
+_LOOP: Final = struct.Struct("<QQBfHHHB")
+_DECISION: Final = struct.Struct("<QQQQBBBfffHI")
+_PAIR: Final = struct.Struct("<Qd")
+_WORDS: Final = tuple(struct.Struct(f"<{count}Q") for count in range(len(_KEYS) + 1))
+"""So many keys."""
+_EFFECTS: Final = tuple(Effect)
+_CLASSES: Final = tuple(ErrorClass)
+_ACTIONS: Final = tuple(Action)
+_SEVERITIES: Final = tuple(Severity)
+
+
+class Pseudonymizer:
+    """Turns keys of 64 bits into keyed digests of 64 bits (BLAKE2b), at 0.7 µs each.
+
+    The keys of evidence are xxhash, which anybody can compute; with a secret seed it is no better,
+    for the seed can be computed from one known text and its hash. So the 8 bytes are hashed once
+    more, with a key that is not in the store.
+    """
+
+    __slots__ = ("_keyed", "id", "lasting")
+
+    def __init__(self, key: str) -> None:
+        given = hashlib.blake2b(key.encode("utf-8", "surrogatepass")).digest()
+        secret = given if key else secrets.token_bytes(32)
+        # Whether another process can have the same key, and two bytes that tell it.
+        self.lasting = bool(key)
+        self.id = hashlib.blake2b(b"loopguard journal", key=secret, digest_size=2).digest()
+        self._keyed = hashlib.blake2b(key=secret, digest_size=8)
+
+    def of(self, key: int) -> int:
+        """The digest of one key."""
+        keyed = self._keyed.copy()
+        keyed.update((key & _UNSIGNED).to_bytes(8, "big"))
+        return int.from_bytes(keyed.digest(), "big")
+
+    def call(self, seen: Evidence) -> None:
+        """Replaces the keys of a call by their digests."""
+        before = digest = 0
+        for name, key in filter(_is_there, zip(_KEYS, _keys_of(seen), strict=True)):
+            if key != before:  # mostly the exact key is the key
+                before, digest = key, self.of(key)
+            setattr(seen, name, digest)
+        for name, (key, value) in filter(_is_there, zip(_PAIRS, _pairs_of(seen), strict=True)):
+            setattr(seen, name, (self.of(key), value))
+
+    def detection(self, found: Detection) -> Detection:
+        """A detection with its keys replaced; one that names none is known by its rule."""
+        keys = found.keys or frozenset({self._rule(found)})
+        return replace(found, keys=frozenset(map(self.of, keys)))
+
+    def _rule(self, found: Detection) -> int:
+        raw = hashlib.blake2b(f"{found.detector}\0{found.reason}".encode(), digest_size=8)
+        return int.from_bytes(raw.digest(), "big")
+
+
+class Unread(str, Enum):
+    """Why an entry was not read."""
+
+    CORRUPTED = "corrupted"
+    NEWER = "of a newer version"
+    OLDER = "of an older version"
+    FOREIGN = "written with another digest_key"
+
+    __str__ = str.__str__
+
+
+class Mark(IntEnum):
+    """What an entry is; the last four have no body, and say what happened between two steps.
+
+    That is the user's next turn, that somebody let the session go on, that its flag went down by
+    itself, and that its application went back to a checkpoint.
+    """
+
+    CALL = 1
+    LOOP = 2
+    DECISION = 3
+    TURN = 4
+    CLEARED = 5
+    LOWERED = 6
+    RESTORED = 7
+
+
+class CallEntry(NamedTuple):
+    """A finished tool call; the keys of its evidence are keyed digests.
+
+    Number, round and epoch are 0: whoever merges journals counts them anew. Its sample is not kept.
+    Read back, times are to a microsecond and its novelty to 1/254.
+    """
+
+    evidence: Evidence
+    # Nanoseconds, 71 minutes at most; and whether it changed the world.
+    took: int
+    opened: bool
+
+
+Entry = CallEntry | Loop | Decision | Mark
+"""One entry: a call, where a loop stands, what was decided, or a mark."""
+
+
+def instant(time: int) -> int:
+    """Nanoseconds since the epoch, as eight bytes can have them."""
+    return min(max(time, 0), (1 << 63) - 1)
+
+
+class Codec:
+    """Writes and reads entries."""
+
+    __slots__ = ("_key_id",)
+
+    def __init__(self, key_id: bytes) -> None:
+        self._key_id = key_id[:2]
+
+    def call(self, entry: CallEntry) -> bytes:
+        """A tool call, 167 bytes at most."""
+        seen, took, opened = entry
+        present, keys = _packed_keys(seen)
+        share = seen.novelty
+        tool = seen.tool.encode("utf-8", "replace")
+        tool = tool[: min(_NAMED, _SIZE - _CALL.size - len(keys))]
+        body = _CALL.pack(
+            instant(seen.time), _micros(took),
+            _share_of(seen.rested), _share_of(seen.hint_weight), round(seen.stop_weight * _SHORT),
+            sum(compress(_BITS, _flags_of(seen)), int(opened)), present,
+            _EFFECTS.index(seen.effect) | _CLASSES.index(seen.error_class) << 3,
+            _NO_SHARE if share is None else _share_of(share),
+            min(seen.ease, _LARGEST), min(seen.outcome_size, _MOST), len(tool),
+        )  # fmt: skip
+        return self._sealed(Mark.CALL, body + keys + tool)
+
+    def loop(self, loop: Loop) -> bytes:
+        """Where a loop stands on the ladder; of its keys 16 at most."""
+        keys = sorted(loop.keys - {loop.id})[: _LOOP_KEYS - 1]
+        body = _LOOP.pack(
+            loop.id, instant(loop.since), _ACTIONS.index(loop.action), loop.confirmed,
+            min(loop.rounds, _SHORT), min(loop.shown, _SHORT), min(loop.descents, _SHORT),
+            len(keys),
+        )  # fmt: skip
+        return self._sealed(Mark.LOOP, body + struct.pack(f"<{len(keys)}Q", *keys))
+
+    def decision(self, decision: Decision) -> bytes:
+        """What was decided, without its message."""
+        body = _DECISION.pack(
+            int(decision.id, 16), int(decision.loop, 16), int(decision.fingerprint or "0", 16),
+            instant(decision.time), _ACTIONS.index(decision.action),
+            _SEVERITIES.index(decision.severity),
+            decision.shadow | (decision.fingerprint is not None) << 1, decision.confidence,
+            min(decision.count, _LARGEST), min(decision.threshold, _LARGEST),
+            min(decision.period, _SHORT), min(decision.step, _MOST),
+        )  # fmt: skip
+        texts = (
+            str(getattr(decision, name)).replace("\0", " ").encode("utf-8", "replace")[:most]
+            for name, most in _TEXTS
+        )
+        return self._sealed(Mark.DECISION, body + b"\0".join(texts))
+
+    def mark(self, mark: Mark) -> bytes:
+        """A mark, 8 bytes."""
+        return self._sealed(mark, b"")
+
+    def read(self, raw: bytes, session: str) -> Entry | Unread:
+        """Reads an entry; never throws, whatever it is."""
+        if len(raw) < _HEAD.size:
+            return Unread.CORRUPTED
+        version, mark, key_id, check = _HEAD.unpack_from(raw)
+        if version != VERSION:
+            return Unread.NEWER if version > VERSION else Unread.OLDER
+        body = raw[_HEAD.size :]
+        if check != xxhash.xxh32_intdigest(raw[:4] + body):
+            return Unread.CORRUPTED
+        if key_id != self._key_id:
+            return Unread.FOREIGN
+        try:
+            return _entry(Mark(mark), body, session)
+        except (struct.error, ValueError, IndexError):
+            return Unread.CORRUPTED
+
+    def _sealed(self, mark: Mark, body: bytes) -> bytes:
+        head = bytes((VERSION, mark)) + self._key_id
+        return head + xxhash.xxh32_intdigest(head + body).to_bytes(4, "little") + body
+
+
+def _entry(mark: Mark, body: bytes, session: str) -> Entry:
+    if mark is Mark.CALL:
+        return _call(body)
+    if mark is Mark.LOOP:
+        return _loop(body)
+    return _decision(body, session) if mark is Mark.DECISION else mark
+
+
+def _packed_keys(seen: Evidence) -> tuple[int, bytes]:
+    """Which keys are there, and those; one that is equal to the one before is not written again."""
+    present, bit = 0, 1
+    keys: list[int] = []
+    for key in _keys_of(seen):
+        if key:
+            present |= bit
+            if keys and keys[-1] == key:
+                present |= bit << _SAME
+            else:
+                keys.append(key)
+        bit <<= 1
+    packed = _WORDS[len(keys)].pack(*keys)
+    for place, pair in enumerate(_pairs_of(seen), _PAIRED):
+        if pair is not None:
+            present |= 1 << place
+            packed += _PAIR.pack(*pair)
+    return present, packed
+
+
+def _call(body: bytes) -> CallEntry:
+    (
+        time, took, rested, hint, stop, flags, present, kinds, share, ease, size, named,
+    ) = _CALL.unpack_from(body)  # fmt: skip
+    found: dict[str, Any] = {name: bool(flags >> place & 1) for place, name in enumerate(_FLAGS, 1)}
+    at, key = _CALL.size, 0
+    for place, name in enumerate(_KEYS):
+        there = present >> place & 1
+        if there and not present >> place + _SAME & 1:
+            (key,) = struct.unpack_from("<Q", body, at)
+            at += 8
+        found[name] = key if there else _NO_KEY[name]
+    for place, name in enumerate(_PAIRS, _PAIRED):
+        there = present >> place & 1
+        found[name] = _PAIR.unpack_from(body, at) if there else None
+        at += 16 * there
+    if len(body) != at + named:
+        msg = f"a call of {len(body)} bytes"
+        raise ValueError(msg)
+    seen = Evidence(
+        number=0, tool=body[at:].decode("utf-8", "ignore"), outcome_size=size,
+        novelty=None if share == _NO_SHARE else share / _SHARES,
+        error_class=_CLASSES[int(kinds) >> 3], effect=_EFFECTS[int(kinds) & 7], sample="", epoch=0,
+        rested=rested / _SHARES, hint_weight=hint / _SHARES, stop_weight=stop / _SHORT,
+        time=time, round=0, ease=ease, **found,
+    )  # fmt: skip
+    return CallEntry(seen, took * 1000, bool(flags & 1))
+
+
+_NO_KEY: Final = {name: None if "None" in _DECLARED[name] else 0 for name in _KEYS}
+
+
+def _loop(body: bytes) -> Loop:
+    key, since, action, confirmed, rounds, shown, descents, more = _LOOP.unpack_from(body)
+    keys = struct.unpack(f"<{more}Q", body[_LOOP.size :])
+    return Loop(
+        frozenset((key, *keys)), key, _ACTIONS[int(action)], confirmed, 0, 0, shown, since,
+        descents, rounds=rounds,
+    )  # fmt: skip
+
+
+def _decision(body: bytes, session: str) -> Decision:
+    (
+        own, loop, call, time, action, severity, flags, confidence, count, threshold, period, step,
+    ) = _DECISION.unpack_from(body)  # fmt: skip
+    texts = body[_DECISION.size :].split(b"\0")
+    detector, reason, tool = (text.decode("utf-8", "ignore") for text in texts)
+    message = f"decided before, by {detector}: {reason}" + (f", about {tool!r}" if tool else "")
+    return Decision(
+        id=f"{own:016x}", session=session, action=_ACTIONS[int(action)], detector=detector,
+        reason=reason, severity=_SEVERITIES[int(severity)], confidence=round(confidence, 3),
+        message=message, loop=f"{loop:016x}", count=round(count, 2),
+        threshold=round(threshold, 2), period=period, step=step, time=time,
+        fingerprint=f"{call:016x}" if flags & 2 else None, shadow=bool(flags & 1), tool=tool,
+    )  # fmt: skip
+
+
+def _share_of(share: float) -> int:
+    return round(min(max(share, 0.0), 1.0) * _SHARES)
+
+
+def _micros(nanoseconds: int) -> int:
+    return min(max(nanoseconds, 0) // 1000, _MOST)
+
 
 Written = tuple[str, bytes]
 """Id and value of an entry."""

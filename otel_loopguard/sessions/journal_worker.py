@@ -12,16 +12,20 @@ from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
-from otel_loopguard.sessions.journal import JournalBuffer, JournalReplay
-from otel_loopguard.sessions.journal_codec import Codec, Pseudonymizer, Unread
+from otel_loopguard.sessions.journal import (
+    Codec,
+    JournalBuffer,
+    JournalReplay,
+    Pseudonymizer,
+    Unread,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.detectors import Registry
-    from otel_loopguard.sessions.journal import Noted, Written
-    from otel_loopguard.sessions.journal_codec import Entry
+    from otel_loopguard.sessions.journal import Entry, Noted, Written
     from otel_loopguard.sessions.session import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer

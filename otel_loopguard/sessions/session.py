@@ -18,11 +18,10 @@ from otel_loopguard.core.evidence import Effect, Evidence, ModelAttempt
 from otel_loopguard.core.milestones import Milestones
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.detectors import DetectorSet, Registry
-from otel_loopguard.detectors.budget import longer_wait
+from otel_loopguard.detectors.budget import NAME as STALL
+from otel_loopguard.detectors.budget import OPERATION, longer_wait
 from otel_loopguard.detectors.errors import tool_key
 from otel_loopguard.detectors.repetition import again_key
-from otel_loopguard.detectors.stalls import NAME as STALL
-from otel_loopguard.detectors.stalls import OPERATION
 from otel_loopguard.evidence import (
     NEWS,
     Extractors,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.detectors.stalls import (
+from otel_loopguard.detectors.budget import (
     StallDetector,
     agent_clocks,
     model_clocks,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Detection
-    from otel_loopguard.detectors.stalls import Clock
+    from otel_loopguard.detectors.budget import Clock
     from otel_loopguard.sessions.active import ActiveSpans, Limits, Ticket, ToolSpans
     from otel_loopguard.sessions.registry import SessionRegistry
     from otel_loopguard.sessions.session import Session

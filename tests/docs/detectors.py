@@ -8,8 +8,8 @@ import re
 from typing import Any, Final
 
 from otel_loopguard.detectors import DETECTORS
+from otel_loopguard.detectors.budget import StallDetector
 from otel_loopguard.detectors.llm_judge import JudgeDetector
-from otel_loopguard.detectors.stalls import StallDetector
 from otel_loopguard.settings import Settings
 
 CLASSES: Final[tuple[Any, ...]] = (*DETECTORS, StallDetector, JudgeDetector)

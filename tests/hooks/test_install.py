@@ -16,8 +16,7 @@ from typer.testing import CliRunner, Result
 from otel_loopguard.cli.app import app
 from otel_loopguard.hooks import jsonc
 from otel_loopguard.hooks.agents import AGENTS
-from otel_loopguard.hooks.hook_files import HOOK_FILES, Command
-from otel_loopguard.hooks.install import BACKUP, install
+from otel_loopguard.hooks.install import BACKUP, HOOK_FILES, Command, install
 
 WITH_HOOKS = [agent for agent in HOOK_FILES if agent != "opencode"]
 MINE = """\

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard.hooks import client
-from otel_loopguard.hooks.hook_files import Command
+from otel_loopguard.hooks.install import Command
 from otel_loopguard.hooks.state_folder import MOST_BYTES, StateFolder
 from tests.hooks.exchanges import something
 from tests.hooks.running import PROGRAM, Home, hint_of, is_denied, told

@@ -13,7 +13,7 @@ import pytest
 
 from otel_loopguard._control.flag import Flag
 from otel_loopguard.core import Action
-from otel_loopguard.server.api import Changes
+from otel_loopguard.server.app import Changes
 from tests.server.serving import call, control, post, send, serving
 
 if TYPE_CHECKING:

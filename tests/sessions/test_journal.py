@@ -17,7 +17,7 @@ from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.evidence import Evidence
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.policy import Loop
-from otel_loopguard.sessions.journal_codec import (
+from otel_loopguard.sessions.journal import (
     _FLAGS,
     _KEYS,
     _PAIRS,

@@ -13,7 +13,7 @@ from otel_loopguard import LoopGuard, LoopGuardSpanProcessor
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Decision, Step
 from otel_loopguard.evidence import ToolCallExtractor
-from otel_loopguard.sessions.journal_codec import VERSION, Codec, Unread
+from otel_loopguard.sessions.journal import VERSION, Codec, Unread
 from otel_loopguard.settings import Settings
 from tests.calls import call as tool_call
 from tests.hostile.rig import TOOL, ended

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.spans.dialects import coding_agents, frameworks, openllmetry, platforms
+from otel_loopguard.spans.dialects.frameworks import Vercel
 from otel_loopguard.spans.dialects.genai import GenAI
 from otel_loopguard.spans.dialects.openinference import OpenInference
-from otel_loopguard.spans.dialects.vercel import Vercel
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
