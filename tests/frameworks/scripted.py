@@ -62,7 +62,7 @@ from otel_loopguard import (
 from otel_loopguard.core import Kind
 from otel_loopguard.dialects import Reader
 from otel_loopguard.spans.sdk_views import EndedSpanView
-from tests.frameworks.looper import SHARED, Call, Looper, Make, search, unguarded
+from tests.frameworks.looper import LIVE, SHARED, Call, Looper, Make, search, unguarded
 
 _MOST_CALLS = 60  # more than any guard lets through, and less than a framework's limit
 _WAIT_S = 60.0
@@ -123,6 +123,7 @@ class Run:
         self._hint_after: int | None = None
         self._hint_next = False
         self._decisions: list[str] = []
+        self._reasons: list[str] = []
         self._counts: dict[Action, tuple[int, int]] = {}
 
     def script(self, _turn: int, request: str) -> Sequence[Call]:
@@ -141,17 +142,25 @@ class Run:
         with self._lock:
             self._asked += not self.bare
 
-    def main(self, make: type[Looper], *cases: Callable[[], object]) -> None:
+    def main(self, make: type[Looper], *cases: Callable[[], object], live: bool = False) -> None:
         """Runs what the program was told to, and prints the line.
 
         Args:
             make: The agent.
             *cases: The framework's own cases.
+            live: Whether those of `LIVE` are run too.
         """
-        make.spans = self.exporter
-        print(json.dumps(self._cases(make, cases) if self.scenario == "cases" else self._ran(make)))
+        make.spans, make.decided, make.alone = self.exporter, self._reasons, self.bare
+        all_of_them = SHARED | LIVE if live else SHARED
+        ran = self._cases(make, all_of_them, cases) if self.scenario == "cases" else self._ran(make)
+        print(json.dumps(ran))
 
-    def _cases(self, make: type[Looper], own: Sequence[Callable[[], object]]) -> object:
+    def _cases(
+        self,
+        make: type[Looper],
+        them: dict[str, Callable[[Make], object]],
+        own: Sequence[Callable[[], object]],
+    ) -> object:
         if self._variant == "unguarded":
             return {"unguarded": unguarded(make)}
 
@@ -161,7 +170,7 @@ class Run:
             except NotImplementedError:
                 return "not offered"
 
-        shared = {name: said(case) for name, case in SHARED.items()}
+        shared = {name: said(case) for name, case in them.items()}
         return shared | {case.__name__: case() for case in own}
 
     def _ran(self, make: type[Looper]) -> object:
@@ -242,6 +251,7 @@ class Run:
     def _decided(self, session: Any, decision: Any) -> None:
         with self._lock:
             self._decisions.append(str(decision.action))
+            self._reasons.append(f"{decision.action} {decision.reason}")
             self._counts.setdefault(decision.action, (self._executed, self._requests))
             hint = session.flag.quoting_hint
             if hint:

@@ -59,6 +59,11 @@ class Agent(Looper):
     def run(self) -> str:
         return str(self.invoke()["messages"][-1].content)
 
+    def run_limited(self) -> tuple[str, Callable[[], object]]:
+        # A model call and a tool call are two steps of a graph.
+        steps = {"recursion_limit": 20}
+        return GraphRecursionError.__name__, lambda: self.graph.invoke(ASKED, steps)
+
     def run_in_asyncio(self) -> object:
         return asyncio.run(self.graph.ainvoke(ASKED, {"recursion_limit": 200}))
 
@@ -246,5 +251,5 @@ def adds_no_node() -> object:
 run.main(
     Agent, without_arguments, two_runs_in_one_trace, hint_in_state, refused_result, interrupted,
     in_a_running_loop, one_trace, a_tool_that_interrupts, a_tool_that_commands, a_graph_of_ones_own,
-    adds_no_node,
+    adds_no_node, live=True,
 )  # fmt: skip

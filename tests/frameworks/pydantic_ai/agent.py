@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pydantic_ai
-from pydantic_ai import CallDeferred, DeferredToolRequests, ModelRetry
+from pydantic_ai import CallDeferred, DeferredToolRequests, ModelRetry, UsageLimits
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
@@ -73,7 +73,12 @@ class Agent(Looper):
         raise CallDeferred
 
     def run(self) -> str:
-        return str(self.agent.run_sync(QUESTION).output)
+        limits = UsageLimits(request_limit=60)
+        return str(self.agent.run_sync(QUESTION, usage_limits=limits).output)
+
+    def run_limited(self) -> tuple[str, Callable[[], object]]:
+        limits = UsageLimits(request_limit=10)
+        return "UsageLimitExceeded", lambda: self.agent.run_sync(QUESTION, usage_limits=limits)
 
     def stream(self) -> object:
         async def read() -> None:
@@ -127,4 +132,6 @@ def in_one_loop() -> object:
     return sum(asyncio.run(all_of_them()))
 
 
-run.main(Agent, hint_in_history, a_tool_that_asks_again, a_call_that_is_deferred, in_one_loop)
+run.main(
+    Agent, hint_in_history, a_tool_that_asks_again, a_call_that_is_deferred, in_one_loop, live=True
+)
