@@ -48,12 +48,16 @@ class Model(GenericFakeChatModel):
 
 
 class Agent(Looper):
-    def build(self, *, saver: Any = None, **options: Any) -> None:
+    def build(self, *, saver: Any = None, plain: bool = False, **options: Any) -> None:
         self.middleware = LoopGuardMiddleware(**options)
         self.model = Model(messages=iter(()), looper=self)
         tools = [tool(one) for one in (self.search, self.fail, self.ask, self.command, self.status)]
         self.graph = create_agent(
-            self.model, tools, middleware=[self.middleware], checkpointer=saver, name="looper"
+            self.model,
+            tools,
+            middleware=[] if plain else [self.middleware],
+            checkpointer=saver,
+            name="looper",
         )
 
     def run(self) -> str:

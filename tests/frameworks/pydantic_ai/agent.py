@@ -18,7 +18,15 @@ from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, tur
 from tests.frameworks.scripted import Run
 
 run = Run("pydantic_ai", "pydantic-ai-slim")
-if not run.bare:
+if run.variant == "logfire":
+    import logfire
+
+    logfire.configure(
+        send_to_logfire=False, console=False, additional_span_processors=[run.processor],
+        inspect_arguments=False,
+    )  # fmt: skip
+    logfire.instrument_pydantic_ai()
+elif not run.bare:
     # Cases have no content on the spans: the guard is told it by the capability.
     settings = InstrumentationSettings(
         tracer_provider=run.provider, include_content=run.scenario != "cases"
@@ -29,12 +37,12 @@ if not run.bare:
 class Agent(Looper):
     named = ("execute_tool again",)
 
-    def build(self, **options: Any) -> None:
+    def build(self, *, plain: bool = False, **options: Any) -> None:
         self.agent: pydantic_ai.Agent[None, str | DeferredToolRequests] = pydantic_ai.Agent(
             FunctionModel(self.model, stream_function=self.model_streams),
             name="looper",
             output_type=[str, DeferredToolRequests],
-            capabilities=[LoopGuardCapability(**options)],
+            capabilities=[] if plain else [LoopGuardCapability(**options)],
             retries=5,
         )
         for tool in (self.search, self.fail, self.again, self.later):
