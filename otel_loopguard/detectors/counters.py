@@ -40,6 +40,9 @@ _EARLIER: Final = 1 / 3
 solved runs are noticed, and two are stopped."""
 _MOST: Final = 64
 """Keys of one counter: more than a loop has, and a bound for memory."""
+_ONCE: Final = 42
+"""The same of keys that came once: after so many others half of a count would have faded, and a
+table with one key more takes twice the memory."""
 _CALLS: Final = 16
 """Different calls that a count names: a deny needs the newest, and no detector asks for more."""
 
@@ -139,10 +142,10 @@ class Counts:
             )  # fmt: skip
             if self._rare:
                 self._once[key] = first
-                _evict(self._once)
+                _evict(self._once, _ONCE)
             else:
                 self.repeated[key] = Count.of(*first)
-                _evict(self.repeated)
+                _evict(self.repeated, _MOST)
             return None
         count = counted.count * self._fade ** max(evidence.number - counted.number - 1, 0)
         if changes and evidence.epoch != counted.epoch:
@@ -151,7 +154,7 @@ class Counts:
         counted.mark = mark
         counted.add(evidence)
         self.repeated[key] = counted
-        _evict(self.repeated)
+        _evict(self.repeated, _MOST)
         return counted
 
     def get(self, key: Hashable) -> Count | None:
@@ -186,8 +189,8 @@ class Counts:
         self.scale(lambda _: 0.5)
 
 
-def _evict(table: dict[Any, Any]) -> None:
-    if len(table) > _MOST:
+def _evict(table: dict[Any, Any], most: int) -> None:
+    if len(table) > most:
         del table[next(iter(table))]
 
 

@@ -717,7 +717,7 @@ class LoopGuard(SessionQueries):
             # Not before: a guard whose settings turn out to be unusable hears of nothing.
             OBSERVERS.add(self._flag_changed)
         if settings.limits_money or settings.prices_file:
-            from otel_loopguard.guard.untraced import unpriced  # noqa: PLC0415  # with prices only
+            from otel_loopguard.guard.unpriced import unpriced  # noqa: PLC0415  # with prices only
 
             listener = unpriced(settings)
             if self._live and settings.limits_money:

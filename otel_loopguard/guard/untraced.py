@@ -1,13 +1,9 @@
-"""What the guard cannot see: tool calls without spans, and model calls without a cost.
-
-The calls are read from messages of models; where that cannot be, a warning says so.
-"""
+"""Tool calls without spans, read from messages of models; warnings where they stay invisible."""
 
 from __future__ import annotations
 
 from collections import deque
 from difflib import get_close_matches
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
@@ -15,11 +11,10 @@ from otel_loopguard._util.logger import warn_blind
 from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.sessions.requested_calls import RequestedCalls
-from otel_loopguard.settings.prices import cost_of, table_of
 from otel_loopguard.spans.messages import asks_for_tools, calls_on, request_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.observation import Observation
@@ -236,34 +231,3 @@ class Untraced:
         if self._bare >= _BLIND and not self._has_content:
             self._has_content = True
             warn_blind("no_arguments", _NO_ARGUMENTS, _BLIND)
-
-
-_LONGEST: Final = 100
-"""Characters of a model's name in a warning: one line."""
-_NO_TOKENS: Final = (
-    "a limit of money is set, and a model call has neither a cost nor tokens: what it costs is not "
-    "counted"
-)
-_NO_PRICE: Final = (
-    "a limit of money is set, and no price is known of the model %.100r: what it costs is not "
-    "counted; give its price in a prices_file (LOOPGUARD_PRICES_FILE). Prices of the package are "
-    "of %s"
-)
-
-
-def unpriced(settings: Settings) -> Callable[[Observation], None]:
-    """Returns a subscriber that warns. Reads the prices: a broken file fails at start."""
-    table_of(settings.prices_file)
-    return partial(_warn, settings.prices_file)
-
-
-def _warn(prices_file: str, seen: Observation) -> None:
-    """Warns once of calls without tokens, and once of models without a price; lock-free."""
-    step = seen.step
-    if step.kind is not Kind.MODEL or cost_of(step, prices_file) is not None:
-        return
-    if step.tokens is None:
-        warn_blind("no_tokens", _NO_TOKENS)
-    else:
-        model = (step.model or step.name or "")[:_LONGEST]
-        warn_blind("no_price", _NO_PRICE, model, table_of(prices_file).date)

@@ -1,0 +1,46 @@
+"""Warns of model calls without a known cost where spending is limited."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from otel_loopguard._util.logger import warn_blind
+from otel_loopguard.core import Kind
+from otel_loopguard.settings.prices import cost_of, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_loopguard.sessions.observation import Observation
+    from otel_loopguard.settings import Settings
+
+_LONGEST: Final = 100
+"""Characters of a model's name in a warning: one line."""
+_NO_TOKENS: Final = (
+    "a limit of money is set, and a model call has neither a cost nor tokens: what it costs is not "
+    "counted"
+)
+_NO_PRICE: Final = (
+    "a limit of money is set, and no price is known of the model %.100r: what it costs is not "
+    "counted; give its price in a prices_file (LOOPGUARD_PRICES_FILE). Prices of the package are "
+    "of %s"
+)
+
+
+def unpriced(settings: Settings) -> Callable[[Observation], None]:
+    """Returns a subscriber that warns. Reads the prices: a broken file fails at start."""
+    table_of(settings.prices_file)
+    return partial(_warn, settings.prices_file)
+
+
+def _warn(prices_file: str, seen: Observation) -> None:
+    """Warns once of calls without tokens, and once of models without a price; lock-free."""
+    step = seen.step
+    if step.kind is not Kind.MODEL or cost_of(step, prices_file) is not None:
+        return
+    if step.tokens is None:
+        warn_blind("no_tokens", _NO_TOKENS)
+    else:
+        model = (step.model or step.name or "")[:_LONGEST]
+        warn_blind("no_price", _NO_PRICE, model, table_of(prices_file).date)
