@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +11,12 @@ import orjson
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard._util import bounded_json
+from otel_loopguard._util import bounded_json, locks
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import RecordedSpan, registered
 from tests.calls import EPOCH, SECOND, Run, call
 from tests.dialects.test_spans import CASES, TABLE, span_of
-from tests.hostile.rig import TOOL, texts
+from tests.hostile.rig import TOOL, printed, texts
 
 
 def judge(tool: str, text: str) -> None:
@@ -65,7 +63,7 @@ written(often)
 
 def test_what_contains_itself_more_than_once_ends() -> None:
     """What goes round is cut or given up, not followed into every branch; in memory too."""
-    subprocess.run([sys.executable, "-c", ROUND], check=True, timeout=120)
+    printed(ROUND)
 
 
 PAGE = json.dumps({"rows": [{"id": number, "name": "x" * 20} for number in range(200)]})
@@ -108,15 +106,14 @@ SPANS: dict[str, dict[str, Any]] = {
 class Parser:
     """orjson, with a note of what it was given, and of whether somebody held the lock."""
 
-    def __init__(self, guard: LoopGuard) -> None:
-        self._guard = guard
+    def __init__(self) -> None:
         self.given: list[int] = []
         self.held: list[str] = []
 
     def loads(self, text: str) -> object:
         """Parses a text."""
         self.given.append(len(text))
-        if self._guard._lock._is_owned():  # type: ignore[attr-defined]
+        if locks.held():
             self.held.append(text[:60])
         return orjson.loads(text)
 
@@ -136,9 +133,9 @@ def guard() -> LoopGuard:
 
 
 @pytest.fixture
-def parser(guard: LoopGuard, monkeypatch: pytest.MonkeyPatch) -> Parser:
+def parser(monkeypatch: pytest.MonkeyPatch) -> Parser:
     """What parses in the place of orjson."""
-    found = Parser(guard)
+    found = Parser()
     monkeypatch.setattr(bounded_json, "orjson", SimpleNamespace(loads=found.loads))
     # The text that another test had parsed last is not parsed again.
     monkeypatch.setattr(bounded_json, "_parsed", ("", None))
