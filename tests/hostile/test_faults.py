@@ -205,7 +205,7 @@ def test_a_deep_plan_blinds_nobody(key: str, levels: int, rig: Rig) -> None:
     """Comparing it with the one before would go down level by level."""
     plan = '[{"id": "a", "args": ' + "[" * levels + "]" * levels + "}]"
     with agent(rig.tracer):
-        for _ in range(12):
+        for _ in range(2 * LOOP):
             tool_call(rig.tracer, more={key: plan})
     assert "abort" in rig.actions
 
