@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import time
@@ -15,8 +14,6 @@ import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, sessions
 from otel_loopguard._control import flag as flags
 from otel_loopguard._util import backlog as backlogs
-from otel_loopguard._util import locks
-from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
 from otel_loopguard.spans.reader import Reader
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.stores.servers import wait_for
@@ -155,39 +152,6 @@ def test_a_span_that_starts_in_a_stopped_session_says_so_and_no_other_settles() 
     assert refused["loopguard.decision.action"] == "deny"
 
 
-def test_a_run_that_ended_before_it_was_judged_is_marked_by_the_exporter() -> None:
-    """Its span was closed by then; the copy that is exported says it."""
-    memory = Ended()
-
-    class Export:
-        def export(self, spans: Any) -> Any:
-            memory.spans += spans
-
-        def shutdown(self) -> None: ...
-
-    ended = Ended()
-    scene = Scene(ended)
-    exporter = LoopGuardSpanExporter(Export(), scene.guard)  # type: ignore[arg-type]
-    with agent(scene.tracer):
-        for _ in range(8):
-            tool_call(scene.tracer)
-    exporter.export(ended.spans)
-    (root,) = memory.named("invoke_agent")
-    assert (root.attributes or {})["loopguard.decision.action"] == "abort"
-
-
-def test_who_holds_a_lock_of_ours_does_not_settle() -> None:
-    """Two guards would wait for each other."""
-    scene = Scene()
-    tool_call(scene.tracer)
-    with locks.new_lock():
-        control.check()
-        scene.guard.backlog.settle()
-        assert scene.waiting == 2
-    control.check()
-    assert scene.waiting == 0
-
-
 def test_a_listener_may_ask_and_hold_what_an_asker_holds() -> None:
     """It is called without a lock: who asks meanwhile, with a lock it takes, waits for nobody."""
     own, inside, asked = threading.Lock(), threading.Event(), threading.Event()
@@ -238,17 +202,6 @@ def test_listeners_hear_in_order_from_one_thread_at_a_time() -> None:
         each.join(60)
     scene.guard.settle()
     assert numbers == list(range(300))
-
-
-def test_a_guard_that_is_gone_is_not_settled() -> None:
-    scene = Scene()
-    tool_call(scene.tracer)
-    known = len(backlogs._open._known)
-    del scene
-    gc.collect()
-    backlogs.settle_all()
-    Scene()
-    assert len(backlogs._open._known) <= known
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

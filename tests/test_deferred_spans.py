@@ -182,31 +182,6 @@ def test_a_call_is_not_followed_until_somebody_asks_for_it() -> None:
     assert not len(run.guard.active)
 
 
-def test_a_look_at_the_clock_follows_only_what_is_open_for_long() -> None:
-    """The timer looks after each batch; that says nothing of what it deferred."""
-    with otel_loopguard.set_testing(True) as clock:
-        run = Run()
-        span = run.tracer.start_span("look", attributes=TOOL)
-        clock.advance(1)
-        assert not len(run.guard.active.by_id)
-        clock.advance(600)
-        assert len(run.guard.active.by_id) == 1
-        span.end()
-
-
-@pytest.mark.parametrize("late", [{}, TOOL], ids=["by its name", "by what it says later"])
-def test_a_call_that_says_late_what_it_is_and_hangs_is_found(late: dict[str, str]) -> None:
-    """What is open for long is followed, so that the clock is looked at."""
-    with otel_loopguard.set_testing(True) as clock:
-        run = Run(step_timeout_s=45.0)
-        with agent(run.tracer):
-            span = run.tracer.start_span("look it up" if late else "execute_tool search")
-            span.set_attributes(late)
-            clock.advance(60)
-            assert any("stall" in str(seen) for seen in run.seen)
-            span.end()
-
-
 def test_an_agent_is_not_idle_while_something_of_no_interest_runs() -> None:
     """A request of two minutes is work, and so are many short ones."""
     with otel_loopguard.set_testing(True) as clock:
@@ -221,19 +196,6 @@ def test_an_agent_is_not_idle_while_something_of_no_interest_runs() -> None:
             clock.advance(61)
     assert not [seen for seen in run.seen[:before] if "idle" in str(seen)]
     assert [seen for seen in run.seen[before:] if "idle" in str(seen)]
-
-
-def test_what_an_adapter_tells_of_a_deferred_span_is_kept() -> None:
-    """It says so before the span does."""
-    run = Run()
-    kept: list[object] = []
-    run.guard.subscribers.steps.append(("test", lambda seen: kept.append(seen.step.args)))
-    span = run.tracer.start_span("look")
-    run.guard.tell(span.get_span_context().span_id, {"q": "y"}, "found")
-    span.set_attributes(TOOL)
-    span.end()
-    run.guard.settle()
-    assert kept == [{"q": "y"}]
 
 
 def test_what_never_ends_is_bounded() -> None:

@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -49,23 +48,6 @@ def loop(provider: TracerProvider, calls: int = 7) -> None:
             settle()
 
 
-def test_a_loop_is_noticed_after_instrument(instrumentor: LoopGuardInstrumentor) -> None:
-    """The processor feeds the given guard, whose decisions the exporter writes."""
-    provider, memory, guard = TracerProvider(), InMemorySpanExporter(), LoopGuard()
-    provider.add_span_processor(BatchSpanProcessor(LoopGuardSpanExporter(memory, guard)))
-    instrumentor.instrument(tracer_provider=provider, guard=guard)
-    assert guard.attached
-    loop(provider)
-    provider.force_flush()
-    actions = [
-        (span.attributes or {}).get(semconv.DECISION_ACTION)
-        for span in memory.get_finished_spans()
-        if span.name == "execute_tool search"
-    ]
-    assert actions[:3] == [None, None, "hint"]
-    provider.shutdown()
-
-
 def test_nothing_is_watched_after_uninstrument(instrumentor: LoopGuardInstrumentor) -> None:
     """The processor stays on the provider, which cannot remove it, and does nothing."""
     provider, guard = TracerProvider(), LoopGuard()
@@ -75,20 +57,6 @@ def test_nothing_is_watched_after_uninstrument(instrumentor: LoopGuardInstrument
     guard.on_end = lambda span: seen.append(span.span_id)  # type: ignore[method-assign]
     loop(provider)
     assert seen == []
-
-
-def test_without_settings_it_uses_the_guard_of_the_process(
-    instrumentor: LoopGuardInstrumentor,
-) -> None:
-    """Exporter and processor that know nothing of each other report once."""
-    provider, memory = TracerProvider(), InMemorySpanExporter()
-    provider.add_span_processor(BatchSpanProcessor(LoopGuardSpanExporter(memory)))
-    instrumentor.instrument(tracer_provider=provider)
-    assert LoopGuard.default().attached
-    loop(provider)
-    provider.force_flush()
-    assert reported(memory) == ["hint", *["deny"] * 3, "abort"]
-    provider.shutdown()
 
 
 def test_the_settings_of_an_exporter_hold_where_the_instrumentor_says_nothing(
@@ -150,21 +118,3 @@ def test_a_provider_that_takes_no_processors_is_warned_about(
     (message,) = [one.getMessage() for one in caplog.records if one.name == "otel_loopguard"]
     assert "NoOpTracerProvider" in message
     assert "tracer_provider" in message
-
-
-def test_it_is_loaded_by_its_entry_point() -> None:
-    """`opentelemetry-instrument` finds exporter, sampler and instrumentor."""
-    from importlib.metadata import entry_points
-
-    found = {
-        group: next(iter(entry_points(group=group, name="loopguard"))).load()
-        for group in (
-            "opentelemetry_instrumentor",
-            "opentelemetry_traces_exporter",
-            "opentelemetry_traces_sampler",
-        )
-    }
-    assert found["opentelemetry_instrumentor"] is LoopGuardInstrumentor
-    assert isinstance(LoopGuardInstrumentor(), BaseInstrumentor)
-    assert list(LoopGuardInstrumentor().instrumentation_dependencies()) == []
-    assert found["opentelemetry_traces_exporter"] is LoopGuardSpanExporter

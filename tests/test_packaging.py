@@ -1,10 +1,10 @@
-"""What the metadata of a build says of the repository, and what a workflow of the forge runs."""
+"""What a build says of its version and its repository, and what a workflow of the forge runs."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from otel_loopguard import __version__
 from tests.docs.markdown import ROOT
+from tests.programs import printed
 
 AT = "https://forge.example/team/otel-loopguard"
 
@@ -66,10 +68,7 @@ def test_the_package_is_imported_without_any_extra() -> None:
     extras = ("httpx", "isal", "redis", "rich", "tenacity", "typer", "opentelemetry.exporter")
     names = ("otel_loopguard", "otel_loopguard.control", "otel_loopguard_propagator")
     program = f"import sys; sys.modules.update(dict.fromkeys({extras})); import {', '.join(names)}"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    assert printed(program) == ""
 
 
 def test_the_workflow_calls_what_is_there() -> None:
@@ -85,3 +84,15 @@ def test_the_workflow_calls_what_is_there() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     declared = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project)
     assert jobs["tests"]["strategy"]["matrix"]["python"] == declared
+
+
+def test_the_clients_have_the_version_of_the_package() -> None:
+    """In npm's form, also where its lock file repeats it, and in Maven's."""
+    number, _, dev = __version__.partition(".dev")
+    named = f"{number}-dev.{dev}" if dev else number
+    package = json.loads((ROOT / "clients/typescript/package.json").read_text())
+    locked = json.loads((ROOT / "clients/typescript/package-lock.json").read_text())
+    assert {package["version"], locked["version"], locked["packages"][""]["version"]} == {named}
+    java = f"<version>{number}{'-SNAPSHOT' if dev else ''}</version>"
+    for text in ("clients/java/pom.xml", "docs/other-languages.md"):
+        assert java in (ROOT / text).read_text(encoding="utf-8")

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-import os
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
 from otel_loopguard import (
@@ -31,9 +27,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from otel_loopguard.core import Decision
-
-
-SLOW = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "slow"}
 
 
 def listening(**settings: object) -> tuple[LoopGuard, list[Decision], Tracer, Ended]:
@@ -68,20 +61,6 @@ def test_one_line_stops_a_stuck_agent() -> None:
     assert "'search' was called 7 times" in str(stop.value)
     assert stop.value.decision is not None
     assert stop.value.decision.action == "abort"
-
-
-@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
-def test_the_place_among_the_processors_does_not_matter(first: bool) -> None:
-    """It decides the same before and after an exporting processor, and no span is lost."""
-    exporter, guard = InMemorySpanExporter(), LoopGuard()
-    both = [LoopGuardSpanProcessor(guard), BatchSpanProcessor(exporter)]
-    provider = provider_with(*(both if first else reversed(both)))
-    with session("placed"):
-        stuck(provider.get_tracer("my.agent"))
-        assert control.current().action == "abort"
-    provider.force_flush()
-    assert len(exporter.get_finished_spans()) == 9
-    provider.shutdown()
 
 
 @pytest.mark.parametrize("span_events", [True, False])
@@ -150,17 +129,6 @@ def test_several_providers_in_one_process() -> None:
         assert control.current().action == "allow"
 
 
-def test_two_processors_may_share_a_guard() -> None:
-    """Spans of two providers make one guard's sessions."""
-    guard, found, *_ = listening()
-    tracers = [provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent") for _ in "12"]
-    with session("run"):
-        for number in range(8):
-            tool_call(tracers[number % 2])
-    guard.settle()
-    assert [decision.session for decision in found] == ["run"] * 3
-
-
 def test_sessions_by_conversation_id() -> None:
     """Two conversations in one trace are two sessions; one over many traces is one."""
     guard, found, tracer, _ = listening()
@@ -223,65 +191,6 @@ def test_the_flag_is_seen_from_threads_tasks_and_where_no_span_is_current() -> N
     control.check()
 
 
-def test_a_hung_call_is_noticed_while_it_hangs() -> None:
-    """The timer warns before the limit, and again at it, on the open span and its agent."""
-    # Late at the warning, it still has time before the limit.
-    tuning = {"stalls": {"warning": 0.1}}
-    _, found, tracer, ended = listening(step_timeout_s=2, tuning=tuning)
-    with (
-        agent(tracer),
-        tracer.start_as_current_span("execute_tool slow", attributes=SLOW),
-    ):
-        deadline = time.monotonic() + 60
-        while len(found) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert [decision.reason for decision in found] == ["step_timeout_near", "step_timeout"]
-        assert control.current().action == "hint"
-        assert "has been running" in (control.current().hint or "")
-    for name in ("execute_tool", "invoke_agent"):
-        (span,) = ended.named(name)
-        assert (span.attributes or {})["loopguard.detector.name"] == "stall"
-        assert span.status.status_code is not StatusCode.ERROR
-
-
-def test_a_quick_call_and_a_slow_agent_are_no_stall() -> None:
-    """Only tool calls have a limit here."""
-    _, found, tracer, _ = listening(step_timeout_s=1)
-    with agent(tracer):
-        tool_call(tracer)
-        time.sleep(1.5)
-    assert found == []
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_the_guard_survives_a_fork() -> None:
-    """A forked worker has a guard that decides, and a timer that runs."""
-    _, _, tracer, _ = listening(step_timeout_s=0.3)
-    tool_call(tracer)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        with agent(tracer):
-            for _ in range(8):
-                tool_call(tracer)
-            action = control.current().action.value
-        with (
-            agent(tracer),
-            tracer.start_as_current_span("execute_tool slow", attributes=SLOW),
-        ):
-            deadline = time.monotonic() + 60
-            while control.current().action == "allow" and time.monotonic() < deadline:
-                time.sleep(0.05)
-            action += " " + control.current().action.value
-        os.write(writer, action.encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        assert pipe.read() == "abort hint"
-    os.waitpid(child, 0)
-
-
 @pytest.mark.parametrize("why", ["switched off", "shut down"])
 def test_switched_off_or_shut_down_it_does_nothing(why: str) -> None:
     """Spans and flags are left alone; settings beside a guard would be ignored, and are refused."""
@@ -297,19 +206,6 @@ def test_switched_off_or_shut_down_it_does_nothing(why: str) -> None:
     assert not any("loopguard" in key for span in ended.spans for key in span.attributes or {})
     with pytest.raises(ValueError, match="repeat_threshold"):
         LoopGuardSpanProcessor(guard, repeat_threshold=4)
-
-
-def test_a_deny_ends_where_refusals_leave_no_span() -> None:
-    """A framework that refuses calls silently asks its model on and on; eight times end the run."""
-    _, found, tracer, _ = listening()
-    with agent(tracer), pytest.raises(LoopGuardAbort, match="asked 8 times after a deny"):
-        for turn in range(30):
-            control.check()
-            with tracer.start_as_current_span("chat", attributes={"gen_ai.operation.name": "chat"}):
-                pass
-            if turn < 4:
-                tool_call(tracer)
-    assert [decision.action.value for decision in found] == ["hint", "deny", "abort"]
 
 
 def test_a_scope_that_shows_itself_late_belongs_to_the_named_session() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from typing import Any
 
@@ -22,6 +20,7 @@ from otel_loopguard import (
     setup,
 )
 from tests.agents import provider_with, tool_call
+from tests.programs import printed
 
 
 def test_it_puts_processor_and_exporter_on_a_provider_once() -> None:
@@ -89,15 +88,6 @@ def test_a_provider_without_processors_is_refused_by_name() -> None:
         setup(tracer_provider=NoOpTracerProvider())
 
 
-def _run(program: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False,
-        env={"PATH": "/usr/bin:/bin", **environment},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
 _SEEN = """
 from otel_loopguard import control, session
 with session("s"):
@@ -126,7 +116,7 @@ set_logger_provider(loggers)
 guard.shutdown()
 print([one.log_record.event_name for one in memory.get_finished_logs()])
 """
-    assert "['loopguard.decision']" in _run(program)
+    assert "['loopguard.decision']" in printed(program)
 
 
 def test_where_there_is_no_provider_it_sets_one() -> None:
@@ -138,8 +128,8 @@ guard = otel_loopguard.setup()
 assert otel_loopguard.setup() is guard is otel_loopguard.LoopGuard.default()
 {_SEEN}
 """
-    assert "now: hint" in _run(program)
-    out = _run(program, OTEL_TRACES_EXPORTER="console")
+    assert "now: hint" in printed(program)
+    out = printed(program, OTEL_TRACES_EXPORTER="console")
     assert '"loopguard.decision.action": "hint"' in out
 
 
@@ -155,10 +145,10 @@ for _ in range(2):
     assert otel_loopguard.setup() is guard
 {_SEEN}
 """
-    assert "now: hint" in _run(program)
+    assert "now: hint" in printed(program)
 
 
 def test_a_disabled_sdk_is_told() -> None:
     """There are no spans then, and the guard logs that."""
-    out = _run("import otel_loopguard; otel_loopguard.setup()", OTEL_SDK_DISABLED="true")
+    out = printed("import otel_loopguard; otel_loopguard.setup()", OTEL_SDK_DISABLED="true")
     assert "OTEL_SDK_DISABLED is set" in out

@@ -46,6 +46,12 @@ NUMBER = "a number that is too long"
         pytest.param("s.toml", ".".join("a" * 100_000) + " = 1", DEEP, id="a dotted key"),
         pytest.param("s.toml", "a = 0x" + "f" * 10_000, NUMBER, id="a long hexadecimal number"),
         pytest.param("s.toml", "#" * 2_000_000, "more than 1,048,576 bytes", id="a long file"),
+        pytest.param("s.toml", "repeat_threshold == 5", "cannot be read", id="no TOML"),
+        pytest.param("s.ini", "a=1", ".toml", id="another form"),
+        pytest.param("s.toml", "webhook_secret = hunter2\n", "cannot be read", id="no quotes"),
+        pytest.param("s.json", '{"store_url": hunter2', "cannot be read", id="no JSON"),
+        pytest.param("s.yaml", "webhook_secret: !hunter2 x", "it is no YAML at", id="a tag of it"),
+        pytest.param("s.yaml", "webhook_secret: *hunter2", "it is no YAML at", id="an alias of it"),
         pytest.param("s.toml", b"a = '\xff'", "cannot be read", id="no UTF-8"),
         pytest.param("s.json", b"\xff\xfe{\0}\0", "cannot be read", id="UTF-16"),
         pytest.param("s.toml", b"\0" * 1000, "cannot be read", id="zeros"),
@@ -66,7 +72,7 @@ def test_a_file_made_to_hurt_is_refused(
     assert len(str(error.value)) < 500
 
 
-@pytest.mark.parametrize("kind", ["folder", "pipe", "device"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "nothing"])
 def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     """A folder, a named pipe and a device are refused without being opened."""
     path = tmp_path / "s.toml"
@@ -74,9 +80,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
         path.mkdir()
     elif kind == "pipe":
         os.mkfifo(path)
-    else:
+    elif kind == "device":
         path.symlink_to("/dev/zero")
-    with pytest.raises(LoopGuardSettingsError, match=r"s\.toml': it is no file"):
+    told = "there is no such file" if kind == "nothing" else "it is no file"
+    with pytest.raises(LoopGuardSettingsError, match=rf"s\.toml': {told}"):
         Settings.from_file(path)
 
 

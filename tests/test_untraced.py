@@ -133,8 +133,13 @@ CONTENT = [name for name in loops.names() if name not in loops.BARE]
 
 @pytest.mark.parametrize("live", [False, True], ids=["replayed", "live"])
 @pytest.mark.parametrize("name", CONTENT)
-def test_loops_with_a_plain_client_tell_their_calls(name: str, live: bool) -> None:
-    """Names, order, arguments and results are those that ran; the failing call is a failure."""
+def test_loops_with_a_plain_client_tell_their_calls(
+    name: str, live: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Names, order, arguments and results are those that ran; the failing call is a failure.
+
+    A loop whose messages are read is not blind, and warned of nothing.
+    """
     seen = Seen(live=live)
     if live:
         seen.end(*loops.spans(name))
@@ -143,7 +148,8 @@ def test_loops_with_a_plain_client_tell_their_calls(name: str, live: bool) -> No
     found = [(step.name, captures.loaded(step.args), step.outcome) for step in seen.calls]
     assert found == loops.CALLS
     assert [step.error for step in seen.calls] == [False] * 5 + [True]
-    assert len({seen.sessions[0], *seen.sessions}) == 1
+    assert len(set(seen.sessions)) == 1
+    assert _warnings(caplog) == []
 
 
 @pytest.mark.parametrize("name", [name for name in CONTENT if name not in TWICE])
@@ -190,16 +196,6 @@ def test_without_their_tool_spans_captures_tell_the_same_calls(name: str) -> Non
         assert told[12].outcome is not None
     else:
         assert set(outcomes) <= {None, NOTHING}
-
-
-@pytest.mark.parametrize("name", captures.names())
-def test_with_their_tool_spans_nothing_of_a_capture_is_told_twice(name: str) -> None:
-    """Where spans tell of the calls, as many calls are counted as without the messages."""
-    captures.need_shared()
-    seen = Seen().replay(captures.views(name))
-    spans = [step for step in captures.recorded(name).steps if _is_call(step)]
-    assert len(seen.calls) == len(spans)
-    assert not [step for step in seen.calls if step.dialect == "messages"]
 
 
 def _is_call(step: Step | None) -> bool:
@@ -375,78 +371,81 @@ def test_a_hint_behind_a_result_does_not_change_it(quotes: bool) -> None:
     assert said == ["hint", "deny", "abort"]
 
 
-def test_prompts_and_completions_of_older_openllmetry_are_read() -> None:
-    """`gen_ai.completion.0.tool_calls.…` asks, `gen_ai.prompt.N.…` shows the result."""
-    known: dict[str, object] = {
-        "llm.request.type": "chat", "gen_ai.request.model": "m",
-        "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "q",
-        "gen_ai.completion.0.role": "assistant",
-    }  # fmt: skip
-    asked = {"id": "c0", "name": "search", "arguments": '{"query": "x"}'}
-    asks = {f"gen_ai.completion.0.tool_calls.0.{name}": value for name, value in asked.items()}
-    history = {f"gen_ai.prompt.1.tool_calls.0.{name}": value for name, value in asked.items()}
-    told = {"role": "tool", "tool_call_id": "c0", "content": "nothing found"}
-    history |= {f"gen_ai.prompt.2.{name}": value for name, value in told.items()}
-    hears = {"gen_ai.prompt.1.role": "assistant", **history, "gen_ai.completion.0.content": "done"}
-    seen, loop = Seen(), Loop()
-    asks["gen_ai.completion.0.finish_reason"] = "tool_calls"
-    seen.end(loop.span({**known, **asks}), loop.span({**known, **hears}))
-    assert [(step.name, step.args, step.outcome) for step in seen.calls] == [
-        ("search", '{"query": "x"}', "nothing found")
-    ]
+def _flat(before: str, values: dict[str, object]) -> dict[str, object]:
+    return {f"{before}.{name}": value for name, value in values.items()}
 
 
 def _langsmith(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"lc": 1, "type": "constructor", "id": ["x"], "kwargs": one} for one in messages]
 
 
-def test_messages_of_langsmith_are_read() -> None:
-    """LangChain's constructors in `gen_ai.prompt` and `gen_ai.completion`; a status is a flag."""
-    asking = {
-        "content": "", "type": "ai",
-        "tool_calls": [{"name": "search", "args": {"q": 1}, "id": "c0", "type": "tool_call"}],
-        "additional_kwargs": {"tool_calls": [{"id": "c0", "function": {"name": "search"}}]},
-    }  # fmt: skip
-    told = {"content": "went wrong", "type": "tool", "tool_call_id": "c0", "status": "error"}
-    known: dict[str, object] = {
-        "langsmith.span.kind": "llm", "gen_ai.operation.name": "chat", "gen_ai.system": "langchain",
-    }  # fmt: skip
-    human = {"content": "q", "type": "human"}
+USER = {"role": "user", "content": "q"}
+OPENLLMETRY = {
+    "llm.request.type": "chat", "gen_ai.request.model": "m", **_flat("gen_ai.prompt.0", USER),
+    "gen_ai.completion.0.role": "assistant",
+}  # fmt: skip
+ASKED = {"id": "c0", "name": "search", "arguments": '{"q": 1}'}
+LANGSMITH = {
+    "langsmith.span.kind": "llm", "gen_ai.operation.name": "chat", "gen_ai.system": "langchain",
+}  # fmt: skip
+HUMAN = {"content": "q", "type": "human"}
+ASKING = {
+    "content": "", "type": "ai",
+    "tool_calls": [{"name": "search", "args": {"q": 1}, "id": "c0", "type": "tool_call"}],
+    "additional_kwargs": {"tool_calls": [{"id": "c0", "function": {"name": "search"}}]},
+}  # fmt: skip
+FAILED = {"content": "no index", "type": "tool", "tool_call_id": "c0", "status": "error"}
+LANGFUSE = {"langfuse.observation.type": "generation"}
+TOOL_USE = {"role": "assistant", "content": [
+    {"type": "tool_use", "id": "t0", "name": "search", "input": {"q": 1}}]}  # fmt: skip
+TOOL_RESULT = {"role": "user", "content": [
+    {"type": "tool_result", "tool_use_id": "t0", "is_error": True,
+     "content": [{"type": "text", "text": "no index"}]}]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("known", "asks", "hears", "error"),
+    [
+        (
+            OPENLLMETRY,
+            {**_flat("gen_ai.completion.0.tool_calls.0", ASKED),
+             "gen_ai.completion.0.finish_reason": "tool_calls"},
+            {"gen_ai.prompt.1.role": "assistant", **_flat("gen_ai.prompt.1.tool_calls.0", ASKED),
+             **_flat("gen_ai.prompt.2",
+                     {"role": "tool", "tool_call_id": "c0", "content": "no index"}),
+             "gen_ai.completion.0.content": "done"},
+            False,
+        ),
+        (
+            LANGSMITH,
+            {"gen_ai.prompt": {"messages": [_langsmith(HUMAN)]},
+             "gen_ai.completion": {
+                 "generations": [[{"text": "", "message": _langsmith(ASKING)[0]}]]}},
+            {"gen_ai.prompt": {"messages": [_langsmith(HUMAN, ASKING, FAILED)]}},
+            True,
+        ),
+        (
+            LANGFUSE,
+            {"langfuse.observation.input": [USER], "langfuse.observation.output": TOOL_USE},
+            {"langfuse.observation.input": [USER, TOOL_USE, TOOL_RESULT]},
+            True,
+        ),
+    ],
+    ids=["older openllmetry", "constructors of langchain", "anthropic"],
+)  # fmt: skip
+def test_other_forms_of_messages_are_read(
+    known: dict[str, object], asks: dict[str, object], hears: dict[str, object], error: bool
+) -> None:
+    """What asks, what was answered, and where it is said whether the call failed."""
     seen, loop = Seen(), Loop()
-    answer = {"generations": [[{"text": "", "message": _langsmith(asking)[0]}]]}
-    asks = loop.span(
-        {
-            **known,
-            "gen_ai.prompt": json.dumps({"messages": [_langsmith(human)]}),
-            "gen_ai.completion": json.dumps(answer),
+    for said in (asks, hears):
+        texts = {
+            name: one if isinstance(one, str) else json.dumps(one) for name, one in said.items()
         }
-    )
-    history = {"messages": [_langsmith(human, asking, told)]}
-    seen.end(asks, loop.span({**known, "gen_ai.prompt": json.dumps(history)}))
-    assert [(step.name, step.args, step.outcome, step.error) for step in seen.calls] == [
-        ("search", {"q": 1}, "went wrong", True)
-    ]
-
-
-def test_messages_of_anthropic_say_what_failed() -> None:
-    """`tool_use` asks, `tool_result` with `is_error` says that it failed."""
-    known: dict[str, object] = {"langfuse.observation.type": "generation"}
-    asks = {"role": "assistant", "content": [
-        {"type": "tool_use", "id": "t0", "name": "search", "input": {"q": 1}}]}  # fmt: skip
-    told = {"role": "user", "content": [
-        {"type": "tool_result", "tool_use_id": "t0", "is_error": True,
-         "content": [{"type": "text", "text": "no such index"}]}]}  # fmt: skip
-    seen, loop = Seen(), Loop()
-    first = loop.span(
-        {**known, "langfuse.observation.input": json.dumps([_said("user", "q")]),
-         "langfuse.observation.output": json.dumps(asks)}
-    )  # fmt: skip
-    history = [{"role": "user", "content": "q"}, asks, told]
-    second = loop.span({**known, "langfuse.observation.input": json.dumps(history)})
-    seen.end(first, second)
-    assert [(step.args, step.outcome, step.error) for step in seen.calls] == [
-        ({"q": 1}, "no such index", True)
-    ]
+        seen.end(loop.span({**known, **texts}))
+    (step,) = seen.calls
+    found = (step.name, captures.loaded(step.args), step.outcome, step.error)
+    assert found == ("search", {"q": 1}, "no index", error)
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -484,8 +483,8 @@ BLIND = {
 
 
 @pytest.mark.parametrize("name", captures.names())
-def test_captures_with_content_warn_of_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Only the captures that carry no content are warned of."""
+def test_a_capture_tells_nothing_twice(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Where spans tell of the calls, messages do not; only what has no content is warned of."""
     captures.need_shared()
     seen = Seen(live=True)
     spans = captures.views(name)
@@ -494,11 +493,6 @@ def test_captures_with_content_warn_of_nothing(name: str, caplog: pytest.LogCapt
     for _, starting, span in sorted([*starts, *ends], key=lambda one: one[:2]):
         (seen.guard.on_start if starting else seen.guard.on_end)(span)
     seen.guard.tick(2**62)
+    assert len(seen.calls) == len([*filter(_is_call, captures.recorded(name).steps)])
+    assert not [step for step in seen.calls if step.dialect == "messages"]
     assert bool(_warnings(caplog)) is (name in BLIND)
-
-
-@pytest.mark.parametrize("name", CONTENT)
-def test_loops_that_are_seen_warn_of_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A home-made loop whose messages are read is not blind."""
-    Seen(live=True).end(*loops.spans(name))
-    assert _warnings(caplog) == []

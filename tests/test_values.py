@@ -8,9 +8,7 @@ import pickle
 import pytest
 
 from otel_loopguard.core import Diagnosis, Kind, Step
-from otel_loopguard.core.admission import Factors
 from otel_loopguard.core.decision import Fix
-from otel_loopguard.core.report import Turn
 
 
 def test_values_of_equal_fields_are_equal() -> None:
@@ -37,16 +35,3 @@ def test_what_was_read_off_a_step_is_no_part_of_it() -> None:
     assert repr(step) == repr(parsed)
     with pytest.raises(TypeError, match="unhashable"):
         hash(step)
-
-
-def test_a_named_tuple_has_names_defaults_and_methods() -> None:
-    """And is found again by its name, as `pickle` does."""
-    turn = Turn(switched=True)
-    assert turn == (False, True)
-    assert repr(turn) == "Turn(recovered=False, switched=True)"
-    assert turn._replace(switched=False) == Turn() == pickle.loads(pickle.dumps(Turn()))
-    estimates = {"search": "given"}
-    factors = Factors(
-        1, ("search",), False, 10.0, 0.1, 0, estimates, switching_ms=2.0, complexity_ms=0.5
-    )
-    assert factors.total_ms == 12.5

@@ -5,74 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import subprocess
-import sys
 import textwrap
 import threading
-import weakref
 
 import pytest
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, raise_faults
-from otel_loopguard._util.locks import held, new_lock
-from otel_loopguard._util.worker import BackgroundThread, BackgroundWorker
+from otel_loopguard._util.worker import BackgroundWorker
+from tests.programs import printed
 from tests.stores.servers import wait_for
-
-
-class Owner:
-    """Counts turns; each gives what the test says."""
-
-    def __init__(self, *waits: float | None, **options: object) -> None:
-        self.waits = list(waits)
-        self.turns: list[str] = []
-        self.thread = BackgroundThread(
-            "owner",
-            self.turn,
-            InternalErrors(),
-            **options,  # type: ignore[arg-type]
-        )
-
-    def turn(self) -> float | None:
-        self.turns.append(threading.current_thread().name)
-        return self.waits.pop(0) if self.waits else None
-
-
-def running() -> bool:
-    return any(one.name == "loopguard-owner" for one in threading.enumerate())
-
-
-def test_a_thread_starts_with_work_and_ends_without() -> None:
-    """Turns follow each other as they ask for; an idle thread ends, and work starts another.
-
-    A turn may come earlier than it asked for.
-    """
-    owner = Owner(0, 0.01, None, idle_s=0.01)
-    assert not running()
-    owner.thread.wake()
-    wait_for(lambda: len(owner.turns) == 3 and not running())
-    owner.thread.wake()
-    wait_for(lambda: owner.turns == ["loopguard-owner"] * 4 and not running())
-    early = Owner(None, 60, None, idle_s=60)
-    for count in (1, 2, 3):
-        early.thread.wake()
-        wait_for(lambda count=count: len(early.turns) == count)
-    early.thread.stop()
-    wait_for(lambda: not running())
-
-
-def test_a_thread_does_not_keep_its_owner() -> None:
-    """It ends with it."""
-    owner = Owner(idle_s=0.05)
-    owner.thread.wake()
-    gone = weakref.ref(owner)
-    del owner
-
-    def over() -> bool:
-        gc.collect()
-        return gone() is None and not running()
-
-    wait_for(over)
 
 
 def test_a_fault_ends_no_thread() -> None:
@@ -114,20 +56,6 @@ def test_a_queue_is_bounded_and_keeps_its_order(drop_oldest: bool, left: list[in
     wait_for(lambda: done == left)
 
 
-def test_an_item_may_be_delivered_later() -> None:
-    """What is due goes first; what is not is delivered early where that is asked for."""
-    done: list[str] = []
-    worker = BackgroundWorker[str]("owner", done.append, InternalErrors(), maximum=3)
-    worker.put("late", 3600)
-    worker.put("soon")
-    assert not worker.flush(0.05)
-    wait_for(lambda: done == ["soon"])
-    worker.hasten()
-    assert worker.flush(60)
-    assert done == ["soon", "late"]
-    worker.stop()
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_of_a_fork_has_its_own_thread() -> None:
@@ -151,29 +79,6 @@ def test_a_child_of_a_fork_has_its_own_thread() -> None:
     worker.stop()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_of_a_fork_waits_for_no_thread_of_its_parent() -> None:
-    theirs, own = new_lock(), new_lock()
-    taken, go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with theirs:
-            taken.set()
-            go.wait(60)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert taken.wait(60)
-    with own:
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if held() and theirs.acquire(timeout=60) else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    go.set()
-    thread.join()
-
-
 def test_a_guard_that_is_gone_leaves_nothing() -> None:
     """A backtest makes one for each of a million sessions."""
     # In a process of its own: other tests leave threads that make objects.
@@ -190,10 +95,8 @@ def test_a_guard_that_is_gone_leaves_nothing() -> None:
         before = objects_after(100)
         print(objects_after(200) - before)
     """)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert int(done.stdout) < 100, done
+    # One that stayed would be dozens for each; locks that nobody has are let go many at a time.
+    assert int(printed(program)) < 400
 
 
 def _filled() -> BoundedDict[str, int]:

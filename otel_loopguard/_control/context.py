@@ -192,20 +192,17 @@ def session_at(place: str | int | None) -> SessionHandle | None:
 
 def current_session() -> SessionHandle | None:
     """Returns the session of the current context; None if no guard knows any."""
-    if not _guards:
-        return None
-    return next((one for place in current_places() for one in sessions_at(place)), None)
+    return known_session(None)
 
 
 def known_session(key: str | None) -> SessionHandle | None:
     """Returns the session with a key; without one that of the current context."""
-    return current_session() if key is None else session_at(key)
+    return next(iter(known_sessions(key)), None)
 
 
 def known_sessions(key: str | None) -> list[SessionHandle]:
     """Returns the session with a key, or that of the current context, as each guard knows it."""
-    places = current_places() if key is None else [key]
-    for place in places:
+    for place in () if not _guards else current_places() if key is None else (key,):
         if found := sessions_at(place):
             return found
     return []

@@ -134,9 +134,9 @@ def _read(found: dict[str, Any]) -> ControlMessage | None:
 def takes_precedence(last: ControlMessage, new: ControlMessage) -> bool:
     """True if the last message takes precedence over a new one, whatever their order of arrival.
 
-    The newer one wins, with three exceptions. A policy can strengthen but not lift a person's pause
-    or abort. A person's pause or abort overrides a weaker policy even if that is newer. A policy
-    lifts only what the same guard set.
+    The newer one wins, of two at the same time the stronger one, with three exceptions. A policy
+    can strengthen but not lift a person's pause or abort. A person's pause or abort overrides a
+    weaker policy even if that is newer. A policy lifts only what the same guard set.
     """
     if last.until is not None and last.until <= new.at:
         return False
@@ -148,7 +148,8 @@ def takes_precedence(last: ControlMessage, new: ControlMessage) -> bool:
         return weaker and new.at <= last.at
     if not now_person and new.action is Action.ALLOW:
         return last.action is Action.ALLOW or new.origin != last.origin or new.at <= last.at
-    return new.at <= last.at
+    # Baggage has whole seconds: a deny and the abort that follows may be of the same one.
+    return (new.at, new.action.rank) <= (last.at, last.action.rank)
 
 
 _EARLY_NS: Final = 60 * 10**9

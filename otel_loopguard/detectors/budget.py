@@ -190,12 +190,11 @@ class _LimitDetector(_OwnVerdict):
                 found = one
                 if over:
                     break
-        return found and self._tell(*found)
+        return found and self._tell(found)
 
-    def _tell(  # noqa: PLR0913, PLR0917
-        self, owner: str, name: str, used: float, limit: float, key: int, said: dict[str, Any]
-    ) -> Detection:
+    def _tell(self, found: _Used) -> Detection:
         """A detection of a limit that is reached, or near."""
+        owner, name, used, limit, key, said = found
         over = self._told[owner, name] = used >= limit
         near = round(limit * self._settings.tuning.budget.warning, 6)
         code, wanted = said.pop("code", ""), said.pop("wanted", None)

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
-from otel_loopguard._util.errors import attempt
 from otel_loopguard._util.text import truncate
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Action, Kind, Step
@@ -104,17 +103,6 @@ Judge = Callable[[Question], Answer | Awaitable[Answer]]
 """A callable of the user's, plain or async; it may take its time, and ask a model."""
 
 
-def opinion(answer: object) -> Opinion | None:
-    """The opinion in an answer."""
-    if answer is None or isinstance(answer, Opinion):
-        return answer
-    if isinstance(answer, (int, float)):
-        return Opinion(float(answer))
-    msg = f"a judge answers with an Opinion, a number or None, got {type(answer).__name__}"
-    raise TypeError(msg)
-
-
-_FAILED: Final = object()
 # Of a step, as much as says what it is about: twenty of them make a page for a model.
 _CHARS: Final = 300
 _STEPS: Final = 20
@@ -170,14 +158,14 @@ _WAITING: Final = 16
 
 @dataclass(slots=True)
 class PendingQuestion:
-    """One question on its way: `done` once it was answered, in whatever way."""
+    """One question on its way: `done` once it was answered, or `failed`."""
 
     question: Question
     opinion: Opinion | None = None
     done: bool = False
     failed: bool = False
 
-    def close(self, answer: Opinion | None, *, failed: bool = False) -> None:
+    def close(self, answer: Opinion | None = None, *, failed: bool = False) -> None:
         """Sets the answer; the first one counts."""
         if not self.done:
             self.opinion, self.failed = answer, failed
@@ -214,31 +202,32 @@ class JudgeWorker:
             return
         self._current = None
         self._abandoned += 1
-        current[0].close(None, failed=True)
+        current[0].close(failed=True)
         self._faults.note("judge", TimeoutError(f"no answer within {self._limit_s:g} s"))
         self._worker.abandon()
 
     def _ask(self, pending: PendingQuestion) -> None:
-        if self._abandoned >= _ABANDONED:
-            pending.close(None, failed=True)
-            return
         self._current = current = (pending, time.monotonic())
         try:
-            answer = attempt(self._faults, "judge", self._answer, pending.question, _FAILED)
-            late = time.monotonic() - current[1] > self._limit_s
-            known = answer if isinstance(answer, Opinion) and not late else None
-            pending.close(known, failed=late or answer is _FAILED)
+            if self._abandoned < _ABANDONED:
+                answer = self._answer(pending.question)
+                pending.close(answer, failed=time.monotonic() - current[1] > self._limit_s)
         finally:
             # Whatever ends this thread, the session does not wait for it.
-            pending.close(None, failed=True)
+            pending.close(failed=True)
             if self._current is current:
                 self._current = None
 
-    def _answer(self, question: Question) -> object:
-        answer = self._judge(question)
+    def _answer(self, question: Question) -> Opinion | None:
+        answer: object = self._judge(question)
         if inspect.isawaitable(answer):
             answer = asyncio.run(asyncio.wait_for(answer, self._limit_s))
-        return opinion(answer)
+        if answer is None or isinstance(answer, Opinion):
+            return answer
+        if isinstance(answer, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return Opinion(float(answer))
+        msg = f"a judge answers with an Opinion, a number or None, got {type(answer).__name__}"
+        raise TypeError(msg)
 
 
 # Steps in a row with weak signs before a question: healthy runs have them for a few.
@@ -281,10 +270,10 @@ class JudgeDetector(BaseDetector):
         self._number += 1
         signs = weak_signs(self._steps)
         self._signed = self._signed + 1 if signs else 0
-        settings, tuning = self._settings, self._settings.tuning.judge
+        tuning = self._settings.tuning.judge
         if (
             self._pending is None
-            and self._number >= max(settings.tuning.judge.from_step, self._wait_until)
+            and self._number >= max(tuning.from_step, self._wait_until)
             and self._signed >= _PERSIST
         ):
             glances = tuple(glance for glance, _ in self._steps)
@@ -302,7 +291,7 @@ class JudgeDetector(BaseDetector):
             return None
         self._pending = None
         self._off = pending.failed
-        settings, tuning = self._settings, self._settings.tuning.judge
+        tuning = self._settings.tuning.judge
         late = self._number - pending.question.step > 2 * tuning.every_max
         if pending.failed or late:
             return None
@@ -319,7 +308,7 @@ class JudgeDetector(BaseDetector):
             return None
         return self.found(
             "judged_stuck", self._sure, _TIMES, _KEY, confidence=confidence,
-            max_action=Action(settings.tuning.judge.max_action), advice=opinion.advice[:500],
+            max_action=Action(tuning.max_action), advice=opinion.advice[:500],
         )  # fmt: skip
 
 

@@ -154,24 +154,24 @@ class Case:
         fields[semconv.CONTROL_BY] = reply.by
         if reply.answer is not None:
             fields[semconv.ESCALATION_ANSWER] = reply.answer.value
-        if reply.via == "limit":
-            taken = "nothing was changed" if reply.answer is None else f"{reply.answer} is taken"
-            return logging.WARNING, f"{which}: nobody answered in time, {taken}", fields
-        if reply.via == "control":
-            return logging.INFO, f"{which}: over, the session was changed by {reply.by}", fields
-        how = f"{reply.by} answered {reply.answer} by {reply.via}"
+        level = logging.WARNING if reply.via == "limit" else logging.INFO
         said = f": {reply.guidance}" if reply.guidance else ""
-        return logging.INFO, f"{which}: {how}{said}", fields
+        return level, f"{which}: over, {self._end(reply)}{said}", fields
+
+    @staticmethod
+    def _end(reply: Reply) -> str:
+        """How it ended, in words."""
+        if reply.via == "control":
+            return f"the session was changed by {reply.by}"
+        if reply.via == "limit":
+            taken = "nothing was changed" if reply.answer is None else f"{reply.answer} was taken"
+            return f"nobody answered in time, and {taken}"
+        return f"{reply.by} answered {reply.answer} by {reply.via}"
 
     def error(self) -> EscalationError:
         """Returns the error for a second answer."""
-        how, reply = "", self.reply
-        if reply is not None:
-            how = {
-                "limit": f"nobody answered in time, and {reply.answer} was taken",
-                "control": f"the session was changed by {reply.by}",
-            }.get(reply.via, f"{reply.by} answered {reply.answer}")
-        found = self.escalation
+        found, reply = self.escalation, self.reply
+        how = "" if reply is None else self._end(reply)
         return EscalationError(
             f"escalation {found.id!r} of session {found.session!r} is over: {how}"
         )

@@ -52,7 +52,6 @@ class HookEvent:
         kind: What it tells.
         session: Id of the session, the one that the agent's own telemetry has.
         sub_agent: Id of the sub-agent that it is about; None for the main agent.
-        turn: Id of the user's turn.
         call_id: Joins a call with its result.
         tool: Name of the tool.
         args: Arguments of the call.
@@ -61,7 +60,6 @@ class HookEvent:
         duration_ns: How long the call took.
         text: What the user or the model wrote.
         model: Name of the model.
-        cwd: Folder that the agent works in.
         accepts_hint: True if an answer to it can tell the model something.
     """
 
@@ -70,7 +68,6 @@ class HookEvent:
     kind: EventKind
     session: str
     sub_agent: str | None = None
-    turn: str | None = None
     call_id: str | None = None
     tool: str | None = None
     args: Mapping[str, Any] | None = None
@@ -79,7 +76,6 @@ class HookEvent:
     duration_ns: int | None = None
     text: str | None = None
     model: str | None = None
-    cwd: str | None = None
     accepts_hint: bool = False
 
 
@@ -126,8 +122,7 @@ class HookAgent:
     call: str = "tool_use_id"
     tool: str = "tool_name"
     args: str = "tool_input"
-    folder: str = "cwd"
-    """Fields of an event, and so the five before it."""
+    """Fields of an event, and so the four before it."""
 
     def __init__(self) -> None:
         told = _EVENTS[self.name]
@@ -149,14 +144,12 @@ class HookAgent:
         texts = map(
             values.text, map(fields.get, ("last_assistant_message", "prompt_response", "prompt"))
         )
-        roots = values.listing(fields.get("workspace_roots")) or (None,)
         return HookEvent(
             self.name,
             name,
             kind,
             session,
             sub_agent=identifier(fields, "agent_id", "parent_tool_call_id"),
-            turn=identifier(fields, "prompt_id", "turn_id", "generation_id"),
             call_id=identifier(fields, self.call),
             tool=identifier(fields, self.tool),
             args=arguments(fields.get(self.args)) if kind in (CALL, RESULT) else None,
@@ -165,7 +158,6 @@ class HookAgent:
             duration_ns=nanoseconds(fields.get("duration_ms", fields.get("duration"))),
             text=next(filter(None, texts), None) or values.text(fields.get("text")),
             model=identifier(fields, "model"),
-            cwd=values.text(fields.get(self.folder)) or values.text(roots[0]),
             accepts_hint=name in self.hinted,
         )
 
@@ -372,7 +364,7 @@ class _OpenCode(HookAgent):
     ended = frozenset((CALL, RESULT))
     events = ("event",)
     sessions = ("sessionID",)
-    call, tool, args, folder = "callID", "tool", "args", "directory"
+    call, tool, args = "callID", "tool", "args"
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
         if self.event(fields) == "tool.error":

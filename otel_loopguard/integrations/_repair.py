@@ -47,13 +47,13 @@ def folded(
     place = 0
     while place < len(rounds):
         period, times = _loop_at(rounds, place)
-        if times < _LEAST_TIMES:
-            period, kept = 1, place
-        else:
+        if times >= _LEAST_TIMES:
             found.append(note(_note(period, times)))
-            kept = place + period * (times - 1)
-        place = kept + period
-        found += messages[rounds[kept].start : rounds[place - 1].stop]
+            # The last time stays, and may begin another loop.
+            place += period * (times - 1)
+        else:
+            found += messages[rounds[place].start : rounds[place].stop]
+            place += 1
     return found
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakValueDictionary
 
 from opentelemetry import trace
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations._adapter import Adapter, Answer, require
 
@@ -53,7 +53,7 @@ class LoopGuardPlugin(_plugins.BasePlugin):
         _plugins.BasePlugin.__init__(self, name)
         self._adapter = Adapter("google_adk", instrumented=_traced, **options)
         self._runs: WeakValueDictionary[str, Any] = WeakValueDictionary()
-        self._stops: OrderedDict[str, LoopGuardStop] = OrderedDict()
+        self._stops: BoundedDict[str, LoopGuardStop] = BoundedDict(_STOPS)
 
     def stopped(self, session_id: str) -> LoopGuardStop | None:
         """What ended the newest run of a session; None if it was not stopped.
@@ -133,8 +133,6 @@ class LoopGuardPlugin(_plugins.BasePlugin):
     def _end(self, context: Any, stop: LoopGuardStop) -> Any:
         """Ends a run as ADK does; returns the answer with the reason."""
         self._stops[context.session.id] = stop
-        if len(self._stops) > _STOPS:
-            self._stops.popitem(last=False)
         running = self._runs.get(context.invocation_id)
         if running is not None:
             running.abort()

@@ -143,7 +143,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         self._adapter = Adapter(
             "langchain", instrumented=_instrumented, passing=_PASSING, **options
         )
-        self._began: dict[str, int] = {}
+        self._began: BoundedDict[str, int] = BoundedDict(_RUNS)
         self._interrupts = pause == "interrupt"
         self._repairs = repair
 
@@ -239,8 +239,6 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
             return None
         key = self._adapter.run_key(run)
         first = self._began.setdefault(key, step)
-        if len(self._began) > _RUNS:
-            del self._began[next(iter(self._began))]
         return Limit("recursion_limit", step - first + 1, most)
 
     def _interrupt(self, place: _Place) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from otel_loopguard.engine import Control, Flag
     from otel_loopguard.server.access import Tenants
     from otel_loopguard.server.forward import NextHop
-    from otel_loopguard.server.metrics import Refusals, ServerMetrics, ServerTelemetry
+    from otel_loopguard.server.metrics import ServerMetrics, ServerTelemetry
     from otel_loopguard.server.receiver import Receiver
     from otel_loopguard.server.tenant_guard import TenantGuard
 
@@ -328,7 +328,7 @@ def http_app(  # noqa: PLR0913
         *api.routes(),
         Route("/v1/openapi.json", _openapi),
         *(Route(path, _alive) for path in _ALIVE),
-        Route("/readyz", _ready(readiness)),
+        Route("/readyz", readiness.answer),
         *pages,
     ]
     if telemetry is not None:
@@ -351,7 +351,7 @@ class _Access:
     """
 
     def __init__(
-        self, app: Any, tenants: Tenants, refusals: Refusals, metrics: ServerMetrics,
+        self, app: Any, tenants: Tenants, refusals: TroubleLog, metrics: ServerMetrics,
         paths: Mapping[Any, str],
     ) -> None:  # fmt: skip
         self._app = app
@@ -444,14 +444,6 @@ def _alive(_: Request) -> Response:
     return PlainTextResponse("ok")
 
 
-def _ready(readiness: Readiness) -> Callable[[Request], Awaitable[Response]]:
-    async def ready(_: Request) -> Response:
-        checks = await readiness.checks()
-        return JSONResponse(checks, 200 if {*checks.values()} == {OK} else 503)
-
-    return ready
-
-
 def _metrics(telemetry: ServerTelemetry) -> Callable[[Request], Awaitable[Response]]:
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")
@@ -487,18 +479,18 @@ class Readiness:
     """
 
     def __init__(
-        self, engines: Mapping[str, TenantGuard], hop: NextHop | None, refusals: Refusals
+        self, engines: Mapping[str, TenantGuard], hop: NextHop | None, refusals: TroubleLog
     ) -> None:
         self._engines = engines
         self._hop = hop
-        self._refusals = refusals.log
+        self._refusals = refusals
         self._log = TroubleLog("not ready")
         self._asking: asyncio.Task[None] | None = None
         self._asked_at = 0.0
         self.stopping = False
 
-    async def checks(self) -> dict[str, str]:
-        """Asks the next hop, and returns `ok` or a reason for each check.
+    async def answer(self, _: Request) -> Response:
+        """Asks the next hop, and answers with `ok` or a reason for each check.
 
         What is not configured is left out.
         """
@@ -508,7 +500,7 @@ class Readiness:
         if found.get("store", OK) != OK:
             # Whoever can connect may ask, and what the store says has its address.
             found["store"] = "the store does not answer; the log says why"
-        return found
+        return JSONResponse(found, 200 if {*found.values()} == {OK} else 503)
 
     def known(self) -> dict[str, str]:
         """The same without asking anybody; from any thread."""

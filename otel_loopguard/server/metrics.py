@@ -209,10 +209,12 @@ class TroubleLog:
 
     Args:
         what: What happens then, as `requests are refused`.
+        count: Called with the cause each time.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, count: Callable[[str], object] | None = None) -> None:
         self._what = what
+        self._count = count
         self._episodes: dict[str, _Episode] = {}
 
     def note(self, cause: str, why: str) -> None:
@@ -229,6 +231,8 @@ class TroubleLog:
             logger.warning("%s: %s (%s; told again when it is over)", self._what, why, cause)
         episode.count += 1
         episode.last = now
+        if self._count is not None:
+            self._count(cause)
 
     def newest(self, cause: str, within_s: float) -> str:
         """Why it happened lately by a cause; empty if it did not."""
@@ -255,26 +259,6 @@ class TroubleLog:
             "%s: %s: %s (%s, %d times within %.0f s)",
             now, self._what, episode.why, cause, episode.count, episode.last - episode.first,
         )  # fmt: skip
-
-
-class Refusals:
-    """Logs and counts refusals by their cause.
-
-    Args:
-        metrics: What counts them.
-
-    Attributes:
-        log: What logs them.
-    """
-
-    def __init__(self, metrics: ServerMetrics) -> None:
-        self._metrics = metrics
-        self.log = TroubleLog("requests are refused")
-
-    def note(self, cause: Cause, why: str) -> None:
-        """Notes a refusal."""
-        self._metrics.add(semconv.METRIC_SERVER_REFUSALS, 1, cause)
-        self.log.note(cause, why)
 
 
 class Lateness:

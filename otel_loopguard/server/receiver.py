@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.server.access import Tenants
     from otel_loopguard.server.forward import DecisionLog
-    from otel_loopguard.server.metrics import Refusals, ServerMetrics
+    from otel_loopguard.server.metrics import ServerMetrics, TroubleLog
     from otel_loopguard.server.tenant_guard import TenantGuard
 
 _P = ParamSpec("_P")
@@ -92,7 +92,7 @@ class Receiver:
     """
 
     def __init__(  # noqa: PLR0913
-        self, engines: Mapping[str, TenantGuard], refusals: Refusals, hop: NextHop | None, *,
+        self, engines: Mapping[str, TenantGuard], refusals: TroubleLog, hop: NextHop | None, *,
         mode: Mode, most_bytes: int, logs: Mapping[str, DecisionLog],
     ) -> None:  # fmt: skip
         self._engines = engines

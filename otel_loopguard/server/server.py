@@ -39,7 +39,7 @@ from otel_loopguard.server.forward import (
     check_headers,
     hop_to,
 )
-from otel_loopguard.server.metrics import Refusals, ServerMetrics
+from otel_loopguard.server.metrics import ServerMetrics, TroubleLog
 from otel_loopguard.server.receiver import Mode, Receiver, grpc_server
 from otel_loopguard.server.tenant_guard import MOST_WAITING, Busy, TenantGuard
 
@@ -150,8 +150,11 @@ class Server:
         self._guard = guard = guard or Settings()
         self._reread = reread
         self._meters = None if telemetry is None else telemetry.provider
-        self._metrics = ServerMetrics(self._meters)
-        self._refusals = Refusals(self._metrics)
+        self._metrics = metrics = ServerMetrics(self._meters)
+        refused = semconv.METRIC_SERVER_REFUSALS
+        self._refusals = TroubleLog(
+            "requests are refused", lambda cause: metrics.add(refused, 1, cause)
+        )
         self._logs = {name: DecisionLog(name) for name in tenants.names if self._hop_to}
         self.engines = {name: self._engine(_of_tenant(guard, name), name) for name in tenants.names}
         self._api = ControlApi(self.engines)
@@ -207,7 +210,7 @@ class Server:
             await engine.close()
         if self._hop is not None:
             await self._hop.close()
-        self._refusals.log.close()
+        self._refusals.close()
         if self._telemetry is not None:
             await asyncio.to_thread(self._telemetry.close)
 
@@ -371,7 +374,7 @@ class Server:
                         await engine.tick()
                     with contextlib.suppress(NextHopError):  # they wait for the next time
                         await receiver.send_decisions(tenant)
-            self._refusals.log.tick()
+            self._refusals.tick()
             readiness.tick()
             await asyncio.sleep(_TICK_S)
 

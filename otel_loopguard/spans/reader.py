@@ -162,7 +162,9 @@ class Reader:
         if span.scope == OWN_SCOPE:
             return None
         if span.end is None:
-            span = _snapshot(span)
+            # An open span of the SDK copies its attributes at each look.
+            snapshot = getattr(span, "snapshot", None)
+            span = span if snapshot is None else cast("SpanView", snapshot())
         found = self._keys.intersection(span.attributes)
         layout = self._layouts.get(found) or self._layout(found)
         for dialect in layout.dialects:
@@ -198,12 +200,6 @@ class Reader:
             not found.isdisjoint(keys.TRANSFER_KEYS),
         )
         return layout
-
-
-def _snapshot(span: SpanView) -> SpanView:
-    """The span as it is now: an open span of the SDK copies its attributes at each look."""
-    snapshot = getattr(span, "snapshot", None)
-    return span if snapshot is None else cast("SpanView", snapshot())
 
 
 def _set_owner(step: Step, span: SpanView, layout: _Layout) -> None:

@@ -14,9 +14,9 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import LogOnce
 from otel_loopguard.errors import StoreError
+from otel_loopguard.stores import parse_redis_url
 from otel_loopguard.stores import redis_connection as scripts
 from otel_loopguard.stores.redis_connection import Connection, RedisSubscription
-from otel_loopguard.stores.redis_url import parse_redis_url
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -115,7 +115,7 @@ class RedisStore:
         self.keys = Keys(settings.store_prefix, settings.tuning.journal.steps)
         self._entries = settings.tuning.journal.steps
         self._journal_ms = _milliseconds(settings.tuning.journal.days * 86_400)
-        self._records, self._records_ms = RECORDS, _milliseconds(RECORDS_S)
+        self._records_ms = _milliseconds(RECORDS_S)
         self._most_pause_s = settings.tuning.stores.retry_s
         self._log_once = LogOnce("store")
         self._positions: BoundedDict[str, tuple[str, bytes]] = BoundedDict(_MOST_POSITIONS)

@@ -57,9 +57,6 @@ class WriterStatus(NamedTuple):
     retries: int
 
 
-# More would fill the log of a store with a fault in every key.
-
-
 class PublishedValue(NamedTuple):
     """A value that other processes are notified of."""
 

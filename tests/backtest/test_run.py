@@ -1,4 +1,4 @@
-"""A backtest as a whole: sources, restarts, what is broken, what is said."""
+"""A backtest as a whole: sources, exports of backends, restarts, what is broken, what is said."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,20 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from otel_loopguard.backtest.run import Backtest, partition, run, settings_hash
-from otel_loopguard.backtest.sources import open_source
+from otel_loopguard.backtest.sources import export_spans, open_source
 from otel_loopguard.cli.app import app
 from otel_loopguard.errors import LoopGuardError, RecordingError
+from otel_loopguard.replay import Recording
 from otel_loopguard.settings import Settings
+from otel_loopguard.spans.reader import Reader
 from otel_loopguard.version import __version__
-from tests.backtest.sources import exported, spans_of, write_spans
+from tests.backtest.sources import exported, ignore, spans_of, write_spans
 
 COMMAND = [sys.executable, "-c", "from otel_loopguard.cli import main; main()", "backtest"]
+
+
+MORE = "1 = 1)); COPY (SELECT 1) TO '{}'; SELECT * FROM (SELECT 1 WHERE (1 = 1"
+"""A condition with further statements behind it."""
 
 
 def rows_of(found: Backtest) -> list[dict[str, Any]]:
@@ -73,62 +80,80 @@ def test_a_conversation_in_several_files_is_one_session(capture: Path, tmp_path:
 
 
 def test_a_table_of_steps(tmp_path: Path) -> None:
+    """And those of it that a condition picks."""
     steps = [
         {"session": name, "index": index, "kind": "tool", "tool": "search", "args": '{"q": "x"}',
          "output": "no rows found" if name == "stuck" else f"row {index}", "loop": name == "stuck"}
         for index in range(8) for name in ("stuck", "fine")
     ]  # fmt: skip
-    parquet.write_table(pa.Table.from_pylist(steps[::-1]), tmp_path / "steps.parquet")
-    found = rows_of(run(str(tmp_path / "steps.parquet"), Settings(), tmp_path / "out", jobs=1))
+    path = tmp_path / "steps.parquet"
+    parquet.write_table(pa.Table.from_pylist(steps[::-1]), path)
+    expected = [("fine", False, "allow", None, 8, None), ("stuck", True, "abort", 3, 8, 4)]
     names = ("session", "loop", "strongest", "stop_step", "calls", "calls_after")
-    assert [tuple(row[name] for name in names) for row in found] == [
-        ("fine", False, "allow", None, 8, None), ("stuck", True, "abort", 3, 8, 4),
-    ]  # fmt: skip
+    for where, found in (
+        ("", expected),
+        ("session IN (SELECT max(session) FROM steps)", expected[1:]),
+    ):
+        rows = rows_of(run(str(path), Settings(), tmp_path / "out", where=where, jobs=1))
+        assert [tuple(row[name] for name in names) for row in rows] == found
 
 
 def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None:
     path = lines(capture, tmp_path / "s.jsonl", b"{broken", b"[1]", b"", b'{"TraceId": "7"}')
-    out = str(tmp_path / "out")
-    told = CliRunner().invoke(app, ["backtest", str(path), "--out", out, "--jobs", "1"])
+    arguments = ["backtest", str(path), "--out", str(tmp_path / "out"), "--jobs", "1"]
+    told = CliRunner().invoke(app, arguments)
     assert told.exit_code == 1
     assert "1 x a row is no valid JSON" in told.stderr
     assert "1 x a row is no object" in told.stderr
     assert "1 x a span has no valid trace id and span id" in told.stderr
     assert "1 sessions of 31 rows" in told.stdout
-    again = CliRunner().invoke(app, ["backtest", str(path), "--out", out, "--jobs", "1"])
+    again = CliRunner().invoke(app, arguments)
     assert (again.exit_code, again.stderr) == (1, told.stderr)
 
 
-def test_broken_lines_of_a_recording_are_counted(capture: Path, tmp_path: Path) -> None:
-    path = tmp_path / "traces.jsonl"
-    path.write_bytes(capture.read_bytes() + b"\n{broken\n")
-    found = run(str(path), Settings(), tmp_path / "out", jobs=1)
-    assert found.notes.broken.total() == 1
-    assert found.notes.sessions == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "why"),
-    [
-        ("none.parquet", None, "there is no such file"),
-        ("no.parquet", b"PAR1 and no more", "cannot be read"),
-        ("other.parquet", {"a": [1]}, "columns a, .*expected spans .TraceId"),
-        ("steps.parquet", {"session": ["a"], "kind": [7]}, None),
-    ],
-)
-def test_what_cannot_be_read_is_said(
-    name: str, content: Any, why: str | None, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", ["traces.jsonl", "steps.parquet"])
+def test_broken_parts_of_a_recording_are_counted(capture: Path, name: str, tmp_path: Path) -> None:
     path = tmp_path / name
+    if name == "steps.parquet":
+        parquet.write_table(pa.table({"session": ["a"], "kind": [7]}), path)
+    else:
+        path.write_bytes(capture.read_bytes() + b"\n{broken\n")
+    notes = run(str(path), Settings(), tmp_path / "out", jobs=1).notes
+    assert (notes.broken.total(), notes.sessions) == (1, 1)
+
+
+SECRET = "clickhouse://me:s3cret@"
+UNUSABLE: list[tuple[str, Any, str, str]] = [
+    ("{}/none.parquet", None, "", "there is no such file"),
+    ("{}/no.parquet", b"PAR1 and no more", "", "cannot be read"),
+    ("{}/other.parquet", {"a": [1]}, "", "columns a, .*expected spans .TraceId"),
+    ("clickhouse://host/otel", None, "", "expected .table=TABLE"),
+    (f"{SECRET}host/otel?table=a&secure=maybe", None, "", "expected .table=TABLE"),
+    (f"{SECRET}127.0.0.1:1/otel?table=a", None, "", "cannot be read: .*refused"),
+    ("clickhouse:///no/such/folder?table=otel.a", None, "", "there is no such folder"),
+    (f"{SECRET}host:port/otel?table=a", None, "", "cannot be read"),
+    ("{}/spans.parquet", None, "Missing = 1", r"--where Missing = 1: .*Missing"),
+    ("{}/spans.parquet", None, "1 =", "--where 1 =: Parser Error"),
+    ("{}/s.otlp.jsonl", b"", "1 = 1", "--where 1 = 1: recorded files have no columns"),
+    ("{}/spans.parquet", None, MORE, "expected one condition"),
+]
+
+
+@pytest.mark.parametrize(("source", "content", "where", "why"), UNUSABLE)
+def test_what_cannot_be_read_is_said(  # noqa: PLR0917
+    capture: Path, source: str, content: Any, where: str, why: str, tmp_path: Path
+) -> None:
+    write_spans(map(exported, spans_of(capture)), tmp_path / "spans.parquet")
+    path = source.format(tmp_path)
     if isinstance(content, bytes):
-        path.write_bytes(content)
+        Path(path).write_bytes(content or capture.read_bytes())
     elif content:
         parquet.write_table(pa.table(content), path)
-    if why is None:
-        assert run(str(path), Settings(), tmp_path / "out", jobs=1).notes.broken.total() == 1
-        return
-    with pytest.raises(RecordingError, match=why):
-        run(str(path), Settings(), tmp_path / "out", jobs=1)
+    out, written = tmp_path / "out", tmp_path / "written.csv"
+    with pytest.raises(RecordingError, match=why) as raised:
+        run(path, Settings(), out, where=where.format(written), jobs=1)
+    assert "s3cret" not in str(raised.value)
+    assert not written.exists()
 
 
 def test_a_setting_that_cannot_be_used_is_said(capture: Path, tmp_path: Path) -> None:
@@ -215,50 +240,80 @@ def test_a_condition_picks_rows_and_whole_sessions(shared: Path, form: str, tmp_
     assert rows_of(long) == [row for row in rows_of(everything) if row["session"] == "thread-42"]
 
 
-def test_a_condition_on_steps(tmp_path: Path) -> None:
-    steps = [{"session": name, "kind": "tool", "tool": name} for name in ("a", "b")]
-    parquet.write_table(pa.Table.from_pylist(steps), tmp_path / "steps.parquet")
-    where = "session IN (SELECT max(session) FROM steps)"
-    found = run(str(tmp_path / "steps.parquet"), Settings(), tmp_path / "out", where=where, jobs=1)
-    assert [row["session"] for row in rows_of(found)] == ["b"]
+SAMPLES = Path(__file__).resolve().parents[1] / "replay" / "samples"
+LOGS = Path(__file__).resolve().parents[1] / "dialects" / "node_captures" / "codex.logs.jsonl"
+SESSIONS = {
+    SAMPLES / "langfuse-trace.json": ("chat-7", 6),
+    SAMPLES / "langfuse-observations.jsonl": ("chat-7", 6),
+    SAMPLES / "langsmith-runs.jsonl": ("sess-42", 6),
+    SAMPLES / "phoenix-dataframe.jsonl": ("sess-42", 6),
+    LOGS: ("01a206c4-9092-72c2-83f2-155b4b334c51", 10),
+}
+NESTED = ("attributes.metadata", "inputs", "outputs", "extra")
+"""Columns that are text in Parquet: their values have no one type."""
 
 
-def test_a_condition_that_cannot_be_used_is_said(
-    capture: Path, shared: Path, tmp_path: Path
-) -> None:
-    table = write_spans(map(exported, spans_of(capture)), tmp_path / "spans.parquet")
-    with pytest.raises(RecordingError, match=r"--where Missing = 1: .*Missing"):
-        run(str(table), Settings(), tmp_path / "out", where="Missing = 1")
-    with pytest.raises(RecordingError, match="--where 1 = 1: recorded files have no columns"):
-        run(str(capture), Settings(), tmp_path / "out", where="1 = 1")
-    told = CliRunner().invoke(
-        app, ["backtest", str(table), "--where", "1 =", "--out", str(tmp_path / "out")]
-    )
-    assert told.exit_code == 2
-    assert "--where 1 =: Parser Error" in told.stderr
+def told(source: Path, tmp_path: Path) -> Any:
+    found = run(str(source), Settings(), tmp_path / "out", jobs=1)
+    assert found.notes.broken.total() == 0
+    (row,) = parquet.read_table(str(found.folder)).to_pylist()
+    return row["session"], row["steps"], [each["rule"] for each in row["decisions"]]
+
+
+def as_parquet(name: str, to: Path, unit: str = "ns") -> Path:
+    """A sample as Parquet, with times as pandas and LangSmith write them."""
+    rows = [json.loads(line) for line in (SAMPLES / name).read_text().splitlines()]
+    for row in rows:
+        for key in ("start_time", "end_time"):
+            row[key] = datetime.fromisoformat(row[key].replace("Z", "+00:00"))
+        for key in row.keys() & NESTED:
+            row[key] = json.dumps(row[key])
+    table = pa.Table.from_pylist(rows)
+    for place, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            times = table[field.name].cast(pa.timestamp(unit, "UTC"))
+            table = table.set_column(place, field.name, times)
+    parquet.write_table(table, to)
+    return to
 
 
 @pytest.mark.parametrize(
-    ("address", "why"),
-    [
-        ("clickhouse://host/otel", "expected .table=TABLE"),
-        ("clickhouse://me:s3cret@host/otel?table=a&secure=maybe", "expected .table=TABLE"),
-        ("clickhouse://me:s3cret@127.0.0.1:1/otel?table=a", "cannot be read: .*refused"),
-        ("clickhouse:///no/such/folder?table=otel.a", "there is no such folder"),
-        ("clickhouse://me:s3cret@host:port/otel?table=a", "cannot be read"),
-    ],
+    ("source", "session"), SESSIONS.items(), ids=lambda value: str(value)[-20:]
 )
-def test_an_address_that_leads_nowhere_is_said(address: str, why: str, tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match=why) as raised:
-        run(address, Settings(), tmp_path / "out")
-    assert "s3cret" not in str(raised.value)
+def test_a_backtest_reads_what_replay_reads(source: Path, session: Any, tmp_path: Path) -> None:
+    name, steps, rules = told(source, tmp_path)
+    assert (name, steps) == session
+    assert "identical_call" in rules
 
 
-def test_a_condition_with_further_statements_is_refused(tmp_path: Path) -> None:
-    spans, written = tmp_path / "spans.jsonl", tmp_path / "written.csv"
-    row = {"TraceId": f"{1:032x}", "SpanId": f"{1:016x}", "Timestamp": 1, "SpanAttributes": "{}"}
-    spans.write_text(json.dumps(row))
-    where = f"1 = 1)); COPY (SELECT 1) TO '{written}'; SELECT * FROM (SELECT 1 WHERE (1 = 1"
-    with pytest.raises(RecordingError, match="expected one condition"):
-        run(str(spans), Settings(), tmp_path / "out", where=where)
-    assert not written.exists()
+@pytest.mark.parametrize("unit", ["ns", "us"])
+@pytest.mark.parametrize("name", ["phoenix-dataframe.jsonl", "langsmith-runs.jsonl"])
+def test_parquet_of_an_export_says_what_its_lines_say(name: str, unit: str, tmp_path: Path) -> None:
+    path = as_parquet(name, tmp_path / "export.parquet", unit)
+    read = Reader().read
+    reports: list[str] = []
+    rows = [read(span) for span in export_spans(str(path), reports.append)]
+    lines = [read(span) for span in Recording(str(SAMPLES / name), ignore)]  # type: ignore[arg-type]
+    assert reports == []
+    facts = "kind name start end session parent_id outcome error_text text".split()
+    for row, line in zip(rows, lines, strict=True):
+        assert [getattr(row, each) for each in facts] == [getattr(line, each) for each in facts]
+    assert told(path, tmp_path) == told(SAMPLES / name, tmp_path)
+
+
+def test_rows_without_ids_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "export.parquet"
+    rows = {"context.span_id": [None, "zz"], "context.trace_id": ["1", None], "span_kind": ["", 1]}
+    parquet.write_table(pa.table({key: [str(each) for each in rows[key]] for key in rows}), path)
+    found = run(str(path), Settings(), tmp_path / "out", jobs=1)
+    assert dict(found.notes.broken) == {"a span has no valid trace id and span id": 2}
+
+
+def test_parquet_that_ends_too_early(tmp_path: Path) -> None:
+    """Its footer is whole, its rows are not."""
+    path = as_parquet("langsmith-runs.jsonl", tmp_path / "export.parquet")
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + bytes(2_000) + content[2_004:])
+    assert open_source(str(path)).form == "recorded"
+    with pytest.raises(RecordingError, match="cannot be read: "):
+        list(export_spans(str(path), lambda _why: None))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from otel_loopguard.cli.app import app
+from tests.replay.transcripts.reading import CAPTURES
 
 Command = Callable[..., Result]
 
@@ -56,6 +59,22 @@ def line(name: str, *, loop: bool | None, calls: int = 8, **fields: object) -> s
     return json.dumps({**known, "steps": steps, **fields})
 
 
+def timed(name: str, durations: list[float], start: float) -> str:
+    """A labelled run whose calls take these seconds, one every 100 s."""
+    times = [(start + 100 * place, seconds) for place, seconds in enumerate(durations)]
+    steps = [call(args={"q": at}, t_start=at, t_end=at + seconds) for at, seconds in times]
+    return line(name, loop=None, steps=steps)
+
+
+def tried(number: int, times: int, **fields: object) -> str:
+    """A run that went well, in which one call is made some times after four others."""
+    others = [
+        call(args={"q": f"{number} {i}"}, output=f"result {i} of {number} " * 9) for i in range(4)
+    ]
+    known = {"id": f"run {number}", "source": "s", "label": {"success": True}, "loop": None}
+    return json.dumps({**known, "steps": [*others, *[call()] * times], **fields})
+
+
 def spans(*traces: int, name: str = "work", **attributes: str) -> str:
     """A line of OTLP with a trace of so many equal spans for each of the numbers."""
     keyed = [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
@@ -80,11 +99,30 @@ CALL = {
 """Attributes of a tool call."""
 
 
+RUNS = "\n".join([line("stuck", loop=True), line("well", loop=False), line("who", loop=None)])
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     """A file with one run that loops and two that do not."""
     path = tmp_path / "runs.jsonl"
-    path.write_text(
-        "\n".join([line("stuck", loop=True), line("well", loop=False), line("who", loop=None)])
-    )
+    path.write_text(RUNS)
     return path
+
+
+KEY = "996c115b-4f4b-4a0e-9161-c4e20b794525"
+"""Session of Claude Code in the captures."""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home in which three agents have kept a session each."""
+    for agent, place in (("gemini", "."), ("codex", ".codex"), ("claude", ".claude")):
+        shutil.copytree(CAPTURES / agent, tmp_path / place, dirs_exist_ok=True)
+    for age, agent in enumerate((".gemini", ".codex", ".claude")):
+        for path in (tmp_path / agent).rglob("*.jsonl"):
+            os.utime(path, (2_000_000_000 - age, 2_000_000_000 - age))
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path

@@ -10,41 +10,23 @@ import subprocess
 import sys
 import termios
 from fcntl import ioctl
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from otel_loopguard.cli import output
+from tests.cli.conftest import line
 
 PROGRAM = "from otel_loopguard.cli import main; main()"
 ID = "session-of-a-customer-0123456789-0123456789-0123456789-0123456789-01234567"
-COLUMNS = ("session", "runs with tokens#", "what was measured~", "escalation")
-ROWS = [(ID, 17, "a sentence of several words that may wrap " * 3, "91637123e88a4dcb")]
-
-
-@pytest.mark.parametrize("width", [80, 100, 140, 10_000])
-def test_no_heading_and_no_id_is_cut(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a table where there is room for one, else as a block of names and values."""
-    out = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
-    monkeypatch.setattr(output, "console", lambda: out)
-    out.print(output.table(COLUMNS, ROWS))
-    assert isinstance(out.file, StringIO)
-    shown = out.file.getvalue()
-    assert "…" not in shown
-    for part in (ID, "91637123e88a4dcb"):
-        assert part in shown
-    words = set(re.findall(r"[a-z]+", shown))
-    assert words >= {word for name in COLUMNS for word in re.findall("[a-z]+", name)}
-    assert all(len(line) <= width for line in shown.splitlines())
 
 
 @pytest.mark.parametrize("name", ["steps", "replay", "report", "explain", "learn", "eval"])
-def test_a_real_terminal_of_80_columns(name: str, runs: Path) -> None:
-    """Nothing is wider than the terminal, and nothing but content is cut."""
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_real_terminal(name: str, width: int, runs: Path) -> None:
+    """Nothing is wider than the terminal, and nothing but content is cut: no heading and no id."""
+    runs.write_text(f"{runs.read_text()}\n{line(ID, loop=True)}")
     outer, inner = pty.openpty()
-    ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     known = {each: value for each, value in os.environ.items() if each != "COLUMNS"}
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, name, str(runs)],
@@ -65,8 +47,9 @@ def test_a_real_terminal_of_80_columns(name: str, runs: Path) -> None:
     assert process.wait() == 0
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.decode()).splitlines()
     assert lines
-    assert all(len(line) <= 80 for line in lines), lines
-    assert not any("…" in line for line in lines if name != "steps")
+    assert all(len(row) <= width for row in lines), lines
+    assert not any("…" in row for row in lines if name != "steps")
+    assert any(ID in row for row in lines) or name in ("learn", "eval")
 
 
 FULL = Path("/dev/full")
@@ -102,3 +85,17 @@ def test_a_path_that_is_none_is_told_without_its_signs(runs: Path) -> None:
     assert "nowhere.toml" in done.stderr
     assert "\x1b" not in done.stderr
     assert "\x07" not in done.stderr
+
+
+def test_without_the_extra(tmp_path: Path) -> None:
+    """Without typer the command says in one line what to install, and ends with 2."""
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no typer', name='typer')")
+    root = str(Path(__file__).parents[2])
+    program = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {root!r}]\n{PROGRAM}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "the command line needs the extra `cli`: pip install 'otel-loopguard[cli]'\n"
+    )

@@ -221,20 +221,6 @@ def test_watch(agents: Callable[..., Agent], command: Command) -> None:
     assert done.stdout.count("helper") == 3
 
 
-def test_nobody_there(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty list, and how processes are reached; orders say that nobody knows the session."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert listed(command) == {}
-    done = command("sessions")
-    assert done.exit_code == 0
-    assert "control_socket = auto" in done.stderr
-    assert command("resume", "run").exit_code == 1
-    done = command("watch", "--rounds", "1")
-    assert done.exit_code == 0
-    assert "no process of this user was reached" in done.stderr
-
-
 class _NoSession(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         self.rfile.readline()
@@ -250,21 +236,3 @@ def test_nobody_has_a_session(command: Command, tmp_path: Path) -> None:
         server.shutdown()
     assert done.exit_code == 0
     assert "1 process was reached, and it has no session now" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        (("--store", "redis://127.0.0.1:1/0"), "127.0.0.1:1"),
-        (("--store", "nothing://x"), "store_url"),
-        (("--socket", "nowhere.sock"), "there is no socket 'nowhere.sock'"),
-    ],
-    ids=["down", "wrong", "no socket"],
-)
-def test_what_cannot_be_asked(command: Command, options: tuple[str, str], part: str) -> None:
-    """One line on standard error, and exit code 2."""
-    for order in (("sessions",), ("resume", "run"), ("watch", "--rounds", "1")):
-        done = command(*order, *options)
-        assert done.exit_code == 2
-        assert part in done.stderr
-        assert "Traceback" not in done.output

@@ -19,8 +19,7 @@ from otel_loopguard.server import Tenants
 from otel_loopguard.server.app import document
 from tests.clients.programs import program
 from tests.dialects.agents import TYPESCRIPT, built_typescript, run
-from tests.server.serving import PROTOBUF, call, listening, serving, sessions
-from tests.server.serving import request as spans
+from tests.server.serving import bearer, listening, send, serving, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -33,7 +32,7 @@ SOURCES = {
     "java": CLIENTS / "java/src/main/java/loopguard/LoopGuard.java",
 }
 TOKEN = "one-of-sixteen-signs-or-more"  # as agents have it, without a space
-BEARER = {"authorization": f"Bearer {TOKEN}"}
+BEARER = bearer(TOKEN)
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +101,8 @@ def test_a_client_follows_the_flag(language: str, request: pytest.FixtureRequest
     ask = [*request.getfixturevalue(language), "hinted", "denied & refused", "aborted", "later"]
     with serving(Tenants({TOKEN: "default"})) as server:
         for session, count in zip(ask[-4:], (3, 4, 3, 1), strict=True):
-            for number in range(count):
-                made = spans(call(number + 10 * len(session), session)).SerializeToString()
-                post(server.url, "/v1/traces", content=made, headers={**PROTOBUF, **BEARER})
+            for number in range(10 * len(session), 10 * len(session) + count):
+                send(server, number, session=session, **BEARER).raise_for_status()
         abort(server.url, "aborted")
         said = lines(ask, server.url, TOKEN, works=lambda: abort(server.url, "later"))
         unguarded = lines(ask, server.url, "of another")
@@ -257,28 +255,20 @@ def test_a_control_is_read_whole_by_java(classes: Path) -> None:
 def answering(bodies: dict[str, str]) -> Generator[str]:
     """An address that answers each path with a body."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path, _, query = self.path.partition("?")
-            assert query == "id=a+b%26c"
-            body = bodies[path].encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(to: BaseHTTPRequestHandler, _: bytes) -> None:
+        path, _, query = to.path.partition("?")
+        assert query == "id=a+b%26c"
+        body = bodies[path].encode()
+        to.send_response(200)
+        to.send_header("content-length", str(len(body)))
+        to.end_headers()
+        to.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    with listening(Handler) as url:
+    with listening(answer) as url:
         yield url
 
 
 def abort(url: str, session: str) -> None:
     """Ends a session, as a person would."""
-    post(url, f"/v1/sessions/{session}/abort", json={"reason": "enough"}, headers=BEARER)
-
-
-def post(url: str, path: str, **given: Any) -> None:
-    """Posts what the server has to take."""
-    httpx.post(url + path, **given).raise_for_status()
+    to = f"{url}/v1/sessions/{session}/abort"
+    httpx.post(to, json={"reason": "enough"}, headers=BEARER).raise_for_status()

@@ -1,4 +1,4 @@
-"""Guards on one Redis, as processes have them."""
+"""A session that a guard knows, and guards on one Redis, as processes have them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
+from tests.control.messages import Run
 from tests.merged import merged
 from tests.stores.conftest import kept, start
 
 if TYPE_CHECKING:
     from tests.stores.servers import Server
 
-__all__ = ["guards", "kept", "start"]
+__all__ = ["guards", "kept", "run", "start"]
 
 
 Guards = Callable[..., LoopGuard]
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """A session that is named by the context."""
+    with Run() as found:
+        yield found
 
 
 @pytest.fixture

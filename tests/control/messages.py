@@ -1,24 +1,56 @@
-"""What tests say of a session, and notices that are nothing special."""
+"""A session that asks, what tests say of one, and notices that are nothing special."""
 
 from __future__ import annotations
 
 import itertools
 import time
+import uuid
 from typing import TYPE_CHECKING, Any
 
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, session
 from otel_loopguard._control.replication import ControlMessage
 from otel_loopguard.core import Action, Kind, Step
+from tests.agents import provider_with, tool_call
 
 if TYPE_CHECKING:
-    from otel_loopguard import LoopGuard
+    from typing_extensions import Self
+
     from otel_loopguard._control.flag import Control, Flag
+    from otel_loopguard.core import Decision
 
 _numbers = itertools.count()
 
 
 def new_name(kind: str = "run") -> str:
-    """A session that no other test uses."""
-    return f"{kind}-{next(_numbers)}"
+    """A session that no other test uses; guards of other tests may be alive."""
+    return f"{kind}-{uuid.uuid4().hex[:12]}"
+
+
+class Run:
+    """A session with a guard of its own; in its block the context names it."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.key = new_name()
+        self.decided: list[Decision] = []
+        self.guard = LoopGuard(
+            Settings(**settings), on_decision=lambda _, decision: self.decided.append(decision)
+        )
+        self.processor = LoopGuardSpanProcessor(self.guard)
+        self.tracer = provider_with(self.processor).get_tracer("my.agent")
+        self._named = session(self.key)
+
+    def calls(self, times: int = 1) -> None:
+        """Calls a search with equal arguments, which finds nothing."""
+        for _ in range(times):
+            tool_call(self.tracer)
+
+    def __enter__(self) -> Self:
+        self._named.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._named.__exit__(None, None, None)
+        self.processor.shutdown()
 
 
 def call(tool: str = "search", question: str = "x") -> Step:

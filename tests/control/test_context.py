@@ -7,14 +7,13 @@ import logging
 import subprocess
 import sys
 import threading
-import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_loopguard import Action, LoopGuard, control, session, sessions
-from otel_loopguard.core import Kind, Step
+from tests.control.messages import call, control_of, new_name
 
 _PROGRAM = Path(__file__).with_name("langgraph_asking.py")
 
@@ -22,10 +21,8 @@ _PROGRAM = Path(__file__).with_name("langgraph_asking.py")
 def _run(way: str) -> tuple[dict[str, Any], str]:
     for module in ("langgraph", "openinference.instrumentation.langchain"):
         pytest.importorskip(module)
-    done = subprocess.run(
-        [sys.executable, str(_PROGRAM), way],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    command = [sys.executable, str(_PROGRAM), way]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
@@ -34,8 +31,7 @@ def _run(way: str) -> tuple[dict[str, Any], str]:
 def test_a_node_of_langgraph_is_in_the_session_of_its_run(way: str) -> None:
     """OpenInference makes no span the current one: `thread_id` and the run's own span tell."""
     found, said = _run(way)
-    assert found["told"] == 2
-    assert found["ran"] == 4
+    assert (found["told"], found["ran"]) == (2, 4)
     assert set(found["refused"]) == {"deny"}
     assert "asks where no session is known" not in said
 
@@ -50,7 +46,7 @@ def test_where_no_session_can_be_told_it_is_said() -> None:
 
 def test_a_thread_that_lost_the_context_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """Only while some session is stopped, and never where one is named."""
-    guard, key = LoopGuard(), uuid.uuid4().hex
+    guard, key = LoopGuard(), new_name()
     guard.bind(1, key)
     with caplog.at_level(logging.WARNING), session(key):
         threading.Thread(target=control.check).start()
@@ -69,27 +65,25 @@ def test_a_thread_that_lost_the_context_is_told(caplog: pytest.LogCaptureFixture
 
 def test_of_several_guards_the_one_with_the_strongest_action_answers() -> None:
     """What people do goes to all of them."""
-    key = uuid.uuid4().hex
     guards = [LoopGuard() for _ in range(3)]
-    step = Step(Kind.TOOL, "search", args={"q": "x"}, outcome="No results.")
-    for guard, times in zip(guards, (1, 4, 2), strict=True):
-        for _ in range(times):
-            guard.observe(step, key)
-    with session(key):
+    with session(new_name()) as key:
+        for guard, times in zip(guards, (1, 4, 2), strict=True):
+            for _ in range(times):
+                guard.observe(call(), key)
         assert control.current().action is Action.DENY
         assert control.refused("search", {"q": "x"}) is not None
         report = sessions.report()
         assert report is not None
         assert report.steps == 4
         assert control.pause(key, by="ada")
-        assert {guard.flag_of(key).control.by for guard in guards} == {"ada"}  # type: ignore[union-attr]
+        assert {control_of(guard, key).by for guard in guards} == {"ada"}
         assert control.resume(key)
         assert control.current().action is Action.ALLOW
 
 
 def test_a_session_is_found_by_its_key_and_by_its_traces() -> None:
     """As one and the same; what no guard knows is None."""
-    guard, key = LoopGuard(), uuid.uuid4().hex
+    guard, key = LoopGuard(), new_name()
     guard.bind(4711, key)
     by_key, by_trace = guard.find(key), guard.find(4711)
     assert by_key is not None

@@ -1,197 +1,243 @@
-"""check, gate, pause, resume, abort."""
+"""check, gate, pause, resume, abort; callbacks for what was decided."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import otel_loopguard
-from otel_loopguard import LoopGuardAbort, LoopGuardPaused, LoopGuardSpanProcessor, control
-from tests.agents import provider_with, tool_call
+from otel_loopguard import (
+    Decision,
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardPaused,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    session,
+    set_testing,
+)
+from otel_loopguard._util.errors import raise_faults
+from tests.control.messages import Run
+from tests.stores.servers import wait_for
 
 if TYPE_CHECKING:
     from otel_loopguard._util.clock import TestMode
 
-
-@pytest.fixture
-def run() -> str:
-    """A session that a guard knows."""
-    processor = LoopGuardSpanProcessor(pause_limit_s=5)
-    tracer = provider_with(processor).get_tracer("my.agent")
-    with otel_loopguard.session("gated"):
-        tool_call(tracer)
-    _alive.append(processor)
-    return "gated"
-
-
-_alive: list[object] = []
-
-
-def test_without_a_guard_nothing_happens() -> None:
-    """An agent may ask where nobody guards."""
-    control.check()
-    assert control.gate().control.action == "allow"
-    assert asyncio.run(_awaited()).action == "allow"
+NAN = float("nan")
 
 
 async def _awaited(limit_s: float | None = None) -> control.Control:
     return await control.gate(limit_s)
 
 
-def test_a_gate_waits_while_the_session_is_paused(run: str) -> None:
-    """It ends at once when somebody resumes the session."""
-    assert control.pause(run, "looking into it")
-    threading.Timer(0.2, control.resume, [run]).start()
-    with otel_loopguard.session(run):
-        control.check()
-        began = time.monotonic()
-        assert control.gate().control.action == "allow"
-        assert time.monotonic() - began > 0.1
+def test_without_a_guard_nothing_happens() -> None:
+    """An agent may ask where nobody guards; who sets a flag that nobody keeps is told."""
+    control.check()
+    assert control.gate().control.action == "allow"
+    assert asyncio.run(_awaited()).action == "allow"
+    told = control.pause, control.resume, control.abort, control.allow
+    assert not any(say("nobody") for say in told)
 
 
-def test_a_gate_never_outlives_its_limit(run: str) -> None:
-    """At the limit it raises, and says which session and why."""
-    control.pause(run, "looking into it")
-    with otel_loopguard.session(run):
-        began = time.monotonic()
-        with pytest.raises(LoopGuardPaused, match=r"^looking into it .*'gated'"):
-            control.gate(limit_s=0.2)
-        assert time.monotonic() - began < 30  # by default it waits for minutes
-    control.resume(run)
-
-
-def test_an_abort_ends_a_waiting_gate(run: str) -> None:
-    """Waiters are woken."""
-    control.pause(run)
-    threading.Timer(0.1, control.abort, [run, "enough"]).start()
-    with otel_loopguard.session(run), pytest.raises(LoopGuardAbort, match="enough"):
+def test_a_gate_waits_while_the_session_is_paused(run: Run) -> None:
+    """It ends at once when somebody resumes the session, and raises when somebody aborts it."""
+    run.calls()
+    assert control.pause(run.key, "looking into it")
+    control.check()
+    threading.Timer(0.1, control.resume, [run.key]).start()
+    assert control.gate().control.action == "allow"
+    control.pause(run.key)
+    threading.Timer(0.1, control.abort, [run.key, "enough"]).start()
+    with pytest.raises(LoopGuardAbort, match="enough"):
         control.gate()
-    with otel_loopguard.session(run), pytest.raises(LoopGuardAbort):
+    with pytest.raises(LoopGuardAbort):
         control.check()
-    assert control.resume(run)
+    assert control.resume(run.key)
+    control.check()
 
 
-def test_in_asyncio_it_waits_without_blocking_the_loop(run: str) -> None:
+@pytest.mark.parametrize(("usual_s", "limit_s"), [(60, 0.1), (0.1, None), (0.1, NAN)])
+def test_a_gate_never_outlives_its_limit(usual_s: float, limit_s: float | None) -> None:
+    """There it raises, and says which session and why; what is no number is the default one."""
+    with Run(pause_limit_s=usual_s) as run:
+        run.calls()
+        control.pause(run.key, "looking into it")
+        with pytest.raises(LoopGuardPaused, match=rf"^looking into it .*'{run.key}'"):
+            control.gate(limit_s)
+        with pytest.raises(LoopGuardPaused):
+            asyncio.run(_awaited(limit_s))
+
+
+def test_in_asyncio_it_waits_without_blocking_the_loop(run: Run) -> None:
     """A thousand gates need no threads, go on together, and the loop runs meanwhile."""
 
     async def go() -> tuple[int, int]:
-        with otel_loopguard.session(run):
-            before = set(threading.enumerate())
-            gates = [asyncio.ensure_future(_awaited()) for _ in range(1000)]
-            await asyncio.sleep(0.1)
-            waiting = sum(not gate.done() for gate in gates)
-            # Other tests may have left what begins a thread meanwhile.
-            assert len(set(threading.enumerate()) - before) < 10
-            control.resume(run)
-            await asyncio.wait_for(asyncio.gather(*gates), 60)
-            return waiting, sum(gate.result().action == "allow" for gate in gates)
+        before = set(threading.enumerate())
+        gates = [asyncio.ensure_future(_awaited()) for _ in range(1000)]
+        await asyncio.sleep(0.1)
+        waiting = sum(not gate.done() for gate in gates)
+        # Other tests may have left what begins a thread meanwhile.
+        assert len(set(threading.enumerate()) - before) < 10
+        control.resume(run.key)
+        await asyncio.wait_for(asyncio.gather(*gates), 60)
+        return waiting, sum(gate.result().action == "allow" for gate in gates)
 
-    control.pause(run)
+    run.calls()
+    control.pause(run.key)
     assert asyncio.run(go()) == (1000, 1000)
 
 
-def test_unknown_sessions_are_told_apart() -> None:
-    """Setting a flag that nobody keeps warns."""
-    assert not control.pause("nobody")
-    assert not control.resume("nobody")
-    assert not control.abort("nobody")
+LIMIT, NAME = "limit_s must be a finite number of seconds, got ", "must be a text, got "
+WRONG: list[tuple[Any, dict[str, Any], str]] = [
+    *((control.pause, {"limit_s": one}, LIMIT + repr(one)) for one in (NAN, 1e300, "5", b"5")),
+    (control.pause, {"by": 5}, f"by {NAME}5"),
+    (control.pause, {"reason": b"ann"}, f"reason {NAME}b'ann'"),
+    (control.abort, {"by": {"a": 1}}, f"by {NAME}{{'a': 1}}"),
+    (control.abort, {"reason": 5}, f"reason {NAME}5"),
+    (control.resume, {"guidance": 5}, f"guidance {NAME}5"),
+    (control.resume, {"by": "po\u200blicy"}, "the guard itself has that name"),
+    (control.allow, {"by": 3}, f"by {NAME}3"),
+    (control.allow, {"by": "policy"}, "the guard itself has that name"),
+    (control.allow, {"scope": "all"}, "scope must be 'call' or 'session', got 'all'"),
+]
+
+
+@pytest.mark.parametrize(("say", "given", "told"), WRONG)
+def test_what_cannot_be_is_refused(run: Run, say: Any, given: dict[str, Any], told: str) -> None:
+    """The error has name and value, and nothing was changed: a model would get it as its hint."""
+    run.calls()
+    with pytest.raises(ValueError) as error:  # noqa: PT011  # compared below
+        say(run.key, **given)
+    assert told in str(error.value)
+    assert control.current().action == "allow"
 
 
 @pytest.mark.parametrize("key", ["", None, 3])
-def test_a_session_needs_a_key(key: object) -> None:
+def test_a_session_needs_a_key(key: Any) -> None:
     """The error has the value."""
-    with pytest.raises(ValueError, match=repr(key)), otel_loopguard.session(key):  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=repr(key)), session(key):
         pass
 
 
-@pytest.mark.parametrize("limit_s", [float("nan"), float("inf"), 1e300, "5", b"5"])
-def test_the_limit_of_a_pause_is_a_finite_number(run: str, limit_s: Any) -> None:
-    """The error has name and value, and nothing was paused."""
-    with pytest.raises(ValueError, match=rf"limit_s must be .*{re.escape(repr(limit_s))}"):
-        control.pause(run, limit_s=limit_s)
-    with otel_loopguard.session(run):
-        assert control.current().action == "allow"
-
-
-@pytest.mark.parametrize("wrong", [5, b"ann", {"a": 1}])
-def test_what_people_say_is_text(run: str, wrong: Any) -> None:
-    """Else a model would be given what is none as its hint."""
-    got = rf"must be a text, got {re.escape(repr(wrong))}"
-    for name in ("by", "reason"):
-        with pytest.raises(ValueError, match=f"{name} {got}"):
-            control.pause(run, **{name: wrong})
-        with pytest.raises(ValueError, match=f"{name} {got}"):
-            control.abort(run, **{name: wrong})
-    with pytest.raises(ValueError, match=f"guidance {got}"):
-        control.resume(run, guidance=wrong)
-    with otel_loopguard.session(run):
-        assert control.current().action == "allow"
-
-
-def test_a_limit_that_is_no_number_is_the_default_one() -> None:
-    """A gate waited for ever."""
-    processor = LoopGuardSpanProcessor(pause_limit_s=0.1)
-    tracer = provider_with(processor).get_tracer("my.agent")
-    with otel_loopguard.session("impatient"):
-        tool_call(tracer)
-        control.pause("impatient")
-        with pytest.raises(LoopGuardPaused):
-            control.gate(limit_s=float("nan"))
-        for limit_s in (0.1, float("nan")):
-            with pytest.raises(LoopGuardPaused):
-                asyncio.run(_awaited(limit_s))
-
-
-def test_a_pause_ends_by_the_clock_of_the_guard(run: str) -> None:
+def test_a_pause_ends_by_the_clock_of_the_guard(run: Run) -> None:
     """Who waits goes on when the machine has slept, or the clock was set, past the pause's end."""
-    with otel_loopguard.set_testing(True, gate_limit_s=600) as testing:
-        assert control.pause(run, limit_s=300)
-        passed = threading.Thread(target=_gate_at, args=(run,), daemon=True)
+
+    def gate() -> None:
+        with session(run.key):
+            control.gate(limit_s=600)
+
+    async def gate_and_advance(testing: TestMode) -> control.Control:
+        waiting = asyncio.ensure_future(_awaited(600))
+        await asyncio.sleep(0.1)
+        testing.advance(301)
+        return await asyncio.wait_for(waiting, 60)
+
+    run.calls()
+    with set_testing(True, gate_limit_s=600) as testing:
+        assert control.pause(run.key, limit_s=300)
+        passed = threading.Thread(target=gate, daemon=True)
         passed.start()
-        waiting = asyncio.run(_gate_and_advance(run, testing))
+        assert asyncio.run(gate_and_advance(testing)).action == "allow"
         passed.join(60)
         assert not passed.is_alive()
-    assert waiting.action == "allow"
 
 
 def test_a_clock_that_is_set_back_prolongs_no_pause(
-    run: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end is on a clock that nobody sets, too."""
     real = time.time_ns
-    assert control.pause(run, limit_s=0.5)
+    run.calls()
+    assert control.pause(run.key, limit_s=0.5)
+    assert control.current().until is not None
     monkeypatch.setattr(time, "time_ns", lambda: real() - 3600 * 10**9)
-    with otel_loopguard.session(run):
-        control.gate(limit_s=60)
-        assert control.current().action == "allow"
+    control.gate(limit_s=60)
+    assert control.current().action == "allow"
 
 
-def _gate_at(run: str) -> None:
-    with otel_loopguard.session(run):
-        control.gate(limit_s=600)
+def test_who_set_it_is_told(run: Run) -> None:
+    """The policy, or a person by name; what a person says at the end is a hint."""
+    run.calls(3)
+    assert control.current().by == "policy"
+    control.pause(run.key, by="ada")
+    assert control.current().by == "ada"
+    control.resume(run.key, by="bob", guidance="use the other index")
+    now = control.current()
+    assert (now.action, now.by, now.hint) == ("hint", "bob", "use the other index")
+    assert control.hint() == "use the other index"
+    control.resume(run.key)
+    assert control.current().by == "by hand"
 
 
-async def _gate_and_advance(run: str, testing: TestMode) -> control.Control:
-    with otel_loopguard.session(run):
-        gate = asyncio.ensure_future(_awaited(600))
-        await asyncio.sleep(0.1)
-        testing.advance(301)
-        return await asyncio.wait_for(gate, 60)
-
-
-def test_a_session_that_is_known_by_its_flag_only_is_as_old_as_its_clock(run: str) -> None:
+def test_a_session_that_is_known_by_its_flag_only_is_as_old_as_its_clock() -> None:
     """A clock that a test moved makes nothing too old that was named since."""
-    del run
-    with otel_loopguard.set_testing(True) as testing:
-        guard = otel_loopguard.LoopGuard(otel_loopguard.Settings(session_ttl_s=60))
-        processor = LoopGuardSpanProcessor(guard)
+    with set_testing(True) as testing:
+        processor = LoopGuardSpanProcessor(guard := LoopGuard(Settings(session_ttl_s=60)))
         testing.advance(3600)
         flag = guard.flag_named("told")
         testing.advance(1)
         assert guard.flag_of("told") is flag
         processor.shutdown()
+
+
+RUNGS = ["hint", "deny", "abort"]
+
+
+def test_every_decision_is_told_in_order(run: Run) -> None:
+    """On a thread of its own, only those of the session that was asked for, until it is ended."""
+    heard: list[tuple[str, str]] = []
+    threads, late = set[str](), list[Decision]()
+
+    def hear(decision: Decision) -> None:
+        heard.append((decision.session, decision.action.value))
+        threads.add(threading.current_thread().name)
+
+    stop = control.on_decision(hear, session=run.key)
+    control.on_decision(late.append)()
+    with Run() as another:
+        another.calls(8)
+    run.calls(8)
+    wait_for(lambda: len(heard) >= 3)
+    stop()
+    assert heard == [(run.key, rung) for rung in RUNGS]
+    assert threads == {"loopguard-listener"}
+    assert late == []
+
+
+@pytest.mark.parametrize("fault", [OSError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_what_a_callback_raises_is_counted(run: Run, fault: type[BaseException]) -> None:
+    """It is told the rest, without a further decision, also where its thread would end."""
+    raise_faults(False)
+    heard: list[str] = []
+
+    def hear(decision: Decision) -> None:
+        heard.append(decision.action.value)
+        raise fault
+
+    stop = control.on_decision(hear, session=run.key)
+    run.calls(8)
+    wait_for(lambda: run.guard.faults.counts.total() >= 3)
+    stop()
+    assert heard == RUNGS
+    assert run.guard.faults.counts == {f"on_decision:{fault.__name__}": 3}
+
+
+def test_a_callback_that_hangs_holds_nobody_up(run: Run) -> None:
+    """Neither the agent nor another callback."""
+    heard: list[str] = []
+    free, waited = threading.Event(), list[bool]()
+    stops = [
+        control.on_decision(lambda _: waited.append(free.wait(60)), session=run.key),
+        control.on_decision(lambda decision: heard.append(decision.action.value), session=run.key),
+    ]
+    run.calls(8)
+    wait_for(lambda: len(heard) >= 3)
+    assert waited == []
+    free.set()
+    for stop in stops:
+        stop()
+    assert heard == RUNGS

@@ -1,28 +1,36 @@
-"""Limits in time that really cancel what is awaited."""
+"""Limits in time, and aborts, that really cancel what is awaited."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
-from otel_loopguard import LoopGuard, LoopGuardError, LoopGuardLimit, control
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardError,
+    LoopGuardLimit,
+    control,
+    resilience,
+    session,
+)
 from tests.agents import Ended, provider_with
+
+if TYPE_CHECKING:
+    from tests.control.messages import Run
 
 HANGS = 30
 
 
-def ended() -> tuple[Any, Ended]:
-    """A tracer, and the spans of it that ended."""
-    seen = Ended()
-    return provider_with(seen).get_tracer("my.agent"), seen
-
-
 def test_a_call_is_cancelled_at_its_limit() -> None:
-    """The awaited call is gone, the error says which limit it passed, and it took no longer."""
+    """The call is gone, the error says which limit it passed, and the task around it goes on."""
     cancelled: list[bool] = []
 
     async def hangs() -> None:
@@ -32,23 +40,27 @@ def test_a_call_is_cancelled_at_its_limit() -> None:
             cancelled.append(True)
             raise
 
-    async def main() -> None:
-        async with control.limit(0.1, tool="fetch"):
-            await hangs()
+    async def main() -> LoopGuardLimit:
+        said = r"'fetch' passed its limit of 0\.1 s"
+        with pytest.raises(LoopGuardLimit, match=said) as raised:
+            async with control.limit(0.1, tool="fetch"):
+                await hangs()
+        await asyncio.sleep(0.01)
+        return raised.value
 
     began = time.monotonic()
-    with pytest.raises(LoopGuardLimit, match=r"'fetch' passed its limit of 0\.1 s") as raised:
-        asyncio.run(main())
+    error = asyncio.run(main())
     assert 0.09 < time.monotonic() - began < HANGS
     assert cancelled == [True]
-    assert (raised.value.limit_s, raised.value.name) == (0.1, "fetch")
-    assert isinstance(raised.value, TimeoutError)
-    assert isinstance(raised.value, LoopGuardError)
+    assert (error.limit_s, error.name) == (0.1, "fetch")
+    assert isinstance(error, TimeoutError)
+    assert isinstance(error, LoopGuardError)
 
 
 def test_it_says_so_on_the_current_span() -> None:
     """The span of the call has the limit; one that is in time has not."""
-    tracer, seen = ended()
+    seen = Ended()
+    tracer = provider_with(seen).get_tracer("my.agent")
 
     async def main() -> None:
         with tracer.start_as_current_span("in time"):
@@ -98,26 +110,16 @@ def test_a_decorated_function_is_cancelled_by_its_name() -> None:
             asyncio.run(crawl("x"))
 
 
-def test_the_task_goes_on_after_a_limit() -> None:
-    """What was cancelled is the call, not the task around it."""
+@pytest.mark.parametrize("block", [lambda: control.limit(5), control.cancelling])
+def test_a_cancellation_from_outside_stays_one(run: Run, block: Callable[[], Any]) -> None:
+    """A task that is cancelled by its owner ends as cancelled, by no limit and by no abort."""
+    run.calls()
 
-    async def main() -> str:
-        with pytest.raises(LoopGuardLimit), control.limit(0.05):
+    async def work() -> None:
+        async with block():
             await asyncio.sleep(HANGS)
-        await asyncio.sleep(0.01)
-        return "went on"
-
-    assert asyncio.run(main()) == "went on"
-
-
-def test_a_cancellation_from_outside_stays_one() -> None:
-    """A task that is cancelled by its owner before the limit ends as cancelled."""
 
     async def main() -> None:
-        async def work() -> None:
-            async with control.limit(5):
-                await asyncio.sleep(HANGS)
-
         task = asyncio.ensure_future(work())
         await asyncio.sleep(0.02)
         task.cancel()
@@ -128,27 +130,26 @@ def test_a_cancellation_from_outside_stays_one() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not count cancellations")
-def test_a_cancellation_at_the_moment_of_the_limit_stays_one() -> None:
+@pytest.mark.parametrize("owner_s", [0.04, 0.06])
+def test_a_cancellation_at_the_moment_of_the_limit_stays_one(owner_s: float) -> None:
     """The owner's cancellation goes before the limit's, so that a shutdown is not swallowed."""
 
-    async def main() -> None:
-        async def work() -> None:
-            async with control.limit(0.05):
-                await asyncio.sleep(HANGS)
+    async def work() -> None:
+        async with control.limit(0.05):
+            await asyncio.sleep(HANGS)
 
+    async def main() -> None:
         task = asyncio.ensure_future(work())
         await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(owner_s, task.cancel)
         time.sleep(0.1)  # noqa: ASYNC251  # both fall due in one turn of the loop
-        task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
-    ("inner", "outer", "speaks"), [(0.05, 5, "inner"), (5, 0.05, "outer")], ids=["inner", "outer"]
-)
+@pytest.mark.parametrize(("inner", "outer", "speaks"), [(0.05, 5, "inner"), (5, 0.05, "outer")])
 def test_of_nested_limits_the_first_one_over_speaks(
     inner: float, outer: float, speaks: str
 ) -> None:
@@ -163,20 +164,10 @@ def test_of_nested_limits_the_first_one_over_speaks(
     assert raised.value.name == speaks
 
 
-def test_another_error_is_not_replaced() -> None:
-    """What the call itself raises comes through."""
-
-    async def main() -> None:
-        async with control.limit(5):
-            raise KeyError(HANGS)
-
-    with pytest.raises(KeyError):
-        asyncio.run(main())
-
-
 def test_without_seconds_the_profile_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guard is asked for the tool and its arguments; without a tool it is 600 s."""
+    """The guard is asked for the tool and its arguments; 600 s where it knows nothing of it."""
     guard = LoopGuard()
+    assert control.limit(tool="never seen before").seconds == control.limit().seconds == 600
     asked: list[tuple[str, object]] = []
 
     def limit_s(tool: str, args: object) -> float:
@@ -185,49 +176,91 @@ def test_without_seconds_the_profile_says_how_long(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(guard, "limit_s", limit_s)
     assert control.limit(tool="fetch", args={"url": "x"}).seconds == 1000
-    assert asked == [("fetch", {"url": "x"})]
-    assert control.limit().seconds == 600
 
     @control.limited
     async def search(query: str) -> str:
         return query
 
     assert asyncio.run(search(query="q")) == "q"
-    assert asked[-1] == ("search", {"query": "q"})
-
-
-def test_a_tool_that_nothing_is_known_of_may_take_ten_minutes() -> None:
-    """The ceiling of E3 is the default."""
-    guard = LoopGuard()
-    assert guard.limit_s("never seen before", None) == 600
+    assert asked == [("fetch", {"url": "x"}), ("search", {"query": "q"})]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "5", True])
 def test_what_is_no_limit_is_refused(seconds: Any) -> None:
     """The message has the value; a decorator is refused where it stands."""
-    with pytest.raises(ValueError, match=r"above 0, got"):
-        control.limit(seconds)
-    with pytest.raises(ValueError, match=r"above 0, got"):
-        control.limited(seconds)
+    for limit in (control.limit, control.limited):
+        with pytest.raises(ValueError, match=r"above 0, got"):
+            limit(seconds)
 
 
 def test_it_needs_a_task_and_is_used_once() -> None:
-    """Outside of a coroutine there is nothing to cancel."""
-    with pytest.raises(RuntimeError, match="inside of a coroutine"):
-        control.limit(1).__enter__()
+    """Outside of a coroutine nothing can be cancelled; nor can what a plain function does."""
+    for block in (control.limit(1), control.cancelling()):
+        with pytest.raises(RuntimeError, match="inside of a coroutine"):
+            block.__enter__()
+    plain: Any = time.sleep
+    with pytest.raises(TypeError, match="async functions"):
+        control.limited(1)(plain)
 
     async def main() -> None:
         limit = control.limit(1)
-        async with limit:
-            pass
+        with pytest.raises(KeyError):
+            async with limit:
+                raise KeyError(HANGS)
         with pytest.raises(RuntimeError, match="used once"):
             limit.__enter__()
 
     asyncio.run(main())
 
 
-def test_a_plain_function_cannot_be_limited() -> None:
-    """It would block the loop until it is done, whatever is said."""
-    plain: Any = time.sleep
-    with pytest.raises(TypeError, match="async functions"):
-        control.limited(1)(plain)
+def _abort_soon(run: Run) -> None:
+    run.calls()
+    threading.Timer(0.1, control.abort, [run.key]).start()
+
+
+def test_an_aborted_task_is_cancelled_and_the_block_says_why(run: Run) -> None:
+    """The abort comes from another thread; the results so far come along."""
+
+    async def agent() -> None:
+        resilience.partial("half of it")
+        _abort_soon(run)
+        async with control.cancelling():
+            await asyncio.sleep(HANGS)
+            pytest.fail("it was not cancelled")
+
+    with pytest.raises(LoopGuardAbort) as stop:
+        asyncio.run(agent())
+    assert stop.value.parts == ("half of it",)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_scope_is_cancelled(run: Run, backend: str) -> None:
+    """A scope of anyio, on either of its backends."""
+
+    async def agent() -> None:
+        _abort_soon(run)
+        with anyio.CancelScope() as scope, control.cancelling(scope):
+            await anyio.sleep(HANGS)
+            pytest.fail("it was not cancelled")
+
+    with pytest.raises(LoopGuardAbort):
+        anyio.run(agent, backend=backend)
+
+
+def test_only_blocks_of_the_session_are_cancelled(run: Run) -> None:
+    """None of another, none after its end; and one of an aborted session does not begin."""
+
+    async def agent() -> None:
+        async with control.cancelling():
+            pass
+        with session(f"not {run.key}"):
+            async with control.cancelling():
+                control.abort(run.key)
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)
+        with pytest.raises(LoopGuardAbort):
+            async with control.cancelling():
+                pytest.fail("it began")
+
+    run.calls()
+    asyncio.run(agent())

@@ -1,9 +1,10 @@
-"""One change of control, encoded and read; and which of two counts, in whichever order."""
+"""What processes tell each other of a session: notices in the store, and signed baggage."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
+from urllib.parse import quote_plus
 
 import orjson
 import pytest
@@ -15,7 +16,9 @@ from otel_loopguard._control.replication import (
     ControlMessage,
     published,
     takes_precedence,
+    wire_name,
 )
+from otel_loopguard._control.signing import Entries, Seal, opened, sealed
 from otel_loopguard.core import Action
 from tests.control.messages import notice
 
@@ -55,27 +58,17 @@ def test_garbage_is_no_notice(raw: bytes) -> None:
     assert ControlMessage.decode(raw) is None
 
 
-WRONG: dict[str, Any] = {
-    "unknown action": {"action": "explode"},
-    "action of another type": {"action": 1},
-    "no action": {"action": None},
-    "session of another type": {"session": ["s"]},
-    "empty session": {"session": ""},
-    "nobody": {"who": ""},
-    "time as text": {"at": "1"},
-    "time as a truth": {"at": True},
-    "time as a fraction": {"at": 1.5},
-    "no time": {"at": None},
-    "a time before all": {"at": -1},
-    "end as text": {"until": "soon"},
-    "reason of another type": {"reason": {}},
-    "another version": {"v": 2},
-    "one field more": {"more": 1},
-    "oversized": {"reason": "x" * MOST_BYTES},
-}
-
-
-@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG.keys())
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"action": wrong} for wrong in ("explode", 1, None)),
+        *({"session": wrong} for wrong in (["s"], "")),
+        *({"at": wrong} for wrong in ("1", True, 1.5, None, -1)),
+        *({"who": ""}, {"until": "soon"}, {"reason": {}}, {"v": 2}, {"more": 1}),
+        {"reason": "x" * MOST_BYTES},
+    ],
+    ids=lambda change: str(change)[:20],
+)
 def test_what_is_not_as_it_should_be_is_no_notice(change: dict[str, Any]) -> None:
     """Wrong types, unknown names, large texts and what lacks a field are refused as a whole."""
     right: dict[str, Any] = orjson.loads(notice().encode())
@@ -110,45 +103,105 @@ def test_a_notice_of_the_future_does_not_stand_in_the_store() -> None:
     assert published(now, 60).stands(notice(at=now.at + 10**9, action=Action.ABORT).encode())
 
 
-ALLOW, DENY, PAUSE, ABORT = Action.ALLOW, Action.DENY, Action.PAUSE, Action.ABORT
+def said(text: str) -> ControlMessage:
+    """A notice: who, what, when; and perhaps `by=` the guard and `until=` when."""
+    who, action, at, *more = text.split()
+    known = dict(one.split("=") for one in more)
+    until = known.get("until")
+    return notice(
+        who=who, action=Action(action), at=int(at), until=until and int(until),
+        origin=known.get("by", "elsewhere"),
+    )  # fmt: skip
 
 
-def said(who: str, action: Action, at: int, **more: Any) -> Any:
-    return notice(who=who, action=action, at=at, **more)
+@pytest.mark.parametrize(
+    ("last", "new", "stands"),
+    [
+        ("ada abort 1", "bob allow 2", False),  # a newer resume lifts an abort, whoever's it is
+        ("ada abort 2", "bob allow 1", True),
+        ("policy abort 1", "bob allow 2", False),
+        ("policy abort 2", "bob allow 1", True),
+        ("ada pause 1", "policy allow 2", True),  # a policy neither lowers a pause nor denies
+        ("ada pause 1", "policy deny 2", True),
+        ("ada pause 1", "policy abort 2", False),
+        ("policy deny 2", "ada pause 1", False),  # a late pause goes before a policy's deny
+        ("policy allow 2", "ada pause 1", False),
+        ("policy abort 2", "ada pause 1", True),
+        ("ada allow 1", "policy deny 2", False),  # a policy stops again after a resume
+        ("ada allow 2", "policy abort 1", True),
+        ("ada pause 1", "ada pause 1", True),
+        ("policy deny 1", "policy abort 1", False),  # of two at the same time the stronger one
+        ("policy abort 1", "policy deny 1", True),
+        ("policy abort 1 by=one", "policy allow 2 by=two", True),  # it lifts only its own
+        ("policy abort 1 by=one", "policy allow 2 by=one", False),
+        ("ada pause 5 until=10", "policy deny 9", True),  # what is over stands no more
+        ("ada pause 5 until=10", "policy deny 11", False),
+    ],
+)
+def test_which_one_counts(last: str, new: str, *, stands: bool) -> None:
+    """The newer one, but people go before policies."""
+    assert takes_precedence(said(last), said(new)) is stands
 
 
-CASES: dict[str, Any] = {
-    "newer resume lifts a person's abort": (("ada", ABORT, 1), ("bob", ALLOW, 2), False),
-    "older resume does not": (("ada", ABORT, 2), ("bob", ALLOW, 1), True),
-    "newer resume lifts a policy's abort": (("policy", ABORT, 1), ("bob", ALLOW, 2), False),
-    "older resume does not lift a policy's": (("policy", ABORT, 2), ("bob", ALLOW, 1), True),
-    "a policy does not lower a person's pause": (("ada", PAUSE, 1), ("policy", ALLOW, 2), True),
-    "a policy does not deny what is paused": (("ada", PAUSE, 1), ("policy", DENY, 2), True),
-    "a policy aborts what is paused": (("ada", PAUSE, 1), ("policy", ABORT, 2), False),
-    "a late pause goes before a policy's deny": (("policy", DENY, 2), ("ada", PAUSE, 1), False),
-    "a late pause goes before a policy's allow": (("policy", ALLOW, 2), ("ada", PAUSE, 1), False),
-    "a late pause does not undo an abort": (("policy", ABORT, 2), ("ada", PAUSE, 1), True),
-    "a policy stops again after a resume": (("ada", ALLOW, 1), ("policy", DENY, 2), False),
-    "an old stop comes after the resume": (("ada", ALLOW, 2), ("policy", ABORT, 1), True),
-    "the same twice": (("ada", PAUSE, 1), ("ada", PAUSE, 1), True),
+KEY, TRACE, NOW = b"a secret", 0x1234, 1_800_000_000
+SEAL = Seal("run-42", Action.ABORT, NOW)
+
+
+def read(entries: Entries, **changes: Any) -> Any:
+    given = {"keys": (KEY,), "trace_id": TRACE, "now": NOW, "ttl_s": 300.0, **changes}
+    return opened(entries, **given)
+
+
+@given(st.text(min_size=1), st.sampled_from([Action.ALLOW, Action.PAUSE, Action.ABORT]))
+def test_both_entries_take_at_most_128_bytes(key: str, action: Action) -> None:
+    """Whatever the key of the session, as baggage writes them; and they are read again."""
+    seal = Seal(wire_name(key), action, NOW)
+    entries = sealed(seal, KEY, TRACE)
+    named = {"loopguard.session": entries.session, "loopguard.control": entries.control}
+    header = ",".join(f"{name}={quote_plus(str(value))}" for name, value in named.items())
+    assert len(header.encode()) <= 128
+    assert read(entries) == seal
+    assert wire_name(seal.session) == seal.session
+
+
+def test_a_short_key_is_its_own_name() -> None:
+    """A UUID, and what people write; longer keys and control characters are digests."""
+    for key in ("run-42", "0123456789abcdef" * 2, "12345678-1234-5678-1234-567812345678", "Größe"):
+        assert wire_name(key) == key
+    assert wire_name("x" * 49).startswith("~")
+    assert wire_name("a\nb").startswith("~")
+    assert wire_name("x" * 49) != wire_name("x" * 50)
+
+
+RIGHT = sealed(SEAL, KEY, TRACE)
+control = RIGHT.control or ""
+WRONG: dict[str, tuple[Entries, dict[str, Any], str]] = {
+    "another session": (Entries("run-43", control), {}, "forged"),
+    "another action": (Entries("run-42", control.replace("abort", "pause")), {}, "forged"),
+    "another time": (Entries("run-42", f"abort.{NOW + 1:08x}.{control[-16:]}"), {}, "forged"),
+    "another trace": (RIGHT, {"trace_id": 1}, "forged"),
+    "no trace": (RIGHT, {"trace_id": 0}, "forged"),
+    "another key": (RIGHT, {"keys": (b"other", b"another")}, "forged"),
+    "no key": (RIGHT, {"keys": ()}, "no_key"),
+    "replayed too late": (RIGHT, {"now": NOW + 301}, "expired"),
+    "from the future": (RIGHT, {"now": NOW - 61}, "expired"),
+    "no signature": (Entries("run-42", ""), {}, "unsigned"),
+    "only an action": (Entries("run-42", "abort"), {}, "garbage"),
+    "no session": (Entries("", control), {}, "garbage"),
+    "a long session": (Entries("x" * 49, control), {}, "garbage"),
+    "two of one name": (Entries(None, control), {}, "oversized"),
+    "an oversized one": (Entries("run-42", None), {}, "oversized"),
+    "other digits": (Entries("run-42", control[:-1] + "é"), {}, "garbage"),
 }
 
 
-@pytest.mark.parametrize(("last", "new", "expected"), CASES.values(), ids=CASES.keys())
-def test_which_one_counts(last: Any, new: Any, *, expected: bool) -> None:
-    """The newer one, but people go before policies."""
-    assert takes_precedence(said(*last), said(*new)) is expected
+@pytest.mark.parametrize(("entries", "changes", "why"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_refused(entries: Entries, changes: dict[str, Any], why: str) -> None:
+    """Everything but what was signed by a key that counts, here and now."""
+    assert read(entries, **changes) == why
 
 
-def test_a_policy_takes_down_only_what_the_same_guard_said() -> None:
-    """Another guard's deny that is lowered says nothing about an abort."""
-    last = said("policy", ABORT, 1, origin="one")
-    assert takes_precedence(last, said("policy", ALLOW, 2, origin="two"))
-    assert not takes_precedence(last, said("policy", ALLOW, 2, origin="one"))
-
-
-def test_what_is_over_stands_no_more() -> None:
-    """A pause with an end keeps nothing out after it."""
-    last = said("ada", PAUSE, 5, until=10)
-    assert takes_precedence(last, said("policy", DENY, 9))
-    assert not takes_precedence(last, said("policy", DENY, 11))
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_no_baggage_of_others_is_believed(session: str, value: str) -> None:
+    """Text of anybody is read without an exception."""
+    assert isinstance(read(Entries(session, value)), str)

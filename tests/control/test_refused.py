@@ -1,114 +1,116 @@
-"""control.refused, control.hint, resilience.partial, and how long a flag stands."""
+"""Calls that are refused, hints, results so far; a refusal that comes back as a span."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
+import json
+import logging
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Status, StatusCode
 
 from otel_loopguard import (
+    BreakerOpenError,
+    LoopGuard,
     LoopGuardAbort,
+    LoopGuardPaused,
+    LoopGuardSpanExporter,
     LoopGuardSpanProcessor,
     control,
     execution,
     resilience,
-    session,
+    semconv,
+    sessions,
+    turn,
 )
-from otel_loopguard._control.context import flag_at
+from otel_loopguard.core import Action
+from otel_loopguard.spans.sdk_views import EndedSpanView
 from tests.agents import provider_with, tool_call
+from tests.calls import call
+from tests.control.messages import Run, action_of, new_name
 
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
-
-
-class Run:
-    """A session with a guard of its own."""
-
-    def __init__(self) -> None:
-        self.key = uuid.uuid4().hex
-        self.processor = LoopGuardSpanProcessor()
-        self.tracer: Tracer = provider_with(self.processor).get_tracer("my.agent")
-
-    def calls(self, times: int) -> None:
-        for _ in range(times):
-            tool_call(self.tracer)
+NAME, ARGS = "search", {"q": "x"}
 
 
-@pytest.fixture
-def run() -> Iterator[Run]:
-    """A session that is named by the context."""
-    found = Run()
-    with session(found.key):
-        yield found
-    found.processor.shutdown()
+def refusal(tool: str = NAME, args: object = ARGS) -> tuple[str, str | None] | None:
+    """The action that refuses a call, and who set it."""
+    found = control.refused(tool, args)
+    return None if found is None else (found.action.value, found.by)
 
 
 def test_calls_of_the_loop_are_refused_and_others_are_not(run: Run) -> None:
     """By identity: volatile values do not save a call, and other arguments do."""
-    name, args = _the_call()
-    assert control.refused(name, args) is None
+    assert refusal() is None
     run.calls(4)
-    refusal = control.refused(name, args)
-    assert refusal is not None
-    assert refusal.action == "deny"
-    assert refusal.hint
-    assert control.refused(name, {"q": "something else"}) is None
-    assert control.refused("another", args) is None
-    assert control.refused(name) is not None
+    found = control.refused(NAME, ARGS)
+    assert found is not None
+    assert (found.action, bool(found.hint)) == ("deny", True)
+    assert refusal(args={"q": "something else"}) is None
+    assert refusal("another") is None
+    assert control.refused(NAME) is not None
     assert control.refused("another") is None
+
+
+@pytest.mark.parametrize(
+    ("spelled", "asked"),
+    [
+        ("x", ARGS),
+        ("x", "x"),
+        ('{"n": 3}', {"n": 3}),
+        ('{"a": "x", "b": "y"}', {"a": "x", "b": "y"}),
+    ],
+)
+def test_a_call_is_known_as_its_span_has_it(run: Run, spelled: str, asked: object) -> None:
+    """OpenInference writes a single text in place of the map that has nothing else."""
+    for _ in range(4):
+        tool_call(run.tracer, args=spelled)
+    assert refusal(args=asked) == ("deny", "policy")
+    assert refusal(args={"q": "y"}) is None
 
 
 def test_a_session_that_is_held_makes_no_call(run: Run) -> None:
     """Paused or aborted, by a person or by the policy: neither the call of the loop nor another."""
-    name, args = _the_call()
     run.calls(7)
-    refusal = control.refused(name, args)
-    assert refusal is not None
-    assert refusal.action == "abort"
-    assert control.refused("another") is refusal
+    assert refusal() == refusal("another") == ("abort", "policy")
     control.resume(run.key)
-    assert control.refused(name, args) is None
+    assert refusal() is None
     control.pause(run.key, by="ada")
-    refusal = control.refused(name, args)
-    assert refusal is not None
-    assert (refusal.action, refusal.by) == ("pause", "ada")
+    assert refusal() == refusal("another") == ("pause", "ada")
 
 
 def test_one_question_asks_breakers_and_checks_too(run: Run) -> None:
     """`admit`, `problems` and `breaker` count, with a session and without a step."""
-    assert control.refused("fetch", {"q": "x"}) is None
+    assert refusal("fetch") is None
     for _ in range(3):
         resilience.breakers().ended("fetch", "tool", ConnectionError("reset"))
-    refusal = control.refused("fetch", {"q": "x"})
-    assert refusal is not None
-    assert (refusal.action, refusal.by) == ("deny", "breaker")
-    assert refusal.hint == execution.admit("fetch", {"q": "x"}).reason
-    run.calls(1)
+    assert refusal("fetch") == ("deny", "breaker")
+    found = control.refused("fetch", ARGS)
+    assert found is not None
+    assert found.hint == execution.admit("fetch", ARGS).reason
+    run.calls()
     assert control.refused("fetch") is not None
     resilience.checks().register("length", lambda args: ("it is too long.", "Cut it."), tool="post")
-    refusal = control.refused("post", '{"text": "secret"}')
-    assert refusal is not None
-    assert (refusal.session, refusal.by) == (run.key, "check")
-    assert refusal.hint == "it is too long. Cut it."
-    assert refusal.reason == "a check speaks against 'post'"
-    assert control.refused("search", {"q": "x"}) is None
+    found = control.refused("post", '{"text": "secret"}')
+    assert found is not None
+    assert (found.session, found.by) == (run.key, "check")
+    assert found.hint == "it is too long. Cut it."
+    assert found.reason == "a check speaks against 'post'"
+    assert refusal() is None
 
 
 @pytest.mark.parametrize("settings", [{"mode": "shadow"}, {"max_action": "hint"}])
 def test_a_guard_that_may_not_deny_refuses_nothing(settings: dict[str, Any]) -> None:
     """Neither by a breaker nor by a check; what a person does holds all the same."""
-    processor = LoopGuardSpanProcessor(**settings)
-    tracer = provider_with(processor).get_tracer("my.agent")
     resilience.checks().register("never", lambda args: ("it fails.", "Do not."))
-    with session(uuid.uuid4().hex) as key:
-        tool_call(tracer)
-        assert control.refused("search", {"q": "x"}) is None
-        control.abort(key)
-        assert control.refused("search", {"q": "x"}) is not None
-    processor.shutdown()
+    with Run(**settings) as run:
+        run.calls()
+        assert refusal() is None
+        control.abort(run.key)
+        assert refusal() == ("abort", "by hand")
 
 
 def test_a_hint_is_given_once_per_decision(run: Run) -> None:
@@ -119,22 +121,19 @@ def test_a_hint_is_given_once_per_decision(run: Run) -> None:
     assert first is not None
     assert control.hint() is None
     assert control.current().hint == first.replace(' The last answer: "nothing found".', "")
-    run.calls(1)
-    second = control.hint()
-    assert second not in {None, first}
+    run.calls()
+    assert control.hint() not in {None, first}
 
 
 @pytest.mark.parametrize("ask", [control.check, control.hint, control.gate, control.current])
 def test_whoever_asks_hears_each_rung_before_the_next(run: Run, ask: Callable[[], object]) -> None:
     """Ten equal calls that nobody could hear of are one hint."""
-    run.calls(1)
+    run.calls()
     control.current()
     said: list[str] = []
     for _ in range(3):
         run.calls(10)
-        flag = flag_at(run.key)
-        assert flag is not None
-        said.append(flag.control.action.value)
+        said.append(action_of(run.guard, run.key).value)
         with suppress(LoopGuardAbort):
             ask()
     assert said == ["hint", "deny", "abort"]
@@ -142,21 +141,18 @@ def test_whoever_asks_hears_each_rung_before_the_next(run: Run, ask: Callable[[]
 
 def test_a_denied_call_is_refused_also_after_others(run: Run) -> None:
     """They lower the flag, and the loop stays denied: the call is not let through, then ended."""
-    name, args = _the_call()
     run.calls(4)
     assert control.current().action == "deny"
     tool_call(run.tracer, "list", '{"path": "a"}', "nothing found")
     assert control.current().action == "allow"
-    refusal = control.refused(name, args)
-    assert refusal is not None
-    assert refusal.action == "deny"
-    assert control.refused("list", {"path": "b"}) is None
+    assert refusal() == ("deny", "policy")
+    assert refusal("list", {"path": "b"}) is None
 
 
 def test_results_so_far_come_with_the_stop(run: Run) -> None:
     """The newest twenty, oldest first, those before the first step too."""
     assert resilience.partial("a plan, before the session has a step")
-    run.calls(1)
+    run.calls()
     assert all(resilience.partial(number) for number in range(19))
     control.abort(run.key, by="ada")
     with pytest.raises(LoopGuardAbort) as stop:
@@ -168,56 +164,199 @@ def test_results_so_far_come_with_the_stop(run: Run) -> None:
     assert stop.value.parts == tuple(range(20))
 
 
-def test_an_early_result_waits_under_its_trace() -> None:
-    """The key of the session is known only when a span says it."""
-    processor = LoopGuardSpanProcessor()
-    tracer = provider_with(processor).get_tracer("my.agent")
-    key = uuid.uuid4().hex
+def test_an_early_result_waits_under_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    """The key of the session is known when a span says it; what none can keep is told, once."""
+    guard, key = LoopGuard(), new_name()
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
     with tracer.start_as_current_span("request"):
         assert resilience.partial("early")
-        with tracer.start_as_current_span(
-            "execute_tool t", attributes={"gen_ai.tool.name": "t", "gen_ai.conversation.id": key}
-        ):
-            pass
+        tool_call(tracer, more={"gen_ai.conversation.id": key})
         control.abort(key)
         with pytest.raises(LoopGuardAbort) as stop:
             control.check()
     assert stop.value.parts == ("early",)
-    processor.shutdown()
-
-
-def test_a_result_that_no_session_can_keep_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Once, where there is a guard to stop anything."""
-    processor = LoopGuardSpanProcessor()
     assert not resilience.partial("a")
     assert not resilience.partial("b")
-    (record,) = caplog.records
-    assert "it is lost" in record.getMessage()
-    processor.shutdown()
+    assert caplog.text.count("it is lost") == 1
 
 
-def test_who_set_it_is_told(run: Run) -> None:
-    """The policy, or a person by name."""
-    run.calls(3)
-    assert control.current().by == "policy"
-    control.pause(run.key, by="ada")
-    assert control.current().by == "ada"
-    control.resume(run.key, by="bob", guidance="use the other index")
-    now = control.current()
-    assert (now.action, now.by, now.hint) == ("hint", "bob", "use the other index")
-    assert control.hint() == "use the other index"
-    control.resume(run.key)
-    assert control.current().by == "by hand"
+def stuck(guard: LoopGuard, session: str, times: int, tool: str = "search") -> Action:
+    for _ in range(times):
+        guard.observe(call(tool, ARGS, "No results for that."), session)
+    return action_of(guard, session)
 
 
-def test_a_pause_may_end_by_itself(run: Run) -> None:
-    """Gates are let go when its time is over, and the flag reads `allow`."""
-    run.calls(1)
-    control.pause(run.key, limit_s=0.2)
-    assert control.current().until is not None
-    assert control.gate(limit_s=60).control.action == "allow"
-    assert control.current().action == "allow"
+def test_the_loop_goes_on_and_another_is_judged(caplog: pytest.LogCaptureFixture) -> None:
+    """`call`: this loop only. The log names the setting, at the deny and at the allow."""
+    caplog.set_level(logging.INFO)
+    guard = LoopGuard()
+    assert stuck(guard, "loop", 4) is Action.DENY
+    lasting = 'to allow this for good, set exempt_tools = ["search"]'
+    assert caplog.text.count(lasting) == 1
+    assert control.allow("loop", by="ann")
+    assert caplog.text.count(lasting) == 2
+    assert stuck(guard, "loop", 12) is Action.ALLOW
+    assert stuck(guard, "loop", 4, "other") is Action.DENY
 
 
-def _the_call() -> tuple[str, dict[str, Any]]:
-    return "search", {"q": "x"}
+def test_a_session_may_do_what_it_likes() -> None:
+    """`session`: decisions are noted, and stop nothing."""
+    guard = LoopGuard()
+    stuck(guard, "session", 8)
+    assert control.allow("session", "session")
+    assert stuck(guard, "session", 12, "other") is Action.ALLOW
+
+
+class Insisting(Run):
+    """It has a check against one of its tools, and insists on that tool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        resilience.checks().register(
+            "hours", lambda _: ("it is night there.", "Wait until eight."), tool="post"
+        )
+
+    def told(self) -> str:
+        """What it is told in place of a result."""
+        found = control.refused("post", ARGS)
+        assert found is not None
+        assert (found.by, found.hint) == ("check", "it is night there. Wait until eight.")
+        return found.hint or ""
+
+    def ends(
+        self, error: str | Exception | None = None, name: str = "post", **attributes: str
+    ) -> None:
+        """Ends the span of a call, failed with an error."""
+        named = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": name,
+            "gen_ai.tool.call.arguments": json.dumps(ARGS),
+        }
+        said = {key.replace("__", "."): value for key, value in attributes.items()}
+        span = self.tracer.start_span(f"execute_tool {name}", attributes=named | said)
+        if isinstance(error, Exception):
+            span.record_exception(error)
+        if error is not None:
+            span.set_status(Status(StatusCode.ERROR, str(error)))
+        span.end()
+
+    @property
+    def report(self) -> Any:
+        return sessions.report(self.key)
+
+
+@pytest.fixture
+def agent() -> Any:
+    """An agent whose session is named by the context."""
+    with Insisting() as made:
+        yield made
+    assert made.guard.faults.counts == {}
+
+
+def marked(agent: Insisting) -> None:
+    """As adapters leave it."""
+    agent.told()
+    agent.ends("refused by the guard", error__type=semconv.ERROR_DENY)
+
+
+def raised(agent: Insisting) -> None:
+    """The application raises an error of its own with what it was told."""
+    agent.ends(ValueError(agent.told()))
+
+
+def wrapped(agent: Insisting) -> None:
+    """A framework makes a message for the model of that."""
+    said = f"Error: ToolException({agent.told()!r})\n Please fix your mistakes."
+    agent.ends(said, error__type="tool_error")
+
+
+def answered(agent: Insisting) -> None:
+    """It stands as the result of the call."""
+    agent.ends(gen_ai__tool__call__result=f"{agent.told()}\n")
+
+
+def by_breaker(agent: Insisting) -> None:
+    """The tool itself asks a breaker, which raises."""
+    while resilience.breakers().standing("post").state == "closed":
+        resilience.breakers().ended("post", "tool", ConnectionError("reset"))
+    with pytest.raises(BreakerOpenError) as stop, resilience.breaker("post"):
+        pass
+    agent.ends(stop.value)
+
+
+def by_pause(agent: Insisting) -> None:
+    """The tool waits at a gate until it gives up."""
+    if agent.report is None:
+        agent.ends(name="look")
+    control.pause(agent.key, by="ada")
+    with pytest.raises(LoopGuardPaused) as stop:
+        control.gate(0)
+    control.resume(agent.key)
+    agent.ends(f"Error executing tool post: {stop.value}")
+
+
+@pytest.mark.parametrize("refuse", [marked, raised, wrapped, answered, by_breaker, by_pause])
+def test_it_is_neither_failure_nor_repeat(
+    agent: Insisting, refuse: Callable[[Insisting], None]
+) -> None:
+    """No detector, no count, no profile and no check learns from it."""
+    for _ in range(12):
+        refuse(agent)
+    assert agent.decided == []
+    assert agent.report.failures == 0
+    assert [one for one in agent.report.tools if one.name == "post"] == []
+    profile = agent.guard.profiler.summary("post")
+    assert profile is None or profile.calls == 0
+    assert resilience.checks().learned("post", ARGS) is None
+
+
+def test_what_only_messages_tell_is_no_evidence_either(agent: Insisting) -> None:
+    """The model's next request has the refusal as the result of the call."""
+    history: list[Any] = [{"role": "user", "parts": [{"type": "text", "content": "go"}]}]
+    for number in range(12):
+        asked = {"type": "tool_call", "id": f"c{number}", "name": "post", "arguments": ARGS}
+        asks = {"role": "assistant", "parts": [asked]}
+        attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": json.dumps(history),
+            "gen_ai.output.messages": json.dumps([asks]),
+        }
+        agent.tracer.start_span("chat", attributes=attributes).end()
+        result = {"type": "tool_call_response", "id": f"c{number}", "response": agent.told()}
+        history += [asks, {"role": "tool", "parts": [result]}]
+    assert agent.decided == []
+    assert (agent.report.model_calls, agent.report.actions) == (12, 0)
+
+
+def test_a_failure_of_the_tool_still_counts_between_refusals(agent: Insisting) -> None:
+    """Each is judged as though the refusals were not there, with true numbers."""
+    for _ in range(3):
+        raised(agent)
+        agent.ends("404 Not Found", "fetch")
+        marked(agent)
+    assert [one.action.value for one in agent.decided[:1]] == ["hint"]
+    assert all("'fetch'" in one.message and one.count <= 3 for one in agent.decided)
+
+
+def test_a_hint_behind_a_result_makes_it_no_refusal(agent: Insisting) -> None:
+    """Some applications put what they were told there, too."""
+    agent.ends(name="list", gen_ai__tool__call__result=f"a.txt\n\n{agent.told()}")
+    assert agent.report.successes == 1
+
+
+def test_an_exporters_mark_is_no_failure_of_the_call() -> None:
+    """The call that a deny is decided on went well, and a replay of what was exported sees it."""
+    memory = InMemorySpanExporter()
+    exporting = SimpleSpanProcessor(LoopGuardSpanExporter(memory))
+    provider = provider_with(LoopGuardSpanProcessor(), exporting)
+    with turn(new_name(), tracer_provider=provider, content=True) as now:
+        for _ in range(4):
+            now.tool("search", {"q": "x"}, lambda q: f"No results about {q}.")
+    provider.shutdown()
+    calls = [span for span in memory.get_finished_spans() if span.name.endswith("search")]
+    own = calls[3].attributes or {}
+    assert own[semconv.DECISION_ACTION] == "deny"
+    assert own[semconv.ERROR_TYPE] == semconv.ERROR_DENY
+    reader = LoopGuard().reader
+    steps = [reader.read(EndedSpanView(span)) for span in calls]
+    assert [step and step.error for step in steps] == [False] * 4

@@ -8,31 +8,79 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, session
 from otel_loopguard._control.replication import KIND, ControlMessage, send, wire_name
 from otel_loopguard.core import Action
 from otel_loopguard.stores import open_store
+from tests.agents import Ended, agent, provider_with
 from tests.control.messages import action_of, begin, call, control_of, flag, new_name, notice
-from tests.stores.servers import Server, listen, listening, wait_for
+from tests.stores.servers import listen, listening, wait_for
 
 if TYPE_CHECKING:
+    from otel_loopguard._control.flag import Control
+    from otel_loopguard.stores.redis import RedisStore
     from tests.control.conftest import Guards
+    from tests.stores.servers import Server
 
-SOON_S = 30
-"""Room for a loaded machine; what the limit of a second needs is measured in a test of its own."""
+ALLOW, DENY, PAUSE, ABORT = Action.ALLOW, Action.DENY, Action.PAUSE, Action.ABORT
+ALONE = {"tuning": {"journal": {"read_s": 60}}}
+"""Settings of a guard that hears of decisions by messages, long before it reads the journal."""
 
 
-def paused(guard: LoopGuard, session: str) -> bool:
-    return action_of(guard, session) is Action.PAUSE
+def say(guard: LoopGuard, run: str, action: Action = PAUSE, by: str = "ada", **more: Any) -> None:
+    """A person stops a session."""
+    flag(guard, run).set(action, reason="why", by=by, **more)
+
+
+def heard(guard: LoopGuard, run: str, action: Action, by: str | None = None) -> Control:
+    """Waits until a guard has an action for a session, and by whom; gives its control."""
+    wait_for(lambda: action_of(guard, run) is action)
+    now = control_of(guard, run)
+    assert by is None or now.by == by
+    return now
+
+
+def loop(guard: LoopGuard, run: str, times: int) -> None:
+    for _ in range(times):
+        guard.observe(call(), run)
+
+
+@pytest.fixture
+def two(guards: Guards) -> tuple[LoopGuard, LoopGuard, str]:
+    """Two guards, as of two processes, and a session that both know."""
+    here, there, run = guards(), guards(**ALONE), new_name()
+    begin(run, here, there)
+    # Read later, the journal would bring back a deny that was lowered meanwhile.
+    assert there._writer is not None
+    assert there._writer.flush(60)
+    return here, there, run
+
+
+Two = tuple[LoopGuard, LoopGuard, str]
+
+
+@pytest.fixture
+def one(guards: Guards) -> tuple[LoopGuard, str]:
+    """A guard, and a session that it knows."""
+    guard, run = guards(), new_name()
+    begin(run, guard)
+    return guard, run
+
+
+One = tuple[LoopGuard, str]
+
+
+@pytest.fixture
+def store(kept: Server) -> Iterator[RedisStore]:
+    """The store of the guards."""
+    found = open_store(Settings(store_url=kept.url))
+    yield found
+    found.close()
 
 
 @pytest.mark.parametrize("key", ["run", "x" * 5000 + "Größe"], ids=["short", "long"])
@@ -40,248 +88,157 @@ def test_a_pause_and_its_end_travel_with_who_and_why(guards: Guards, key: str) -
     """A person in one process pauses, one in another resumes; a long key travels as a digest."""
     here, there, run = guards(), guards(), new_name(key)
     begin(run, here, there)
-    flag(here, run).set(Action.PAUSE, reason="it costs too much", by="ada")
-    wait_for(lambda: paused(there, run), SOON_S)
-    seen = control_of(there, run)
-    assert (seen.by, seen.reason, seen.decision) == ("ada", "it costs too much", None)
+    say(here, run)
+    seen = heard(there, run, PAUSE, "ada")
+    assert (seen.reason, seen.decision) == ("why", None)
+    passed = threading.Event()
+
+    def agent() -> None:
+        # Both guards live in this process, so the gate looks at the flag of one.
+        assert flag(here, run).wait(60)
+        passed.set()
+
+    threading.Thread(target=agent, daemon=True).start()
     flag(there, run).clear(by="bob", hint="use the cache")
-    wait_for(lambda: not paused(here, run), SOON_S)
-    seen = control_of(here, run)
-    assert (seen.action, seen.by, seen.hint) == (Action.HINT, "bob", "use the cache")
+    assert heard(here, run, Action.HINT, "bob").hint == "use the cache"
+    assert passed.wait(60), "who waits at a gate is woken from elsewhere"
 
 
-def test_a_stop_of_the_policy_travels(guards: Guards) -> None:
-    """Deny and abort of one guard's policy count in the other, which saw none of the calls."""
-    here, there, run = guards(), guards(tuning={"journal": {"read_s": 60}}), new_name()
-    begin(run, here, there)
-    for _ in range(4):
-        here.observe(call(), run)
-    assert action_of(here, run) is Action.DENY
-    wait_for(lambda: action_of(there, run) is Action.DENY, SOON_S)
-    assert control_of(there, run).by == "policy"
-    for _ in range(3):
-        here.observe(call(), run)
-    wait_for(lambda: action_of(there, run) is Action.ABORT, SOON_S)
-
-
-def test_a_deny_that_is_lowered_is_lowered_elsewhere(guards: Guards) -> None:
-    """The other guard goes on as soon as the one that denied does."""
-    here, there, run = guards(), guards(tuning={"journal": {"read_s": 60}}), new_name()
-    begin(run, here, there)
-    for _ in range(4):
-        here.observe(call(), run)
-    wait_for(lambda: action_of(there, run) is Action.DENY, SOON_S)
+def test_a_stop_of_the_policy_travels(two: Two) -> None:
+    """Deny, its end, and abort of one guard count in the other, which saw none of the calls."""
+    here, there, run = two
+    loop(here, run, 4)
+    assert action_of(here, run) is DENY
+    heard(there, run, DENY, "policy")
     begin(run, here)
-    assert action_of(here, run) is Action.ALLOW
-    wait_for(lambda: action_of(there, run) is Action.ALLOW, SOON_S)
+    assert action_of(here, run) is ALLOW
+    heard(there, run, ALLOW)
+    loop(here, run, 6)
+    assert action_of(here, run) is ABORT
+    heard(there, run, ABORT, "policy")
 
 
-def test_a_deny_out_of_the_journal_is_not_told_anew(guards: Guards) -> None:
-    """Sent twice, the second would count as another guard's, which the first cannot lift."""
-    guard, run, other = guards(), new_name(), new_name()
-    store = open_store(guard.settings)
-    heard, subscription = listen(store, KIND)
-    begin(run, guard)
+def _about(messages: list[bytes], run: str) -> list[tuple[str, str]]:
+    """Action and author of the messages about a session."""
+    read = filter(None, map(ControlMessage.decode, messages))
+    return [(found.action.value, found.who) for found in read if found.session == run]
+
+
+def test_a_deny_out_of_the_journal_is_not_told_anew(one: One, store: RedisStore) -> None:
+    """Sent twice, nobody could lift the second; and who made it lifts it before its message."""
+    guard, run = one
+    messages, subscription = listen(store, KIND)
+    alone, other = LoopGuard(), new_name()
     begin(other, guard)
-    alone = LoopGuard()
-    for _ in range(4):
-        alone.observe(call(), run)
+    loop(alone, run, 4)
     decision = control_of(alone, run).decision
-    assert flag(guard, run).set(Action.DENY, decision=decision, source="journal")
-    flag(guard, other).set(Action.PAUSE, by="ada")
+    assert flag(guard, run).set(DENY, decision=decision, source="journal")
+    say(guard, other)
     # They come in the order in which they are told.
-    wait_for(lambda: _about(heard, other))
-    assert not _about(heard, run)
-    assert action_of(guard, run) is Action.DENY
+    wait_for(lambda: _about(messages, other))
+    assert not _about(messages, run)
+    assert action_of(guard, run) is DENY
+    assert guard._replication.hear(notice(session=run, action=ALLOW, who="policy"))
+    assert action_of(guard, run) is ALLOW
+    unknown = notice(session=new_name(), action=ALLOW, who="policy")
+    assert not guard._replication.hear(unknown)
     subscription.close()
-    store.close()
 
 
-def _about(heard: list[bytes], session: str) -> list[ControlMessage]:
-    """The messages about a session."""
-    read = filter(None, map(ControlMessage.decode, heard))
-    return [found for found in read if found.session == session]
-
-
-def test_a_deny_out_of_the_journal_is_lifted_by_the_guard_that_made_it(guards: Guards) -> None:
-    """Also where the journal was read before the message came that denied."""
-    guard, alone, run = guards(), LoopGuard(), new_name()
-    begin(run, guard)
-    for _ in range(4):
-        alone.observe(call(), run)
-    decision = control_of(alone, run).decision
-    assert flag(guard, run).set(Action.DENY, decision=decision, source="journal")
-    assert guard._replication.hear(notice(session=run, action=Action.ALLOW, who="policy"))
-    assert action_of(guard, run) is Action.ALLOW
-    assert not guard._replication.hear(
-        notice(session=new_name(), action=Action.ALLOW, who="policy")
-    )
-
-
-def test_who_comes_late_sees_what_stands(guards: Guards) -> None:
+def test_who_comes_late_sees_what_stands(one: One, guards: Guards) -> None:
     """A process that starts after the abort learns of it, without a message of the first one."""
-    here, run = guards(), new_name()
-    begin(run, here)
-    flag(here, run).set(Action.ABORT, reason="enough", by="ada")
+    here, run = one
+    say(here, run, ABORT)
     here.shutdown()
     late = guards()
     begin(run, late)
-    wait_for(lambda: action_of(late, run) is Action.ABORT, SOON_S)
-    assert control_of(late, run).by == "ada"
+    heard(late, run, ABORT, "ada")
 
 
 def test_a_session_that_was_forgotten_is_looked_up_again(guards: Guards) -> None:
     """An abort outlives its place in the table of sessions, by whomever it was."""
     here, there, run = guards(max_sessions=1), guards(max_sessions=1), new_name()
     begin(run, here, there)
-    flag(here, run).set(Action.ABORT, reason="why", by="ada")
-    wait_for(lambda: action_of(there, run) is Action.ABORT, SOON_S)
+    say(here, run, ABORT)
+    heard(there, run, ABORT)
     for guard in (here, there):
         begin(new_name(), guard)
         assert guard.flag_of(run) is None
         begin(run, guard)
-        wait_for(lambda guard=guard: action_of(guard, run) is Action.ABORT, SOON_S)
+        heard(guard, run, ABORT)
 
 
-def test_what_stands_goes_with_its_end(guards: Guards) -> None:
+def test_what_stands_goes_with_its_end(two: Two, store: RedisStore) -> None:
     """A pause for a second is over for those who come later, and ends by itself elsewhere."""
-    here, there, run = guards(), guards(), new_name()
-    begin(run, here, there)
-    until = time.time_ns() + 800_000_000
-    flag(here, run).set(Action.PAUSE, reason="a moment", by="ada", until=until)
-    wait_for(lambda: paused(there, run), SOON_S)
-    wait_for(lambda: not paused(there, run), SOON_S)
-    store = open_store(here.settings)
-    wait_for(lambda: store.get(KIND, run) is None, SOON_S)
-    store.close()
+    here, there, run = two
+    say(here, run, until=time.time_ns() + 800_000_000)
+    heard(there, run, PAUSE)
+    heard(there, run, ALLOW)
+    wait_for(lambda: store.get(KIND, run) is None)
 
 
-def test_nobody_hears_an_echo(guards: Guards) -> None:
+def test_nobody_hears_an_echo(two: Two, store: RedisStore) -> None:
     """A change is published once: neither sender nor receiver sends it again."""
-    here, there, run = guards(), guards(), new_name()
-    store = open_store(here.settings)
-    heard, subscription = listen(store, KIND)
-    begin(run, here, there)
-    flag(here, run).set(Action.ABORT, reason="why", by="ada")
-    wait_for(lambda: action_of(there, run) is Action.ABORT, SOON_S)
+    here, there, run = two
+    messages, subscription = listen(store, KIND)
+    say(here, run, ABORT)
+    # As a thread does that heard a notice while a person spoke, and finds what the person said.
+    here._replication.changed(flag(here, run))
+    heard(there, run, ABORT)
     flag(there, run).clear(by="bob")
-    wait_for(lambda: action_of(here, run) is Action.ALLOW, SOON_S)
+    heard(here, run, ALLOW)
     time.sleep(0.3)
-    assert [(found.action, found.who) for found in _about(heard, run)] == [
-        ("abort", "ada"),
-        ("allow", "bob"),
-    ]
+    assert _about(messages, run) == [("abort", "ada"), ("allow", "bob")]
     subscription.close()
-    store.close()
 
 
-def test_a_change_that_two_threads_see_is_sent_once(guards: Guards) -> None:
-    """A notice is heard while a person speaks: its thread finds what the person said."""
-    guard, run = guards(), new_name()
-    begin(run, guard)
-    flag(guard, run).set(Action.PAUSE, reason="why", by="ada")
-    sharing = guard._replication
-    said = sharing._last[run]
-    sharing.changed(flag(guard, run))
-    assert sharing._last[run] is said
-
-
-def test_an_older_word_is_not_heard(guards: Guards) -> None:
-    """A notice that arrives after a newer one changes nothing."""
-    guard, run = guards(), new_name()
-    begin(run, guard)
-    sharing = guard._replication
-    now = time.time_ns()
-    assert sharing.hear(notice(session=run, action=Action.ALLOW, at=now, who="bob"))
-    assert not sharing.hear(notice(session=run, action=Action.ABORT, at=now - 1))
-    assert action_of(guard, run) is Action.ALLOW
-
-
-def test_a_clock_that_is_ahead_does_no_harm(guards: Guards) -> None:
-    """A stop from the future counts from its arrival, so that it can be lifted."""
-    guard, run = guards(), new_name()
-    begin(run, guard)
-    assert guard._replication.hear(notice(session=run, at=2**62))
+def test_an_older_word_is_not_heard(one: One) -> None:
+    """A notice that arrives after a newer one; a stop from the future counts as of its arrival."""
+    guard, run = one
+    hear, now = guard._replication.hear, time.time_ns()
+    assert hear(notice(session=run, action=ALLOW, at=now, who="bob"))
+    assert not hear(notice(session=run, action=ABORT, at=now - 1))
+    assert action_of(guard, run) is ALLOW
+    assert hear(notice(session=run, at=2**62))
     flag(guard, run).clear(by="bob")
-    assert not guard._replication.hear(notice(session=run, at=time.time_ns() - 10**9))
-    assert action_of(guard, run) is Action.ALLOW
+    assert not hear(notice(session=run, at=time.time_ns() - 10**9))
+    assert action_of(guard, run) is ALLOW
 
 
-def test_the_next_turn_is_not_stopped_by_what_stopped_the_last(guards: Guards) -> None:
+def test_the_next_turn_is_not_stopped_by_what_stopped_the_last(
+    one: One, guards: Guards, store: RedisStore
+) -> None:
     """A conversation that the policy aborted goes on, in a new process, with the user's word."""
-    here, there = guards(), guards()
-    conversation = new_name("conversation")
-    begin(conversation, here)
-    for _ in range(7):
-        here.observe(call(), conversation)
-    assert action_of(here, conversation) is Action.ABORT
-    store = open_store(here.settings)
-    wait_for(lambda: store.get(KIND, conversation), SOON_S)
-    store.close()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(LoopGuardSpanProcessor(there))
-    attributes = {
-        "gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": conversation,
-    }  # fmt: skip
-    with provider.get_tracer("t").start_as_current_span("invoke_agent a", attributes=attributes):
-        assert not there._replication.hear(_standing(here, conversation), late=True)
-        assert action_of(there, conversation) is Action.ALLOW
-
-
-def _standing(guard: LoopGuard, session: str) -> ControlMessage:
-    store = open_store(guard.settings)
-    raw = store.get(KIND, session)
-    store.close()
-    found = None if raw is None else ControlMessage.decode(raw)
-    assert found is not None
-    return found
+    (here, run), there = one, guards()
+    loop(here, run, 7)
+    assert action_of(here, run) is ABORT
+    wait_for(lambda: store.get(KIND, run))
+    standing = ControlMessage.decode(store.get(KIND, run) or b"")
+    assert standing is not None
+    provider = provider_with(LoopGuardSpanProcessor(there))
+    with agent(provider.get_tracer("t"), gen_ai__conversation__id=run):
+        assert not there._replication.hear(standing, late=True)
+        assert action_of(there, run) is ALLOW
 
 
 def test_a_trace_that_gets_its_name_late_is_shared_by_it(guards: Guards) -> None:
     """A change of a trace is sent again when the trace turns out to be a conversation."""
     here, there, conversation = guards(), guards(), new_name("conversation")
     begin(conversation, there)
-    step = call()
-    step.trace_id = 77
-    here.bind(77, f"{77:032x}")
-    here._sessions.find(f"{77:032x}").named = False  # type: ignore[union-attr]
-    flag(here, f"{77:032x}").set(Action.PAUSE, reason="why", by="ada")
+    here.bind(77, trace := f"{77:032x}")
+    here._sessions.find(trace).named = False  # type: ignore[union-attr]
+    say(here, trace)
     here.bind(77, conversation)
-    wait_for(lambda: paused(there, conversation), SOON_S)
+    heard(there, conversation, PAUSE)
 
 
-def test_the_command_line_can_say_it(guards: Guards, kept: Server) -> None:
+def test_the_command_line_can_say_it(one: One, store: RedisStore) -> None:
     """Whoever reaches the store can send a notice, with nothing but its address."""
-    guard, run = guards(), new_name()
-    begin(run, guard)
-    store = open_store(Settings(store_url=kept.url))
-    joined = threading.Event()
-    store.subscribe(KIND, lambda raw: None, joined.set).close()
-    sent = notice(session=wire_name(run), who="eve from the shell", origin="")
-    send(store, sent, ttl_s=60)
-    store.close()
-    wait_for(lambda: paused(guard, run), SOON_S)
-    assert control_of(guard, run).by == "eve from the shell"
-
-
-def test_who_waits_at_a_gate_is_woken_from_elsewhere(guards: Guards) -> None:
-    """An agent in one process goes on when a person in another resumes it."""
-    here, there, run = guards(), guards(), new_name()
-    begin(run, here, there)
-    flag(there, run).set(Action.PAUSE, reason="why", by="ada")
-    wait_for(lambda: paused(here, run), SOON_S)
-    passed = threading.Event()
-
-    def agent() -> None:
-        # Both guards live in this process, so the gate looks at the flag of one.
-        assert flag(here, run).wait(SOON_S)
-        passed.set()
-
-    waiting = threading.Thread(target=agent, daemon=True)
-    waiting.start()
-    flag(there, run).clear(by="bob")
-    assert passed.wait(SOON_S)
-    waiting.join()
+    guard, run = one
+    listen(store, KIND)[1].close()
+    told = notice(session=wire_name(run), who="eve from the shell", origin="")
+    send(store, told, ttl_s=60)
+    heard(guard, run, PAUSE, "eve from the shell")
 
 
 @pytest.mark.parametrize("who", ["ada", "policy"])
@@ -289,24 +246,15 @@ def test_it_is_on_the_trace_and_in_the_log(
     guards: Guards, caplog: pytest.LogCaptureFixture, who: str
 ) -> None:
     """The open agent span and one line say who stopped it, and why."""
-    guard, run = guards(), new_name()
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(LoopGuardSpanProcessor(guard))
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracer = provider.get_tracer("t")
-    agent = {"gen_ai.operation.name": "invoke_agent"}
-    with (
-        caplog.at_level(logging.INFO, "otel_loopguard"),
-        otel_loopguard.session(run),
-        tracer.start_as_current_span("invoke_agent a", attributes=agent),
-    ):
-        told = notice(session=run, action=Action.ABORT, reason="seen over there", who=who)
+    guard, run, ended = guards(), new_name(), Ended()
+    tracer = provider_with(LoopGuardSpanProcessor(guard), ended).get_tracer("t")
+    with caplog.at_level(logging.INFO, "otel_loopguard"), session(run), agent(tracer):
+        told = notice(session=run, action=ABORT, reason="seen over there", who=who)
         assert guard._replication.hear(told)
-        with tracer.start_as_current_span("invoke_agent b", attributes=agent):
+        with agent(tracer):
             pass
-    below, above = exporter.get_finished_spans()
-    for span in (above, below):
+    assert len(ended.spans) == 2
+    for span in ended.spans:
         attributes = dict(span.attributes or {})
         assert attributes["loopguard.decision.action"] == "abort"
         assert attributes["loopguard.control.by"] == who
@@ -315,33 +263,28 @@ def test_it_is_on_the_trace_and_in_the_log(
     )
 
 
-def test_garbage_on_the_topic_is_counted(guards: Guards) -> None:
+def test_garbage_on_the_topic_is_counted(one: One, store: RedisStore) -> None:
     """Large and odd messages only count, and those that follow still arrive."""
-    guard, run = guards(), new_name()
-    begin(run, guard)
-    store = open_store(guard.settings)
-    wait_for(lambda: guard._replication._subscriptions, SOON_S)
+    guard, run = one
+    wait_for(lambda: guard._replication._subscriptions)
 
     def counted() -> bool:
         store.publish(KIND, b"\xff" * 100_000)
         return guard._replication.unread >= 1
 
-    wait_for(counted, SOON_S)
+    wait_for(counted)
     send(store, notice(session=run), ttl_s=60)
-    wait_for(lambda: paused(guard, run), SOON_S)
-    store.close()
+    heard(guard, run, PAUSE)
 
 
-def test_garbage_in_the_store_is_written_over(guards: Guards) -> None:
+def test_garbage_in_the_store_is_written_over(guards: Guards, store: RedisStore) -> None:
     """What is no notice stands in nobody's way."""
     guard, run = guards(), new_name()
-    store = open_store(guard.settings)
     store.put(KIND, run, b"{}")
     begin(run, guard)
-    wait_for(lambda: guard._replication.unread, SOON_S)
-    flag(guard, run).set(Action.PAUSE, reason="why", by="ada")
-    wait_for(lambda: ControlMessage.decode(store.get(KIND, run) or b""), SOON_S)
-    store.close()
+    wait_for(lambda: guard._replication.unread)
+    say(guard, run)
+    wait_for(lambda: ControlMessage.decode(store.get(KIND, run) or b""))
 
 
 def test_a_redis_that_was_away_is_told_and_heard_afterwards(
@@ -351,49 +294,46 @@ def test_a_redis_that_was_away_is_told_and_heard_afterwards(
     own = start()
     here, there, run = guards(own), guards(own), new_name()
     begin(run, here, there)
-    flag(here, run).set(Action.PAUSE, reason="before", by="ada")
-    wait_for(lambda: paused(there, run), SOON_S)
+    say(here, run)
+    heard(there, run, PAUSE)
     flag(there, run).clear(by="ada")
-    wait_for(lambda: not paused(here, run), SOON_S)
+    heard(here, run, ALLOW)
     own.kill()
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
-        flag(here, run).set(Action.ABORT, reason="meanwhile", by="bob")
-        assert action_of(here, run) is Action.ABORT
-        wait_for(lambda: here._writer.state == "down", SOON_S)  # type: ignore[union-attr]
+        say(here, run, ABORT, "bob")
+        assert action_of(here, run) is ABORT
+        wait_for(lambda: here._writer.state == "down")  # type: ignore[union-attr]
         time.sleep(0.5)
     assert sum("are not heard" in line for line in caplog.messages) <= 2
     own.start()
-    wait_for(lambda: action_of(there, run) is Action.ABORT)
-    assert control_of(there, run).by == "bob"
+    heard(there, run, ABORT, "bob")
 
 
-def test_two_guards_of_one_process_agree(guards: Guards) -> None:
+def test_two_guards_of_one_process_agree(two: Two) -> None:
     """`control.pause` sets both flags, and neither is set twice."""
-    here, there, run = guards(), guards(), new_name()
-    begin(run, here, there)
+    *both, run = two
     assert control.pause(run, by="ada", reason="why")
-    seen = control_of(here, run), control_of(there, run)
+    seen = [control_of(guard, run) for guard in both]
+    assert [one.action for one in seen] == [PAUSE, PAUSE]
     time.sleep(0.3)
-    assert (control_of(here, run), control_of(there, run)) == seen
-    assert control_of(here, run) is seen[0]
+    assert all(control_of(guard, run) is one for guard, one in zip(both, seen, strict=True))
     control.resume(run, by="ada")
     time.sleep(0.3)
-    assert not paused(here, run)
-    assert not paused(there, run)
+    assert [action_of(guard, run) for guard in both] == [ALLOW, ALLOW]
 
 
-def test_nothing_is_shared_where_that_is_switched_off(guards: Guards) -> None:
+def test_nothing_is_shared_where_that_is_switched_off(
+    one: One, guards: Guards, store: RedisStore
+) -> None:
     """`share_control` off: nothing is sent or received, and no thread listens."""
-    quiet, loud, run = guards(share_control=False), guards(), new_name()
-    begin(run, quiet, loud)
-    flag(quiet, run).set(Action.PAUSE, reason="why", by="ada")
-    flag(loud, run).set(Action.ABORT, reason="why", by="bob")
-    store = open_store(loud.settings)
-    wait_for(lambda: store.get(KIND, run), SOON_S)
-    store.close()
+    (loud, run), quiet = one, guards(share_control=False)
+    begin(run, quiet)
+    say(quiet, run)
+    say(loud, run, ABORT)
+    wait_for(lambda: store.get(KIND, run))
     time.sleep(0.2)
-    assert paused(quiet, run)
-    assert action_of(loud, run) is Action.ABORT
+    assert action_of(quiet, run) is PAUSE
+    assert action_of(loud, run) is ABORT
     assert not quiet._replication._subscriptions
 
 
@@ -402,30 +342,29 @@ def test_without_a_store_nothing_is_kept_or_started() -> None:
     guard, run = LoopGuard(Settings(telemetry_events=False)), new_name()
     before = set(threading.enumerate())
     begin(run, guard)
-    flag(guard, run).set(Action.PAUSE, reason="why", by="ada")
+    say(guard, run)
     assert set(threading.enumerate()) <= before  # those of other tests may end
 
 
 def test_its_thread_ends_with_the_guard(kept: Server) -> None:
     """Nobody holds a guard that was forgotten without a word."""
     before = listening()
-    guard, run = LoopGuard(Settings(store_url=kept.url)), new_name()
-    begin(run, guard)
-    wait_for(lambda: set(listening()) - set(before), SOON_S)
+    guard = LoopGuard(Settings(store_url=kept.url))
+    begin(new_name(), guard)
+    wait_for(lambda: set(listening()) - set(before))
     mine, gone = set(listening()) - set(before), weakref.ref(guard)
     del guard
-    wait_for(lambda: gc.collect() >= 0 and gone() is None, SOON_S)
-    wait_for(lambda: not any(thread.is_alive() for thread in mine), SOON_S)
+    wait_for(lambda: gc.collect() >= 0 and gone() is None)
+    wait_for(lambda: not any(thread.is_alive() for thread in mine))
 
 
 def test_tables_are_bounded(guards: Guards) -> None:
     """However many sessions others tell of."""
     guard = guards(max_sessions=20)
-    for number in range(200):
-        run = f"{new_name()}-{number}"
-        begin(run, guard)
-        guard._replication.hear(notice(session=run))
     sharing = guard._replication
+    for _ in range(200):
+        begin(run := new_name(), guard)
+        sharing.hear(notice(session=run))
     assert max(len(sharing._last), len(sharing._sent), len(sharing._known)) <= 20
     unknown = new_name()
     assert not sharing.hear(notice(session=unknown))
@@ -434,18 +373,17 @@ def test_tables_are_bounded(guards: Guards) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_of_a_fork_hears_and_is_heard(guards: Guards) -> None:
+def test_a_child_of_a_fork_hears_and_is_heard(one: One) -> None:
     """Whatever its parent's threads held; and the parent hears on."""
-    guard, run, other = guards(), new_name(), new_name()
-    begin(run, guard)
-    wait_for(listening, SOON_S)
+    (guard, run), other = one, new_name()
+    wait_for(listening)
     with guard._replication._lock:
         child = os.fork()
         if child == 0:
             os._exit(0 if _child(guard, run, other) else 1)
     begin(other, guard)
-    wait_for(lambda: paused(guard, run), 2 * SOON_S)
-    flag(guard, other).set(Action.ABORT, reason="why", by="bob")
+    heard(guard, run, PAUSE)
+    say(guard, other, ABORT)
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -453,15 +391,12 @@ def _child(guard: LoopGuard, run: str, other: str) -> bool:
     """Pauses what the parent runs, and waits for the abort of what it runs too."""
     begin(run, guard)
     begin(other, guard)
-    flag(guard, run).set(Action.PAUSE, reason="why", by="ada")
-    return _came_true(lambda: action_of(guard, other) is Action.ABORT)
-
-
-def _came_true(true: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 2 * SOON_S
-    while not true() and time.monotonic() < until:
-        time.sleep(0.01)
-    return true()
+    say(guard, run)
+    try:
+        heard(guard, other, ABORT)
+    except AssertionError:
+        return False
+    return True
 
 
 @pytest.mark.rare
@@ -470,10 +405,9 @@ def test_a_stop_is_heard_within_a_second(guards: Guards) -> None:
     here, there = guards(), guards()
     took: list[float] = []
     for _ in range(5):
-        run = new_name()
-        begin(run, here, there)
+        begin(run := new_name(), here, there)
         began = time.monotonic()
-        flag(here, run).set(Action.ABORT, reason="why", by="ada")
-        wait_for(lambda run=run: action_of(there, run) is Action.ABORT, SOON_S)
+        say(here, run, ABORT)
+        heard(there, run, ABORT)
         took.append(time.monotonic() - began)
     assert sorted(took)[2] < 1

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lab import recorded
 from otel_loopguard import Settings
+from otel_loopguard.core import Kind
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
 from otel_loopguard.detectors import DETECTORS, Registry
 from tests.calls import Run
 
 if TYPE_CHECKING:
+    from lab.tables import Table
     from otel_loopguard.core import Decision, Step
 
 _ENTRIES = Registry(Settings(), DETECTORS).entries
@@ -26,6 +30,22 @@ def alone(detector: str, *steps: Step, **settings: Any) -> list[Decision]:
     run = Run(Settings(**{"switched_off": off, **settings}))
     run.calls(*steps)
     return [decision for decision in run.decisions if decision.detector not in hidden]
+
+
+def steps_of(table: Table) -> list[Step]:
+    """The steps of a table, without turns of a model; `model_call(tokens_in=300)` is one.
+
+    So is `agent_run(cost=0.7)` a run of an agent.
+    """
+    return [_used(step) for step in recorded.steps(table.draw(bare=True))]
+
+
+def _used(step: Step) -> Step:
+    kind = {"model_call": Kind.MODEL, "agent_run": Kind.AGENT}.get(step.name or "")
+    if kind is None or not isinstance(step.args, dict):
+        return step
+    said: Any = {"args": None, **step.args}
+    return replace(step, kind=kind, name="m", outcome=None, **said)
 
 
 def actions(decisions: list[Decision]) -> list[str]:

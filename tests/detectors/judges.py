@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
+from opentelemetry import context
+
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Decision, Kind, Step
 from tests.calls import call
@@ -28,11 +30,13 @@ class Bench:
 
     answer: object = 0.95
     questions: list[Question] = field(default_factory=list)
-    threads: set[str] = field(default_factory=set)
+    threads: set[tuple[str, object]] = field(default_factory=set)
+    """Names of the threads that ask, and whether spans are suppressed there."""
 
     def __call__(self, question: Question) -> object:
         self.questions.append(question)
-        self.threads.add(threading.current_thread().name)
+        name = threading.current_thread().name
+        self.threads.add((name, context.get_value("suppress_instrumentation")))
         answer = self.answer
         if isinstance(answer, Exception):
             raise answer
@@ -60,14 +64,12 @@ class Judged:
         """Observes so many steps, with time to answer between them; the actions so far."""
         for _ in range(number):
             self.guard.observe(next(steps), session)
-            wait_until(self.settled, self.patience_s)
+            self.settled(self.patience_s)
         return [decision.action.value for decision in self.decisions]
 
-    def settled(self) -> bool:
-        """Whether no question is on its way."""
-        queue = self.worker._worker
-        with queue._lock:
-            return not (queue._waiting or queue._delivering)
+    def settled(self, limit_s: float = 0) -> bool:
+        """Whether no question is on its way, within so many seconds."""
+        return self.worker._worker.flush(limit_s)
 
     @property
     def worker(self) -> JudgeWorker:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import uuid
 from typing import Any
 
@@ -36,21 +35,6 @@ def test_three_equal_calls_with_an_equal_answer_give_a_hint(mode: str) -> None:
     assert run.guard.flag_named("run").control.action == expected
 
 
-def test_a_hint_at_a_poll_says_how_long_it_was_asked() -> None:
-    """Since the first such call, and not since the budget ended; and what helps who waits."""
-    run = Run()
-    run.calls(*[call("job", {"id": 9}, "in_progress", at=60 * n) for n in range(40)])
-    found = run.decisions[0]
-    assert found.message == (
-        f"'job' was asked {found.step + 1} times in {found.step} minutes, and its 11-character "
-        "answer is still the same"
-    )
-    assert found.advice.startswith(f"You have waited {found.step} minutes: ")
-    run = Run()
-    run.calls(*[call("job", {"id": 9}, "in_progress", at=0.6 * n) for n in range(6)])
-    assert "Ask again after 10 seconds" in run.decisions[0].advice
-
-
 @pytest.mark.parametrize("period", range(2, 17))
 def test_every_period_to_sixteen_is_found(period: int) -> None:
     """Within three turns, with its own period; a turn more or less is not enough."""
@@ -68,29 +52,6 @@ def test_a_cycle_of_guessed_calls_weighs_less() -> None:
         found[guessed] = [one for one in map(cycle.observe, calls) if one]
     assert 0 < len(found[True]) < len(found[False])
     assert found[True][-1].weight < found[False][-1].weight == 1.0
-
-
-TEXT = "The kettle boils {} of water and keeps it warm. " + "Nobody knows how long it does. " * 8
-DRAFTS = "a litre,one litre,a liter,some water,a pint,two pints,a quart,one quart,a cup".split(",")
-
-
-def test_a_hint_says_how_much_was_done_in_vain() -> None:
-    """Places that were read again, and revisions that changed hardly anything."""
-    pages = [
-        call("read", {"offset": n % 20 * 100 + n // 20 * 50}, f"{n * 7919}") for n in range(40)
-    ]
-    (swept,) = alone("sweep", *pages)
-    assert swept.message == "'read' read 8 places again that it had read through before"
-    drafts = [TEXT.format(draft) for draft in DRAFTS]
-    steps = [call("revise", {"draft": a}, b) for a, b in itertools.pairwise(drafts)]
-    revised = alone("revised_in_vain", *steps)
-    assert {one.action for one in revised} == {"hint"}
-    assert revised[0].message == (
-        "'revise' revised a text 6 times in a row, with hardly anything changed in what it got and "
-        "what it gave"
-    )
-    longer = [call("revise", {"draft": TEXT * n}, TEXT * (n + 1)) for n in (1, 2, 3)]
-    assert alone("revised_in_vain", *longer) == []
 
 
 @pytest.mark.parametrize(
@@ -182,20 +143,13 @@ def test_who_answers_a_user_announces_nothing_again(
     assert run.actions == actions
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I'll look up the secret of Oslo now.",
-        "The secret of Oslo is not what I expected, so I look again. " * 12,
-        "The secret of Oslo has a length that nobody would have expected, and so I look.",
-    ],
-)
-def test_a_message_holds_no_content(text: str) -> None:
+def test_a_message_holds_no_content() -> None:
     """What was measured, and nothing of what was written."""
-    run = Run()
-    run.calls(*[Step(Kind.MODEL, "chat", agent="writer", text=text)] * 8)
-    assert run.decisions
-    assert not any("Oslo" in one.message + one.advice for one in run.decisions)
+    for text in ("I'll look up the secret of Oslo now.", "The secret of Oslo is not clear. " * 12):
+        run = Run()
+        run.calls(*[Step(Kind.MODEL, "chat", agent="writer", text=text)] * 8)
+        assert run.decisions
+        assert not any("Oslo" in one.message + one.advice for one in run.decisions)
 
 
 @pytest.mark.parametrize(
@@ -235,19 +189,6 @@ def test_the_third_is_refused_where_it_is_declared(settings: dict[str, Any]) -> 
             text = f"Chapter {number}: {uuid.uuid4().hex} and {uuid.uuid4().hex}"
             guard.observe(call("read_page", args={"page": number}, outcome=text), key)
         assert control.refused("zorb", ORDER) is not None
-
-
-def test_after_a_time_out_it_is_to_be_verified_first() -> None:
-    """It may have been done; what was turned down was not."""
-    said = {}
-    for error in ("Timed out after 30 s", "503 Service Unavailable"):
-        run = Run()
-        run.calls(call("create_order", args=ORDER, error=error))
-        said[error] = [(one.reason, one.advice) for one in run.decisions]
-    assert list(said.values()) == [
-        [("may_be_done", "Verify first whether it was done, before you do it again.")],
-        [],
-    ]
 
 
 WORDS = "log in to the old host by another way than before".split()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from otel_loopguard import Settings
@@ -48,25 +46,6 @@ def test_a_sub_agent_that_nothing_announced_counts_by_its_runs(*, announced: boo
     assert beside.decisions == []
 
 
-def test_a_pair_of_agents_gets_advice() -> None:
-    """It grows with the count: skip the agent, add what was tried, ask a person."""
-    run = Run()
-    rally(run, 12)
-    advised = [(one.step, f"{one.action} {one.intervention}", one.advice) for one in run.decisions]
-    skip = "Skip 'planner' for now: finish this without it, or give it to another agent."
-    add = (
-        "Before 'planner' gets this again, add what was tried so far, what came of it and what is "
-        "still missing."
-    )
-    stop = "Stop handing this on, and ask a human who is to finish it, and how."
-    assert advised == [
-        (3, "hint break_cycle", skip),
-        (5, "steer break_cycle", skip),
-        (7, "ask inject_context", add),
-        (11, "deny escalate_human", stop),
-    ]
-
-
 CYCLIC: list[object] = []
 CYCLIC.append(CYCLIC)
 ODD: dict[str, object] = {
@@ -92,27 +71,6 @@ def test_odd_instructions_never_throw(args: object) -> None:
         run.calls(Step(Kind.MODEL, "m", agent="WebSurfer", text=""))
         run.calls(Step(Kind.HANDOFF, None, agent="a", args=args))
     assert not run.guard.faults.counts
-
-
-def test_a_ring_says_who_is_in_it() -> None:
-    """In the order in which it goes round."""
-    run = Run(Settings(switched_off="exchange_pair,exchange_topic"))
-    texts = ("Summarise the report for the board", "Review every number", "Decide what misses")
-    for number, (giver, agent) in enumerate(pairwise("abcabcabc")):
-        run.calls(Step(Kind.HANDOFF, agent, agent=giver, args=texts[number % 3]))
-    found = run.decisions[0]
-    assert (found.step, found.period, found.intervention) == (5, 3, "break_cycle")
-    assert "went round 'a' -> 'b' -> 'c' and came back 3 times" in found.message
-
-
-def test_without_a_word_and_without_a_call_the_topic_goes_on() -> None:
-    """Agents that pass the work on and add nothing are in a cycle, though nothing says of what."""
-    run = Run(Settings(switched_off="exchange_ring,exchange_topic"))
-    for giver, agent in pairwise("ababa"):
-        passed_on = Step(Kind.HANDOFF, agent, agent=giver, args={"agent_name": agent})
-        run.calls(Step(Kind.MODEL, "m", agent=giver, text=""), passed_on)
-    (found,) = heard(run, "exchange_pair")
-    assert "3 of them without a word and without a call" in found
 
 
 @pytest.mark.parametrize("broken", [RingCycle, TopicCycle], ids=lambda one: one.name)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab import recorded, tables
-from tests.detectors.alone import NAMES, alone
+from lab import tables
+from tests.detectors.alone import NAMES, alone, steps_of
 
 if TYPE_CHECKING:
     from lab.tables import Table
@@ -30,7 +30,7 @@ def decided(table: Table) -> list[Decision]:
     A table that is called `[error_repeat: …]` is about this detector alone.
     """
     texts = [line.text for line in tables.every(table.lines)] + [cell for _, cell in table.values]
-    steps = recorded.steps(table.draw(bare=True))
+    steps = steps_of(table)
     if not any(map(TIMED.search, texts)):
         for step in steps:
             step.start = step.end = 0

@@ -30,22 +30,14 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
-def spans(name: str) -> list[RecordedSpan]:
+def spans(name: str, folder: Path = FOLDER) -> list[RecordedSpan]:
     """The spans of a capture, in the order in which they ended."""
-    return [_view(one) for one in json.loads((FOLDER / f"{name}.json").read_text())]
+    return [_view(one) for one in json.loads((folder / f"{name}.json").read_text())]
 
 
 def _view(span: dict[str, Any]) -> RecordedSpan:
-    return RecordedSpan(
-        name=span["name"],
-        scope=span["scope"],
-        kind=span["kind"],
-        trace_id=int(span["trace_id"], 16),
-        span_id=int(span["span_id"], 16),
-        parent_id=int(span["parent_id"], 16) if span["parent_id"] else None,
-        start=span["start"],
-        end=span["end"],
-        attributes=span["attributes"],
-        events=[(name, attributes) for name, attributes in span["events"]],
-        status=span["status"],
-    )
+    ids = {
+        name: int(span[name], 16) if span[name] else None
+        for name in ("trace_id", "span_id", "parent_id")
+    }
+    return RecordedSpan(**span | ids | {"events": [tuple(event) for event in span["events"]]})

@@ -42,6 +42,8 @@ def span_of(lines: list[str]) -> RecordedSpan:
         elif line.startswith("event "):
             event, _, attributes = line[6:].partition(": ")
             span.events = [*span.events, (event, json.loads(attributes))]
+        elif line.startswith("at its start := "):
+            span.start_attributes = json.loads(line[16:])
         elif " := " in line:
             key, _, value = line.partition(" := ")
             span.attributes[key] = json.loads(value)

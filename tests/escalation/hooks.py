@@ -44,32 +44,26 @@ class Hook:
 def served(hook: Hook) -> Iterator[Hook]:
     """Serves a hook on a free port."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            hook.posts.append(({name.lower(): v for name, v in self.headers.items()}, body))
-            status, said = hook.answer(len(hook.posts))
-            try:
-                self.send_response(status)
-                self.flush_headers()
-                while hook.drip_headers_s:
-                    self.wfile.write(b"x-more: 1\r\n")
-                    time.sleep(hook.drip_headers_s)
-                for name, value in hook.sent.items():
-                    self.send_header(name, value)
-                self.send_header("content-length", str(len(said)))
-                self.end_headers()
-                for sign in said if hook.drip_s else ():
-                    self.wfile.write(bytes([sign]))
-                    time.sleep(hook.drip_s)
-                if not hook.drip_s:
-                    self.wfile.write(said)
-            except OSError:
-                hook.over()
+    def answer(to: BaseHTTPRequestHandler, body: bytes) -> None:
+        hook.posts.append(({name.lower(): value for name, value in to.headers.items()}, body))
+        status, said = hook.answer(len(hook.posts))
+        try:
+            to.send_response(status)
+            to.flush_headers()
+            while hook.drip_headers_s:
+                to.wfile.write(b"x-more: 1\r\n")
+                time.sleep(hook.drip_headers_s)
+            for name, value in {**hook.sent, "content-length": str(len(said))}.items():
+                to.send_header(name, value)
+            to.end_headers()
+            for sign in said if hook.drip_s else ():
+                to.wfile.write(bytes([sign]))
+                time.sleep(hook.drip_s)
+            if not hook.drip_s:
+                to.wfile.write(said)
+        except OSError:
+            hook.over()
 
-        def log_message(self, *given: object) -> None:
-            return
-
-    with listening(Handler) as url:
+    with listening(answer) as url:
         hook.url = f"{url}/hook"
         yield hook

@@ -1,60 +1,46 @@
-"""Callbacks and the store: each on its own, and none in the way."""
+"""Callbacks, the store and the answers that channels give: each on its own, and none in the way."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from otel_loopguard import Action, control
 from otel_loopguard._util.errors import raise_faults
+from otel_loopguard.errors import EscalationError
+from otel_loopguard.escalation.answers import Answer, Reply, reply_in
 from otel_loopguard.stores import open_store
 from tests.escalation.agents import asked, stuck, until, watched
 from tests.stores.servers import Server
 
 
-@pytest.fixture
-def listening() -> Iterator[Callable[[Callable[[Any], object]], None]]:
-    """Registers callbacks for one test."""
-    ends: list[Callable[[], None]] = []
-    yield lambda callback: ends.append(control.on_escalation(callback))
-    for end in ends:
-        end()
-
-
-def test_a_callback_may_answer(listening: Callable[..., None]) -> None:
-    """What it gives back is taken."""
-    listening(lambda found: {"answer": "abort", "guidance": found.reason[:8], "by": "rules"})
-    guard = watched()
-    stuck(guard, "a")
-    until(lambda: guard.flag_of("a").control.action is Action.ABORT)
-    assert guard.flag_of("a").control.by == "rules"
-
-
-def test_one_throws_one_hangs_one_hears(listening: Callable[..., None]) -> None:
+def test_one_throws_one_hangs_one_hears() -> None:
     """The fault is counted, nobody waits, and the third is told of everything."""
     raise_faults(False)
     hanging, heard = threading.Event(), []
     given_up: list[object] = []
-
-    def throws(found: object) -> None:
-        msg = "no"
-        raise ValueError(msg)
-
-    listening(throws)
-    listening(lambda found: hanging.wait(120) or given_up.append(found))
-    listening(lambda found: heard.append(found.session))
-    guard = watched()
-    for name in "abc":
-        stuck(guard, name)
-    assert not given_up
-    until(lambda: heard == ["a", "b", "c"])
-    until(lambda: guard.faults.counts["on_escalation:ValueError"] == 3)
-    assert guard.flag_of("a").control.action is Action.PAUSE
-    hanging.set()
+    callbacks = (
+        lambda found: {}[found.id],
+        lambda found: hanging.wait(120) or given_up.append(found),
+        lambda found: heard.append(found.session),
+    )
+    with ExitStack() as registered:
+        for callback in callbacks:
+            registered.callback(control.on_escalation(callback))
+        guard = watched()
+        for name in "abc":
+            stuck(guard, name)
+        assert not given_up
+        until(lambda: heard == ["a", "b", "c"])
+        until(lambda: guard.faults.counts["on_escalation:KeyError"] == 3)
+        assert guard.flag_of("a").control.action is Action.PAUSE
+        hanging.set()
 
 
 def test_one_that_is_forgotten_hears_nothing() -> None:
@@ -99,3 +85,59 @@ def test_a_store_that_is_down_holds_nobody() -> None:
     control.answer(asked(guard)[0].id, "continue")
     assert guard.flag_of("a").control.action is Action.ALLOW
     guard.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("said", "reply"),
+    [
+        (None, None),
+        ({"ok": True}, None),
+        ("continue", Reply(Answer.CONTINUE, "callback", via="callback")),
+        (" Abort ", Reply(Answer.ABORT, "callback", via="callback")),
+        ({"answer": "SKIP_TASK"}, Reply(Answer.SKIP_TASK, "callback", via="callback")),
+        (
+            {"answer": "modify-plan", "guidance": "g" * 5000, "by": "n" * 500},
+            Reply(Answer.MODIFY_PLAN, "n" * 100, "g" * 2000, "callback"),
+        ),
+    ],
+)
+def test_what_a_channel_gives_back(said: object, reply: Reply | None) -> None:
+    """Nothing, a name, a map; case, dashes and space around do not matter, long texts are cut."""
+    assert reply_in(said, "callback") == reply
+    # A run that ends is told nothing.
+    assert reply is None or reply.answer is not Answer.ABORT or reply.hint is None
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        *(
+            (each, f"modify_plan, skip_task, got {each!r}")
+            for each in ("", "yes", "continue;abort")
+        ),
+        ({"answer": 3}, "one of continue, abort, modify_plan, skip_task, got 3"),
+        ({"answer": ["abort"]}, "one of continue"),
+        ({"answer": "continue", "guidance": 3}, "guidance of an answer must be a text, got 3"),
+        ({"answer": "continue", "by": 3}, "by of an answer must be a text, got 3"),
+    ],
+)
+def test_what_is_no_answer(said: object, why: str) -> None:
+    """The error has what was given, and what there is."""
+    with pytest.raises(EscalationError, match=why):
+        reply_in(said, "callback")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text() | st.binary(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        | st.dictionaries(st.sampled_from(["answer", "guidance", "by"]), inner),
+    )
+)  # fmt: skip
+def test_whatever_comes_is_an_answer_or_refused(said: object) -> None:
+    """Nothing but `EscalationError` is raised."""
+    try:
+        reply = reply_in(said, "webhook")
+    except EscalationError:
+        return
+    assert reply is None or isinstance(reply.answer, Answer)

@@ -11,34 +11,12 @@ from otel_loopguard.evidence import prepare
 from otel_loopguard.evidence.calls import NAMED, Call, Calls, place_of
 from tests.calls import call
 
-ONE = "0b9f3a52-1111-4222-8333-444455556666"
-OTHER = "1c0f3a52-9999-4222-8333-444455556667"
-
 
 def of(arguments: object, tool: str = "search", agent: str | None = None, **given: Any) -> Call:
     """The identity of one call."""
     step = call(tool, arguments)
     step.agent = agent
     return Calls(Settings(**given)).identify(step, prepare(step), 1)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "exact", "change"),
-    [
-        ('{"b": 2, "a": 1}', {"a": 1, "b": 2.0}, True, True),
-        ({"q": "x", "request_id": "r1"}, {"q": "x", "request_id": "r2"}, False, True),
-        ({"q": f"report {ONE} please"}, {"q": f"report {OTHER} please"}, False, False),
-    ],
-    ids=["written otherwise", "volatile by name", "volatile by its look"],
-)
-def test_equal_calls_may_have_other_exact_keys(
-    one: object, other: object, *, exact: bool, change: bool
-) -> None:
-    """Of what changes by its name the masked keys are equal, of what only looks so one is."""
-    first, second = of(one), of(other)
-    assert first.key == second.key
-    assert (first.exact == second.exact) is exact
-    assert (first.change == second.change) is change
 
 
 def test_tool_and_agent_belong_to_the_call() -> None:

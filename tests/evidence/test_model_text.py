@@ -90,23 +90,6 @@ def test_a_task_that_is_done_is_the_same_task() -> None:
     assert (before.done, after.done) == (0, 1)
 
 
-def test_an_empty_answer_brings_nothing() -> None:
-    """And it is no echo."""
-    assert Novelty().add(b"") == (0.0, False, False)
-    assert Novelty().add(b"", b'{"q":"x"}') == (0.0, False, False)
-
-
-def test_what_stood_in_the_arguments_is_not_new() -> None:
-    """An answer that only repeats its call is an echo and brings nothing."""
-    novelty = Novelty()
-    asked = b'{"text":"the sum is the answer"}'
-    assert novelty.add(b"The sum is the answer", asked) == (0.0, True, False)
-    # A program's lines stand in JSON with their line ends escaped.
-    assert novelty.add(b"first line\nsecond line", rb'{"code":"first line\nsecond line"}').echo
-    said = b"the sum is the answer\nand it is exactly 42\nas you thought"
-    assert novelty.add(said, asked) == (pytest.approx(34 / 55), False, False)
-
-
 def test_of_long_outcomes_head_and_tail_count() -> None:
     """What changes in the middle of a long text is not seen; its ends are."""
     head, tail = "head of it\n" * 200, "\ntail of it" * 200

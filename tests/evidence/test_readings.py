@@ -36,12 +36,13 @@ from otel_loopguard.evidence.plans import PlanExtractor
 from otel_loopguard.evidence.tool_calls import Rounds
 from otel_loopguard.policy.hints import kind_of
 from tests.calls import call
-from tests.evidence.test_weight import ANSWERS, KINDS, weights
+from tests.evidence.test_graph import told
+from tests.evidence.test_normalize import left
+from tests.evidence.test_tool_calls import rounds_of
+from tests.evidence.test_weight import ANSWERS, KINDS, between, rested, weights
 
 if TYPE_CHECKING:
     from otel_loopguard.core.evidence import Evidence
-
-FILE: Final = Path(__file__).with_name("readings.txt")
 
 
 def answer(said: object) -> Outcome:
@@ -149,6 +150,18 @@ def equal(form: Callable[[Any], object]) -> Callable[[Any, Any], bool]:
     return lambda one, other: form(one) == form(other)
 
 
+def common(read: Callable[[Any], Any], names: tuple[str, ...]) -> Callable[[Any, Any], list[str]]:
+    """Which of these attributes two values share."""
+    return lambda one, other: [
+        name for name in names if getattr(read(one), name) == getattr(read(other), name)
+    ]
+
+
+def brings(said: str, asked: str | dict[str, str]) -> list[object]:
+    found = Novelty().add(said.encode(), asked.encode() if isinstance(asked, str) else b"")
+    return [round(found.share, 2), found.echo]
+
+
 READERS: Final[dict[str, Callable[..., object]]] = {
     "the effect of a call": effect_of,
     "a tool that runs what the agent wrote": is_runner,
@@ -182,7 +195,15 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "a second look that waits": waits,
     "a command that sleeps": sleeps,
     "rounds of calls": rounds,
+    "rounds of calls that messages ask for": rounds_of,
     "what a stop hears of a repeat": stops,
+    "the rest before a call": rested,
+    "what was between a call and the same before it": between,
+    "what two calls have in common": common(identity, ("key", "exact", "change")),
+    "what two answers have in common": common(answer, ("key", "exact")),
+    "what an answer brings, and whether it only repeats its call": brings,
+    "visits of nodes": told,
+    "an argument that is kept": lambda name, text: all(left(name, text)),
 }
 
 
@@ -193,22 +214,26 @@ def value(cell: str) -> object:
         return cell
 
 
-def rows() -> list[Any]:
+def rows(file: Path) -> list[Any]:
+    """Of each row its section, the cell with what is read, and the cells that it is read from."""
     found: list[Any] = []
     name = ""
-    for line in FILE.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text(encoding="utf-8").splitlines():
         if head := re.fullmatch(r"\[([a-z].*)\]", line):
             name = head[1]
         elif line and not line.startswith("#"):
-            expected, *given = (value(cell) for cell in re.split(r" {2,}", line))
+            expected, *given = re.split(r" {2,}", line)
             found.append(pytest.param(name, expected, given, id=f"{name}: {line[:70]}"))
     return found
 
 
+ROWS: Final = rows(Path(__file__).with_name("readings.txt"))
+
+
 def test_every_section_has_its_reader() -> None:
-    assert {name for row in rows() for name in row.values[:1]} == set(READERS)
+    assert {row.values[0] for row in ROWS} == set(READERS)
 
 
-@pytest.mark.parametrize(("name", "expected", "given"), rows())
-def test_it_is_read(name: str, expected: object, given: list[object]) -> None:
-    assert READERS[name](*given) == expected
+@pytest.mark.parametrize(("name", "expected", "cells"), ROWS)
+def test_it_is_read(name: str, expected: str, cells: list[str]) -> None:
+    assert READERS[name](*map(value, cells)) == value(expected)

@@ -20,86 +20,19 @@ if TYPE_CHECKING:
 IN_VAIN = "no results for weather in Paris"
 
 
-def numbers(rounds: Rounds, *calls: tuple[float, float], agent: int = 0) -> list[int]:
-    """Rounds of different calls that began and ended at these seconds."""
-    return [
-        rounds.add(round(start * SECOND), round(end * SECOND), agent, number + round(start * 1000))
-        for number, (start, end) in enumerate(calls)
-    ]
-
-
-ONE_AFTER_ANOTHER = [(10 + i / 10, 10.05 + i / 10) for i in range(17)]
-
-
-def test_calls_of_one_message_share_a_round() -> None:
-    """Also where they run one after the other."""
-    rounds = Rounds()
-    rounds.asked()
-    assert len(set(numbers(rounds, *ONE_AFTER_ANOTHER))) == 1
-    rounds.asked()
-    assert numbers(rounds, (20, 21)) == [2]
-
-
-def test_what_no_message_asked_for_is_a_round_of_its_own() -> None:
-    """Without a model, after a pause that may hide one, and where a program loops."""
-    assert len(set(numbers(Rounds(), *ONE_AFTER_ANOTHER))) == 17
-    rounds, many, again = Rounds(), Rounds(), Rounds()
-    for each in (rounds, many, again):
-        each.asked()
-    # What comes later than a quarter of a second is no call of the same message.
-    assert numbers(rounds, (10, 11), (12, 13), (14, 15)) == [1, 2, 3]
-    # More than 24 calls, and more than two equal ones, are counted by themselves.
-    assert len(set(numbers(many, *((10 + i / 10, 10.05 + i / 10) for i in range(40))))) == 17
-    equal = [again.add(10 * SECOND + i, 10 * SECOND + i, 0, 7) for i in range(1, 6)]
-    assert len(set(equal)) == 4
-
-
-def test_agents_have_messages_of_their_own() -> None:
-    """A model call of one agent does not divide the calls of another."""
-    rounds = Rounds()
-    rounds.asked(1)
-    rounds.asked(2)
-    first = numbers(rounds, (10, 10.1), agent=1)
-    rounds.asked(2)
-    assert numbers(rounds, (10.2, 10.3), agent=1) == first
-    assert numbers(rounds, (10.4, 10.5), agent=2) != first
-
-
-def test_models_of_another_name_count_for_who_has_none() -> None:
-    """Where the calls of tools do not say whose they are, or name it otherwise."""
-    rounds = Rounds()
-    seen: list[int] = []
-    for second in range(10, 13):
-        rounds.asked(1)
-        seen += numbers(rounds, (second, second + 0.9))
-        seen += numbers(rounds, (second + 0.95, second + 0.99), agent=2)
-    assert len(set(seen)) == 6
-
-
-def equal(*starts: float, took: float = 1.0, error: str | None = None) -> list[Step]:
-    """Equal calls with an equal outcome."""
-    said = None if error else IN_VAIN
-    return [call("search", {"q": "x"}, said, error=error, at=at, took=took) for at in starts]
-
-
-@pytest.mark.parametrize(
-    ("steps", "noticed"),
-    [
-        (equal(*range(20), took=0.9), True),
-        (equal(*(n / 1000 for n in range(12))), False),
-        (equal(*(n // 2 * 2 for n in range(20))), True),
-        (equal(*(0.9 * n for n in range(20))), True),
-        (equal(*(0.999 * n for n in range(20))), True),
-        (equal(*(0.2 * n for n in range(40))), True),
-        (equal(*(30 * n for n in range(120)), took=33), True),
-        (equal(*(0.9 * n for n in range(20)), error="denied"), True),
-    ],
-    ids=["one after the other", "a fan-out of twelve", "pairs", "each overlaps the next",
-         "by a millisecond", "five in flight", "for an hour", "errors"],
-)  # fmt: skip
-def test_overlapping_calls_are_rounds(steps: list[Step], noticed: bool) -> None:
-    """A round ends with the first call of it that comes back."""
-    assert bool(Run().calls(*steps)) is noticed
+def rounds_of(*cells: str) -> list[int]:
+    """Rounds of calls, `10..10.1 of 2`; `asked of 2` is a model call, `x 9` one each 0.1 s."""
+    rounds, found = Rounds(), list[int]()
+    for what, *more in map(str.split, cells):
+        said = dict(zip(more[::2], map(int, more[1::2]), strict=True))
+        if what == "asked":
+            rounds.asked(said.get("of", 0))
+            continue
+        for number in range(said.get("x", 1)):
+            start, end = (round((float(at) + number / 10) * SECOND) for at in what.split(".."))
+            call = said.get("call", len(found))
+            found.append(rounds.add(start, end, said.get("of", 0), call))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -110,19 +43,17 @@ def test_two_agents_side_by_side_are_noticed(named: bool, models: bool, healthy:
     steps: list[Step] = []
     for number in range(60):
         agent, at = number % 2, number / 2
-        step = call(("search", "fetch")[agent], {"q": "x"}, IN_VAIN, at=at, took=0.9)
+        tool, args, said = ("search", "fetch")[agent], {"q": "x"}, IN_VAIN
         if agent and healthy:
-            page = f"page {number} is about subject {number * 7919:x}"
-            step = call("read", {"page": number}, page, at=at, took=0.9)
+            args, said = {"q": f"{number}"}, f"page {number} is about {number * 7919:x}"
         name = "ab"[agent] if named else None
         if models:
             start = EPOCH + round((at - 0.05) * SECOND)
             steps.append(Step(Kind.MODEL, "m", start=start, end=start + 10_000_000, agent=name))
-        steps.append(replace(step, agent=name))
+        steps.append(replace(call(tool, args, said, at=at, took=0.9), agent=name))
     run = Run()
     run.calls(*sorted(steps, key=lambda step: step.end or 0))
-    told = {one.detector for one in run.decisions}
-    assert "exact_repeat" in told
+    assert "exact_repeat" in {one.detector for one in run.decisions}
 
 
 def evidence(*steps: Step) -> list[Evidence]:

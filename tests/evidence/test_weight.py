@@ -139,42 +139,21 @@ def add(
     pace: Pace, name: str, start: float = 0.0, end: float = 0.0, size: int = 50, **given: Any
 ) -> Since:
     """Notes a call by its name; without times where it took none."""
-    if name == "wait":
-        given["effect"] = Effect.WAIT
+    given["effect"] = {"wait": Effect.WAIT, "press": Effect.UNKNOWN}.get(name, Effect.READ)
     at = [EPOCH + round(moment * SECOND) if end else 0 for moment in (start, end)]
     return pace.add(evidence(0, call=hash(name), time=at[1], outcome_size=size, **given), at[0])
 
 
-def paused(*calls: tuple[str, float, float], model: float | None = None) -> Since:
-    """What was between the newest call and the same before it: each has a name, start and end."""
+def rested(model: float | None, *between: list[Any]) -> float:
+    """The rest before a call, 10 s after the same one; calls between have a name, start and end."""
+    last = max([1.0, *(end for _, _, end in between)])
+    again = max(11.0, last)
     pace, since = Pace(), Since(fresh=True)
-    for name, start, end in calls:
+    for name, start, end in (("same", -30, 1), *between, ("same", again, again + 40)):
         since = add(pace, name, start, end, size=4, novelty=0.5)
         if model is not None:
             pace.thought(round(model * SECOND))
-    return since
-
-
-@pytest.mark.parametrize(
-    ("between", "model", "rested"),
-    [
-        # Half of it where no model is seen; else all but what a model thinks.
-        ([], None, 5.0), ([], 0.0, 10.0), ([], 4.0, 6.0), ([], 20.0, 0.0),
-        # What another call takes is a rest as well: the longer one of the two, or both beside it.
-        ([("other", 5, 12)], 5.0, 7.0), ([("other", 5, 5)], 0.0, 6.0),
-        ([("other", 1, 11)], 0.0, 10.0),
-        # A wait, however short.
-        ([("wait", 1, 1.1)], 0.0, 12.0),
-    ],
-)  # fmt: skip
-def test_the_pause(
-    between: list[tuple[str, float, float]], model: float | None, rested: float
-) -> None:
-    """The longest rest from the end of a call to the next: no model, and not the call itself."""
-    last = max([1.0, *(end for _, _, end in between)])
-    again = max(11.0, last)
-    since = paused(("same", -30, 1), *between, ("same", again, again + 40), model=model)
-    assert since.pause == pytest.approx(rested, rel=0.01)
+    return round(since.pause, 1)
 
 
 def test_what_answers_with_a_page_has_worked_and_not_waited() -> None:
@@ -207,43 +186,23 @@ def test_a_model_call_of_unknown_start_or_end_took_no_time() -> None:
 
 def test_what_is_not_known_is_no_pause() -> None:
     """A clock that goes back, no clock at all, no arguments."""
-    assert paused(("same", 60, 61), ("same", 0, 1)).pause == 0
+    pace = Pace()
+    add(pace, "same", 60, 61)
+    assert add(pace, "same", 0, 1).pause == 0
     assert seen(*[call("job", {"id": 9}, UNCHANGED)] * 2)[1].rested == 0
     unknown = seen(*[call("job", None, UNCHANGED, at=at) for at in (0, 60)])
     assert [(one.fresh, one.rested) for one in unknown] == [(False, 0.0)] * 2
 
 
-def test_news_is_what_other_calls_brought() -> None:
-    """Each counts once, where it is made first or answered otherwise."""
-    pace = Pace()
-    add(pace, "same", novelty=1.0)
-    add(pace, "a", novelty=1.0)
-    add(pace, "b", novelty=0.5)
-    assert add(pace, "same").news == 0.75
-    add(pace, "a", novelty=1.0)
-    assert add(pace, "same").news == 0.0
-    assert add(pace, "a", outcome=2, novelty=1.0).changed
-    assert add(pace, "same").news == 1.0
-    # A key that is pressed once more brings no news, and may have moved something.
+def between(*calls: list[Any]) -> dict[str, float]:
+    """What was between the newest call and the same before it; each has a name and its evidence."""
     pace, since = Pace(), Since(fresh=True)
-    for _ in range(3):
-        since = add(pace, "look")
-        add(pace, "press", effect=Effect.UNKNOWN)
-        add(pace, "read")
-    assert (since.acted, since.news) == (0.5, 0.0)
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_runs_that_begin_alike_are_none_of_one_loop(own: bool) -> None:
-    """As far as each brings something of its own; a run for each step of a loop does not."""
-    pace, since = Pace(), Since(fresh=True)
-    for number in range(3):
-        since = add(pace, "look")
-        if own:
-            add(pace, "rest", novelty=0.0)
-            add(pace, f"item {number}", novelty=1.0)
-        pace.ran()
-    assert since.news == own
+    for name, *more in calls:
+        if name == "ran":
+            pace.ran()
+        else:
+            since = add(pace, name, **(more[0] if more else {}))
+    return {"news": since.news, "acted": since.acted}
 
 
 def test_memory_is_bounded() -> None:

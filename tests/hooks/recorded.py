@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_loopguard.hooks.agents import AGENTS, EventKind, Reply
 from otel_loopguard.hooks.hook_guard import HookGuard
 from otel_loopguard.hooks.state import HookState
 from otel_loopguard.settings import Settings
 
-STOPS = (Reply.ASK, Reply.DENY, Reply.STOP)
-
 Event = tuple[int, dict[str, Any]]
 """When it was, nanoseconds since the epoch, and what stands on standard input."""
 
 
-@dataclass
-class Outcome:
-    """The outcome of one run: hints, and why calls were refused, asked about or the turn ended."""
+class Outcome(NamedTuple):
+    """The outcome of one run: how many hints and stops (asked, refused, or the turn ended)."""
 
     id: str
     solved: bool | None
-    hints: list[str] = field(default_factory=list[str])
-    stops: list[str] = field(default_factory=list[str])
-
-
-def lines(path: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") as stream:
-        for line in stream:
-            yield json.loads(line)
+    hints: int
+    stops: int
 
 
 def events(line: dict[str, Any]) -> list[Event]:
@@ -71,29 +62,25 @@ def events(line: dict[str, Any]) -> list[Event]:
 
 def judged(engine: HookGuard, line: dict[str, Any]) -> Outcome:
     """What an engine says of a run, whose agent does as recorded, except for what is refused."""
-    outcome = Outcome(line["id"], line["label"]["success"])
-    agent, refused = AGENTS["claude-code"], set[str]()
+    agent, refused, replies = AGENTS["claude-code"], set[str](), list[Reply]()
     for at, payload in events(line):
         call = payload.get("tool_use_id", "")
         event = None if call in refused else agent.read(payload)
-        if event is None:
-            continue
-        answer = engine.handle(event, at)
-        if answer.reply is Reply.HINT:
-            outcome.hints.append(answer.hint)
-        elif answer.reply in STOPS:
-            outcome.stops.append(answer.reason)
-            if event.kind is EventKind.CALL and answer.reply is not Reply.ASK:
+        if event is not None:
+            replies.append(engine.handle(event, at).reply)
+            if event.kind is EventKind.CALL and replies[-1] in (Reply.DENY, Reply.STOP):
                 refused.add(call)
-    return outcome
+    stops = sum(map(replies.count, (Reply.ASK, Reply.DENY, Reply.STOP)))
+    return Outcome(line["id"], line["label"]["success"], replies.count(Reply.HINT), stops)
 
 
 def outcomes(files: Iterable[Path], folder: Path) -> list[Outcome]:
     engine = HookGuard(Settings(), HookState(folder))
-    try:
-        return [judged(engine, line) for path in files for line in lines(path)]
-    finally:
-        engine.close()
+    with closing(engine):
+        return [
+            judged(engine, json.loads(line))
+            for path in files for line in gzip.open(path, "rt", encoding="utf-8")
+        ]  # fmt: skip
 
 
 def _event(name: str, session: str, **more: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ about, too. opencode: `hooks/data/opencode.js`. An empty object says nothing, to
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -31,107 +32,83 @@ def closed(*required: str, **properties: Schema) -> Schema:
     }
 
 
-NOTHING = closed()
-BLOCKED = closed("decision", "reason", decision={"const": "block"}, reason=TEXT)
-STOPPED = closed("continue", "stopReason", **ENDED)
+def specific(name: str, outside: Schema | None = None, **inside: Schema) -> Schema:
+    """The part of an answer that belongs to one event, and what stands outside of it."""
+    inner = closed("hookEventName", *inside, hookEventName={"const": name}, **inside)
+    return closed("hookSpecificOutput", hookSpecificOutput=inner, **(outside or {}))
 
 
-def context(name: str) -> Schema:
-    """An answer with a message to the model."""
-    inner = closed(
-        "hookEventName", "additionalContext", hookEventName={"const": name}, additionalContext=TEXT
-    )
-    return closed("hookSpecificOutput", hookSpecificOutput=inner)
+def every(**properties: Schema) -> Schema:
+    """An object with all of these fields and no others."""
+    return closed(*properties, **properties)
 
 
-def permission(*decisions: str, **others: Schema) -> Schema:
+def permission(name: str, *decisions: str, outside: Schema | None = None) -> Schema:
     """An answer that refuses a call, or asks about it."""
-    inner = closed(
-        "hookEventName",
-        "permissionDecision",
-        "permissionDecisionReason",
-        hookEventName={"const": "PreToolUse"},
-        permissionDecision={"enum": list(decisions)},
-        permissionDecisionReason=TEXT,
-    )
-    return closed("hookSpecificOutput", hookSpecificOutput=inner, **others)
-
-
-def nested(hinted: str, stopped: str, held: str, *refusals: Schema) -> dict[str, list[Schema]]:
-    """By event what an agent of Claude Code's form takes."""
-    taken: dict[str, list[Schema]] = {"PreToolUse": list(refusals)}
-    for name in hinted.split():
-        taken.setdefault(name, []).append(context(name))
-    for name in stopped.split():
-        taken.setdefault(name, []).append(STOPPED)
-    for name in held.split():
-        taken.setdefault(name, []).append(BLOCKED)
-    return taken
+    decided = {"permissionDecision": {"enum": decisions}, "permissionDecisionReason": TEXT}
+    return specific(name, outside, **decided)
 
 
 def context_twice(name: str) -> Schema:
-    """The same, for an agent that reads it in one of two places."""
-    both = context(name)
-    both["properties"]["additionalContext"] = TEXT
-    both["required"].append("additionalContext")
-    return both
+    """A message to the model, for an agent that reads it in one of two places."""
+    both = specific(name, {"additionalContext": TEXT}, additionalContext=TEXT)
+    return {**both, "required": ["hookSpecificOutput", "additionalContext"]}
 
 
-DENIED = closed("decision", "reason", decision={"const": "deny"}, reason=TEXT)
-GEMINI_ENDED = closed("continue", "stopReason", **ENDED, reason=TEXT, decision={"const": "deny"})
-GEMINI_KEPT = closed("continue", "stopReason", **ENDED, reason=TEXT)
-CURSOR_DENIED = closed(
-    "permission", permission={"const": "deny"}, user_message=TEXT, agent_message=TEXT
-)
-CURSOR_CONTEXT = closed("additional_context", additional_context={**TEXT, "maxLength": 10_000})
-
-ANSWERS: dict[str, dict[str, list[Schema]]] = {
-    "claude-code": nested(
-        "SessionStart UserPromptSubmit PreToolUse PostToolUse PostToolUseFailure",
-        "UserPromptSubmit PostToolUse PostToolUseFailure",
-        "Stop SubagentStop",
-        permission("deny", "ask", **ENDED),
+NOTHING = closed()
+ADDED = {**TEXT, "maxLength": 10_000}
+DENY: Schema = {"const": "deny"}
+SHAPES: dict[str, Callable[[str], Schema]] = {
+    "context": lambda name: specific(name, additionalContext=TEXT),
+    "context-twice": context_twice,
+    "refused": lambda name: permission(name, "deny"),
+    "refused-or-asked": lambda name: permission(name, "deny", "ask", outside=ENDED),
+    "blocked": lambda _: every(decision={"const": "block"}, reason=TEXT),
+    "stopped": lambda _: every(**ENDED),
+    "denied": lambda _: every(decision=DENY, reason=TEXT),
+    "denied-ended": lambda _: closed(*ENDED, **ENDED, reason=TEXT, decision=DENY),
+    "kept": lambda _: closed(*ENDED, **ENDED, reason=TEXT),
+    "added": lambda _: every(additional_context=ADDED),
+    "forbidden": lambda _: closed(
+        "permission", permission=DENY, user_message=TEXT, agent_message=TEXT
     ),
-    "codex": nested(
-        "SessionStart UserPromptSubmit PreToolUse PostToolUse",
-        "UserPromptSubmit PostToolUse",
-        "Stop SubagentStop",
-        permission("deny"),
-    ),
-    "vscode": {
-        **nested(
-            "SessionStart PreToolUse", "UserPromptSubmit", "", permission("deny", "ask", **ENDED)
-        ),
-        "PostToolUse": [context_twice("PostToolUse"), STOPPED],
-    },
-    "gemini": {
-        "SessionStart": [context("SessionStart")],
-        "BeforeAgent": [context("BeforeAgent"), GEMINI_KEPT],
-        "BeforeTool": [DENIED, GEMINI_ENDED],
-        "AfterTool": [context("AfterTool"), GEMINI_KEPT],
-        "AfterAgent": [DENIED],
-    },
-    "cursor": {
-        "sessionStart": [CURSOR_CONTEXT],
-        "beforeSubmitPrompt": [
-            CURSOR_CONTEXT,
-            closed("continue", **{"continue": {"const": False}}, user_message=TEXT),
-        ],
-        "preToolUse": [CURSOR_CONTEXT, CURSOR_DENIED],
-        "postToolUse": [CURSOR_CONTEXT],
-        "postToolUseFailure": [CURSOR_CONTEXT],
-        "stop": [closed("followup_message", followup_message=TEXT)],
-    },
-    "opencode": {
-        "tool.execute.before": [
-            closed("deny", deny=TEXT, stop=TEXT),
-            closed("hint", hint=TEXT),
-        ],
-        "tool.execute.after": [closed(hint=TEXT, stop=TEXT)],
-        "tool.error": [closed(hint=TEXT, stop=TEXT)],
-    },
+    "unsent": lambda _: closed("continue", **{"continue": {"const": False}}, user_message=TEXT),
+    "followup": lambda _: every(followup_message=TEXT),
+    "deny": lambda _: closed("deny", deny=TEXT, stop=TEXT),
+    "hint": lambda _: every(hint=TEXT),
+    "hint-or-stop": lambda _: closed(hint=TEXT, stop=TEXT),
 }
-"""By agent and by event what is taken; at an event that is not named, nothing."""
+TABLE = """
+claude-code context SessionStart UserPromptSubmit PreToolUse PostToolUse PostToolUseFailure
+claude-code stopped UserPromptSubmit PostToolUse PostToolUseFailure
+claude-code blocked Stop SubagentStop
+claude-code refused-or-asked PreToolUse
+codex context SessionStart UserPromptSubmit PreToolUse PostToolUse
+codex stopped UserPromptSubmit PostToolUse
+codex blocked Stop SubagentStop
+codex refused PreToolUse
+vscode context SessionStart PreToolUse
+vscode context-twice PostToolUse
+vscode stopped UserPromptSubmit PostToolUse
+vscode refused-or-asked PreToolUse
+gemini context SessionStart BeforeAgent AfterTool
+gemini kept BeforeAgent AfterTool
+gemini denied BeforeTool AfterAgent
+gemini denied-ended BeforeTool
+cursor added sessionStart beforeSubmitPrompt preToolUse postToolUse postToolUseFailure
+cursor unsent beforeSubmitPrompt
+cursor forbidden preToolUse
+cursor followup stop
+opencode deny tool.execute.before
+opencode hint tool.execute.before
+opencode hint-or-stop tool.execute.after tool.error
+"""
+"""By agent, form and events what is taken; at an event that is not named, nothing."""
+
+ANSWERS: dict[str, dict[str, list[Schema]]] = {}
+for agent, shape, *events in map(str.split, TABLE.strip().splitlines()):
+    for event in events:
+        ANSWERS.setdefault(agent, {}).setdefault(event, []).append(SHAPES[shape](event))
 
 _VALIDATORS: dict[tuple[str, str], Any] = {
     (agent, event): Draft202012Validator({"anyOf": [NOTHING, *schemas]})

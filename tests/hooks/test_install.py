@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from otel_loopguard.cli.app import app
@@ -53,12 +55,16 @@ def commands(file: Path) -> list[str]:
     return json.dumps(jsonc.loads(file.read_text(encoding="utf-8"))).split(" hook run ")[1:]
 
 
-def test_every_agent_that_is_understood_has_a_place() -> None:
-    assert list(HOOK_FILES) == list(AGENTS)
+@pytest.fixture
+def claude(user: Path) -> Path:
+    """The user's settings of Claude Code, which are not there yet."""
+    file = HOOK_FILES["claude-code"].user()
+    file.parent.mkdir()
+    return file
 
 
 @pytest.mark.parametrize("scope", ["user", "project"])
-@pytest.mark.parametrize("agent", HOOK_FILES)
+@pytest.mark.parametrize("agent", AGENTS)
 def test_hooks_are_set_once_and_taken_away(user: Path, agent: str, scope: str) -> None:
     """To observe, unless it is said otherwise; a second time changes nothing."""
     done("install", agent, f"--{scope}")
@@ -117,32 +123,28 @@ def test_other_hooks_and_comments_stay(user: Path, agent: str) -> None:
     assert left == before
 
 
-def test_what_was_there_lies_beside_it(user: Path) -> None:
+def test_what_was_there_lies_beside_it(claude: Path) -> None:
     """With the same permissions: such settings hold tokens."""
-    file = HOOK_FILES["claude-code"].user()
-    file.parent.mkdir()
-    file.write_text(MINE, encoding="utf-8")
-    file.chmod(0o600)
-    said = done("install", "claude-code")
-    backup = file.with_name(file.name + BACKUP)
-    assert str(backup) in said
+    claude.write_text(MINE, encoding="utf-8")
+    claude.chmod(0o600)
+    backup = claude.with_name(claude.name + BACKUP)
+    assert str(backup) in done("install", "claude-code")
     done("install", "claude-code", "--mode", "enforce")
     assert backup.read_text(encoding="utf-8") == MINE
-    assert stat.S_IMODE(file.stat().st_mode) == stat.S_IMODE(backup.stat().st_mode) == 0o600
-    assert [each.name for each in file.parent.iterdir() if each.name.startswith(".")] == []
+    assert stat.S_IMODE(claude.stat().st_mode) == stat.S_IMODE(backup.stat().st_mode) == 0o600
+    assert not list(claude.parent.glob(".*"))
 
 
-def test_a_link_stays_one(user: Path) -> None:
+def test_a_link_stays_one(user: Path, claude: Path) -> None:
     """People keep their settings in a repository of their own."""
-    real, file = user / "dotfiles.json", HOOK_FILES["claude-code"].user()
+    real = user / "dotfiles.json"
     real.write_text("{}\n", encoding="utf-8")
-    file.parent.mkdir()
-    file.symlink_to(real)
+    claude.symlink_to(real)
     done("install", "claude-code")
-    assert file.is_symlink()
+    assert claude.is_symlink()
     assert len(commands(real)) == len(AGENTS["claude-code"].installed)
     done("uninstall", "claude-code")
-    assert file.is_symlink()
+    assert claude.is_symlink()
     assert jsonc.loads(real.read_text(encoding="utf-8")) == {}
 
 
@@ -156,56 +158,43 @@ def test_a_link_stays_one(user: Path) -> None:
         (b"\xff\xfe{}", "codec"),
     ],
 )
-def test_a_broken_file_is_told_of_and_not_touched(user: Path, text: bytes, told: str) -> None:
-    file = HOOK_FILES["claude-code"].user()
-    file.parent.mkdir()
-    file.write_bytes(text)
-    result = run("install", "claude-code")
-    assert result.exit_code == 2
-    assert str(file) in result.output
-    assert told in result.output
-    assert file.read_bytes() == text
-    assert list(file.parent.iterdir()) == [file]
-
-
-def test_a_broken_file_does_not_hide_the_others(user: Path) -> None:
+def test_a_broken_file_is_told_of_and_not_touched(claude: Path, text: bytes, told: str) -> None:
+    """It hides no other."""
     done("install", "codex")
-    file = HOOK_FILES["claude-code"].user()
-    file.parent.mkdir()
-    file.write_text('{"hooks": ', encoding="utf-8")
-    assert "line 1" in rows("claude-code")["user"]["problem"]
+    claude.write_bytes(text)
+    for word in ("install", "uninstall"):
+        result = run(word, "claude-code")
+        assert result.exit_code == 2
+        assert str(claude) in result.output
+        assert told in result.output
+    assert list(claude.parent.iterdir()) == [claude]
+    assert claude.read_bytes() == text
+    assert told in rows("claude-code")["user"]["problem"]
     assert rows("codex")["user"]["installed"]
-    assert run("uninstall", "claude-code").exit_code == 2
 
 
-def test_a_place_that_cannot_be_written_is_told_of(user: Path) -> None:
+@pytest.mark.parametrize(
+    ("agent", "told"), [("codex", "hooks.json"), ("clippy", "claude-code, codex")]
+)
+def test_what_cannot_be_installed_is_told_of(user: Path, agent: str, told: str) -> None:
+    """Where a place cannot be written, or an agent is not known."""
     (user / ".codex").write_text("no folder", encoding="utf-8")
-    result = run("install", "codex")
-    assert result.exit_code == 2
-    assert "hooks.json" in result.output
+    result = run("install", agent)
+    assert (result.exit_code, told in result.output) == (2, True)
 
 
-def test_an_agent_that_is_not_known_is_told_of(user: Path) -> None:
-    result = run("install", "clippy")
-    assert result.exit_code == 2
-    assert "claude-code, codex" in result.output
-
-
-def test_hooks_of_an_earlier_version_are_replaced(user: Path) -> None:
+def test_hooks_of_an_earlier_version_are_replaced(claude: Path) -> None:
     """Also at events that are no longer used, and in a group with others."""
-    file = HOOK_FILES["claude-code"].user()
-    file.parent.mkdir()
     old = {"type": "command", "command": "/old/otel-loopguard hook run claude-code"}
     other = {"type": "command", "command": "lint"}
     hooks = {"PreToolUse": [{"hooks": [old, other]}], "WorktreeCreate": [{"hooks": [old]}]}
-    file.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
+    claude.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
     row = rows("claude-code")["user"]
-    assert row["mode"] == "observe"
-    assert not row["program_found"]
+    assert (row["mode"], row["program_found"]) == ("observe", False)
     assert "Stop" in row["missing_events"]
     done("install", "claude-code")
-    now = jsonc.loads(file.read_text(encoding="utf-8"))["hooks"]
-    assert "/old/" not in file.read_text(encoding="utf-8")
+    now = jsonc.loads(claude.read_text(encoding="utf-8"))["hooks"]
+    assert "/old/" not in claude.read_text(encoding="utf-8")
     assert "WorktreeCreate" not in now
     assert now["PreToolUse"][0] == {"hooks": [other]}
 
@@ -263,3 +252,71 @@ def test_a_line_never_blocks_the_agent(
         [shell, "-c", line], input="{}", capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stdout) == (0, said)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{\n}\n",
+        "{\n  // empty\n}\n",
+        '{\r\n\t"a": 1\r\n}\r\n',
+        '{\n  "a": [] // last\n}',
+        '{\n  "a": "http://x//{}", /* "hooks": [], \n */\n  "b": [1, ], // 2\n}\n',
+        "\ufeff{\n}",
+    ],
+)
+def test_a_file_is_as_it_was_once_all_is_taken_away(text: str) -> None:
+    """Comments, indentation, commas at the end."""
+    added = jsonc.with_member(text, "hooks", {"Stop": [1]})
+    assert jsonc.loads(added)["hooks"] == {"Stop": [1]}
+    assert ("\r\n" in added) == ("\r\n" in text)
+    changed = jsonc.with_member(added, "hooks", [])
+    assert jsonc.loads(changed) == {**jsonc.loads(text), "hooks": []}
+    assert jsonc.with_member(changed, "hooks", None) == text.replace("], //", "] //")  # a comma
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), VALUES, max_size=5),
+    st.sampled_from([None, 0, 2, "\t"]),
+    st.text(max_size=5),
+    VALUES.filter(lambda value: value is not None),
+)
+def test_any_member_is_changed_and_no_other(
+    before: dict[str, Any], indent: int | str | None, key: str, value: object
+) -> None:
+    text = json.dumps(before, indent=indent, ensure_ascii=False)
+    changed = jsonc.with_member(text, key, value)
+    assert jsonc.loads(changed) == {**before, key: value}
+    left = jsonc.loads(jsonc.with_member(changed, key, None))
+    assert left == {name: each for name, each in before.items() if name != key}
+
+
+def test_of_two_members_with_one_name_the_last_one_counts() -> None:
+    """As to the agents that read it."""
+    assert jsonc.loads(jsonc.with_member('{"a": 1, "a": 2}', "a", 3)) == {"a": 3}
+
+
+@given(st.text(alphabet='{}[]",:/*\\\n ab1', max_size=40))
+def test_no_text_breaks_it(text: str) -> None:
+    """It is read or reported, and what JSON reads it reads the same."""
+    try:
+        found: object = jsonc.loads(text)
+    except ValueError:
+        return
+    try:
+        assert json.loads(text) == found
+    except json.JSONDecodeError:
+        assert "/" in text or "," in text
+
+
+@pytest.mark.parametrize("text", ["[" * 5_000_000, '"\\' * 2_000_000, "/*" * 2_000_000])
+def test_a_hostile_file_is_refused_at_once(text: str) -> None:
+    with pytest.raises(ValueError, match=r"nested too deep|line 1"):
+        jsonc.loads(text)

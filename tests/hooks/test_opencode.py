@@ -156,4 +156,3 @@ def test_what_it_sends_is_read(opencode: OpenCode) -> None:
     assert events[0].text == "Fix it"
     assert events[1].call_id == events[2].call_id == "call_1"
     assert events[1].args == events[2].args == {"command": "make"}
-    assert events[1].cwd == "/srv/shop"

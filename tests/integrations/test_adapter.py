@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import gc
 import importlib
 import sys
 import threading
-import uuid
 from contextlib import nullcontext
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-import otel_loopguard
 from otel_loopguard import (
     LoopGuardAbort,
-    LoopGuardPaused,
     LoopGuardSpanProcessor,
     control,
     execution,
     resilience,
     session,
 )
-from otel_loopguard._control.gate import spellings
 from otel_loopguard.integrations._adapter import Adapter, raising_as
+from tests.agents import Ended, provider_with
+from tests.control.messages import action_of, new_name
 
 
 class PutOff(Exception):  # noqa: N818  # as frameworks name theirs
@@ -41,14 +35,12 @@ class Agent:
     """A loop that asks at every step, and never listens."""
 
     def __init__(self, **options: Any) -> None:
-        self.memory = InMemorySpanExporter()
+        self.ended = Ended()
         self.processor = LoopGuardSpanProcessor(pause_limit_s=5)
-        self.provider = TracerProvider(shutdown_on_exit=False)
-        self.provider.add_span_processor(self.processor)
-        self.provider.add_span_processor(SimpleSpanProcessor(self.memory))
-        self.tracer = self.provider.get_tracer("framework")
-        self.adapter = Adapter("none", tracer_provider=self.provider, passing=(PutOff,), **options)
-        self.session = uuid.uuid4().hex
+        provider = provider_with(self.processor, self.ended)
+        self.tracer = provider.get_tracer("framework")
+        self.adapter = Adapter("none", tracer_provider=provider, passing=(PutOff,), **options)
+        self.session = new_name()
         self.ran = 0
         self.told: list[str] = []
         self.refused = 0
@@ -64,6 +56,14 @@ class Agent:
             self.ran += 1
             call.set_result("No results.")
         return None
+
+    @property
+    def action(self) -> str:
+        return action_of(self.processor.guard, self.session).value
+
+    def spans(self) -> list[dict[str, Any]]:
+        """Attributes of the tool spans that ended."""
+        return [dict(span.attributes or {}) for span in self.ended.named("execute_tool")]
 
     def turn(self, query: str = "x") -> str:
         """A model call, which asks for a search, and the search."""
@@ -91,91 +91,39 @@ class Instrumented(Agent):
             return super().search(query)
 
 
-def test_a_loop_is_hinted_denied_and_aborted_without_any_instrumentation() -> None:
-    """The spans are our own; nothing runs after the deny, and the abort has what there was."""
-    agent = Agent()
-    stop = agent.stop()
-    assert agent.ran == 4
-    assert agent.refused == 3
-    assert len(agent.told) == 2
-    assert agent.told[0].startswith("'search' was called 3 times")
-    assert stop.parts == ("No results.",) * 4
-
-
-def test_content_stays_here() -> None:
-    """The guard knows arguments and results; the spans that are exported do not have them."""
-    agent = Agent()
-    agent.turn("secret")
-    (span,) = agent.memory.get_finished_spans()
-    assert span.name == "execute_tool search"
-    assert dict(span.attributes or {}) == {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "search",
-        "gen_ai.tool.call.id": "c",
-    }
-
-
-def test_content_is_exported_on_demand() -> None:
-    """As the variable of OpenTelemetry says, or the option."""
-    agent = Agent(content=True)
-    agent.turn("open")
-    (span,) = agent.memory.get_finished_spans()
-    assert (span.attributes or {})["gen_ai.tool.call.arguments"] == '{"query":"open"}'
-    assert (span.attributes or {})["gen_ai.tool.call.result"] == "No results."
-
-
-def test_other_calls_of_a_denied_tool_run() -> None:
-    """Only the loop is refused: what the model tries in its place is not."""
-    agent = Agent()
-    for _ in range(4):
-        agent.turn()
-    control_now = agent.processor.guard.flag_of(agent.session)
-    assert control_now is not None
-    assert control_now.control.action == "deny"
-    agent.turn("another")
-    assert agent.ran == 5
-    assert agent.refused == 0
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_pause_is_waited_for(asynchronous: bool) -> None:
-    """Model and tool wait at the gate, and go on when somebody resumes the session."""
+@pytest.mark.parametrize("kind", ["model", "tool"])
+def test_a_pause_is_waited_for(kind: str) -> None:
+    """Until somebody resumes the session, in asyncio too; a hook that awaits nothing holds it."""
     agent = Agent()
     agent.turn()
-    for kind in ("model", "tool"):
+    call = agent.adapter.tool_call("search", {"query": "y"}, session=agent.session)
+    model = agent.adapter.before_model, agent.adapter.before_model_async
+    ask, ask_async = model if kind == "model" else (call.refusal, call.refusal_async)
+    given = (agent.session,) if kind == "model" else ()
+
+    async def held() -> object:
+        return ask(*given)
+
+    for way in (
+        lambda: ask(*given),
+        lambda: asyncio.run(ask_async(*given)),
+        lambda: asyncio.run(held()),
+    ):
         control.pause(agent.session, "looking")
         threading.Timer(0.1, control.resume, [agent.session]).start()
-        call = agent.adapter.tool_call("search", {"query": "y"}, session=agent.session)
-        if asynchronous and kind == "model":
-            assert asyncio.run(agent.adapter.before_model_async(agent.session)) is None
-        elif asynchronous:
-            assert asyncio.run(call.refusal_async()) is None
-        elif kind == "model":
-            assert agent.adapter.before_model(agent.session) is None
-        else:
-            assert call.refusal() is None
-
-
-def test_the_gate_of_an_adapter_has_its_limit() -> None:
-    """It never waits longer than its limit."""
-    agent = Agent(limit_s=0.05)
-    agent.turn()
-    control.pause(agent.session)
-    with pytest.raises(LoopGuardPaused):
-        agent.turn()
-    control.resume(agent.session)
+        assert way() is None
+        assert agent.action == "allow"
 
 
 def test_no_span_is_doubled() -> None:
     """Where the span of the call is the current one, or an instrumentor is at work, we add none."""
     agent = Agent()
-    tracer = agent.provider.get_tracer("framework")
-    with otel_loopguard.session(agent.session), tracer.start_as_current_span("execute_tool search"):
+    with session(agent.session), agent.tracer.start_as_current_span("execute_tool search"):
         agent.turn()
-    assert [span.name for span in agent.memory.get_finished_spans()] == ["execute_tool search"]
+    assert [span.name for span in agent.ended.spans] == ["execute_tool search"]
     other = Agent(instrumented=lambda: True)
     other.turn()
-    assert other.memory.get_finished_spans() == ()
+    assert other.ended.spans == []
 
 
 def _tell(admission: execution.Admission) -> str:
@@ -215,70 +163,58 @@ def test_the_guard_knows_what_the_spans_of_a_framework_do_not_say() -> None:
     assert str(stop).startswith(
         "'search' was called again, without success, after its loop was denied"
     )
-    tools = [one for one in agent.memory.get_finished_spans() if one.name == "execute_tool search"]
+    tools = agent.spans()
     assert len(tools) == 7
-    assert all("gen_ai.tool.call.arguments" not in (span.attributes or {}) for span in tools)
-    assert (tools[-1].attributes or {})["error.type"] == "loopguard_deny"
+    assert all("gen_ai.tool.call.arguments" not in span for span in tools)
+    assert tools[-1]["error.type"] == "loopguard_deny"
 
 
-def _inside(agent: Instrumented, span_name: str, args: dict[str, str]) -> None:
-    """A call whose span the framework starts and ends inside of the block, saying no arguments."""
-    named = {"gen_ai.tool.name": span_name, "gen_ai.conversation.id": agent.session}
-    said = named | {"gen_ai.tool.call.result": "No results."}
+def made(
+    agent: Instrumented, args: dict[str, str], where: str = "inside", tool: str = "search",
+    **content: str,
+) -> None:  # fmt: skip
+    """A call whose span the framework makes inside of the block or after it, without arguments."""
+    named = {"gen_ai.tool.name": tool, "gen_ai.conversation.id": agent.session}
+    hidden = {f"gen_ai.tool.call.{name}": value for name, value in content.items()}
+    said = {"gen_ai.tool.call.result": "No results.", **hidden}
+
+    def span() -> None:
+        with agent.tracer.start_as_current_span("search", attributes=named | said):
+            pass
+
     call = agent.adapter.tool_call("search", args, session=agent.session)
     if call.refusal() is None:
         with call:
-            with agent.tracer.start_as_current_span("search", attributes=said):
-                pass
+            if where == "inside":
+                span()
             call.set_result("No results.")
+        if where == "after":
+            span()
 
 
-@pytest.mark.parametrize("args", [{"query": "x"}, {}], ids=["an argument", "none"])
-def test_a_span_that_starts_inside_of_the_call(args: dict[str, str]) -> None:
-    """Its arguments are known from the adapter, where it is the span of that tool."""
-    agent = Instrumented()
-    with pytest.raises(LoopGuardAbort, match="was called again"):
+HIDDEN = {"arguments": "[REDACTED]", "result": "[REDACTED]"}
+
+
+@pytest.mark.parametrize(
+    ("options", "how", "stopped"),
+    [
+        ({}, {"args": {"query": "x"}}, True),
+        ({}, {"args": {}}, True),
+        ({"spans": True}, {"args": {"query": "x"}, **HIDDEN}, True),  # beside the adapter's own
+        ({}, {"args": {"query": "x"}, "tool": "fetch"}, False),  # it may be something else
+        ({}, {"args": {"query": "x"}, "where": "after"}, False),  # the adapter did not tell of it
+    ],
+    ids=["arguments", "none", "hidden", "another tool", "after"],
+)
+def test_a_span_that_the_framework_makes(
+    options: dict[str, Any], how: dict[str, Any], stopped: bool
+) -> None:
+    """Its content is known from the adapter, where it is the span of that call."""
+    agent = Instrumented(**options)
+    with pytest.raises(LoopGuardAbort, match="was called again") if stopped else nullcontext():
         for _ in range(20):
             agent.adapter.before_model(agent.session)
-            _inside(agent, "search", args)
-
-
-def test_own_spans_beside_one_whose_content_is_hidden() -> None:
-    """`spans=True`: the guard gets beside the own span what the other one hides."""
-    agent = Instrumented(spans=True)
-    hidden = {"gen_ai.tool.call.arguments": "[REDACTED]", "gen_ai.tool.call.result": "[REDACTED]"}
-    said = {"gen_ai.tool.name": "search", "gen_ai.conversation.id": agent.session} | hidden
-    with pytest.raises(LoopGuardAbort, match="was called again"):
-        for _ in range(20):
-            agent.adapter.before_model(agent.session)
-            call = agent.adapter.tool_call("search", {"query": "x"}, session=agent.session)
-            if call.refusal() is not None:
-                continue
-            with call:
-                with agent.tracer.start_as_current_span("execute_tool search", attributes=said):
-                    pass
-                call.set_result("No results.")
-
-
-def test_a_span_of_another_tool_inside_of_the_call() -> None:
-    """What it was called with is not known: it may be something else each time."""
-    agent = Instrumented()
-    for _ in range(20):
-        agent.adapter.before_model(agent.session)
-        _inside(agent, "fetch", {"query": "x"})
-
-
-def test_a_span_after_the_call() -> None:
-    """It is another call, of which the adapter did not tell."""
-    agent = Instrumented()
-    named = {"gen_ai.tool.name": "search", "gen_ai.conversation.id": agent.session}
-    said = named | {"gen_ai.tool.call.result": "No results."}
-    for _ in range(20):
-        agent.adapter.before_model(agent.session)
-        with agent.adapter.tool_call("search", {"query": "x"}, session=agent.session):
-            pass
-        with agent.tracer.start_as_current_span("search", attributes=said):
-            pass
+            made(agent, **how)
 
 
 def test_a_run_that_begins_inside_of_a_run_changes_nothing() -> None:
@@ -303,10 +239,7 @@ def test_calls_that_start_and_end_apart() -> None:
     adapter.start_call("3", adapter.tool_call("search", call_id="3", session=agent.session))
     adapter.end_call("3", OSError())
     adapter.end_call("3")
-    ended = [
-        ((span.attributes or {})["gen_ai.tool.call.id"], (span.attributes or {}).get("error.type"))
-        for span in agent.memory.get_finished_spans()
-    ]
+    ended = [(span["gen_ai.tool.call.id"], span.get("error.type")) for span in agent.spans()]
     assert ended == [("1", None), ("2", None), ("3", "OSError")]
 
 
@@ -316,9 +249,9 @@ def test_calls_that_never_end_are_bounded() -> None:
     for number in range(1025):
         call = agent.adapter.tool_call("search", session=agent.session)
         agent.adapter.start_call(number, call)
-    assert len(agent.memory.get_finished_spans()) == 1
+    assert len(agent.ended.spans) == 1
     agent.adapter.end_call(0)
-    assert len(agent.memory.get_finished_spans()) == 1
+    assert len(agent.ended.spans) == 1
 
 
 def test_a_framework_lets_its_own_exceptions_through() -> None:
@@ -340,20 +273,16 @@ def test_a_framework_lets_its_own_exceptions_through() -> None:
 
 
 def test_a_run_has_one_key_and_each_its_own() -> None:
-    """By identity: equal objects are two runs, and the same object is the same run."""
+    """By identity: a run that is over keeps its place, so that no other can have it.
+
+    Of the newest 1024.
+    """
     runs, one, other = Adapter("none"), [0], [0]
     assert not runs.knows_run(one)
     assert runs.run_key(one) == runs.run_key(one)
     assert runs.knows_run(one)
     assert runs.run_key(one) != runs.run_key(other)
-
-
-def test_keys_are_bounded_and_never_handed_on() -> None:
-    """A run that is over keeps its place, so that no other can have it; the newest 1024 do."""
-    runs, keys = Adapter("none"), set[str]()
-    for _ in range(500):
-        keys.add(runs.run_key([0]))
-        gc.collect(0)
+    keys = {runs.run_key([0]) for _ in range(500)}
     assert len(keys) == 500
     held = [[number] for number in range(2000)]
     for run in held:
@@ -379,7 +308,7 @@ def test_runs_of_one_trace_are_told_apart_by_their_keys() -> None:
     agent = Agent(spans=True)
     with agent.tracer.start_as_current_span("POST /"):
         for runs in (1, 2):
-            agent.session = uuid.uuid4().hex
+            agent.session = new_name()
             agent.stop()
             assert agent.ran == 4 * runs
 
@@ -402,31 +331,16 @@ def test_a_stopped_conversation_goes_on_with_its_next_run(within: bool) -> None:
 
 def test_a_named_session_goes_on_with_its_next_run() -> None:
     """Whatever key the framework has; entering the session anew changes nothing."""
-    agent, key = Agent(), uuid.uuid4().hex
+    agent, key = Agent(), new_name()
     with session(key):
         agent.stop()
-    agent.session = uuid.uuid4().hex
+    agent.session = new_name()
     with session(key):
         with pytest.raises(LoopGuardAbort):
             agent.turn()
-        agent.adapter.begin(uuid.uuid4().hex)
+        agent.adapter.begin(new_name())
         agent.turn()
     assert agent.ran == 5
-
-
-def test_a_hook_without_asyncio_waits_inside_of_a_loop() -> None:
-    """It holds the loop, as the framework's own call does, and does not run on."""
-    agent = Agent()
-    agent.turn()
-    control.pause(agent.session)
-    threading.Timer(0.2, control.resume, [agent.session]).start()
-
-    async def call() -> Any:
-        agent.turn()
-        found = agent.processor.guard.flag_of(agent.session)
-        return None if found is None else found.control.action
-
-    assert asyncio.run(call()) == "allow"
 
 
 def test_a_span_below_another_is_of_its_session() -> None:
@@ -445,45 +359,24 @@ def test_a_call_that_is_put_off_did_not_fail() -> None:
     agent = Agent()
     with pytest.raises(PutOff), agent.adapter.tool_call("search", session=agent.session):
         raise PutOff
-    (span,) = agent.memory.get_finished_spans()
+    (span,) = agent.ended.spans
     assert span.status.status_code is StatusCode.UNSET
 
 
-@pytest.mark.parametrize(
-    ("args", "expected"),
-    [
-        ({"query": "x"}, [{"query": "x"}, "x"]),
-        ({"n": 3}, [{"n": 3}]),
-        ({"a": "x", "b": "y"}, [{"a": "x", "b": "y"}]),
-        ("x", ["x"]),
-        (None, [None]),
-    ],
-    ids=["one text", "one number", "two", "text", "unknown"],
-)
-def test_a_call_is_known_as_its_span_has_it(args: object, expected: list[object]) -> None:
-    """OpenInference writes a single text in place of the map that has nothing else."""
-    assert list(spellings(args)) == expected
-
-
-ADAPTERS = {
-    "agent_framework": "agent_framework",
+ADAPTERS = ["agent_framework", "crewai", "langchain", "llama_index", "pydantic_ai", "smolagents"]
+ADAPTERS += ["autogen", "google_adk", "mcp", "openai_agents", "strands"]
+MODULES = {
     "autogen": "autogen_agentchat",
-    "crewai": "crewai",
     "google_adk": "google.adk",
-    "langchain": "langchain",
-    "llama_index": "llama_index",
     "mcp": "mcp_types",
     "openai_agents": "agents",
-    "pydantic_ai": "pydantic_ai",
-    "smolagents": "smolagents",
-    "strands": "strands",
 }
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_a_missing_framework_names_its_extra(adapter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is one of a module that is not there, and has the command that installs it."""
-    name, hidden = f"otel_loopguard.integrations.{adapter}", ADAPTERS[adapter]
+    name, hidden = f"otel_loopguard.integrations.{adapter}", MODULES.get(adapter, adapter)
     for module in [*sys.modules]:
         if module in {name, hidden} or module.startswith(f"{hidden}."):
             monkeypatch.delitem(sys.modules, module)

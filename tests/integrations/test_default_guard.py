@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_loopguard
 from otel_loopguard import (
@@ -29,17 +26,23 @@ from otel_loopguard.integrations._adapter import (
     Answer,
     _default_provider,  # pyright: ignore[reportPrivateUsage]
 )
+from tests.agents import Ended, provider_with
 
 
 class Seen:
-    """Guards, and what they were shown; who looks has everything judged first."""
+    """What guards were shown; who looks has everything judged first."""
 
     def __init__(self) -> None:
         self.guards: list[LoopGuard] = []
         self.steps: list[tuple[str, Step]] = []
 
-    def add(self, session: Any, _: int, step: Step) -> None:
-        self.steps.append((session.key, step))
+    def guard(self) -> LoopGuard:
+        """The guard, made when it is asked for first."""
+        if not self.guards:
+            self.guards.append(
+                LoopGuard(on_step=lambda at, _, step: self.steps.append((at.key, step)))
+            )
+        return self.guards[0]
 
     def __call__(self) -> list[tuple[str, Step]]:
         for guard in self.guards:
@@ -50,28 +53,15 @@ class Seen:
 @pytest.fixture(autouse=True)
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     """What the default guard of a process without any other was shown."""
-    steps = Seen()
-    guards = type(guard_module._guards)()
+    steps, guards = Seen(), type(guard_module._guards)()
     monkeypatch.setattr(guard_module, "_guards", guards)
     _default_provider.cache_clear()
-    made = steps.guards
-
-    def default(_make: object) -> LoopGuard:
-        if not made:
-            made.append(LoopGuard(on_step=steps.add))
-        return made[0]
-
-    monkeypatch.setattr(guards, "default", default)
+    monkeypatch.setattr(guards, "default", lambda _make: steps.guard())
     yield steps
-    for guard in made:
+    for guard in steps.guards:
         forget(guard)
         guard.shutdown()
     _default_provider.cache_clear()
-
-
-def make_adapter(**options: Any) -> Adapter:
-    """What an adapter of a framework without an instrumentation asks."""
-    return Adapter("test", **options)
 
 
 def search(adapter: Adapter, session: str | None = "chat-1", query: str = "x") -> str | None:
@@ -85,70 +75,36 @@ def search(adapter: Adapter, session: str | None = "chat-1", query: str = "x") -
 
 
 def test_calls_reach_the_default_guard(seen: Seen) -> None:
-    """With their arguments, result, agent and session, and with times."""
-    search(make_adapter())
-    [(session, step)] = seen()
-    assert session == "chat-1"
+    """With their arguments, result, agent and session (a named one comes first), and with times."""
+    search(Adapter("test"))
+    call = Adapter("test").tool_call("search", {}, session="a")
+    with otel_loopguard.session("mine"), pytest.raises(KeyError), call:
+        raise KeyError
+    (session, step), (named, failed) = seen()
+    assert (session, named) == ("chat-1", "mine")
     assert (step.kind, step.name, step.agent) == (Kind.TOOL, "search", "looper")
     assert (step.args, step.outcome) == ({"query": "x"}, "no results")
     assert step.end is not None
     assert 0 < step.start <= step.end
+    assert (failed.error, failed.error_type) == (True, "KeyError")
 
 
-def test_a_loop_is_hinted_denied_and_aborted() -> None:
-    """As with a processor."""
-    adapter = make_adapter()
-    told: list[str] = []
-    with pytest.raises(LoopGuardAbort) as stop:
-        for _ in range(20):
-            hint = adapter.before_model("chat-1")
-            adapter.after_model(Answer(""), "chat-1")
-            told += [hint] if hint else []
-            search(adapter)
-    assert told
-    assert stop.value.parts == ("no results",) * 4
-
-
-def test_a_named_session_comes_first(seen: Seen) -> None:
-    """`session()` names the session, else the framework's id does."""
-    with otel_loopguard.session("mine"):
-        search(make_adapter())
-    assert [key for key, _ in seen()] == ["mine"]
-
-
-def test_a_failed_call_is_a_failed_step(seen: Seen) -> None:
-    """An exception out of the tool goes on, and is known."""
-    adapter = make_adapter()
-    with pytest.raises(ValueError, match="broken"), adapter.tool_call("search", {}, session="a"):
-        msg = "broken"
-        raise ValueError(msg)
-    [(_, step)] = seen()
-    assert step.error
-    assert step.error_type == "ValueError"
-
-
-def test_answers_of_the_model_are_steps(seen: Seen) -> None:
+def test_answers_and_hand_offs_are_steps(seen: Seen) -> None:
     """With text, agent and tokens; those of a cache that are no count, or none, are left out."""
-    adapter = make_adapter()
+    adapter = Adapter("test")
     answer = Answer("Let me see.", "m-1", "looper", 12, 3)
     for cached in (answer.with_cache(9, 2), answer.with_cache(0, "2")):
         adapter.before_model("chat-1")
         adapter.after_model(cached, "chat-1")
-    (session, step), (_, second) = seen()
+    adapter.handed_off("critic", "writer", "Look at this draft.", session="chat-1")
+    (session, step), (_, second), (_, third) = seen()
     assert session == "chat-1"
     assert (step.kind, step.text, step.model) == (Kind.MODEL, "Let me see.", "m-1")
     assert (step.tokens_in, step.tokens_out) == (12, 3)
     assert (step.cache_read, step.cache_write) == (9, 2)
     assert (second.cache_read, second.cache_write) == (None, None)
-
-
-def test_hand_offs_are_steps(seen: Seen) -> None:
-    """From whom, to whom, and with what was said."""
-    make_adapter().handed_off("critic", "writer", "Look at this draft.", session="chat-1")
-    [(session, step)] = seen()
-    assert session == "chat-1"
-    assert (step.kind, step.name, step.agent) == (Kind.HANDOFF, "critic", "writer")
-    assert "Look at this draft." in str(step.args)
+    assert (third.kind, third.name, third.agent) == (Kind.HANDOFF, "critic", "writer")
+    assert "Look at this draft." in str(third.args)
 
 
 def _hand_over(adapter: Adapter, number: int) -> str | None:
@@ -165,29 +121,8 @@ def _hand_over(adapter: Adapter, number: int) -> str | None:
 
 
 def test_hand_offs_without_news_are_refused_and_then_end_the_run() -> None:
-    """Where a hand-off is the call of a tool it can be refused; insisting on it is an end."""
-    adapter, said = make_adapter(), list[str | None]()
-    with pytest.raises(LoopGuardAbort):
-        for number in range(40):
-            said.append(_hand_over(adapter, number))
-    assert len(said) <= 16
-    assert [text for text in said if text is not None]
-
-
-def test_hand_offs_that_cannot_be_refused_end_the_run() -> None:
-    """The next model call or hand-off raises the abort."""
-    adapter = make_adapter()
-    with pytest.raises(LoopGuardAbort):
-        for number in range(40):
-            giver, taker = ("triage", "billing") if number % 2 else ("billing", "triage")
-            adapter.before_model("chat-1")
-            adapter.after_model(Answer("", agent=giver), "chat-1")
-            adapter.handed_off(taker, giver, session="chat-1")
-
-
-def test_other_calls_may_run_while_a_hand_off_is_denied() -> None:
-    """The deny is about the agents of the loop, and stays until something new came."""
-    adapter = make_adapter()
+    """Where a hand-off is the call of a tool it is refused, other calls are not; then it ends."""
+    adapter = Adapter("test")
     assert search(adapter) is None
     assert [_hand_over(adapter, number) for number in range(12)] == [None] * 12
     assert search(adapter) is None
@@ -197,11 +132,25 @@ def test_other_calls_may_run_while_a_hand_off_is_denied() -> None:
     call = adapter.tool_call("transfer_to_legal", {}, session="chat-1", agent="triage")
     assert call.refusal() is None
     assert _hand_over(adapter, 12) is not None
+    with pytest.raises(LoopGuardAbort):
+        for number in range(13, 20):
+            _hand_over(adapter, number)
+
+
+def test_hand_offs_that_cannot_be_refused_end_the_run() -> None:
+    """The next model call or hand-off raises the abort."""
+    adapter = Adapter("test")
+    with pytest.raises(LoopGuardAbort):
+        for number in range(40):
+            giver, taker = ("triage", "billing") if number % 2 else ("billing", "triage")
+            adapter.before_model("chat-1")
+            adapter.after_model(Answer("", agent=giver), "chat-1")
+            adapter.handed_off(taker, giver, session="chat-1")
 
 
 def test_a_loop_of_agents_at_ask_asks_before_every_call() -> None:
     """`admit` says `prompt_user`: such a loop has no call of its own."""
-    adapter = make_adapter()
+    adapter = Adapter("test")
     for number in range(8):
         _hand_over(adapter, number)
     found = adapter.find("chat-1")
@@ -213,7 +162,7 @@ def test_a_loop_of_agents_at_ask_asks_before_every_call() -> None:
 
 def test_the_next_run_of_a_conversation_is_the_users_next_turn() -> None:
     """What the policy aborted in the run before may go on."""
-    adapter = make_adapter()
+    adapter = Adapter("test")
     adapter.begin("chat-1")
     with pytest.raises(LoopGuardAbort):
         for _ in range(20):
@@ -225,7 +174,7 @@ def test_the_next_run_of_a_conversation_is_the_users_next_turn() -> None:
 def test_a_processor_that_is_there_counts_alone(seen: Seen) -> None:
     """The default guard is not fed where another guard is."""
     steps, provider = _watched()
-    search(make_adapter(tracer_provider=provider))
+    search(Adapter("test", tracer_provider=provider))
     assert seen() == []
     assert len(steps()) == 1
 
@@ -233,7 +182,7 @@ def test_a_processor_that_is_there_counts_alone(seen: Seen) -> None:
 def test_a_processor_that_comes_later_counts_alone_from_then_on(seen: Seen) -> None:
     """No call is counted twice: not even the one that is under way."""
     provider = TracerProvider()
-    adapter = make_adapter(tracer_provider=provider)
+    adapter = Adapter("test", tracer_provider=provider)
     search(adapter, query="first")
     with adapter.tool_call("search", {"query": "second"}, session="chat-1") as call:
         steps, _ = _watched(provider)
@@ -249,7 +198,7 @@ def test_a_processor_on_another_provider_counts_alone(
 ) -> None:
     """The adapter does not feed a second guard; it says once that its spans are not seen."""
     steps, _ = _watched()
-    adapter = make_adapter(tracer_provider=TracerProvider())
+    adapter = Adapter("test", tracer_provider=TracerProvider())
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
         search(adapter)
         search(adapter)
@@ -259,27 +208,20 @@ def test_a_processor_on_another_provider_counts_alone(
 
 
 def test_what_the_guard_is_shown_is_exported_nowhere() -> None:
-    """On the user's provider there is one span for each call, and it is the adapter's own."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    adapter = make_adapter(tracer_provider=provider)
+    """There is one span for each call, the adapter's own, and no other is ever current."""
+    provider = provider_with(ended := Ended())
+    adapter = Adapter("test", tracer_provider=provider)
     adapter.before_model("chat-1")
     adapter.after_model(Answer("Hm."), "chat-1")
     search(adapter)
-    assert [span.name for span in exporter.get_finished_spans()] == ["execute_tool search"]
-
-
-def test_spans_inside_of_a_call_are_below_a_span_that_is_exported() -> None:
-    """The span for the default guard is never the current one."""
-    adapter = make_adapter()
-    with adapter.tool_call("search", {}, session="chat-1"):
+    assert [span.name for span in ended.spans] == ["execute_tool search"]
+    with Adapter("test").tool_call("search", {}, session="chat-1"):
         assert not trace.get_current_span().get_span_context().is_valid
 
 
 def test_without_a_key_the_trace_of_the_user_is_the_session(seen: Seen) -> None:
     """Where the framework has no id, and a span of the user's is current."""
-    adapter = make_adapter()
+    adapter = Adapter("test")
     tracer = TracerProvider().get_tracer("app")
     with tracer.start_as_current_span("work") as span, pytest.raises(LoopGuardAbort):
         for _ in range(20):
@@ -287,51 +229,35 @@ def test_without_a_key_the_trace_of_the_user_is_the_session(seen: Seen) -> None:
     assert {key for key, _ in seen()} == {f"{span.get_span_context().trace_id:032x}"}
 
 
-def _switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOOPGUARD_ENABLED", "false")
-
-
-def _no_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-
-
-def _processor_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    del monkeypatch
-    off.append(LoopGuardSpanProcessor(enabled=False))
-
-
-off: list[LoopGuardSpanProcessor] = []
-
-
-@pytest.mark.parametrize("switch", [_switched_off, _no_sdk, _processor_off])
+@pytest.mark.parametrize("switch", ["LOOPGUARD_ENABLED=false", "OTEL_SDK_DISABLED=true", ""])
 def test_a_guard_that_is_off_stays_off_and_the_adapter_says_so(
-    switch: Callable[[pytest.MonkeyPatch], None],
-    seen: Seen,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    switch: str, seen: Seen, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the environment, or by the setting of a processor: one warning, and nothing is counted."""
-    switch(monkeypatch)
-    adapter = make_adapter()
+    name, _, value = switch.partition("=")
+    off = None if switch else LoopGuardSpanProcessor(enabled=False)
+    if name:
+        monkeypatch.setenv(name, value)
+    adapter = Adapter("test")
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
         adapter.begin("chat-1")
         for _ in range(6):
             assert search(adapter) is None
     assert seen() == []
     assert caplog.text.count("does nothing, because") == 1
-    off.clear()
+    del off
 
 
 def test_in_tests_that_switch_the_guard_off_nothing_is_fed(seen: Seen) -> None:
     """`set_testing("off")` says nothing and counts nothing."""
     with otel_loopguard.set_testing("off"):
-        search(make_adapter())
+        search(Adapter("test"))
     assert seen() == []
 
 
 def test_a_person_can_pause_and_resume_it() -> None:
     """The flag of the default guard is the one that `control` knows."""
-    adapter = make_adapter(limit_s=0.01)
+    adapter = Adapter("test", limit_s=0.01)
     search(adapter)
     assert control.pause("chat-1")
     with pytest.raises(otel_loopguard.LoopGuardPaused):
@@ -342,9 +268,6 @@ def test_a_person_can_pause_and_resume_it() -> None:
 
 def _watched(provider: TracerProvider | None = None) -> tuple[Seen, TracerProvider]:
     """A provider with a processor, and the steps that its guard is shown."""
-    steps = Seen()
-    given = provider or TracerProvider()
-    guard = LoopGuard(on_step=steps.add)
-    steps.guards = [guard]
-    given.add_span_processor(LoopGuardSpanProcessor(guard))
+    steps, given = Seen(), provider or TracerProvider()
+    given.add_span_processor(LoopGuardSpanProcessor(steps.guard()))
     return steps, given

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,6 @@ from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-from opentelemetry.sdk.trace import TracerProvider
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
@@ -23,18 +23,20 @@ from otel_loopguard.integrations._repair import Round, folded, key_of
 from otel_loopguard.integrations.langchain import LoopGuardMiddleware, _rounds
 from otel_loopguard.integrations.pydantic_ai import LoopGuardCapability
 from otel_loopguard.integrations.pydantic_ai import _rounds as pydantic_rounds
+from tests.agents import provider_with
+from tests.control.messages import new_name
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
 
 FINAL = "The shop is shut."
 MOST = 30
 
 
-def fold(keys: str) -> str:
+def rounds_of(keys: Sequence[str]) -> list[Round]:
     """Messages of one letter each; a capital is a round, anything else is none."""
-    rounds = [
-        Round(place, place + 1, key.encode() if key.isupper() else None)
-        for place, key in enumerate(keys)
-    ]
-    return "".join(folded(list(keys), rounds, lambda said: f"({said.split(' times')[0][-1]})"))
+    known = [key.encode() if len(key) == 1 and key.isupper() else None for key in keys]
+    return [Round(place, place + 1, key) for place, key in enumerate(known)]
 
 
 @pytest.mark.parametrize(
@@ -49,23 +51,23 @@ def fold(keys: str) -> str:
         ("qAAAuAAA", "q(3)Au(3)A"),
         ("qAAABBB", "q(3)A(3)B"),
         ("qAABAABAAB", "q(3)AAB"),
+        ("qBBBABABA", "q(3)(3)BA"),
         ("aaa", "aaa"),
         ("", ""),
     ],
 )
 def test_what_is_folded(history: str, left: str) -> None:
     """Three times and more, up to four rounds long; what is no round is never left out."""
-    assert fold(history) == left
+    found = folded(
+        list(history), rounds_of(history), lambda said: f"({said.split(' times')[0][-1]})"
+    )
+    assert "".join(found) == left
 
 
 @given(st.text(alphabet="ABCu", max_size=40))
 def test_folding_leaves_all_else_as_it_is(history: str) -> None:
     """What stays is in its order, the end stays the end, and folding twice does no more."""
-    rounds = [
-        Round(place, place + 1, key.encode() if key.isupper() else None)
-        for place, key in enumerate(history)
-    ]
-    left = folded(list(enumerate(history)), rounds, lambda said: (-1, said))
+    left = folded(list(enumerate(history)), rounds_of(history), lambda said: (-1, said))
     kept = [place for place, _ in left if place >= 0]
     assert kept == sorted(set(kept))
     assert set(history) == {key for place, key in left if place >= 0}
@@ -73,10 +75,7 @@ def test_folding_leaves_all_else_as_it_is(history: str) -> None:
         one for one in enumerate(history) if one[1] == "u"
     ]
     assert not history or left[-1] == (len(history) - 1, history[-1])
-    again = [
-        Round(number, number + 1, key.encode() if len(key) == 1 and key.isupper() else None)
-        for number, (_, key) in enumerate(left)
-    ]
+    again = rounds_of([key for _, key in left])
     assert folded(left, again, lambda said: (-1, said)) == left
 
 
@@ -152,18 +151,21 @@ class LangChainModel(GenericFakeChatModel):
         return ChatResult(generations=[ChatGeneration(message=said)])
 
 
-def langchain_agent(shop: Shop, provider: TracerProvider, *, repair: bool) -> Any:
-    return create_agent(
+def in_langchain(
+    shop: Shop, provider: TracerProvider, *, repair: bool, later: bool = False
+) -> tuple[str, int]:
+    agent = create_agent(
         LangChainModel(messages=iter(()), shop=shop),
         [shop.search],
         middleware=[LoopGuardMiddleware(repair=repair, tracer_provider=provider)],
     )
-
-
-def in_langchain(shop: Shop, provider: TracerProvider, *, repair: bool) -> tuple[str, int]:
-    agent = langchain_agent(shop, provider, repair=repair)
-    done = agent.invoke({"messages": [("user", "Is it open?")]}, {"recursion_limit": 200})
+    asked: Any = {"messages": [("user", "Is it open?")]}, {"recursion_limit": 200}
+    done = asyncio.run(agent.ainvoke(*asked)) if later else agent.invoke(*asked)
     return str(done["messages"][-1].content), len(done["messages"])
+
+
+def in_asyncio(shop: Shop, provider: TracerProvider, *, repair: bool) -> tuple[str, int]:
+    return in_langchain(shop, provider, repair=repair, later=True)
 
 
 def in_pydantic_ai(shop: Shop, provider: TracerProvider, *, repair: bool) -> tuple[str, int]:
@@ -187,50 +189,31 @@ def in_pydantic_ai(shop: Shop, provider: TracerProvider, *, repair: bool) -> tup
     return done.output, len(done.all_messages())
 
 
-@pytest.mark.parametrize(
-    ("run", "kept"), [(in_langchain, 8), (in_pydantic_ai, 9)], ids=["langchain", "pydantic_ai"]
-)
+@pytest.mark.parametrize(("run", "kept"), [(in_langchain, 8), (in_asyncio, 8), (in_pydantic_ai, 9)])
 def test_a_model_that_follows_its_history_goes_on(
     run: Callable[..., tuple[str, int]], kept: int
 ) -> None:
-    """With the repeats it calls until it is out of requests or stopped; folded, it answers."""
-    figures: dict[bool, tuple[str, int, int]] = {}
-    for repair in (False, True):
+    """With the repeats it calls until it is out of requests or aborted; folded, it answers."""
+    figures: dict[tuple[str, bool], tuple[str, int, int]] = {}
+    messages = 0
+    for most, repair in itertools.product(("hint", "abort"), (False, True)):
         shop = Shop()
-        provider = TracerProvider()
-        guard = LoopGuard(Settings(max_action="hint"))
-        provider.add_span_processor(LoopGuardSpanProcessor(guard))
-        with session(f"shop-{run.__name__}-{repair}"):
-            said, messages = run(shop, provider, repair=repair)
-        provider.shutdown()
-        figures[repair] = said, shop.searches, shop.requests
-        assert any("otel-loopguard" in one for one in shop.read) is repair
+        guard = LoopGuard(Settings(max_action=most))
+        with session(new_name()):
+            try:
+                said, messages = run(
+                    shop, provider_with(LoopGuardSpanProcessor(guard)), repair=repair
+                )
+            except LoopGuardAbort:
+                said = "aborted"
+        figures[most, repair] = said, shop.searches, shop.requests
+        assert most == "abort" or any("otel-loopguard" in one for one in shop.read) is repair
     # The application's own history has all of it, that of pydantic-ai the hint too.
     assert messages == kept
-    assert figures == {False: (FINAL, MOST, MOST + 1), True: (FINAL, 3, 4)}
-
-
-@pytest.mark.parametrize("run", [in_langchain, in_pydantic_ai], ids=["langchain", "pydantic_ai"])
-def test_without_repair_the_ladder_ends_it(run: Callable[..., tuple[str, int]]) -> None:
-    """What is gained: the run completes where it would be aborted."""
-    for repair in (False, True):
-        shop = Shop()
-        provider = TracerProvider()
-        provider.add_span_processor(LoopGuardSpanProcessor(LoopGuard(Settings())))
-        with session(f"ladder-{run.__name__}-{repair}"):
-            if repair:
-                assert run(shop, provider, repair=repair)[0] == FINAL
-            else:
-                with pytest.raises(LoopGuardAbort):
-                    run(shop, provider, repair=repair)
-        provider.shutdown()
-        assert shop.searches == (3 if repair else 4)
-
-
-def test_asyncio_is_repaired_too() -> None:
-    shop, provider = Shop(), TracerProvider()
-    agent = langchain_agent(shop, provider, repair=True)
-    asked = {"messages": [("user", "Is it open?")]}
-    with session("shop-asyncio"):
-        done = asyncio.run(agent.ainvoke(asked, {"recursion_limit": 200}))
-    assert (done["messages"][-1].content, shop.searches) == (FINAL, 3)
+    assert figures.pop(("abort", False))[:2] == ("aborted", 4)
+    answered = (FINAL, 3, 4)
+    assert figures == {
+        ("hint", False): (FINAL, MOST, MOST + 1),
+        ("hint", True): answered,
+        ("abort", True): answered,
+    }

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,18 +21,16 @@ from lab.effect.report import pairs, report
 from lab.effect.tasks import Task, tasks
 from lab.effect.tools import SCHEMAS, Desk
 from tests.e2e.running import lacking
+from tests.server.serving import listening
 
 Row = dict[str, Any]
 Script = Callable[[list[Row]], str | tuple[str, Row] | int]
 """What the model does after some messages: a text, a call, or a status of HTTP."""
 
 CODE = Task(
-    "file-1",
-    "Which colour does the gate have?",
-    "green",
-    files={"gate.txt": "The gate is green."},
-    jobs={"build-1": (9, "finished, result code 4711")},
-)
+    "file-1", "Which colour does the gate have?", "green",
+    files={"gate.txt": "The gate is green."}, jobs={"build-1": (9, "finished, result code 4711")},
+)  # fmt: skip
 
 
 @contextmanager
@@ -55,12 +52,8 @@ def served(script: Script) -> Generator[tuple[str, list[Row]]]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/v1", asked
-        finally:
-            server.shutdown()
+    with listening(Handler) as url:
+        yield f"{url}/v1", asked
 
 
 def completion(what: str | tuple[str, Row] | int) -> tuple[int, Row]:
@@ -220,14 +213,8 @@ def test_the_small_model_runs_as_the_command_does_it(tmp_path: Path) -> None:
 
 def made(task: str, seed: int, guarded: bool, **more: Any) -> Run:
     """A run that answered after four calls."""
-    usual: Row = {
-        "ended": "answered",
-        "model_calls": 5,
-        "tool_calls": 4,
-        "tokens_in": 100,
-        "seconds": 1,
-    }
-    return Run(task, seed, guarded, **{**usual, **more})
+    usual: Row = {"ended": "answered", "model_calls": 5, "tool_calls": 4, "tokens_in": 100}
+    return Run(task, seed, guarded, **{**usual, "seconds": 1, **more})
 
 
 def test_figures_of_runs_that_are_known() -> None:

@@ -64,31 +64,22 @@ def test_a_row_is_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("want", "seen_by", "stopped_by", "quiet", "let_through", "aborted"),
+    ("want", "found"),
     [
-        ("nothing", None, None, True, True, False),
-        ("no stop", None, None, False, True, False),
-        ("hint", ANY, None, False, False, False),
-        ("hint, no stop", ANY, None, False, True, False),
-        ("hint@3, stop@9", 3, 9, False, False, False),
-        ("hint, abort", ANY, ANY, False, False, True),
-        ("nothing  # missed, because it is slow", None, None, True, True, False),
+        ("nothing", (None, None, True, True, False)),
+        ("no stop", (None, None, False, True, False)),
+        ("hint", (ANY, None, False, False, False)),
+        ("hint, no stop", (ANY, None, False, True, False)),
+        ("hint@3, stop@9", (3, 9, False, False, False)),
+        ("hint, abort", (ANY, ANY, False, False, True)),
+        ("nothing  # missed, because it is slow", (None, None, True, True, False)),
     ],
 )
-def test_what_is_wanted(  # noqa: PLR0917
-    tmp_path: Path,
-    want: str,
-    seen_by: float | None,
-    stopped_by: float | None,
-    quiet: bool,
-    let_through: bool,
-    aborted: bool,
-) -> None:
-    """In a line of its own, or at the end of one."""
+def test_what_is_wanted(tmp_path: Path, want: str, found: tuple[object, ...]) -> None:
+    """Seen by, stopped by, quiet, let through, aborted: in a line of its own, or at one's end."""
     for text in (f"[one]\nt() -> a\n: {want}", f"[one]\nt() -> a : {want}"):
-        wanted = read(tmp_path, text)[0].wanted
-        assert (wanted.seen_by, wanted.stopped_by) == (seen_by, stopped_by)
-        assert (wanted.quiet, wanted.let_through, wanted.aborted) == (quiet, let_through, aborted)
+        it = read(tmp_path, text)[0].wanted
+        assert (it.seen_by, it.stopped_by, it.quiet, it.let_through, it.aborted) == found
 
 
 def test_blocks(tmp_path: Path) -> None:

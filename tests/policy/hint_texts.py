@@ -1,4 +1,4 @@
-"""Hints in nineteen cases, as a model of the process gets them.
+"""Hints as a model of the process gets them.
 
 `python -m tests.policy.hint_texts` writes them to `hint_texts.md`; read the diff aloud.
 """
@@ -9,9 +9,10 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Final
 
-from lab import recorded, tables
+from lab import tables
 from otel_loopguard import Settings
 from tests.calls import Run
+from tests.detectors.alone import steps_of
 
 GOLDEN: Final = Path(__file__).with_suffix(".md")
 _HEAD: Final = "# What a model is told\n\nWritten by `python -m tests.policy.hint_texts`.\n"
@@ -20,7 +21,7 @@ _HEAD: Final = "# What a model is told\n\nWritten by `python -m tests.policy.hin
 def _told(table: tables.Table) -> tuple[str, str]:
     """The last action of a case, and its hint."""
     run, said, action = Run(Settings(**table.settings)), "nothing is said", "allow"
-    for step in recorded.steps(table.draw(bare=True)):
+    for step in steps_of(table):
         run.calls(step)
         flag = run.guard.flag_of("run")
         if flag is not None and (hint := flag.take_hint()) is not None:

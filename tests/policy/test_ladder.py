@@ -118,17 +118,6 @@ def test_what_was_not_said_is_not_spent() -> None:
     assert climb(policy, found(9), 2, 2) == [HINT, DENY]
 
 
-def test_denied_calls_are_known() -> None:
-    """Calls of a denied loop are refused, others are not, nor after a success or news of it."""
-    for lift in (Policy.descend, lambda policy: policy.moved(1)):
-        policy = Policy(Settings())
-        climb(policy, found(1, 2), 0, 2)
-        assert [policy.denies(key) for key in (1, 2, 3)] == [True, True, False]
-        assert policy.knows(2)
-        lift(policy)
-        assert not policy.denies(1)
-
-
 def test_memory_is_bounded() -> None:
     """Ten thousand loops do not make it grow."""
     policy = Policy(Settings(tuning={"policy": {"forget_after": 1000}}))

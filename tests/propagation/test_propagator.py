@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -21,9 +23,11 @@ from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control,
 from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.context import named_session
 from otel_loopguard._control.replication import wire_name
+from otel_loopguard._control.signing import Seal, sealed
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action
 from otel_loopguard.sdk.propagator import LoopGuardPropagator
+from tests.agents import agent, provider_with
 from tests.control.messages import new_name
 
 TRACER = TracerProvider(shutdown_on_exit=False).get_tracer("t")
@@ -33,6 +37,29 @@ def sent(context: Context | None = None) -> dict[str, str]:
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context)
     return carrier
+
+
+@contextmanager
+def calling(run: str | None = None) -> Iterator[str]:
+    """The block of a call, in the span of a new trace and in a session."""
+    with otel_loopguard.session(run or new_name()) as key, TRACER.start_as_current_span("call"):
+        yield key
+
+
+def sent_in(run: str | None = None) -> dict[str, str]:
+    """What a call in a session sends."""
+    with calling(run):
+        return sent()
+
+
+@contextmanager
+def attached(context: Context) -> Iterator[None]:
+    """The block in which a context is the current one."""
+    token = attach(context)
+    try:
+        yield
+    finally:
+        detach(token)
 
 
 def ours(carrier: dict[str, str]) -> dict[str, str]:
@@ -47,9 +74,14 @@ def received(carrier: dict[str, str]) -> Context:
 @pytest.fixture
 def stopped(propagator: LoopGuardPropagator) -> tuple[dict[str, str], str]:
     """What a caller sends whose session is aborted, and the session."""
-    guard, run = LoopGuard(), new_name()
-    with otel_loopguard.session(run), TRACER.start_as_current_span("call"):
-        guard.flag_named(run).set(Action.ABORT, reason="why", by="policy")
+    return told_to_stop(Action.ABORT)
+
+
+def told_to_stop(action: Action) -> tuple[dict[str, str], str]:
+    """What a caller sends whose session is stopped, and the session; its guard is gone."""
+    guard = LoopGuard()
+    with calling() as run:
+        guard.flag_named(run).set(action, reason="a reason that stays here", by="policy")
         carrier = sent()
     del guard
     gc.collect()
@@ -58,9 +90,7 @@ def stopped(propagator: LoopGuardPropagator) -> tuple[dict[str, str], str]:
 
 def test_the_session_and_nothing_but_its_action_is_sent(propagator: LoopGuardPropagator) -> None:
     """Two entries, at most 128 bytes together, beside the trace."""
-    run = new_name()
-    with otel_loopguard.session(run), TRACER.start_as_current_span("call"):
-        carrier = sent()
+    carrier = sent_in(run := new_name())
     assert set(carrier) == {"traceparent", "baggage"}
     assert set(ours(carrier)) == {"loopguard.session", "loopguard.control"}
     assert ours(carrier)["loopguard.session"] == run
@@ -73,32 +103,24 @@ def test_the_session_and_nothing_but_its_action_is_sent(propagator: LoopGuardPro
 @pytest.mark.parametrize("action", [Action.DENY, Action.PAUSE, Action.ABORT])
 def test_a_stop_reaches_who_is_called(propagator: LoopGuardPropagator, action: Action) -> None:
     """Without any store: the called process sees what the caller's session says."""
-    caller, run = LoopGuard(), new_name()
-    with otel_loopguard.session(run), TRACER.start_as_current_span("call"):
-        caller.flag_named(run).set(action, reason="a reason that stays here", by="policy")
-        carrier = sent()
+    carrier, run = told_to_stop(action)
     assert "reason" not in carrier["baggage"]
-    del caller
-    gc.collect()
     called = LoopGuard()
-    token = attach(received(carrier))
-    try:
+    with attached(received(carrier)):
         seen = control.current()
         assert (seen.session, seen.action, seen.by) == (run, action, "policy")
         assert str(seen.reason).startswith("the caller's session is ")
         if action is Action.ABORT:
             with pytest.raises(otel_loopguard.LoopGuardAbort):
                 control.check()
-    finally:
-        detach(token)
     assert called.flag_of(run) is not None
 
 
 def test_the_next_call_says_that_it_goes_on(propagator: LoopGuardPropagator) -> None:
     """What a caller's baggage stopped goes on with the caller's next call; nothing else does."""
-    caller, run = LoopGuard(), new_name()
-    stops = caller.flag_named(run)
-    with otel_loopguard.session(run), TRACER.start_as_current_span("call"):
+    caller = LoopGuard()
+    with calling() as run:
+        stops = caller.flag_named(run)
         stops.set(Action.ABORT, reason="why", by="policy")
         first = sent()
         stops.clear()
@@ -122,8 +144,6 @@ def test_the_next_call_says_that_it_goes_on(propagator: LoopGuardPropagator) -> 
 
 def _again(run: str, carrier: dict[str, str]) -> dict[str, str]:
     """The same call, sent two seconds later."""
-    from otel_loopguard._control.signing import Seal, sealed
-
     trace_id = int(carrier["traceparent"].split("-")[1], 16)
     seal = Seal(run, Action.ALLOW, int(time.time()) + 2)
     entries = sealed(seal, keyring.keys()[0], trace_id)
@@ -133,12 +153,8 @@ def _again(run: str, carrier: dict[str, str]) -> dict[str, str]:
 def test_entries_of_others_stay(propagator: LoopGuardPropagator) -> None:
     """Baggage of the application goes along, in both directions."""
     context = baggage.set_baggage("tenant", "a b,c", baggage.set_baggage("user.id", "7"))
-    token = attach(context)
-    try:
-        with otel_loopguard.session(new_name()), TRACER.start_as_current_span("call"):
-            carrier = sent()
-    finally:
-        detach(token)
+    with attached(context):
+        carrier = sent_in()
     found = baggage.get_all(received(carrier))
     assert dict(found) == {"tenant": "a b,c", "user.id": "7"}
     assert len(ours(carrier)) == 2
@@ -156,31 +172,27 @@ def test_the_order_of_the_propagators_is_no_matter_for_what_comes(
 
 def test_a_session_that_only_spans_name_is_sent_too(propagator: LoopGuardPropagator) -> None:
     """The one of the current trace, by its conversation."""
-    guard, run = LoopGuard(), new_name()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(LoopGuardSpanProcessor(guard))
-    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": run}
-    with provider.get_tracer("t").start_as_current_span("invoke_agent a", attributes=attributes):
+    tracer, run = provider_with(LoopGuardSpanProcessor()).get_tracer("t"), new_name()
+    with agent(tracer, gen_ai__conversation__id=run):
         assert ours(sent())["loopguard.session"] == run
 
 
 def test_a_long_session_is_sent_as_a_digest(propagator: LoopGuardPropagator) -> None:
     """Whatever an application calls its sessions, the header stays short."""
     key = "tenant/" + "ä" * 500
-    with otel_loopguard.session(key), TRACER.start_as_current_span("call"):
-        carrier = sent()
+    carrier = sent_in(key)
     assert len(carrier["baggage"]) <= 128
     assert named_session(received(carrier)) == wire_name(key) != key
 
 
-def test_nothing_is_sent_where_nothing_can_be_signed() -> None:
-    """No key, no entries; and none for a process that trusts nobody."""
-    keyring.forget()
-    with otel_loopguard.session(new_name()), TRACER.start_as_current_span("call"):
-        for given in ({}, {"propagation_key": "a key of sixteen", "propagation_trust": "none"}):
-            carrier: dict[str, str] = {}
-            LoopGuardPropagator(Settings(**given)).inject(carrier)
-            assert carrier == {}
+@pytest.mark.parametrize("trust", ["signed", "none"])
+def test_nothing_is_sent_where_nothing_can_be_signed(trust: str) -> None:
+    """No key; and a process that trusts nobody sends none either."""
+    key = "" if trust == "signed" else "a key of sixteen"
+    given, carrier = Settings(propagation_key=key, propagation_trust=trust), dict[str, str]()
+    with calling():
+        LoopGuardPropagator(given).inject(carrier)
+    assert carrier == {}
 
 
 def test_nothing_is_sent_outside_of_a_session(propagator: LoopGuardPropagator) -> None:
@@ -191,17 +203,12 @@ def test_nothing_is_sent_outside_of_a_session(propagator: LoopGuardPropagator) -
 
 def test_third_parties_get_nothing_of_ours(propagator: LoopGuardPropagator) -> None:
     """`detach_baggage` takes out our entries, and only ours, also those that came in."""
-    run = new_name()
     context = baggage.set_baggage("loopguard.session", "of a caller", baggage.set_baggage("a", "1"))
-    token = attach(context)
-    try:
-        with otel_loopguard.session(run), TRACER.start_as_current_span("call"):
-            with detach_baggage():
-                carrier = sent()
-                assert named_session() == run
-            assert len(ours(sent())) == 2
-    finally:
-        detach(token)
+    with attached(context), calling() as run:
+        with detach_baggage():
+            carrier = sent()
+            assert named_session() == run
+        assert len(ours(sent())) == 2
     assert carrier["baggage"] == "a=1"
     assert "traceparent" in carrier
 
@@ -268,44 +275,22 @@ def test_a_replayed_header_is_of_no_use(
     assert named_session(received(carrier)) == run
 
 
-@pytest.fixture
-def traceless(propagator: LoopGuardPropagator) -> tuple[dict[str, str], str]:
-    """What a caller sends outside of any trace, and its session."""
-    run = new_name()
-    with otel_loopguard.session(run):
-        return sent(), run
-
-
-def test_what_was_sent_outside_of_any_trace(
-    propagator: LoopGuardPropagator, traceless: tuple[dict[str, str], str]
-) -> None:
-    """Names its session where none came along, also in the span that a server began by itself."""
-    carrier, run = traceless
+def test_what_was_sent_outside_of_any_trace(propagator: LoopGuardPropagator) -> None:
+    """It names the session, also in a server's own span; in another run or trace it is forged."""
+    with otel_loopguard.session(new_name()) as run:
+        carrier = sent()
     assert set(carrier) == {"baggage"}
     assert named_session(received(carrier)) == run
     with TRACER.start_as_current_span("GET /") as span:
         within = trace.set_span_in_context(span, Context())
         assert named_session(propagate.extract(carrier, within)) == run
     assert dict(propagator.ignored) == {}
-
-
-def test_it_draws_no_other_run_into_its_session(
-    propagator: LoopGuardPropagator, traceless: tuple[dict[str, str], str]
-) -> None:
-    """A copy of it in somebody else's trace, or where another session is at work, is forged."""
-    carrier, run = traceless
     other = {**carrier, "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
     assert named_session(received(other)) is None
     assert dict(propagator.ignored) == {"forged": 1}
-    provider, guard = TracerProvider(shutdown_on_exit=False), LoopGuard()
-    provider.add_span_processor(LoopGuardSpanProcessor(guard))
+    tracer = provider_with(LoopGuardSpanProcessor()).get_tracer("t")
     for conversation, taken in (("somebody else's", None), (run, run)):
-        attributes = {
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.conversation.id": conversation,
-        }
-        tracer = provider.get_tracer("t")
-        with tracer.start_as_current_span("invoke_agent a", attributes=attributes) as span:
+        with agent(tracer, gen_ai__conversation__id=conversation) as span:
             within = trace.set_span_in_context(span, Context())
             assert named_session(propagate.extract(carrier, within)) == taken
 

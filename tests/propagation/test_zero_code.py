@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.zero_code.interpreter import interpreter, run
 
 PROGRAM = """
@@ -27,27 +29,30 @@ file_format: "1.0"
 propagator:
   composite: [{tracecontext: }, {baggage: }, {loopguard: {propagation_key: "the key of a file"}}]
 """
-SAID = ["loopguard.session=run-42,loopguard.control=allow", "LoopGuardPropagator"]
 
 
-def test_by_the_environment() -> None:
-    """`OTEL_PROPAGATORS` and a key are all it takes."""
-    variables = {
-        "OTEL_PROPAGATORS": "tracecontext,baggage,loopguard",
-        "LOOPGUARD_PROPAGATION_KEY": "a key that is theirs",
-    }
-    program = ("-W", "error", "-c", PROGRAM.format(begin=""))
-    done = run(interpreter("opentelemetry.sdk"), *program, **variables)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == SAID
+WAYS = {
+    "environment": (
+        ("opentelemetry.sdk", ""),
+        {
+            "OTEL_PROPAGATORS": "tracecontext,baggage,loopguard",
+            "LOOPGUARD_PROPAGATION_KEY": "a key that is theirs",
+            "PYTHONWARNINGS": "error",
+        },
+    ),
+    "configuration file": (("opentelemetry.configuration", FROM_FILE), {}),
+}
 
 
-def test_by_a_configuration_file(tmp_path: Path) -> None:
-    """Settings stand beside the name of the propagator."""
+@pytest.mark.parametrize("way", WAYS)
+def test_a_key_is_all_it_takes(way: str, tmp_path: Path) -> None:
+    """Beside `OTEL_PROPAGATORS`, or beside the name of the propagator in a configuration file."""
+    (needed, begin), variables = WAYS[way]
     place = tmp_path / "otel.yaml"
     place.write_text(FILE, encoding="utf-8")
-    program = ("-c", PROGRAM.format(begin=FROM_FILE))
-    variables = {"CONFIG": os.fspath(place)}
-    done = run(interpreter("opentelemetry.configuration"), *program, **variables)
+    program = PROGRAM.format(begin=begin)
+    done = run(interpreter(needed), "-c", program, CONFIG=os.fspath(place), **variables)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == SAID
+    assert done.stdout.splitlines() == [
+        "loopguard.session=run-42,loopguard.control=allow", "LoopGuardPropagator",
+    ]  # fmt: skip

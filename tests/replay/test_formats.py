@@ -1,133 +1,64 @@
-"""Spans are read from what OTLP, Jaeger and `ConsoleSpanExporter` of the real SDK write."""
+"""Files as OpenTelemetry, Jaeger, Langfuse, LangSmith, Phoenix and agents write them.
+
+The log records are what Claude Code 2.1.330, Codex 0.169.0 and gemini-cli 0.61.0 exported;
+`samples/README.md` says where the exports come from. `fields.txt` has what single fields mean.
+"""
 
 from __future__ import annotations
 
-import base64
-import io
+import gzip
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from otel_loopguard.replay import Recording
-from otel_loopguard.spans.views import RecordedSpan
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.replay import Recording, Run
+from otel_loopguard.server.otlp import decode, log_views
+from otel_loopguard.spans.reader import Reader
+from tests.replay import rows
+from tests.replay.rows import Ended, jaeger, log_records, request, span
 
-TRACE = "5b8aa5a2d2c872e8321cf37308d69df2"
-SPAN = "5fb397be34d26b51"
-SCOPE = "openinference.instrumentation.x"
-
-
-def request(span: object, *, scopes: str = "scopeSpans", scope: str = "scope") -> dict[str, Any]:
-    """An export request of OTLP with this span."""
-    group = {scope: {"name": SCOPE, "version": "1"}, "spans": [span]}
-    return {"resourceSpans": [{"resource": {}, scopes: [group]}]}
+SAMPLES = Path(__file__).parent / "samples"
+LOGS = Path(__file__).resolve().parents[1] / "dialects" / "node_captures"
 
 
-def span(**fields: object) -> dict[str, Any]:
-    """A span of OTLP."""
-    times = {"startTimeUnixNano": "1000", "endTimeUnixNano": "2000"}
-    return {"traceId": TRACE, "spanId": SPAN, "name": "step", **times, **fields}
+def steps(spans: list[Any]) -> list[Step]:
+    """The steps of spans in the order in which they started."""
+    read = Reader().read
+    found = [read(span) for span in sorted(spans, key=lambda span: (span.start, -(span.end or 0)))]
+    return [step for step in found if step is not None]
 
 
-def attribute(value: object) -> dict[str, Any]:
-    return request(span(attributes=[{"key": "k", "value": value}]))
+def loaded(value: object) -> object:
+    return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
 
 
-def tag(key: str, value: object, kind: str = "string") -> dict[str, Any]:
-    return {"key": key, "type": kind, "value": value}
+SNAKE = {"trace_id": rows.TRACE, "span_id": rows.SPAN, "name": "step", "start_time_unix_nano": 1}
+GROUP = {"scope": {"name": rows.SCOPE}, "spans": [SNAKE | {"end_time_unix_nano": 2}]}
+DOCUMENTS = {
+    "older name of scopes": request(
+        span(), scopes="instrumentationLibrarySpans", scope="instrumentationLibrary"
+    ),
+    "under data": {"data": request(span())},
+    "a list under data": {"data": [request(span())]},
+    "a list": [request(span())],
+    "Tempo": {"trace": {"batches": request(span())["resourceSpans"]}},
+    "snake case": {"resource_spans": [{"scope_spans": [GROUP]}]},
+    "Jaeger": jaeger(),
+    "one trace of Jaeger": jaeger()["data"][0],
+}
 
 
-def jaeger(**fields: object) -> dict[str, Any]:
-    """What the API of Jaeger answers, with one span."""
-    known = {
-        "traceID": TRACE, "spanID": SPAN, "operationName": "step", "processID": "p1",
-        "startTime": 1_700_000_000_000_001, "duration": 2_500,
-        "tags": [tag("otel.scope.name", SCOPE)], "logs": [], "references": [],
-    }  # fmt: skip
-    made = known | fields
-    processes = {"p1": {"serviceName": "agent", "tags": []}}
-    return {"data": [{"traceID": made["traceID"], "spans": [made], "processes": processes}]}
-
-
-class Ended:
-    """A trace of a tool call that failed below an agent, as the console exporter prints it."""
-
-    def __init__(self, said: str = "") -> None:
-        out = io.StringIO()
-        self.spans: list[ReadableSpan] = []
-        exporter = ConsoleSpanExporter(out=out, formatter=self._written)
-        provider = TracerProvider(shutdown_on_exit=False)
-        provider.add_span_processor(SimpleSpanProcessor(exporter))
-        tracer = provider.get_tracer("my.agent")
-        with (
-            tracer.start_as_current_span("invoke_agent helper"),
-            tracer.start_as_current_span(
-                "execute_tool search", kind=trace.SpanKind.CLIENT, attributes={"n": 1, "l": ["a"]}
-            ) as call,
-        ):
-            out.write(said)
-            call.record_exception(ValueError("no"))
-            call.set_status(trace.StatusCode.ERROR, "bad")
-        self.text = out.getvalue()
-
-    def _written(self, span: ReadableSpan) -> str:
-        self.spans.append(span)
-        return span.to_json() + "\n"
-
-
-def console(**context: object) -> dict[str, Any]:
-    entry = json.loads(Ended().spans[0].to_json())
-    entry["context"] |= context
-    return entry
-
-
-def test_a_span_of_otlp_has_all_it_had(read: Any, reports: Any) -> None:
-    """Ids, times, kind, status, scope, attributes and events of a span are those of the line."""
-    exception = {"key": "exception.type", "value": {"stringValue": "E"}}
-    written = span(
-        parentSpanId="00000000000000ff",
-        kind=3,
-        status={"code": 2, "message": "no"},
-        attributes=[{"key": "a", "value": {"stringValue": "1"}}],
-        events=[{"timeUnixNano": "1500", "name": "exception", "attributes": [exception]}],
-    )
-    [known] = read(request(written))
-    assert (known.trace_id, known.span_id, known.parent_id) == (int(TRACE, 16), int(SPAN, 16), 255)
-    assert (known.start, known.end, known.kind, known.name) == (1000, 2000, "CLIENT", "step")
-    assert (known.status, known.description, known.scope) == ("error", "no", SCOPE)
-    assert known.attributes == {"a": "1"}
-    assert known.events == [("exception", {"exception.type": "E"})]
-    assert reports == []
-
-
-def test_a_span_of_jaeger_has_all_it_had(read: Any, reports: Any) -> None:
-    """Scope, kind and status come from tags, events from logs, times from microseconds."""
-    written = jaeger(
-        references=[{"refType": "CHILD_OF", "traceID": TRACE, "spanID": "ff"}],
-        tags=[
-            tag("otel.scope.name", "my.scope"),
-            tag("span.kind", "client"),
-            tag("otel.status_code", "ERROR"),
-            tag("otel.status_description", "it broke"),
-            tag("error", True, "bool"),
-            tag("gen_ai.usage.input_tokens", "12", "int64"),
-            tag("score", "0.5", "float64"),
-            tag("raw", "AAE=", "binary"),
-        ],
-        logs=[{"timestamp": 1, "fields": [tag("event", "exception"), tag("message", "it broke")]}],
-    )
-    [known] = read(written)
-    assert (known.start, known.end) == (1_700_000_000_000_001_000, 1_700_000_000_002_501_000)
-    assert (known.parent_id, known.scope, known.kind) == (255, "my.scope", "CLIENT")
-    assert (known.status, known.description) == ("error", "it broke")
-    assert known.attributes["gen_ai.usage.input_tokens"] == 12
-    assert (known.attributes["score"], known.attributes["raw"]) == (0.5, b"\x00\x01")
-    assert known.events == [("exception", {"message": "it broke"})]
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_wrappings(read: Any, reports: Any, name: str) -> None:
+    """The same spans are found in every wrapping that files have, on one line or on many."""
+    for text in (json.dumps(DOCUMENTS[name]), json.dumps(DOCUMENTS[name], indent=2)):
+        [known] = read(text)
+        assert (known.name, known.scope) == ("step", rows.SCOPE)
+    assert len(read("\n".join([json.dumps(DOCUMENTS[name])] * 3))) == 3
     assert reports == []
 
 
@@ -152,39 +83,14 @@ def test_the_console_exporters_spans_are_read(read: Any, reports: Any) -> None:
     assert (event, attributes["exception.message"]) == ("exception", "no")
 
 
-def test_what_an_agent_prints_in_between_costs_one_line(read: Any, reports: Any) -> None:
-    """Standard output has more than spans: other lines are reported, the spans are read."""
+def test_console_spans_stand_in_lines_in_a_list_and_between_other_lines(
+    read: Any, reports: Any
+) -> None:
+    spans = [span.to_json(indent=0).replace("\n", "") for span in Ended().spans]
+    assert len(read("\n".join(spans))) == len(read(f"[{','.join(spans)}]")) == 2
+    assert reports == []
     assert len(read(Ended(said="Hello, I am an agent.\n").text)) == 2
     assert [number for _, number, _ in reports] == [1]
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ({"stringValue": "x"}, "x"),
-        ({"boolValue": False}, False),
-        ({"intValue": "7"}, 7),
-        ({"intValue": 7}, 7),
-        ({"intValue": "seven"}, "seven"),
-        ({"doubleValue": 0.5}, 0.5),
-        ({"doubleValue": "Infinity"}, math.inf),
-        ({"doubleValue": "NaN"}, pytest.approx(math.nan, nan_ok=True)),
-        ({"arrayValue": {"values": [{"intValue": 1}, {}]}}, [1, None]),
-        ({"kvlistValue": {"values": [{"key": "a", "value": {"boolValue": True}}]}}, {"a": True}),
-        ({"bytesValue": "AAE="}, b"\x00\x01"),
-        ({"bytesValue": "?"}, "?"),
-        ({"string_value": "x"}, "x"),
-        ({}, None),
-        ({"newValue": 1}, {"newValue": 1}),
-        ("bare", "bare"),
-        (0, 0),
-    ],
-    ids=str,
-)
-def test_values_of_otlp(read: Any, value: object, expected: object) -> None:
-    """Every kind of AnyValue becomes its Python value; what is none of them is kept as it is."""
-    [known] = read(attribute(value))
-    assert known.attributes == {"k": expected}
 
 
 def test_a_value_of_otlp_that_is_nested_deep(read: Any) -> None:
@@ -192,86 +98,11 @@ def test_a_value_of_otlp_that_is_nested_deep(read: Any) -> None:
     value: Any = {"stringValue": "deep"}
     for _ in range(200):
         value = {"arrayValue": {"values": [value]}}
-    [known] = read(attribute(value))
+    [known] = read(rows.attribute(value))
     inner = known.attributes["k"]
     for _ in range(64):
         [inner] = inner
     assert "deep" in json.dumps(inner)
-
-
-def base64_of(text: str) -> str:
-    return base64.b64encode(bytes.fromhex(text)).decode()
-
-
-@pytest.mark.parametrize(
-    ("document", "ids"),
-    [
-        pytest.param(
-            request(span(traceId=base64_of(TRACE), spanId=base64_of(SPAN))),
-            (int(TRACE, 16), int(SPAN, 16), None),
-            id="base64, as protobuf's own JSON has it",
-        ),
-        pytest.param(
-            jaeger(traceID="abc", spanID="1", parentSpanID="2", references=None),
-            (0xABC, 1, 2),
-            id="without leading zeros, with the older field for the parent",
-        ),
-    ],
-)
-def test_forms_of_ids(read: Any, document: object, ids: tuple[int, ...]) -> None:
-    [known] = read(document)
-    assert (known.trace_id, known.span_id, known.parent_id) == ids
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        request(span(traceId="")),
-        request(span(traceId="0" * 32)),
-        request(span(traceId="xyz")),
-        request(span(traceId=TRACE + "00")),
-        request(span(traceId="AAE=")),
-        request(span(traceId=12)),
-        request(span(spanId=None)),
-        request(span(spanId="¹" * 16)),
-        jaeger(spanID=""),
-        console(trace_id=""),
-        console(trace_id="0x"),
-        console(trace_id="xyz"),
-        console(trace_id=None),
-        console(trace_id=7),
-    ],
-)
-def test_a_span_without_ids_is_reported(read: Any, reports: Any, document: object) -> None:
-    """A span that belongs to no trace is passed over and reported with its line."""
-    assert read(document) == []
-    assert [each[1:] for each in reports] == [(1, "a span has no valid trace id and span id")]
-
-
-START = 1_700_000_000_000_001_000
-
-
-@pytest.mark.parametrize(
-    ("document", "start", "end"),
-    [
-        (request(span(endTimeUnixNano=None)), 1000, 1000),
-        (request(span(endTimeUnixNano="0")), 1000, 1000),
-        (request(span(startTimeUnixNano=None)), 2000, 2000),
-        (request(span(startTimeUnixNano=1000.0)), 1000, 2000),
-        (request(span(startTimeUnixNano="9" * 30)), 2000, 2000),
-        (request(span(startTimeUnixNano="9" * 5000)), 2000, 2000),
-        (request(span(startTimeUnixNano=True)), 2000, 2000),
-        (request(span(startTimeUnixNano="-5", endTimeUnixNano=[])), 0, 0),
-        (jaeger(duration=0), START, START),
-        (jaeger(duration=None), START, None),
-        (jaeger(duration=-1), START, None),
-        (jaeger(startTime="soon"), 0, None),
-    ],
-)
-def test_times(read: Any, document: object, start: int, end: int | None) -> None:
-    """A missing or impossible time is unknown; it takes nothing else with it."""
-    [known] = read(document)
-    assert (known.start, known.end) == (start, end)
 
 
 def test_spans_without_an_end_are_counted(read: Any, reports: Any) -> None:
@@ -279,100 +110,158 @@ def test_spans_without_an_end_are_counted(read: Any, reports: Any) -> None:
     document = request(span())
     group = document["resourceSpans"][0]["scopeSpans"][0]
     group["spans"] += [span(spanId=f"{n:016x}", endTimeUnixNano="0") for n in range(1, 4)]
+    group["spans"].append("x")  # costs nothing but itself
     assert [known.end for known in read(document)] == [2000, 1000, 1000, 1000]
-    [(_, number, why)] = reports
-    assert (number, why) == (1, "3 spans have no end time, and count as ended when they started")
-
-
-@pytest.mark.parametrize(
-    ("document", "field", "expected"),
-    [
-        *(
-            (request(span(kind=kind)), "kind", expected)
-            for kind, expected in (
-                (0, "INTERNAL"), (2, "SERVER"), ("SPAN_KIND_CONSUMER", "CONSUMER"),
-                (99, "INTERNAL"), ("SPAN_KIND_NEW", "INTERNAL"), (-1, "INTERNAL"), ([], "INTERNAL"),
-            )
-        ),
-        *(
-            (request(span(status={"code": code})), "status", expected)
-            for code, expected in (
-                (1, "ok"), ("STATUS_CODE_ERROR", "error"), ("STATUS_CODE_X", "unset"), (7, "unset"),
-            )
-        ),
-        *(
-            (jaeger(tags=tags), "status", expected)
-            for tags, expected in (
-                ([tag("error", "true")], "error"), ([tag("error", False, "bool")], "unset"),
-                ([tag("otel.status_code", "OK")], "ok"), (None, "unset"),
-                ([3, {"key": None}], "unset"),
-            )
-        ),
-    ],
-)  # fmt: skip
-def test_kinds_and_statuses(read: Any, document: object, field: str, expected: str) -> None:
-    """By number or by name, by tags of either generation; an unknown one is the usual one."""
-    [known] = read(document)
-    assert getattr(known, field) == expected
-
-
-SNAKE = {"trace_id": TRACE, "span_id": SPAN, "name": "step", "start_time_unix_nano": 1}
-DOCUMENTS = {
-    "older name of scopes": request(
-        span(), scopes="instrumentationLibrarySpans", scope="instrumentationLibrary"
-    ),
-    "under data": {"data": request(span())},
-    "a list under data": {"data": [request(span())]},
-    "a list": [request(span())],
-    "Tempo": {"trace": {"batches": request(span())["resourceSpans"]}},
-    "snake case": {
-        "resource_spans": [
-            {
-                "scope_spans": [
-                    {"scope": {"name": SCOPE}, "spans": [SNAKE | {"end_time_unix_nano": 2}]}
-                ]
-            }
-        ]
-    },
-    "Jaeger": jaeger(),
-    "one trace of Jaeger": jaeger()["data"][0],
-}
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_wrappings(read: Any, reports: Any, name: str) -> None:
-    """The same spans are found in every wrapping that files have, on one line or on many."""
-    for text in (json.dumps(DOCUMENTS[name]), json.dumps(DOCUMENTS[name], indent=2)):
-        [known] = read(text)
-        assert (known.name, known.scope) == ("step", SCOPE)
-    assert len(read("\n".join([json.dumps(DOCUMENTS[name])] * 3))) == 3
-    assert reports == []
-
-
-def test_lines_and_a_list_of_console_spans_are_read(read: Any, reports: Any) -> None:
-    spans = [span.to_json(indent=0).replace("\n", "") for span in Ended().spans]
-    assert all(isinstance(span, RecordedSpan) for span in read("\n".join(spans)))
-    assert len(read(f"[{','.join(spans)}]")) == 2
-    assert reports == []
-
-
-def test_bad_neighbours(read: Any, reports: Any) -> None:
-    """What is no span is reported; the good spans beside it are read."""
-    document = request(span())
-    document["resourceSpans"].append(3)
-    document["resourceSpans"].append({"scopeSpans": {"spans": []}})
-    document["resourceSpans"][0]["scopeSpans"][0]["spans"].append("x")
-    assert len(read(document)) == 1
-    assert len(reports) == 3
+    assert [(number, why) for _, number, why in reports] == [
+        (1, "an entry of `spans` is text, expected an object"),
+        (1, "3 spans have no end time, and count as ended when they started"),
+    ]
 
 
 def test_every_capture_is_read(shared: Path) -> None:
     """Every capture gives as many spans as a plain count finds, and nothing is reported."""
-    reports: list[object] = []
     captures = sorted((shared / "spans").glob("*.otlp.jsonl"))
     assert captures
     for capture in captures:
         expected = capture.read_text().count('"startTimeUnixNano"')
-        found = list(Recording(str(capture), lambda *broken: reports.append(broken)))
+        found = list(Recording(str(capture), lambda *broken: pytest.fail(str(broken))))
         assert len(found) == expected, capture.name
+
+
+def test_every_run_is_read(shared: Path) -> None:
+    """Every recorded run is read with as many steps as its line has."""
+    files = [path for path in (shared / "traces").glob("*.gz") if "otlp" not in path.name]
+    total = 0
+    for path in files:
+        runs = list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))
+        with gzip.open(path, "rt") as text:
+            for run, line in zip(runs, map(json.loads, text), strict=True):
+                assert isinstance(run, Run)
+                assert (run.id, run.loop) == (line["id"], line["loop"])
+                assert len(run.steps) == len(line["steps"])
+                total += len(run.steps)
+    assert total > 30_000
+
+
+def test_a_run_has_its_label_and_its_entries_their_places(read: Any, reports: Any) -> None:
+    """An entry that is no step is reported, and keeps its index."""
+    label = {"tier": "pos_human", "success": False}
+    line = {"id": "a/b", "source": "s", "loop": True, "onset_step": 3, "label": label}
+    [run] = read(line | {"steps": [rows.LABELLED, 7, rows.LABELLED | {"tool": "last"}]})
+    assert (run.id, run.source, run.tier) == ("a/b", "s", "pos_human")
+    assert (run.loop, run.onset_step, run.success) == (True, 3, False)
+    assert [known.kind for known in run.steps] == [Kind.TOOL, Kind.OTHER, Kind.TOOL]
+    assert run.steps[2].name == "last"
+    assert reports
+    assert read({"steps": []})[0].id == "recorded.jsonl:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "session"),
+    [
+        ("langfuse-trace.json", "chat-7"),
+        ("langfuse-observations.jsonl", "chat-7"),
+        ("langsmith-runs.jsonl", "sess-42"),
+        ("phoenix-dataframe.jsonl", "sess-42"),
+        ("phoenix-api.json", "sess-42"),
+    ],
+)
+def test_an_export_tells_what_the_agent_did(name: str, session: str) -> None:
+    """Calls with arguments, outcomes and errors, the answer of the model, session and agent."""
+    path = str(SAMPLES / name)
+    found = steps(list(Recording(path, lambda *broken: pytest.fail(str(broken)))))
+    assert [step.kind for step in found] == [Kind.AGENT, *[Kind.TOOL] * 4, Kind.MODEL]
+    agent, *calls, answer = found
+    assert [call.name for call in calls] == ["search"] * 3 + ["broken"]
+    query = rows.PARIS["query"] if name.startswith("phoenix") else rows.PARIS  # by OpenInference
+    assert [loaded(call.args) for call in calls] == [query] * 3 + [{"x": 1}]
+    assert [call.outcome for call in calls[:3]] == ["no results for weather in Paris"] * 3
+    assert [call.call_id for call in calls[:3]] == ["call_0", "call_1", "call_2"]
+    assert [call.error for call in calls] == [False] * 3 + [True]
+    assert "broken backend for x=1" in (calls[3].error_text or "")
+    assert "Traceback" not in (calls[3].error_text or "")
+    assert (answer.model, answer.tokens_in, answer.tokens_out) == ("fake-loop", 230, 12)
+    assert answer.text == "I could not find it. Final answer: unknown."
+    assert agent.name == "looper"
+    assert {step.session for step in found} == {session}
+    assert {step.parent_id for step in calls if not name.startswith("phoenix")} <= {agent.span_id}
+
+
+@pytest.mark.parametrize("row", [rows.LANGFUSE, rows.LANGSMITH, rows.PHOENIX])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        pytest.param(json.dumps, id="a line"),
+        pytest.param(lambda row: json.dumps([row], indent=2), id="a list"),
+        pytest.param(lambda row: json.dumps({"data": [row], "meta": {}}), id="an answer"),
+        pytest.param(lambda row: json.dumps({"runs": [row], "cursors": {}}), id="runs"),
+        pytest.param(lambda row: f'{{"cut": [\n{json.dumps(row)}', id="after a torn line"),
+    ],
+)
+def test_forms_of_an_export(read: Any, reports: Any, row: Any, wrap: Any) -> None:
+    content = wrap(row)
+    [step] = steps(read(content))
+    assert (step.kind, loaded(step.args)) == (Kind.TOOL, rows.PARIS)
+    assert len(reports) == ("cut" in content)
+
+
+def test_ids_that_programs_made_up_join_spans(read: Any) -> None:
+    """Langfuse takes any text as an id."""
+    known = {**rows.LANGFUSE, "traceId": "ticket-9"}
+    parent = {**known, "id": "my-agent", "type": "AGENT"}
+    child = {**known, "id": "my-call", "parentObservationId": "my-agent"}
+    above, below = read(f"{json.dumps(parent)}\n{json.dumps(child)}")
+    assert below.parent_id == above.span_id != below.span_id
+    assert above.trace_id == below.trace_id != 0
+
+
+def test_nested_runs_and_the_run_above(read: Any) -> None:
+    """The parent is in the field, or in `dotted_order`, of which some exports have only that."""
+    order = f"20261126T030902783220Z{rows.UUID}.20261126T030902790455Z{rows.RUN}"
+    child = {**rows.LANGSMITH, "dotted_order": order}
+    root = {**rows.LANGSMITH, "id": rows.UUID, "run_type": "chain", "child_runs": [child]}
+    above, below = read(root)
+    assert (above.parent_id, below.parent_id) == (None, above.span_id)
+    assert below.span_id == 0x8623_9268_B536_AE7E
+
+
+def test_a_trace_of_phoenix_with_its_spans(read: Any, reports: Any) -> None:
+    """As its command line writes it; spans of Jaeger have no context."""
+    span = json.loads((SAMPLES / "phoenix-api.json").read_text())["data"][0]
+    assert len(read({"traceId": rows.TRACE, "spans": [span]})) == 1
     assert reports == []
+
+
+@pytest.mark.parametrize(
+    "name", ["claude-code", "claude-code-agents", "claude-code-agents-stuck", "codex", "gemini-cli"]
+)
+def test_a_file_tells_what_the_wire_tells(name: str) -> None:
+    path = LOGS / f"{name}.logs.jsonl"
+    found = list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))
+    sent = [
+        view
+        for line in path.read_bytes().splitlines()
+        for view in log_views(decode(ExportLogsServiceRequest, line, "application/json"))
+    ]
+    assert found == sent
+    assert any(step.kind is Kind.TOOL and step.args is not None for step in steps(found))
+
+
+def test_the_session_of_a_log_record_may_be_that_of_its_resource(read: Any) -> None:
+    record = {"event.name": "gemini_cli.tool_call", "function_name": "ls", "function_args": "{}"}
+    first, again = read(log_records(record, record, session_id="s-1"))
+    assert first.attributes["session.id"] == "s-1"
+    assert first.trace_id == again.trace_id != 0
+
+
+def test_log_records_in_snake_case_with_the_name_in_the_body(read: Any, reports: Any) -> None:
+    """One that is none costs nothing but itself."""
+    written = log_records({"event.name": "tool_result", "session.id": "s", "tool_name": "Bash"})
+    [record] = written["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    record |= {"time_unix_nano": record.pop("timeUnixNano")}
+    record |= {"body": {"stringValue": "claude_code.tool_result"}}
+    [span] = read({"resource_logs": [{"scope_logs": [{"log_records": [3, record]}]}]})
+    assert (span.name, span.end) == ("claude_code.tool_result", rows.TIME)
+    assert [why for _, _, why in reports] == [
+        "an entry of `logRecords` is a number, expected an object"
+    ]

@@ -68,24 +68,6 @@ def fed(*spans: RecordedSpan, **limits: int) -> Log:
     return log
 
 
-def test_order_of_time() -> None:
-    """Spans that stand in order of their ends are fed by starts and ends, the clock before each."""
-    log = fed(span(2, 20, 30, 1), span(3, 30, 40, 1), span(1, 10, 50))
-    assert log.said == [
-        ("tick", 10),
-        ("open", 1),
-        ("tick", 20),
-        ("open", 2),
-        ("tick", 30),
-        ("close", 2),
-        ("open", 3),
-        ("tick", 40),
-        ("close", 3),
-        ("tick", 50),
-        ("close", 1),
-    ]
-
-
 OPEN, CLOSE = "open", "close"
 FAMILY = [(OPEN, 1), (OPEN, 2), (CLOSE, 2), (CLOSE, 1)]
 
@@ -93,6 +75,11 @@ FAMILY = [(OPEN, 1), (OPEN, 2), (CLOSE, 2), (CLOSE, 1)]
 @pytest.mark.parametrize(
     ("spans", "events"),
     [
+        pytest.param(
+            [span(2, 20, 30, 1), span(3, 30, 40, 1), span(1, 10, 50)],
+            [(OPEN, 1), (OPEN, 2), (CLOSE, 2), (OPEN, 3), (CLOSE, 3), (CLOSE, 1)],
+            id="in order of their ends",
+        ),
         pytest.param([span(2, 10, 20, 1), span(1, 10, 20)], FAMILY, id="family at one time"),
         pytest.param([span(2, 10, 19, 1), span(1, 10, 20)], FAMILY, id="family at one start"),
         pytest.param([span(2, 11, 20, 1), span(1, 10, 20)], FAMILY, id="family at one end"),
@@ -102,8 +89,16 @@ FAMILY = [(OPEN, 1), (OPEN, 2), (CLOSE, 2), (CLOSE, 1)]
     ],
 )
 def test_orders(spans: list[RecordedSpan], events: list[tuple[str, int]]) -> None:
-    """Parents start before and end after their children; a span is opened before it is closed."""
-    assert fed(*spans).events == events
+    """Parents start before and end after their children; the clock is moved before each event."""
+    log = fed(*spans)
+    assert log.events == events
+    times = {(OPEN, one.span_id): one.start for one in spans}
+    times |= {(CLOSE, one.span_id): max(one.start, one.end or 0) for one in spans}
+    ticks = [("tick", time) for time in sorted({times[event] for event in events})]
+    assert [each for each in log.said if each[0] == "tick"] == ticks
+    for event in events:
+        said = log.said[: log.said.index(event)]
+        assert [each for each in said if each[0] == "tick"][-1] == ("tick", times[event])
 
 
 def test_an_opened_span_is_open() -> None:
@@ -128,23 +123,19 @@ def test_a_session_is_bound_before_its_spans() -> None:
 
 
 def test_a_full_buffer_feeds_the_earliest() -> None:
-    """A buffer that is full gives its earliest event; a late span is fed all the same."""
+    """By spans or by text; a late span is fed all the same."""
     log = fed(*(span(i, 10 * i, 10 * i + 5) for i in range(2, 9)), span(1, 0, 5), max_spans=2)
     assert sorted(log.events) == sorted(
         event for i in range(1, 9) for event in (("open", i), ("close", i))
     )
     assert log.ticks == sorted(log.ticks)
-
-
-def test_text_fills_the_buffer() -> None:
-    """The buffer is bounded by text, too."""
     log = Log()
     replay = SpanReplay(log, lambda _span: None, max_chars=10_000)
     for index in range(1, 4):
         known = span(index, index * 10, index * 10 + 1)
         known.attributes = {"a": [{"b": "x" * 5_000}]}
         replay.add(known)
-    assert ("close", 1) in log.events
+    assert (CLOSE, 1) in log.events
 
 
 def test_traces_out_of_order() -> None:

@@ -4,14 +4,33 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_loopguard import Settings
 from tests.server.serving import Hop, next_hop
+from tests.stores.servers import Server as Redis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
-def hop() -> Iterator[tuple[Hop, str]]:
-    """A next hop over HTTP, and its URL."""
-    with next_hop() as made:
+def hop() -> Iterator[Hop]:
+    """A next hop over HTTP."""
+    with next_hop() as (made, _):
         yield made
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Redis]:
+    started = Redis(tmp_path / "redis").start()
+    yield started
+    started.kill()
+
+
+@pytest.fixture
+def guard(redis: Redis) -> Settings:
+    """Settings of servers that share a store."""
+    return Settings(
+        abort_after=2, store_url=redis.url, digest_key="a key of all workers",
+        tuning={"stores": {"timeout_s": 0.5}},
+    )  # fmt: skip

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 
-ROOT = Path(__file__).resolve().parents[2]
-CLIENT, AGENTS = ROOT / "clients" / "typescript", ROOT / "tests" / "typescript"
+from tests.dialects.agents import TYPESCRIPT, built_typescript, run
+from tests.server.process import Serve
+
 SESSION = "chat-1"
-WHERE = "OTLP over HTTP and the flag's API: "
-
-
-def install() -> None:
-    """The client and the packages of the agents, where they are not there yet."""
-    if shutil.which("npm") is None:
-        sys.exit("demo-serve needs Node 20 or newer with npm")
-    for folder in (CLIENT, AGENTS):
-        if not (folder / "node_modules" / ".package-lock.json").exists():
-            print(f"installs the npm packages of {folder.relative_to(ROOT)}")
-            command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["npm", "run", "--silent", "build"], cwd=CLIENT, check=True)
 
 
 def follow(url: str) -> None:
@@ -44,25 +32,18 @@ def follow(url: str) -> None:
 
 def main() -> int:
     """Runs the server and the agent; 0 if the agent was stopped."""
-    install()
-    program = str(Path(sys.executable).with_name("otel-loopguard"))
-    command = [program, "serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        url = next(line for line in server.stdout if WHERE in line).split(WHERE)[1].strip()
-        print(f"serve   listens on {url}, with a page for people at {url}/")
-        watcher = threading.Thread(target=follow, args=(url,), daemon=True)
+    if shutil.which("npm") is None:
+        sys.exit("demo-serve needs Node 20 or newer with npm")
+    print("builds the client and the agent, once")
+    built_typescript()
+    with TemporaryDirectory() as folder, Serve(Path(folder) / "log") as server:
+        print(f"serve   listens on {server.url}, with a page for people at {server.url}/")
+        watcher = threading.Thread(target=follow, args=(server.url,), daemon=True)
         watcher.start()
-        agent = ["node", "ai-sdk-agent.mjs", url, SESSION]
-        said = subprocess.run(agent, cwd=AGENTS, check=True, capture_output=True, text=True).stdout
+        said = json.loads(run("node", "ai-sdk-agent.mjs", server.url, SESSION, at=TYPESCRIPT))
         watcher.join(timeout=5)
-        run = json.loads(said)
-        print(f"agent   ended after {run['steps']} of 30 steps and {run['hints']} hints")
-        return 0 if run["action"] == "abort" else 1
-    finally:
-        server.terminate()
-        server.wait()
+    print(f"agent   ended after {said['steps']} of 30 steps and {said['hints']} hints")
+    return 0 if said["action"] == "abort" else 1
 
 
 if __name__ == "__main__":

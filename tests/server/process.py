@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.serving import PROTOBUF, call, request
+from tests.server.serving import PROTOBUF, bearer, call, request
 from tests.stores.servers import wait_for
 
 if TYPE_CHECKING:
@@ -90,11 +90,6 @@ class Serve:
         found = _URL.search(self.log)
         self.url = found[1] if found else ""
         return "spans go " in self.log
-
-
-def bearer(token: str) -> dict[str, str]:
-    """The header of a token; none for none."""
-    return {"authorization": f"Bearer {token}"} if token else {}
 
 
 def total(text: str, name: str, **labels: str) -> float:

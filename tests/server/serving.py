@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import grpc
 import httpx
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -26,9 +27,10 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from otel_loopguard import Settings
 from otel_loopguard.server import Server, ServerSettings, Tenants
+from otel_loopguard.server.forward import SIGNALS
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
     from otel_loopguard.server.metrics import ServerTelemetry
@@ -168,53 +170,94 @@ def attributes(span: Any) -> dict[str, Any]:
     return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
 
 
+def bearer(token: str) -> dict[str, str]:
+    """The header of a token; none for none."""
+    return {"authorization": f"Bearer {token}"} if token else {}
+
+
+@contextmanager
+def exporter(server: Server, signal: str = "traces") -> Generator[Callable[..., bytes]]:
+    """Sends a server the bytes of requests over gRPC, and returns those of its answers."""
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        yield channel.unary_unary(SIGNALS[signal].method)
+
+
 class Hop:
-    """A next hop that keeps its requests, and answers as the test says."""
+    """A next hop that keeps its requests, and answers as the test says.
+
+    Attributes:
+        answers: Status codes of the next answers; 200 once there are none.
+        of_logs: The status code for log records, after these.
+        said: Headers of each answer.
+        body: The body of each answer.
+        asked: Path and authorization of each request that was not refused.
+        url: Where it listens.
+    """
 
     def __init__(self) -> None:
         self.traces: list[ExportTraceServiceRequest] = []
         self.logs: list[ExportLogsServiceRequest] = []
         self.metrics: list[ExportMetricsServiceRequest] = []
         self.answers: list[int] = []
-        """Status codes of the next answers; 200 once there are none."""
+        self.of_logs = 200
+        self.said: tuple[str, ...] = ()
+        self.body = b""
+        self.asked: list[tuple[str, str | None]] = []
+        self.url = ""
 
-    def take(self, path: str, body: bytes) -> int:
-        """Keeps a request; returns the status code of the answer."""
+    def answer(self, to: BaseHTTPRequestHandler, body: bytes) -> None:
+        """Keeps a request, unless it is one of those that are refused."""
         code = self.answers.pop(0) if self.answers else 200
         if code == 200:
-            if path == "/v1/traces" and body:  # an empty one asks whether it is there
+            self.asked.append((to.path, to.headers["authorization"]))
+            if to.headers.get("content-encoding") == "gzip":
+                body = gzip.decompress(body)
+            if to.path == "/v1/traces" and body:  # an empty one asks whether it is there
                 self.traces.append(ExportTraceServiceRequest.FromString(body))
-            elif path == "/v1/logs":
+            elif to.path == "/v1/logs":
                 self.logs.append(ExportLogsServiceRequest.FromString(body))
-            elif path == "/v1/metrics":
+                code = self.of_logs
+            elif to.path == "/v1/metrics":
                 self.metrics.append(ExportMetricsServiceRequest.FromString(body))
-        return code
+        lines = (f"HTTP/1.0 {code} it is", f"content-length: {len(self.body)}", *self.said, "", "")
+        to.wfile.write("\r\n".join(lines).encode() + self.body)
 
     def spans(self) -> list[Any]:
         """The spans that it has, in the order in which they came."""
-        return [
-            span
-            for taken in self.traces
-            for resource in taken.resource_spans
-            for group in resource.scope_spans
-            for span in group.spans
-        ]
+        scopes = (group for taken in self.traces for each in taken.resource_spans
+                  for group in each.scope_spans)  # fmt: skip
+        return [span for group in scopes for span in group.spans]
 
     def records(self) -> list[Any]:
         """The log records that it has."""
-        return [
-            record
-            for taken in self.logs
-            for resource in taken.resource_logs
-            for group in resource.scope_logs
-            for record in group.log_records
-        ]
+        scopes = (group for taken in self.logs for each in taken.resource_logs
+                  for group in each.scope_logs)  # fmt: skip
+        return [record for group in scopes for record in group.log_records]
+
+    def decided(self, name: str = "action") -> list[Any]:
+        """What the spans say was decided about each."""
+        return [attributes(span).get(f"loopguard.decision.{name}") for span in self.spans()]
+
+    def told(self, name: str = "action") -> list[Any]:
+        """What the log records say of each decision."""
+        told = (attributes(record).get(f"loopguard.decision.{name}") for record in self.records())
+        return [each for each in told if each is not None]
 
 
 @contextmanager
-def listening(handler: type[BaseHTTPRequestHandler]) -> Generator[str]:
-    """The address of a server of HTTP with this handler."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+def listening(answer: Callable[[BaseHTTPRequestHandler, bytes], object]) -> Generator[str]:
+    """The address of a server of HTTP that has each request, and its body, answered."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            answer(self, self.rfile.read(int(self.headers["content-length"] or 0)))
+
+        do_GET = do_POST  # noqa: N815  # as the base looks for it
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -229,19 +272,6 @@ def listening(handler: type[BaseHTTPRequestHandler]) -> Generator[str]:
 @contextmanager
 def next_hop() -> Generator[tuple[Hop, str]]:
     """A next hop over HTTP, and its URL."""
-    taken = Hop()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            if self.headers.get("content-encoding") == "gzip":
-                body = gzip.decompress(body)
-            self.send_response(taken.take(self.path, body))
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    with listening(Handler) as url:
-        yield taken, url
+    hop = Hop()
+    with listening(hop.answer) as hop.url:
+        yield hop, hop.url

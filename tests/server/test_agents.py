@@ -23,7 +23,7 @@ from tests.dialects.agents import (
     run,
 )
 from tests.dialects.recording import PARIS, recording
-from tests.server.serving import control, post, serving, sessions
+from tests.server.serving import bearer, control, post, serving, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 JSON = {"content-type": "application/json"}
 TOKEN = "one-of-sixteen-signs-or-more"  # as agents have it, without a space
-BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
@@ -75,25 +74,22 @@ def test_an_agent_of_spring_ai_is_hinted_at_refused_and_stopped(
     with recording([PARIS] * 30) as model, guarding() as (server, known):
         asks = (f"{model.url}/openai/v1", server.url, "chat-1")
         said = run(*java, *asks, at=tmp_path, **known)
-        row = session_of(server)
+        assert is_aborted(server)
     told = [[one["content"] for one in asked["messages"] if one["role"] == "system"]
             for asked in model.asked]  # fmt: skip
     results = [one["content"] for one in model.asked[-1]["messages"] if one["role"] == "tool"]
     assert said.startswith("stopped: 'search' was called")
     assert any("was called" in text for texts in told for text in texts)
     assert any("The same again is refused" in text for text in results)
-    assert (row["session"], row["action"]) == ("chat-1", "abort")
 
 
 @pytest.mark.rare
 def test_an_agent_of_adk_for_go_is_refused_and_stopped(go: list[str], tmp_path: Path) -> None:
     with guarding() as (server, known):
-        said = run(*go, server.url, "chat-1", "30", at=tmp_path, **known)
-        row = session_of(server)
-    refused, stopped = said.splitlines()[0], said.splitlines()[-1]
-    assert refused.startswith("refused: 'search' was called")
-    assert stopped.startswith("stopped: 'search' was called")
-    assert (row["session"], row["action"]) == ("chat-1", "abort")
+        said = run(*go, server.url, "chat-1", "30", at=tmp_path, **known).splitlines()
+        assert is_aborted(server)
+    assert said[0].startswith("refused: 'search' was called")
+    assert said[-1].startswith("stopped: 'search' was called")
 
 
 DELAYS = [
@@ -150,10 +146,10 @@ def guarding() -> Generator[tuple[Server, dict[str, str]]]:
         }  # fmt: skip
 
 
-def session_of(server: Server) -> dict[str, object]:
-    """The only session of a server."""
-    (row,) = sessions(server, **BEARER)
-    return row
+def is_aborted(server: Server) -> bool:
+    """True if the only session of a server is the agent's, and aborted."""
+    (row,) = sessions(server, **bearer(TOKEN))
+    return (row["session"], row["action"]) == ("chat-1", "abort")
 
 
 @pytest.mark.parametrize(

@@ -20,20 +20,14 @@ if TYPE_CHECKING:
     from otel_loopguard.server import Server
 
 STEPS = 400
+RUNGS = ["allow", "hint", "deny", "abort"]
 
 
 def span(number: int, start: int) -> RecordedSpan:
-    """A search that finds nothing, as it does each time."""
-    attributes = {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "search",
-        "gen_ai.conversation.id": "chat-1",
-        "gen_ai.tool.call.arguments": '{"q": "x"}',
-        "gen_ai.tool.call.result": "No results.",
-    }
+    """The same call each time, as `call` has it."""
     return RecordedSpan(
         "execute_tool search", trace_id=1, span_id=number + 1, start=start, end=now(),
-        attributes=attributes,
+        attributes=call(number)["attributes"],
     )  # fmt: skip
 
 
@@ -60,49 +54,28 @@ def heard(step_s: float, is_due: Callable[[int, float], bool]) -> list[str]:
         return said
 
     with set_testing(True) as clock:
-        return asyncio.run(run())
+        return list(dict.fromkeys(asyncio.run(run())))
 
 
 @pytest.mark.parametrize("delay_s", [0.2, 5.0])
 @pytest.mark.parametrize("step_s", [0.1, 0.4, 0.5])
 def test_whatever_an_exporter_waits_for(step_s: float, delay_s: float) -> None:
-    said = heard(step_s, lambda _, waited_s: waited_s >= delay_s)
-    assert list(dict.fromkeys(said)) == ["allow", "hint", "deny", "abort"]
+    assert heard(step_s, lambda _, waited_s: waited_s >= delay_s) == RUNGS
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 def test_however_many_equal_calls_come_at_once(size: int) -> None:
-    said = heard(0.5, lambda count, _: count >= size)
-    assert list(dict.fromkeys(said)) == ["allow", "hint", "deny", "abort"]
-
-
-def test_where_nobody_asks_decisions_are_as_ever() -> None:
-    """As of what is exported for the record."""
-    made: list[str] = []
-
-    async def run() -> None:
-        guard = Engine(
-            Settings(), local=False, on_decision=lambda _, found: made.append(found.action.value)
-        )
-        engine = TenantGuard(guard, lateness_s=0)
-        await engine.judge([span(number, now() + number * 10**9) for number in range(8)])
-        await engine.close()
-
-    asyncio.run(run())
-    assert made == ["hint", "deny", "abort"]
+    assert heard(0.5, lambda count, _: count >= size) == RUNGS
 
 
 def sent(server: Server, session: str, first: int, ago_s: float) -> None:
     """Three calls, one after another, whose exporter waited."""
     begin = time.time_ns() - int(ago_s * 1e9)
-    spans = [
-        call(
-            first + number, session, start_time_unix_nano=begin + number * 1_000_000,
-            end_time_unix_nano=begin + number * 1_000_000 + 500_000,
-        )
-        for number in range(3)
-    ]  # fmt: skip
-    post(server, *spans).raise_for_status()
+    times = ((at, at + 500_000) for at in range(begin, begin + 3_000_000, 1_000_000))
+    post(server, *(
+        call(number, session, start_time_unix_nano=start, end_time_unix_nano=end)
+        for number, (start, end) in enumerate(times, first)
+    )).raise_for_status()  # fmt: skip
 
 
 def test_who_asks_hears_that_spans_come_too_late_to_warn(caplog: pytest.LogCaptureFixture) -> None:

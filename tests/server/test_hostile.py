@@ -11,10 +11,10 @@ import socket
 import subprocess
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from math import inf, nan
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import grpc
@@ -33,9 +33,10 @@ from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 from otel_loopguard.spans.views import RecordedSpan
 from tests.server.serving import (
     PROTOBUF,
+    Hop,
     call,
     certified,
-    listening,
+    exporter,
     post,
     request,
     send,
@@ -115,21 +116,10 @@ def test_random_bytes_never_end_it() -> None:
 
 
 def test_more_than_it_may_hold_is_answered_with_busy(caplog: pytest.LogCaptureFixture) -> None:
-    with serving(most_held_bytes=1, lateness_s=0.5) as server:
-        answers: list[httpx.Response] = []
-
-        threads = [
-            threading.Thread(target=lambda n=number: answers.append(send(server, n)))
-            for number in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        codes = sorted(answer.status_code for answer in answers)
-        assert codes[0] == 200
-        assert codes[-1] == 503
-        assert all("retry-after" in one.headers for one in answers if one.status_code == 503)
+    with serving(most_held_bytes=1, lateness_s=0.5) as server, ThreadPoolExecutor(4) as senders:
+        answers = list(senders.map(lambda number: send(server, number), range(4)))
+    assert {one.status_code for one in answers} == {200, 503}
+    assert all("retry-after" in one.headers for one in answers if one.status_code == 503)
     why = "requests are refused: more than 1 bytes of requests would be held (busy; told again"
     assert sum(why in one for one in caplog.messages) == 1
 
@@ -144,6 +134,7 @@ def test_without_the_right_token_nothing_is_answered() -> None:
             ):  # fmt: skip
                 answer = httpx.request(method, server.url + path, headers=headers)
                 assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+                assert method == "GET" or answer.headers["connection"] == "close"
         assert httpx.get(server.url).is_success
 
 
@@ -197,30 +188,21 @@ def test_what_cannot_be_used_is_an_error_at_start(settings: dict[str, Any], why:
     assert "hunter2" not in str(raised.value)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    return certified(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.mark.parametrize(
-    ("certificate", "key"), [(True, False), (False, True), ("none.pem", True), (True, "none.pem")]
-)
-def test_a_certificate_that_cannot_be_used_is_an_error_at_start(
-    pair: tuple[str, str], certificate: bool | str, key: bool | str
-) -> None:
-    """The server neither listened nor ended."""
-    files = [made if given is True else given or "" for made, given in
-             zip(pair, (certificate, key), strict=True)]  # fmt: skip
-    with pytest.raises(LoopGuardSettingsError, match=r"key = "):
-        Server(ServerSettings(certificate=files[0], key=files[1]))
-
-
-def test_an_encrypted_key_is_not_asked_for(pair: tuple[str, str], tmp_path: Path) -> None:
-    key = str(tmp_path / "encrypted.pem")
-    command = f"openssl rsa -aes256 -passout pass:secret -in {pair[1]} -out {key}"
-    subprocess.run(command.split(), check=True, capture_output=True)
-    with pytest.raises(LoopGuardSettingsError, match="TLS cannot use them"):
-        Server(ServerSettings(certificate=pair[0], key=key))
+@pytest.mark.parametrize("wrong", ["no key", "no certificate", "key", "certificate", "encrypted"])
+def test_a_certificate_that_cannot_be_used_is_an_error_at_start(tmp_path: Path, wrong: str) -> None:
+    """The server neither listened nor ended; for a password it is not asked."""
+    certificate, key = certified(tmp_path)
+    why = r"key = "
+    if wrong == "encrypted":
+        command = f"openssl rsa -aes256 -passout pass:secret -in {key} -out {key}.pem"
+        subprocess.run(command.split(), check=True, capture_output=True)
+        key, why = f"{key}.pem", "TLS cannot use them"
+    elif "key" in wrong:
+        key = "" if wrong == "no key" else "none.pem"
+    else:
+        certificate = "" if wrong == "no certificate" else "none.pem"
+    with pytest.raises(LoopGuardSettingsError, match=why):
+        Server(ServerSettings(certificate=certificate, key=key))
 
 
 @pytest.mark.parametrize(
@@ -254,40 +236,21 @@ def test_a_token_that_is_too_short_names_its_variable(monkeypatch: pytest.Monkey
         serve.run(Settings(), None, [])
 
 
-def ask(server: Server, text: str) -> bytes:
-    """The beginning of what is answered to a request as it is written here."""
+@contextmanager
+def connected(server: Server, text: str = "") -> Generator[socket.socket]:
+    """A connection over which a request was sent as it is written here."""
     host, _, port = server.url.removeprefix("http://").rpartition(":")
     with socket.create_connection((host, int(port)), timeout=60) as line:
         line.sendall(text.replace("\n", "\r\n").encode("latin-1"))
-        return line.recv(1000)
-
-
-@contextmanager
-def next_hop(*answer: str, logs: int = 200, body: bytes = b"") -> Generator[tuple[str, list[str]]]:
-    """A next hop with these headers in its answers, and what it was asked for."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            asked.append(f"{self.path} {self.headers['authorization']}")
-            code = logs if self.path == "/v1/logs" else 200
-            lines = (f"HTTP/1.0 {code} as it is", f"content-length: {len(body)}", *answer, "", "")
-            self.wfile.write("\r\n".join(lines).encode() + body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # of the base
-            pass
-
-    with listening(Handler) as url:
-        yield url.removeprefix("http://"), asked
+        yield line
 
 
 @pytest.mark.parametrize(
     "host", ["attacker.test:", "attacker.test:99999", "127.0.0.1/x@attacker.test", "é.test", "[::1"]
 )
 def test_a_host_that_is_no_name_is_not_taken_for_this_machine(server: Server, host: str) -> None:
-    answer = ask(server, f"GET /v1/sessions HTTP/1.1\nhost: {host}\n\n")
-    assert answer.startswith(b"HTTP/1.1 421 ")
+    with connected(server, f"GET /v1/sessions HTTP/1.1\nhost: {host}\n\n") as line:
+        assert line.recv(1000).startswith(b"HTTP/1.1 421 ")
 
 
 def test_large_requests_are_read_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,11 +274,10 @@ def test_large_requests_are_read_on_another_thread(monkeypatch: pytest.MonkeyPat
 
 
 def test_bytes_count_from_the_first_one_that_came() -> None:
+    head = "POST /v1/traces HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 999999\n"
+    head += "content-type: application/x-protobuf\n\n"
     with serving(most_held_bytes=1_000_000) as server:
-        host, _, port = server.url.removeprefix("http://").rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=60) as line:
-            head = "POST /v1/traces HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 999999\r\n"
-            line.sendall(f"{head}content-type: application/x-protobuf\r\n\r\n".encode())
+        with connected(server, head) as line:
             line.sendall(b"\0" * 999_900)
             wait_for(lambda: send(server, 0).status_code == 503)
         wait_for(lambda: send(server, 0).status_code == 200)
@@ -323,9 +285,9 @@ def test_bytes_count_from_the_first_one_that_came() -> None:
 
 def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver, "BODY_S", 0.1)
-    with serving() as server:
-        head = "POST /v1/traces HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 99\n\n"
-        assert ask(server, head).startswith(b"HTTP/1.1 408 ")
+    head = "POST /v1/traces HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 99\n\n"
+    with serving() as server, connected(server, head) as line:
+        assert line.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
 @pytest.mark.parametrize("begun", ["", "GET /healthz HTTP/1.1\n"])
@@ -336,14 +298,9 @@ def test_a_head_that_never_ends_is_given_up(
     monkeypatch.setattr(access, "HEAD_S", 0.1)
     monkeypatch.setattr("otel_loopguard.server.server.KEEP_ALIVE_S", 1)
     whole = "GET /healthz HTTP/1.1\nhost: 127.0.0.1\n\n"
-    with serving() as server:
-        host, _, port = server.url.removeprefix("http://").rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=60) as line:
-            line.sendall((whole * before + begun).replace("\n", "\r\n").encode())
-            said = b""
-            while piece := line.recv(1000):
-                said += piece
-        assert said.count(b"200 OK") == before
+    with serving() as server, connected(server, whole * before + begun) as line:
+        said = b"".join(iter(lambda: line.recv(1000), b""))
+    assert said.count(b"200 OK") == before
 
 
 def test_strangers_who_wait_take_no_descriptor_from_others(
@@ -352,15 +309,12 @@ def test_strangers_who_wait_take_no_descriptor_from_others(
     """Who has been idle for longest goes; requests are answered, with a connection in use too."""
     monkeypatch.setattr(access, "HEAD_S", 600)
     monkeypatch.setattr(access, "most_connections", lambda: 4)
-    with serving() as server, httpx.Client() as client:
+    with serving() as server, httpx.Client() as client, ExitStack() as stack:
         assert client.get(f"{server.url}/healthz").is_success
-        host, _, port = server.url.removeprefix("http://").rpartition(":")
-        strangers = [socket.create_connection((host, int(port)), timeout=60) for _ in range(12)]
+        strangers = [stack.enter_context(connected(server)) for _ in range(12)]
         assert [line.recv(1) for line in strangers[:8]] == [b""] * 8
         assert httpx.get(f"{server.url}/healthz").is_success
         assert client.get(f"{server.url}/healthz").is_success
-        for line in strangers:
-            line.close()
 
 
 def test_a_shortage_of_descriptors_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -397,21 +351,11 @@ def test_spans_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_connection_is_kept_for_as_long_as_clients_keep_it() -> None:
     with serving() as server, httpx.Client() as client:
-        lines = {_line(client.get(f"{server.url}/healthz")) for _ in range(2)}
-    assert len(lines) == 1
+        answers = [client.get(f"{server.url}/healthz") for _ in range(2)]
+        streams = (one.extensions["network_stream"] for one in answers)
+        assert len({one.get_extra_info("client_addr") for one in streams}) == 1
     # The idle limit of Go's net/http, and of the Collector's exporters: the client is to be first.
     assert KEEP_ALIVE_S > 90
-
-
-def test_a_connection_is_not_kept_for_whom_nothing_is_answered() -> None:
-    with serving(Tenants({TOKEN: "one"})) as server, httpx.Client() as client:
-        refused = client.post(f"{server.url}/v1/traces", content=GOOD, headers=PROTOBUF)
-    assert (refused.status_code, refused.headers["connection"]) == (401, "close")
-
-
-def _line(response: httpx.Response) -> object:
-    """The client's end of the connection that a response came over."""
-    return response.extensions["network_stream"].get_extra_info("client_addr")
 
 
 def test_a_long_poll_outlives_the_limit_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,13 +375,11 @@ def test_nothing_is_read_over_grpc_without_a_token(monkeypatch: pytest.MonkeyPat
         return holding(self)
 
     monkeypatch.setattr(Receiver, "holding", seen)
-    method = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
     known = (("authorization", f"Bearer {TOKEN}"),)
     with (
         serving(Tenants({TOKEN: "one"}), grpc="127.0.0.1:0") as server,
-        grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
+        exporter(server) as export,
     ):
-        export = cast("Any", channel).unary_unary(method)
         with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
             export(GOOD)
         assert not held
@@ -448,12 +390,15 @@ def test_nothing_is_read_over_grpc_without_a_token(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("code", [403, 404])
-def test_spans_go_on_where_decisions_cannot(code: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_spans_go_on_where_decisions_cannot(
+    hop: Hop, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """Many a next hop has no address for log records, or takes none with this token."""
-    with next_hop(logs=code) as (address, asked), serving(forward=f"http://{address}") as server:
+    hop.of_logs = code
+    with serving(forward=hop.url) as server:
         for number in range(6):
             assert send(server, number).is_success
-    assert sum(line.startswith("/v1/traces") for line in asked) == 6
+    assert len(hop.traces) == 6
     told = [one for one in caplog.messages if "decisions do not go on as log records" in one]
     assert len(told) == 1
 
@@ -467,24 +412,23 @@ def test_spans_go_on_where_decisions_cannot(code: int, caplog: pytest.LogCapture
     ],
     ids=["no time", "a long time", "a bomb"],
 )
-def test_what_a_next_hop_answers_is_not_believed(header: str, body: bytes, status: int) -> None:
-    with (
-        next_hop(header, body=body, logs=status) as (address, _),
-        serving(forward=f"http://{address}") as server,
-    ):
+def test_what_a_next_hop_answers_is_not_believed(
+    hop: Hop, header: str, body: bytes, status: int
+) -> None:
+    hop.said, hop.body, hop.of_logs = (header,), body, status
+    with serving(forward=hop.url) as server:
         answer = send(server, 0, 1, 2)
         assert (answer.status_code, answer.headers.get("retry-after", "1")) == (status, "1")
         assert status != 200 or answer.content == b""
 
 
-def test_the_password_of_the_next_hop_is_told_to_it_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_password_of_the_next_hop_is_told_to_it_alone(
+    hop: Hop, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
-    with (
-        next_hop() as (address, asked),
-        serving(forward=f"http://me:hunter2@{address}") as server,
-    ):
+    with serving(forward=hop.url.replace("//", "//me:hunter2@")) as server:
         assert send(server, 0).is_success
-    assert asked == ["/v1/traces Basic bWU6aHVudGVyMg=="]
+    assert hop.asked == [("/v1/traces", "Basic bWU6aHVudGVyMg==")]
     assert "hunter2" not in caplog.text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import ExitStack
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,6 @@ from tests.server.serving import (
     SECOND,
     Hop,
     asking,
-    attributes,
     call,
     control,
     pair,
@@ -30,12 +30,12 @@ from tests.server.serving import (
     serving,
     sessions,
 )
-from tests.stores.servers import Server as Redis
 from tests.stores.servers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+    from tests.stores.servers import Server as Redis
 
     Leases = Callable[..., SessionLeases]
 
@@ -43,43 +43,70 @@ A, B = (1, 1), (1, 2)
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Redis]:
-    started = Redis(tmp_path / "redis").start()
-    yield started
-    started.kill()
-
-
-@pytest.fixture
-def guard(redis: Redis) -> Settings:
-    return Settings(
-        abort_after=2,
-        store_url=redis.url,
-        digest_key="a key of all workers",
-        tuning={"stores": {"timeout_s": 0.5}},
-    )
-
-
-@pytest.fixture
 def leases(guard: Settings) -> Iterator[Leases]:
-    made: list[SessionLeases] = []
+    with ExitStack() as made:
 
-    def make(watched_s: float = 30) -> SessionLeases:
-        made.append(SessionLeases(RedisStore(guard), 100, 60, watched_s))
-        return made[-1]
+        def make(watched_s: float = 30) -> SessionLeases:
+            found = SessionLeases(RedisStore(guard), 100, 60, watched_s)
+            made.callback(found.close)
+            return found
 
-    yield make
-    for each in made:
-        each.close()
+        yield make
 
 
-def prompt(server: Server, number: int) -> httpx.Response:
+class Fleet:
+    """Servers on one store, by name; each starts when something is first asked of it."""
+
+    def __init__(self, guard: Settings, hop: Hop) -> None:
+        self.guard = guard
+        self.hop = hop
+        self._running: dict[str, tuple[ExitStack, Server]] = {}
+
+    def __getitem__(self, name: str) -> Server:
+        if name not in self._running:
+            stack = ExitStack()
+            server = stack.enter_context(serving(guard=self.guard, forward=self.hop.url))
+            self._running[name] = stack, server
+        return self._running[name][1]
+
+    def act(self, name: str, sign: str, kind: str, first: str, last: str, by: str) -> None:  # noqa: PLR0917
+        """Does what a word of a script says."""
+        numbers = list(range(int(first or 0), int(last or first or 0) + 1))
+        if kind == "end":
+            self.end(name)
+        elif sign == "=":
+            found = control(self[name])
+            assert (found["action"], by or found["by"]) == (kind, found["by"]), (name, kind, by)
+        elif kind == "abort":
+            url = f"{self[name].url}/v1/sessions/chat-1/abort"
+            httpx.post(url, json={"by": "ann"}).raise_for_status()
+        elif kind == "prompt":
+            post(self[name], body=prompt(*numbers), path="logs").raise_for_status()
+        else:
+            self.hop.answers = [503] * (sign == "!")
+            status = post(self[name], *spans_of(kind, numbers)).status_code
+            assert status == (503 if sign == "!" else 200)
+
+    def end(self, *names: str) -> None:
+        for name in names or list(self._running):
+            self._running.pop(name)[0].close()
+
+
+@pytest.fixture
+def fleet(guard: Settings, hop: Hop) -> Iterator[Fleet]:
+    made = Fleet(guard, hop)
+    yield made
+    made.end()
+
+
+def prompt(number: int) -> bytes:
     """A record that says that the user wrote."""
     made = ExportLogsServiceRequest()
     record = made.resource_logs.add().scope_logs.add().log_records.add(
         time_unix_nano=BEGIN + number * SECOND, event_name="claude_code.user_prompt"
     )  # fmt: skip
     record.attributes.append(pair("session.id", "chat-1"))
-    return post(server, body=made.SerializeToString(), path="logs")
+    return made.SerializeToString()
 
 
 def telling(number: int) -> dict[str, Any]:
@@ -104,21 +131,76 @@ def telling(number: int) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def turn(first: int, *numbers: int) -> list[dict[str, Any]]:
-    """A run of an agent, and the calls that it makes in its trace."""
+def turn(numbers: list[int]) -> list[dict[str, Any]]:
+    """The calls that an agent makes in its trace, and its run, which comes when it ends."""
+    first, *calls = numbers
     run = call(first, name="invoke_agent helper", attributes={
         "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper",
         "gen_ai.conversation.id": "chat-1",
-    }, end_time_unix_nano=BEGIN + (max(numbers) + 1) * SECOND)  # fmt: skip
-    made = [
-        call(number, trace_id=run["trace_id"], parent_span_id=run["span_id"]) for number in numbers
-    ]
-    return [*made, run]
+    }, end_time_unix_nano=BEGIN + (calls[-1] + 1) * SECOND)  # fmt: skip
+    inside = {"trace_id": run["trace_id"], "parent_span_id": run["span_id"]}
+    return [*(call(number, **inside) for number in calls), run]
 
 
-def decisions(hop: Hop) -> list[str]:
-    told = (attributes(one) for one in hop.records())
-    return [each["loopguard.decision.id"] for each in told if "loopguard.decision.id" in each]
+def spans_of(kind: str, numbers: list[int]) -> list[dict[str, Any]]:
+    """What a word of a script sends."""
+    if kind == "model":
+        return [telling(*numbers)]
+    if not kind:
+        return [call(number) for number in numbers]
+    made = turn(numbers)
+    return {"turn": made, "calls": made[:-1], "run": made[-1:]}[kind]
+
+
+WORD = re.compile(r"([ABC])([:!=])([a-z]*)(\d*)-?(\d*)/?(\w*)")
+CASES = {
+    "two equal calls at each of two are as many as four at one; each decision is one":
+        "A:0-1 A=allow B:2-3 B=deny told=hint,deny A:1-3 A=deny told=hint,deny",
+    "a server that is new says at once what was decided":
+        "A:0-5 A=abort/policy A:end B=abort/policy",
+    "and what a person did": "A:0 A:abort A=abort/ann A:end B=abort/ann",
+    "a turn after an abort": "A:turn0-6 A=abort B:turn20-21 B=hint",
+    # The span of a run comes when it ends, and the record of a prompt may come late, wherever.
+    "an abort outlives what was begun before it":
+        "A:calls1-6 A=abort told=hint,deny,abort B:run1-6 B:prompt0 B=abort C:40 C=abort"
+        " told=hint,deny,abort",
+    # Of a prompt and the calls after it, the prompt may be judged when the calls have ended.
+    "an abort outlives the prompt before it":
+        "A:0 A:prompt1 A:2-7 A=abort told=hint,deny,abort B:8 told=hint,deny,abort",
+    "spans that come again count once": "A!0-2 B:0-2 A:0-2 spans=6 entries=3 told=hint",
+    "a span that comes again has its decision on it":
+        "A:0-3 B:0-3 decided=,,hint,deny,,,hint,deny",
+    "a decision that nobody was told of is told by the next":
+        "A!0-3 told= B:4 told=hint,deny,abort",
+    # Each request shows the result of what was asked for at another server.
+    "calls that only messages tell of":
+        "A:model0 A=allow B:model1 B=allow A:model2 A=allow B:model3 B=hint A:model4 A=deny"
+        " B:model5 B=abort",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", CASES.values(), ids=CASES)
+def test_a_session_goes_on_at_another_server(fleet: Fleet, leases: Leases, script: str) -> None:
+    """What each server is sent behind `:` and says behind `=`.
+
+    A request with `!` is judged and stored, but not taken by the next hop. `told` are the decisions
+    that the next hop has, each once, and `decided` those on its spans; `entries` are of calls.
+    """
+    hop = fleet.hop
+    for word in script.split():
+        if found := WORD.fullmatch(word):
+            fleet.act(*found.groups())
+            continue
+        what, _, said = word.partition("=")
+        if what == "entries":
+            journal = leases().journal("chat-1")
+            assert [value[1] for _, value in journal].count(journal[0][1][1]) == int(said)
+        elif what == "spans":
+            assert len(hop.spans()) == int(said)
+        else:
+            made = dict(zip(hop.told("id"), hop.told(), strict=True)).values()
+            seen = made if what == "told" else (one or "" for one in hop.decided())
+            assert ",".join(seen) == said, word
 
 
 def test_what_is_decided_is_heard_at_a_server_that_has_seen_nothing_of_it(guard: Settings) -> None:
@@ -145,45 +227,6 @@ def test_what_is_decided_is_heard_at_a_server_that_has_seen_nothing_of_it(guard:
         wait_for(lambda: control(asked, "chat-2")["action"] == "deny")
         assert send(asked, 14, session="chat-2").is_success
         assert control(asked, "chat-2")["action"] == "abort"
-
-
-@pytest.mark.parametrize("by", ["policy", "ann"])
-def test_a_server_that_is_new_says_at_once_what_was_decided(guard: Settings, by: str) -> None:
-    """Its first answer let an aborted agent make one more step."""
-    with serving(guard=guard) as before:
-        url = f"{before.url}/v1/sessions/chat-1"
-        assert send(before, *range(1 if by == "ann" else 6)).is_success
-        if by == "ann":
-            assert httpx.post(f"{url}/abort", json={"by": by}).is_success
-        assert control(before)["action"] == "abort"
-    with serving(guard=guard) as after:
-        said = control(after)
-        assert (said["action"], said["by"]) == ("abort", by)
-
-
-def test_what_was_stored_is_known_to_who_takes_the_session_over(leases: Leases) -> None:
-    one, other = leases(), leases()
-    taken = one.take({"s": [A]})["s"]
-    assert taken == (True, False, {}, {}, b"")
-    one.submit("s", [("1-a", b"entry")])
-    one.judged("s", A, None)
-    one.decided("s", "d1", b"record")
-    assert one.commit() == ({"d1": ("s", b"record")}, [])
-    taken = other.take({"s": [A, B]})["s"]
-    assert (taken.is_new, taken.known, taken.unsent) == (True, {A: None}, {"d1": b"record"})
-    assert other.journal("s") == [("1-a", b"entry")]
-    other.sent({"s": ["d1"]})
-    other.decided("s", "d1", b"again")
-    assert other.commit() == ({}, [])  # a decision is made once
-    assert one.take({"s": []})["s"].unsent == {}
-    one.call("s", b"[1]")
-    one.commit()
-    one.judged("s", B, None)
-    one.commit()
-    assert other.take({"s": []})["s"].calls == b"[1]"
-    other.call("s", b"")
-    assert other.commit() == ({}, [])
-    assert one.take({"s": []})["s"].calls == b""
 
 
 def test_sessions_with_open_calls_are_found_when_nobody_watches_them(leases: Leases) -> None:
@@ -251,72 +294,6 @@ def test_what_is_kept_has_an_end(leases: Leases, redis: Redis) -> None:
         assert all(client.pttl(key) > 0 for key in keys)
 
 
-def test_a_session_goes_on_at_another_server(guard: Settings, hop: tuple[Hop, str]) -> None:
-    """Two equal calls at each of two servers are as many as four at one; each decision is one."""
-    taken, url = hop
-    with serving(guard=guard, forward=url) as one, serving(guard=guard, forward=url) as other:
-        send(one, 0, 1).raise_for_status()
-        assert control(one)["action"] == "allow"
-        send(other, 2, 3).raise_for_status()
-        assert control(other)["action"] == "deny"
-        ids = decisions(taken)
-        send(one, 3, 2, 1).raise_for_status()
-        assert control(one)["action"] == "deny"
-        assert decisions(taken) == ids
-    with serving(guard=Settings(), forward=url) as alone:
-        before = len(taken.records())
-        send(alone, 0, 1, 2, 3).raise_for_status()
-        told = [attributes(one)["loopguard.decision.action"] for one in taken.records()]
-        assert told[before:] == told[:before]
-
-
-def test_a_turn_after_an_abort_goes_on_at_whichever_server(guard: Settings) -> None:
-    first, next_one = turn(0, 1, 2, 3, 4, 5, 6), turn(20, 21)
-    with serving() as alone, serving(guard=guard) as one, serving(guard=guard) as other:
-        for turns, server in ((first, one), (next_one, other)):
-            for each in (alone, server):
-                post(each, *deepcopy(turns)).raise_for_status()
-            assert control(server)["action"] == control(alone)["action"]
-        assert control(other)["action"] == "hint"
-
-
-def test_an_abort_outlives_what_was_begun_before_it(guard: Settings, hop: tuple[Hop, str]) -> None:
-    """The span of a run comes when it ends, and the record of a prompt may come late, wherever."""
-    taken, url = hop
-    *calls, run = turn(1, 2, 3, 4, 5, 6)
-    with ExitStack() as stack:
-        one, other, third = (
-            stack.enter_context(serving(guard=guard, forward=url)) for _ in range(3)
-        )
-        post(one, *calls).raise_for_status()
-        made = set(decisions(taken))
-        assert control(one)["action"] == "abort"
-        post(other, run).raise_for_status()
-        prompt(other, 0).raise_for_status()
-        assert control(other)["action"] == "abort"
-        send(third, 40).raise_for_status()
-        assert control(third)["action"] == "abort"
-        assert set(decisions(taken)) == made
-
-
-def test_an_abort_outlives_the_prompt_before_it_at_whichever_server(
-    guard: Settings, hop: tuple[Hop, str]
-) -> None:
-    """Of a prompt and the calls after it, the prompt may be judged when the calls have ended."""
-    taken, url = hop
-    with (
-        serving(guard=guard, forward=url) as one,
-        serving(guard=guard, forward=url) as other,
-    ):
-        send(one, 0).raise_for_status()
-        prompt(one, 1).raise_for_status()
-        send(one, 2, 3, 4, 5, 6, 7).raise_for_status()
-        made = set(decisions(taken))
-        assert control(one)["action"] == "abort"
-        send(other, 8).raise_for_status()
-        assert set(decisions(taken)) == made
-
-
 def test_a_session_that_had_to_make_room_goes_on(guard: Settings) -> None:
     with serving(guard=guard.model_copy(update={"max_sessions": 1})) as server:
         send(server, 0, 1).raise_for_status()
@@ -325,38 +302,18 @@ def test_a_session_that_had_to_make_room_goes_on(guard: Settings) -> None:
         assert control(server)["action"] == "deny"
 
 
-def test_a_span_without_an_id_stays_with_its_trace_when_another_server_takes_over(
-    guard: Settings,
-) -> None:
+def test_a_span_without_an_id_stays_with_its_trace(fleet: Fleet) -> None:
+    """Also when another server takes over."""
     *calls, last = (call(number, trace_id=bytes(15) + b"a") for number in range(4))
     del last["attributes"]["gen_ai.conversation.id"]
-    with serving(guard=guard) as one, serving(guard=guard) as other:
-        post(one, *calls).raise_for_status()
-        post(other, last).raise_for_status()
-        (row,) = sessions(other)
-        assert (row["session"], row["action"]) == ("chat-1", "deny")
-
-
-def test_spans_that_come_again_elsewhere_count_once(
-    guard: Settings, leases: Leases, hop: tuple[Hop, str]
-) -> None:
-    taken, url = hop
-    with serving(guard=guard, forward=url) as one, serving(guard=guard, forward=url) as other:
-        taken.answers = [503]  # judged and stored, but not acknowledged
-        assert send(one, 0, 1, 2).status_code == 503
-        send(other, 0, 1, 2).raise_for_status()
-        send(one, 0, 1, 2).raise_for_status()
-        journal = leases().journal("chat-1")
-        assert len(taken.spans()) == 6
-        # One entry for each call, and what was decided about them.
-        calls = [value for _, value in journal if value[1] == journal[0][1][1]]
-        assert len(calls) == 3
-        # Who judged it may tell the next hop of it too, with the same id.
-        assert len(set(decisions(taken))) == 1
+    post(fleet["A"], *calls).raise_for_status()
+    post(fleet["B"], last).raise_for_status()
+    (row,) = sessions(fleet["B"])
+    assert (row["session"], row["action"]) == ("chat-1", "deny")
 
 
 def test_calls_inside_a_span_without_an_end_are_stored_once_they_are_acknowledged(
-    guard: Settings, leases: Leases
+    fleet: Fleet, leases: Leases
 ) -> None:
     """The span around a call could tell its result, but its end is missing, and not to come."""
     around = call(0, end_time_unix_nano=0)
@@ -364,107 +321,45 @@ def test_calls_inside_a_span_without_an_end_are_stored_once_they_are_acknowledge
     for name in ("arguments", "result"):
         del around["attributes"][f"gen_ai.tool.call.{name}"]
     del inside["attributes"]["gen_ai.tool.call.result"]
-    with serving(guard=guard) as server:
-        post(server, around, inside).raise_for_status()
-        assert len(leases().journal("chat-1")) == 2
+    post(fleet["A"], around, inside).raise_for_status()
+    assert len(leases().journal("chat-1")) == 2
 
 
-def test_a_span_that_comes_again_has_its_decision_on_it(
-    guard: Settings, hop: tuple[Hop, str]
-) -> None:
-    taken, url = hop
-    with serving(guard=guard, forward=url) as one, serving(guard=guard, forward=url) as other:
-        send(one, 0, 1, 2, 3).raise_for_status()
-        first = [attributes(span) for span in taken.spans()]
-        send(other, 0, 1, 2, 3).raise_for_status()
-        again = [attributes(span) for span in taken.spans()][len(first) :]
-        assert again == first
-        assert any("loopguard.decision.id" in each for each in first)
+def test_a_call_that_hangs_is_a_stall_though_its_server_is_gone(fleet: Fleet) -> None:
+    fleet.guard = fleet.guard.model_copy(update={"step_timeout_s": 4.0})
+    other = fleet["B"]
+    post(fleet["A"], asking("deploy")).raise_for_status()
+    fleet.end("A")
+    assert not fleet.hop.told()
+    wait_for(fleet.hop.told)
+    decision = control(other)["decision"]
+    assert (decision["detector"], decision["tool"]) == ("stall", "deploy")
+    # With its result, wherever it comes, it is over.
+    send(other, 1).raise_for_status()
+    assert not other.engines["default"].guard.active.by_id
 
 
-def test_a_decision_that_nobody_was_told_of_is_told_by_the_next(
-    guard: Settings, hop: tuple[Hop, str]
-) -> None:
-    taken, url = hop
-    with serving(guard=guard, forward=url) as one, serving(guard=guard, forward=url) as other:
-        taken.answers = [503]
-        assert send(one, 0, 1, 2, 3).status_code == 503
-        assert not taken.records()
-        send(other, 4).raise_for_status()
-        assert decisions(taken)
-
-
-def test_a_call_that_hangs_is_a_stall_though_its_server_is_gone(
-    guard: Settings, hop: tuple[Hop, str]
-) -> None:
-    taken, url = hop
-    guard = guard.model_copy(update={"step_timeout_s": 4.0})
-    with serving(guard=guard, forward=url) as other:
-        with serving(guard=guard, forward=url) as one:
-            post(one, asking("deploy")).raise_for_status()
-        assert not decisions(taken)
-        wait_for(lambda: decisions(taken))
-        decision = control(other)["decision"]
-        assert (decision["detector"], decision["tool"]) == ("stall", "deploy")
-        # With its result, wherever it comes, it is over.
-        send(other, 1).raise_for_status()
-        assert not other.engines["default"].guard.active.by_id
-
-
-def test_who_takes_a_session_over_watches_its_calls_and_says_nothing_twice(
-    guard: Settings, hop: tuple[Hop, str]
-) -> None:
-    taken, url = hop
-    guard = guard.model_copy(update={"step_timeout_s": 1.0})
+def test_who_takes_a_session_over_watches_its_calls_and_says_nothing_twice(fleet: Fleet) -> None:
+    fleet.guard = fleet.guard.model_copy(update={"step_timeout_s": 1.0})
     asked = asking("deploy")
-    with serving(guard=guard, forward=url) as one, serving(guard=guard, forward=url) as other:
-        post(one, deepcopy(asked)).raise_for_status()
-        reason = "loopguard.decision.reason"
-        wait_for(lambda: "step_timeout" in (attributes(one).get(reason) for one in taken.records()))
-        made = decisions(taken)
-        # An exporter that heard no answer sends the same to another.
-        post(other, deepcopy(asked)).raise_for_status()
-        (watched,) = other.engines["default"].guard.active
-        assert watched.said == {"step_timeout", "step_timeout_near"}
-        assert set(decisions(taken)) == set(made)
+    post(fleet["A"], deepcopy(asked)).raise_for_status()
+    wait_for(lambda: "step_timeout" in fleet.hop.told("reason"))
+    made = fleet.hop.told("id")
+    # An exporter that heard no answer sends the same to another.
+    post(fleet["B"], deepcopy(asked)).raise_for_status()
+    (watched,) = fleet["B"].engines["default"].guard.active
+    assert watched.said == {"step_timeout", "step_timeout_near"}
+    assert set(fleet.hop.told("id")) == set(made)
 
 
-def test_a_call_whose_result_another_server_got_is_no_stall(guard: Settings) -> None:
-    guard = guard.model_copy(update={"step_timeout_s": 2.0})
-    made: list[object] = []
-    with serving(guard=guard) as one, serving(guard=guard) as other:
-        judging = one.engines["default"].guard
-        judging.subscribers.decisions.append(("test", made.append))
-        post(one, asking("deploy")).raise_for_status()
-        send(other, 1).raise_for_status()
-        wait_for(lambda: not judging.active.by_id)
-        assert not made
-        assert control(other)["action"] == "allow"
-
-
-def test_calls_that_only_messages_tell_of_count_at_whichever_server(guard: Settings) -> None:
-    """Each request shows the result of what was asked for at another server."""
-    with serving() as alone, serving(guard=guard) as one, serving(guard=guard) as other:
-        said: list[str] = []
-        for number in range(7):
-            here = (one, other)[number % 2]
-            for each in (alone, here):
-                post(each, telling(number)).raise_for_status()
-            assert control(here)["action"] == control(alone)["action"], number
-            said.append(control(here)["action"])
-        assert said == ["allow"] * 3 + ["hint", "deny", "abort", "abort"]
-
-
-def test_without_its_store_a_server_acknowledges_nothing(guard: Settings, redis: Redis) -> None:
-    with serving(guard=guard) as server:
-        send(server, 0).raise_for_status()
-        redis.freeze()
-        refused = send(server, 1, 2, 3)
-        assert refused.status_code == 503
-        assert refused.headers["retry-after"]
-        redis.thaw()
-        send(server, 1, 2, 3).raise_for_status()
-        assert control(server)["action"] == "deny"
+def test_a_call_whose_result_another_server_got_is_no_stall(fleet: Fleet) -> None:
+    fleet.guard = fleet.guard.model_copy(update={"step_timeout_s": 2.0})
+    judging = fleet["A"].engines["default"].guard
+    post(fleet["A"], asking("deploy")).raise_for_status()
+    send(fleet["B"], 1).raise_for_status()
+    wait_for(lambda: not judging.active.by_id)
+    assert not fleet.hop.told()
+    assert control(fleet["A"])["action"] == "allow"
 
 
 def test_a_store_needs_the_key_that_its_journals_are_read_with(redis: Redis) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from tests.server.serving import BEGIN, SECOND, call, pair, post, request, serving, sessions
+from tests.server.serving import BEGIN, SECOND, pair, post, serving, sessions
 
 CAPTURES = Path(__file__).resolve().parents[1] / "dialects" / "node_captures"
 JSON = {"content-type": "application/json"}
@@ -32,11 +32,6 @@ RECORDS: dict[str, dict[str, Any]] = {
         "error": "make: test: No such file or directory", "duration_ms": 120,
     },
 }  # fmt: skip
-PROMPTS = {
-    "codex.user_prompt": {"conversation.id": "run-1"},
-    "claude_code.user_prompt": {"session.id": "run-1"},
-    "gemini_cli.user_prompt": {"session.id": "run-1"},
-}
 
 
 def records(event: str, number: int, *, named: bool = True) -> bytes:
@@ -52,7 +47,9 @@ def records(event: str, number: int, *, named: bool = True) -> bytes:
     else:
         record.body.string_value = event
         record.attributes.append(pair("event.name", event.partition(".")[2]))
-    for name, value in (RECORDS | PROMPTS)[event].items():
+    agent = event.partition(".")[0]
+    (fields,) = (list(given.items()) for name, given in RECORDS.items() if name.startswith(agent))
+    for name, value in fields if event in RECORDS else fields[:1]:  # the session of a prompt
         written = value.format(number) if isinstance(value, str) and "{}" in value else value
         record.attributes.append(pair(name, number if name == "event.sequence" else written))
     return made.SerializeToString()
@@ -73,10 +70,9 @@ def test_a_loop_told_by_logs_is_found_and_a_record_sent_twice_counts_once(
         assert row["action"] in {"hint", "deny", "abort"}, json.dumps(row)
 
 
-@pytest.mark.parametrize("prompt", sorted(PROMPTS))
-def test_a_prompt_ends_an_abort_unless_it_was_written_before(prompt: str) -> None:
-    agent = prompt.partition(".")[0]
-    (event,) = (name for name in RECORDS if name.startswith(agent))
+@pytest.mark.parametrize("event", sorted(RECORDS))
+def test_a_prompt_ends_an_abort_unless_it_was_written_before(event: str) -> None:
+    prompt = event.partition(".")[0] + ".user_prompt"
     with serving() as server:
 
         def send(event: str, number: int) -> str:
@@ -89,32 +85,15 @@ def test_a_prompt_ends_an_abort_unless_it_was_written_before(prompt: str) -> Non
         assert send(prompt, 8) == "allow"
 
 
-def test_a_call_told_by_a_span_and_by_a_record_counts_once() -> None:
-    with serving() as server:
-        for number in range(3):
-            end = BEGIN + number * SECOND
-            span = call(
-                number, "run-1", name="claude_code.tool",
-                start_time_unix_nano=end - 120_000_000, end_time_unix_nano=end,
-                attributes={
-                    "session.id": "run-1", "tool_name": "Bash", "tool_use_id": f"toolu_{number}",
-                    "full_command": "make test", "span.type": "tool",
-                },
-            )  # fmt: skip
-            made = request(span, scope="com.anthropic.claude_code.tracing").SerializeToString()
-            post(server, body=made).raise_for_status()
-            body = records("claude_code.tool_result", number)
-            post(server, body=body, path="logs").raise_for_status()
-        row = httpx.get(f"{server.url}/v1/sessions/run-1").json()["session"]
-        assert row["steps"] == 3
-
-
 @pytest.mark.parametrize("order", [("otlp", "logs"), ("logs", "otlp")])
 @pytest.mark.parametrize("name", ["claude-code", "claude-code-agents", "gemini-cli"])
 def test_what_an_agent_tells_by_spans_and_by_records_counts_once(
     name: str, order: tuple[str, str]
 ) -> None:
-    """As Claude Code and gemini-cli export both: see `tests/dialects/captures.txt`."""
+    """As Claude Code and gemini-cli export both, among records that are no steps.
+
+    See `tests/dialects/captures.txt`.
+    """
     with serving() as server:
         for kind in order:
             path = "traces" if kind == "otlp" else "logs"
@@ -126,13 +105,3 @@ def test_what_an_agent_tells_by_spans_and_by_records_counts_once(
     prompts, around = 1, 4 if name == "gemini-cli" else 1
     assert found["steps"] == calls + answers + prompts + around
     assert found["tokens"] == {"claude-code-agents": 250}.get(name, 175 if around == 4 else 75)
-
-
-def test_other_records_are_no_steps() -> None:
-    made = ExportLogsServiceRequest()
-    record = made.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=BEGIN)
-    record.event_name = "codex.sse_event"
-    record.attributes.append(pair("conversation.id", "run-1"))
-    with serving() as server:
-        post(server, body=made.SerializeToString(), path="logs").raise_for_status()
-        assert sessions(server) == []

@@ -12,10 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from otel_loopguard import Settings
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Tenants
-from otel_loopguard.server.forward import SIGNALS
 from otel_loopguard.server.metrics import METRICS, ServerTelemetry
-from tests.server.process import Serve, bearer, total
-from tests.server.serving import Hop, attributes, call, post, send, serving
+from tests.server.process import Serve, total
+from tests.server.serving import Hop, attributes, bearer, call, exporter, post, send, serving
 from tests.stores.servers import wait_for
 
 if TYPE_CHECKING:
@@ -26,13 +25,34 @@ if TYPE_CHECKING:
 ONE, TWO, SCRAPES = ("one token of all there are", "another one of the same", "what Prometheus has")
 
 
+SERIES = """
+loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=200
+loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=400
+loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=421
+loopguard_server_request_duration_seconds_count 1 http_route=/v1/sessions/{session}/control http_response_status_code=200
+loopguard_server_request_duration_seconds_count 1 http_response_status_code=404
+loopguard_server_request_duration_seconds_count 1 rpc_response_status_code=OK rpc_method=opentelemetry.proto.collector.logs.v1.LogsService/Export
+loopguard_server_request_duration_seconds_count 1 rpc_response_status_code=INVALID_ARGUMENT
+loopguard_server_refusals_total 2 error_type=bad_request
+loopguard_server_refusals_total 1 error_type=host
+loopguard_server_forward_duration_seconds_count 1 loopguard_server_signal=traces
+loopguard_server_judging_delay_seconds_count 1
+loopguard_server_held_usage_bytes 0
+loopguard_server_held_limit_bytes 134217728
+loopguard_server_judging_queue_size 0
+loopguard_server_forward_queue_capacity 10000
+loopguard_steps_total 1
+"""  # noqa: E501
+"""What is counted of six requests, and of the guard's step."""
+
+
 def scraped(server: Server) -> str:
     """The metrics of a server."""
     return httpx.get(f"{server.url}/metrics").text
 
 
-def test_requests_refusals_and_what_the_next_hop_took(hop: tuple[Hop, str]) -> None:
-    with serving(forward=hop[1], telemetry=ServerTelemetry(), grpc="127.0.0.1:0") as server:
+def test_requests_refusals_and_what_the_next_hop_took(hop: Hop) -> None:
+    with serving(forward=hop.url, telemetry=ServerTelemetry(), grpc="127.0.0.1:0") as server:
         url = f"{server.url}/v1/traces"
         before = scraped(server)
         assert total(before, "loopguard_server_refusals_total") == 0  # so that one is an increase
@@ -41,42 +61,19 @@ def test_requests_refusals_and_what_the_next_hop_took(hop: tuple[Hop, str]) -> N
         assert httpx.get(f"{server.url}/v1/sessions/chat/1/control").is_success
         assert httpx.get(f"{server.url}/nowhere").status_code == 404
         assert httpx.get(url, headers={"host": "elsewhere"}).status_code == 421
-        channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
-        export = channel.unary_unary(SIGNALS["logs"].method)
-        export(b"", timeout=60)
-        with pytest.raises(grpc.RpcError):
-            export(b"[", timeout=60)
-        channel.close()
+        with exporter(server, "logs") as export:
+            export(b"", timeout=60)
+            with pytest.raises(grpc.RpcError):
+                export(b"[", timeout=60)
         text = scraped(server)
-    times = "loopguard_server_request_duration_seconds_count"
-    for route, status, count in (
-        ("/v1/traces", "200", 1),
-        ("/v1/traces", "400", 1),
-        ("/v1/traces", "421", 1),
-        ("/v1/sessions/{session}/control", "200", 1),
-    ):
-        series = {"http_route": route, "http_response_status_code": status}
-        assert total(text, times, **series) == count
-    of_grpc = {"rpc_method": "opentelemetry.proto.collector.logs.v1.LogsService/Export"}
-    assert total(text, times, **of_grpc, rpc_response_status_code="OK") == 1
-    assert total(text, times, **of_grpc, rpc_response_status_code="INVALID_ARGUMENT") == 1
-    assert total(text, times, http_response_status_code="404") == 1
     assert "nowhere" not in text  # no series for whatever a stranger asks for
-    refusals = "loopguard_server_refusals_total"
-    assert total(text, refusals, error_type="bad_request") == 2
-    assert total(text, refusals, error_type="host") == 1
-    forwarded = "loopguard_server_forward_duration_seconds_count"
-    assert total(text, forwarded, loopguard_server_signal="traces") == 1
-    assert total(text, "loopguard_server_judging_delay_seconds_count") == 1
-    assert total(text, "loopguard_server_held_usage_bytes") == 0
-    assert total(text, "loopguard_server_held_limit_bytes") == 128 * 1024 * 1024
-    assert total(text, "loopguard_server_judging_queue_size") == 0
-    assert total(text, "loopguard_server_forward_queue_capacity") == 10_000
-    assert total(text, "loopguard_steps_total") == 1  # those of the guards are there, too
+    for line in SERIES.strip().splitlines():
+        name, count, *labels = line.split()
+        assert total(text, name, **dict(one.split("=") for one in labels)) == float(count), line
 
 
-def test_all_metrics_and_labels_are_those_of_the_table(hop: tuple[Hop, str]) -> None:
-    with serving(forward=hop[1], telemetry=ServerTelemetry()) as server:
+def test_all_metrics_and_labels_are_those_of_the_table(hop: Hop) -> None:
+    with serving(forward=hop.url, telemetry=ServerTelemetry()) as server:
         send(server, 0)
         httpx.get(f"{server.url}/readyz")
         wait_for(lambda: "loopguard_server_forward" in scraped(server))
@@ -91,7 +88,7 @@ def test_all_metrics_and_labels_are_those_of_the_table(hop: tuple[Hop, str]) -> 
         assert family.documentation == known[name].about
 
 
-def test_spans_that_come_late_are_seen(hop: tuple[Hop, str]) -> None:
+def test_spans_that_come_late_are_seen(hop: Hop) -> None:
     """A span from long ago; the other one is of a host whose clock is a day ahead."""
     with serving(telemetry=ServerTelemetry()) as server:
         late = call(0, start_time_unix_nano=1, end_time_unix_nano=2)
@@ -133,10 +130,10 @@ def test_metrics_are_for_who_may_see_all_tenants(
     assert not prometheus or known.tenant(f"Bearer {prometheus}") is None
 
 
-def test_they_are_exported_where_the_variables_say(hop: tuple[Hop, str], tmp_path: Path) -> None:
+def test_they_are_exported_where_the_variables_say(hop: Hop, tmp_path: Path) -> None:
     """With the service's own name, by a real process; what it counted last goes out at its end."""
     environ = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": hop[1],
+        "OTEL_EXPORTER_OTLP_ENDPOINT": hop.url,
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         "OTEL_METRIC_EXPORT_INTERVAL": "600000",
         "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test",
@@ -145,7 +142,7 @@ def test_they_are_exported_where_the_variables_say(hop: tuple[Hop, str], tmp_pat
         assert server.send() == 200
         server.process.terminate()
         assert server.process.wait(60) == 0
-    (exported,) = hop[0].metrics[-1].resource_metrics
+    (exported,) = hop.metrics[-1].resource_metrics
     about = attributes(exported.resource)
     assert about["service.name"] == "otel-loopguard"
     assert about["deployment.environment.name"] == "test"
@@ -154,13 +151,13 @@ def test_they_are_exported_where_the_variables_say(hop: tuple[Hop, str], tmp_pat
 
 
 def test_an_exporter_that_is_not_there_is_named_at_the_start(
-    hop: tuple[Hop, str], monkeypatch: pytest.MonkeyPatch
+    hop: Hop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the variables name none, nothing is exported, whatever the endpoint."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", hop[1])
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", hop.url)
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     ServerTelemetry().close()
-    assert not hop[0].metrics
+    assert not hop.metrics
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "carrier_pigeon")
     with pytest.raises(LoopGuardSettingsError, match="OTEL_METRICS_EXPORTER = 'carrier_pigeon'"):
         ServerTelemetry()

@@ -21,14 +21,9 @@ if TYPE_CHECKING:
 
     from otel_loopguard.server import Server
 
-TOKEN = "a token of sixteen signs or more"
+ONE = Tenants({"a token of sixteen signs or more": "one"})
 READY = "loopguard_server_ready"
 REFUSED = "loopguard_server_refusals_total"
-
-
-def codes(server: Server) -> set[int]:
-    """The status codes of three requests."""
-    return {send(server, 0).status_code for _ in range(3)}
 
 
 def said(caplog: pytest.LogCaptureFixture, start: str) -> list[str]:
@@ -40,12 +35,7 @@ def said(caplog: pytest.LogCaptureFixture, start: str) -> list[str]:
     ("cause", "why", "code", "given"),
     [
         ("next_hop", "the next hop cannot be reached", 503, {"forward": "http://127.0.0.1:1"}),
-        (
-            "token",
-            "no valid token came with a request of 127.0.0.1",
-            401,
-            {"tenants": Tenants({TOKEN: "one"})},
-        ),
+        ("token", "no valid token came with a request of 127.0.0.1", 401, {"tenants": ONE}),
         ("too_large", "the body has more than 9 bytes", 413, {"most_bytes": 9}),
     ],
 )
@@ -54,7 +44,7 @@ def test_a_cause_of_refusals_is_told_once_and_at_its_end(  # noqa: PLR0917
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     with serving(**given) as server:
-        assert codes(server) == {code}
+        assert {send(server, 0).status_code for _ in range(3)} == {code}
         (line,) = said(caplog, "requests are refused: ")
         assert why in line
         assert not said(caplog, "over for")
@@ -73,30 +63,34 @@ def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path
         "LOOPGUARD_TUNING__STORES__TIMEOUT_S": "0.5",
     }
     with Serve(tmp_path / "log", **store) as server:
-        wait_for(lambda: server.ready()[0] == 503)  # it is not there yet
-        assert set(server.ready()[1]) == {"store"}
-        assert server.metric(READY, loopguard_server_check="store") == 0
+
+        def is_gone(reason: str = "") -> None:
+            wait_for(lambda: server.ready()[0] == 503)
+            assert set(server.ready()[1]) == {"store"}
+            assert server.metric(READY, loopguard_server_check="store") == 0
+            pings = {"db_operation_name": "ping", "error_type": reason}
+            calls = "loopguard_store_operation_duration_seconds_count"
+            assert not reason or server.metric(calls, **pings) >= 1
+
+        def is_back(number: int) -> None:
+            wait_for(lambda: server.ready() == (200, {}))
+            wait_for(lambda: server.send(number) == 200)
+
+        is_gone()  # it is not there yet
         redis.start()
-        wait_for(lambda: server.ready() == (200, {}))
-        wait_for(lambda: server.send(0) == 200)
+        is_back(0)
         redis.freeze()
-        wait_for(lambda: server.ready()[0] == 503)
+        is_gone("slow")
         # And no address, for everybody may ask.
         assert server.ready()[1] == {"store": "the store does not answer; the log says why"}
         assert server.send(1) == 503
         assert server.metric(REFUSED, error_type="store") >= 1
-        assert server.metric(READY, loopguard_server_check="store") == 0
-        calls = "loopguard_store_operation_duration_seconds_count"
-        assert server.metric(calls, db_operation_name="ping", error_type="slow") >= 1
         redis.thaw()
-        wait_for(lambda: server.ready() == (200, {}))
-        wait_for(lambda: server.send(1) == 200)
+        is_back(1)
         redis.kill()
-        wait_for(lambda: server.ready()[0] == 503)
-        assert server.metric(calls, db_operation_name="ping", error_type="down") >= 1
+        is_gone("down")
         redis.start()
-        wait_for(lambda: server.ready() == (200, {}))
-        wait_for(lambda: server.send(2) == 200)
+        is_back(2)
         assert server.metric(READY, loopguard_server_check="store") == 1
         assert server.metric("loopguard_server_leases_total", loopguard_server_lease="taken") == 1
         assert len(server.logged("not ready: the store does not answer: redis://", "(store")) == 1
@@ -132,32 +126,28 @@ def test_a_next_hop_that_freezes_dies_and_comes_back(tmp_path: Path) -> None:
             assert server.metric(READY, loopguard_server_check="next_hop") == 1
 
 
-def test_it_is_ready_once_its_next_hop_answers(hop: tuple[Hop, str]) -> None:
-    """Without a token, as orchestrators ask."""
-    taken, url = hop
-    with serving(Tenants({TOKEN: "one"}), forward=url) as server:
-        wait_for(lambda: ready(server) == (200, {}))
-        taken.answers = [400]  # many take no empty request
-        wait_for(lambda: not taken.answers or ready(server)[0] == 503)
-        assert ready(server)[0] == 200
-        taken.answers = [503] * 100
-        wait_for(lambda: ready(server) == (503, {"next_hop": "the next hop answered 503"}))
-        taken.answers = []
-        wait_for(lambda: ready(server)[0] == 200)
-
-
-def test_a_next_hop_that_nobody_asks_is_asked_until_it_is_well(
-    hop: tuple[Hop, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_it_is_ready_once_its_next_hop_answers(
+    hop: Hop, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also before the first request; else a metric would tell of the last one for days."""
+    """Without a token, as orchestrators ask.
+
+    It is asked again until it is well, also before the first request: else a metric would tell of
+    the last one for days.
+    """
     monkeypatch.setattr("otel_loopguard.server.app._IDLE_S", 0)
-    taken, url = hop
-    taken.answers = [503]
-    with serving(forward=url) as server:
+    hop.answers = [503]
+    with serving(ONE, forward=hop.url) as server:
         wait_for(lambda: said(caplog, "not ready: the next hop answered 503 (next_hop"))
         assert server._readiness is not None
         known = server._readiness.known
         wait_for(lambda: known()["next_hop"] == "ok")
+        hop.answers = [400]  # many take no empty request
+        wait_for(lambda: not hop.answers or ready(server)[0] == 503)
+        assert ready(server)[0] == 200
+        hop.answers = [503] * 100
+        wait_for(lambda: ready(server) == (503, {"next_hop": "the next hop answered 503"}))
+        hop.answers = []
+        wait_for(lambda: ready(server)[0] == 200)
 
 
 def test_it_is_not_ready_while_it_cannot_judge(

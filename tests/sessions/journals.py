@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from otel_loopguard import LoopGuard, Settings
@@ -12,6 +11,7 @@ from otel_loopguard.errors import StoreError
 from tests.calls import call as tool_call
 from tests.merged import merged
 from tests.stores.memory import MemoryStore
+from tests.stores.servers import wait_for as until  # noqa: F401  # what all journals wait by
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision, Step
@@ -71,14 +71,6 @@ def news(number: int) -> str:
     """A text that nobody has seen before."""
     rng = random.Random(number)
     return " ".join("".join(rng.choices("abcdefghijklmnop", k=9)) for _ in range(9))
-
-
-def until(holds: Callable[[], object], limit_s: float = 60) -> None:
-    """Waits until something holds."""
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to hold"
-        time.sleep(0.005)
 
 
 def session_of(found: LoopGuard, key: str = "run") -> Session:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
-from otel_loopguard import Action, LoopGuard, Settings
+from lab import recorded, tables
+from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import raise_faults
-from otel_loopguard.cli.app import app
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.decision import Severity
-from otel_loopguard.core.report import Report, RunMetrics
 from tests.calls import EPOCH, SECOND, Run, call, handle_of
 
+if TYPE_CHECKING:
+    from lab.tables import Table
+    from otel_loopguard.core.report import Report
+
 ANSWER = "No results were found for this question, in any of the sources."
-LOOP = [call("search", {"q": "x"}, ANSWER)] * 9
-FAILED = call("grep", {"q": "x"}, error="no such file")
-FOUND = call("find", {"q": "x"}, "a.py")
-TOLD = Step(Kind.MODEL, "m", tokens_in=100, tokens_out=20)
-NOTED = {"budget_steps": 50, "budget_action": "allow"}
+TABLES = Path(__file__).with_name("report.txt")
 
 
 def report_of(*steps: Step, **settings: Any) -> Report:
@@ -38,82 +33,26 @@ def work(agent: str, start: float, end: float, tokens: int | None = None) -> Ste
     return Step(Kind.MODEL, "m", agent=agent, tokens_in=tokens, **times)
 
 
-CASES: dict[str, tuple[list[Step], dict[str, Any], dict[str, Any]]] = {
-    # One failed and was made good by another.
-    "a healthy run": (
-        [call("read", {"path": "a"}, "text"), call("test", {"n": 1}, error="1 failed"),
-         call("test", {"n": 2}, "passed")],
-        {},
-        {"steps": 3, "actions": 3, "successes": 2, "failures": 1, "recovered": 1,
-         "strategy_switches": 0, "escalations": 0, "error_rate": pytest.approx(1 / 3),
-         "alert_count": 0, "alerts": (), "highest_severity": None, "loops_detected": 0,
-         "loops_prevented": 0, "should_stop": False, "session": "run", "action": Action.ALLOW},
-    ),
-    # However often the ladder speaks of it.
-    "a loop is detected and prevented once": (
-        LOOP, {},
-        {"loops_detected": 1, "loops_prevented": 1, "should_stop": True, "action": Action.ABORT,
-         "highest_severity": Severity.FATAL},
-    ),
-    # `should_stop` is true although the flag was never raised.
-    "in shadow the report says what would be": (
-        LOOP, {"mode": "shadow"},
-        {"loops_detected": 1, "loops_prevented": 0, "should_stop": True, "action": Action.ALLOW},
-    ),
-    # Starts at 0, 10 and 40 s; the last call ends at 41 s.
-    "times": (
-        [call("t", {"n": at}, f"{at}", at=at, took=1) for at in (0, 10, 40)], {},
-        {"mean_interval_s": pytest.approx(20), "duration_s": pytest.approx(41)},
-    ),
-    # Missing is not zero.
-    "no times": (
-        [call("t", {"n": 1}, "x"), call("t", {"n": 2}, "y")], {},
-        {"mean_interval_s": None, "duration_s": None, "tokens": None},
-    ),
-    # Those that say nothing count nothing.
-    "tokens": ([TOLD, Step(Kind.MODEL, "m"), TOLD], {}, {"tokens": 240, "model_calls": 3}),
-    # A failed call with an error text has an outcome.
-    "what the spans lacked": (
-        [call("a", None, "x"), call("b", {"q": 1}, None), call("c", {"q": 1}, error="failed")], {},
-        {"lacks": {"args": 1, "outcome": 1}},
-    ),
-    # Two different files were written; what tools answered was new.
-    "changes": (
-        [call("write_file", {"path": f"{n}.py", "content": "x"}, f"wrote {n} lines to a new file")
-         for n in range(2)], {},
-        {"changes": 2, "milestones": None},
-    ),
-    # A limit with the action `allow` is written on the trace, and listed apart.
-    "what is only noted is no alert": (
-        [call("read", {"n": str(n)}, f"page {n} of the book") for n in range(60)], NOTED,
-        {"alert_count": 0, "highest_severity": None,
-         "notes_by_type": {"spending_limit": 2}},
-    ),
-    # Three calls that come back in the same order, with the same answers.
-    "a cycle is listed by its length": (
-        [call(tool, {"q": tool}, f"light rain in the west, and a little wind {tool}")
-         for tool in "abc" * 6], {},
-        {"cycles": (3,), "loops_detected": 1},
-    ),
-    "a tool that failed is left": (
-        [FAILED, FOUND, call("find", {"q": "y"}, "b.py")], {}, {"strategy_switches": 1},
-    ),
-    "a tool that failed is used on": (
-        [FAILED, call("grep", {"q": "y"}, "a.py"), FOUND], {}, {"strategy_switches": 0},
-    ),
-    "another tool after a hint": (
-        [*LOOP[:3], call("read", {"path": "a"}, "text")], {}, {"strategy_switches": 1},
-    ),
-}  # fmt: skip
+def shown(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-@pytest.mark.parametrize(("steps", "settings", "expected"), CASES.values(), ids=CASES)
-def test_what_a_session_came_to(
-    steps: list[Step], settings: dict[str, Any], expected: dict[str, Any]
-) -> None:
-    report = report_of(*steps, **settings)
-    assert {name: getattr(report, name) for name in expected} == expected
+@pytest.mark.parametrize("table", tables.load(TABLES), ids=lambda table: table.name)
+def test_what_a_session_came_to(table: Table) -> None:
+    """As `report.txt` says it; only one of its runs has times."""
+    steps = recorded.steps(table.draw(bare=True))
+    for step in steps if table.name != "times" else ():
+        step.start = step.end = 0
+    report = report_of(*steps, **table.settings)
+    told = dict(part.split(" ", 1) for part in table.told.split("; "))
+    assert {name: shown(getattr(report, name)) for name in told} == told
     assert sum(report.alerts_by_type.values()) == report.alert_count == len(report.alerts)
+
+
+def test_tokens_are_those_that_spans_say() -> None:
+    told = Step(Kind.MODEL, "m", tokens_in=100, tokens_out=20)
+    report = report_of(told, Step(Kind.MODEL, "m"), told)
+    assert (report.tokens, report.model_calls) == (240, 3)
 
 
 def test_the_most_used_tools_come_first_with_their_errors() -> None:
@@ -194,37 +133,3 @@ def test_a_record_does_not_grow() -> None:
     assert report.alert_count + sum(report.notes_by_type.values()) == len(run.decisions)
     phases = report.run.phases
     assert (len(phases), phases[0].name, phases[-1].name) == (48, "agent152", "agent199")
-
-
-@pytest.mark.parametrize("described", [Report, RunMetrics])
-def test_every_field_is_explained(described: type[Report | RunMetrics]) -> None:
-    """The docstring has every field."""
-    text = described.__doc__ or ""
-    names = [field.name for field in fields(described)]
-    assert [name for name in names if f"        {name}: " not in text] == []
-
-
-def test_odd_steps_do_no_harm() -> None:
-    """Times before the epoch, no name, a name of a megabyte."""
-    report = report_of(
-        Step(Kind.TOOL, None, start=-5, end=-9),
-        Step(Kind.TOOL, "x" * 1_000_000, args={"a": 1}),
-        Step(Kind.TOOL, "x" * 1_000_000, error=True),
-        Step(Kind.MODEL, None, tokens_in=-3),
-        Step(Kind.TOOL, "late", start=EPOCH, end=EPOCH - SECOND),
-    )
-    assert report.actions == 4
-    assert max(len(tool.name) for tool in report.tools) == 100
-    assert [tool.calls for tool in report.tools if tool.name.startswith("x")] == [2]
-
-
-def test_the_command_line_has_the_run(tmp_path: Path) -> None:
-    """`report --format json` prints what the report has, by the same names."""
-    entry = {"kind": "llm", "model": "m", "agent": "a", "tokens_in": 700}
-    file = tmp_path / "runs.jsonl"
-    file.write_text(json.dumps({"id": "one", "steps": [entry]}) + "\n")
-    told = CliRunner().invoke(app, ["report", "--format", "json", str(file)])
-    assert told.exit_code == 0, told.output
-    run = json.loads(told.stdout.splitlines()[0])["run"]
-    assert list(run) == [field.name for field in fields(RunMetrics)]
-    assert run["phases"] == [{"name": "a", "seconds": None}]

@@ -203,18 +203,6 @@ def test_runs_side_by_side_are_no_turns(app: App) -> None:
     assert "abort" in app.said
 
 
-def test_conversations_are_told_apart(app: App) -> None:
-    """Each of 200 sessions has turns of its own; the stuck ones are stopped in theirs."""
-    going = 0
-    for number in [*range(200)] * 3:
-        with suppress(LoopGuardAbort):
-            with otel_loopguard.session(f"{app.key} {number}"), app.run():
-                app.work(1 if number % 20 else 20)
-            going += 1
-    assert going == 570
-    assert len({one.session for one in app.decisions if one.action.rank}) == 10
-
-
 def test_a_task_of_the_openai_sdk_is_a_run_and_its_trace_is_none(app: App) -> None:
     """Several runs in one `trace("chat")`, as OpenInference writes them; a hand-off is no turn."""
     tracer = app.provider.get_tracer("openinference.instrumentation.openai_agents")
@@ -271,7 +259,7 @@ def test_refusals_in_place_end_per_session(app: App) -> None:
     """Where each call of the model is a trace of its own, and refusals leave no span."""
     asked = 0
     chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
-    with app.session(), pytest.raises(LoopGuardAbort):
+    with app.session(), pytest.raises(LoopGuardAbort, match="asked 8 times after a deny"):
         for _ in range(200):
             control.check()
             asked += 1

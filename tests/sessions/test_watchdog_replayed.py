@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from otel_loopguard import Settings
 from otel_loopguard.replay import SpanReplay
-from otel_loopguard.sessions.active import NEVER, Deadlines
+from otel_loopguard.sessions.active import NEVER
 from otel_loopguard.spans.views import RecordedSpan
 from tests.calls import EPOCH, SECOND, Run
 
@@ -114,26 +112,3 @@ def test_a_span_that_never_ends_costs_no_more_than_its_limits() -> None:
     run.guard.tick(EPOCH + 10**9 * SECOND)
     assert len(run.decisions) == len({one.reason for one in run.decisions}) == 10
     assert run.guard.due == NEVER
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=300), st.integers(0, 50))
-def test_deadlines_come_as_from_a_sorted_list(entries: list[tuple[int, bool]], now: int) -> None:
-    """Nothing before its time, nothing that was dropped, and little dead is kept."""
-    deadlines: Deadlines[int] = Deadlines()
-    kept: list[tuple[int, int]] = []
-    for number, (due, drops) in enumerate(entries):
-        ticket = deadlines.add(due, number)
-        if drops:
-            deadlines.drop(ticket)
-            deadlines.drop(ticket)
-        else:
-            kept.append((due, number))
-        assert len(deadlines._heap) <= 2 * len(kept) + 66
-    kept.sort()
-    assert (len(deadlines), deadlines.top) == (len(kept), kept[0][0] if kept else NEVER)
-    early = [one for one in kept if one[0] <= now]
-    assert [deadlines.pop(now) for _ in early] == early
-    assert deadlines.pop(now) is None
-    late = kept[len(early) :]
-    assert [deadlines.pop(100) for _ in late] == late
-    assert deadlines.top == NEVER

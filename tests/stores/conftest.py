@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.settings import Settings
+from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import RedisStore
 from tests.stores.memory import MemoryStore
 from tests.stores.servers import Server, wait_for
+
+Start = Callable[..., Server]
+Write = Callable[..., Writer]
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +68,27 @@ def any_store(request: pytest.FixtureRequest) -> Iterator[RedisStore]:
     store.close()
 
 
+@pytest.fixture
+def write() -> Iterator[Write]:
+    """Makes writers to a store, or to the one at an address, and closes them.
+
+    Every value but the address is of `tuning.stores`.
+    """
+    made: list[Writer] = []
+
+    def make(place: str | RedisStore, **tuning: object) -> Writer:
+        quick = {"delay_s": 0.01, "retry_s": 0.1, "timeout_s": 0.5, **tuning}
+        url = place if isinstance(place, str) else ""
+        given = Settings(store_url=url, tuning={"stores": quick})
+        store = RedisStore(given) if isinstance(place, str) else place
+        made.append(Writer(store, given, InternalErrors()))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close(0)
+
+
 _names = itertools.count()
 
 
@@ -73,7 +99,7 @@ def name() -> str:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+def start(tmp_path: Path) -> Iterator[Start]:
     """Starts servers that a test may maltreat."""
     started: list[Server] = []
 

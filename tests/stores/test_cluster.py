@@ -6,17 +6,19 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
-from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.errors import StoreError
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import RedisStore
 from tests.stores.conftest import cluster_url
 from tests.stores.servers import Server, free_port, need_redis, wait_for
+
+if TYPE_CHECKING:
+    from tests.stores.conftest import Write
 
 
 def test_topics_work_on_a_cluster(cluster: list[Server]) -> None:
@@ -49,13 +51,9 @@ def test_keys_are_spread_over_the_nodes(cluster: list[Server]) -> None:
     store.close()
 
 
-def test_a_node_that_is_killed_comes_back_with_all(cluster: list[Server]) -> None:
+def test_a_node_that_is_killed_comes_back_with_all(cluster: list[Server], write: Write) -> None:
     """Meanwhile its writes wait; afterwards each entry is there once."""
-    given = Settings(
-        store_url=cluster_url(cluster),
-        tuning={"stores": {"timeout_s": 0.5, "delay_s": 0.01, "retry_s": 0.2}},
-    )
-    writer = Writer(RedisStore(given), given, InternalErrors())
+    writer = write(cluster_url(cluster))
     names = [f"k{number}" for number in range(30)]
     for name in names:
         writer.append(name, [("a", b"1")])
@@ -69,7 +67,6 @@ def test_a_node_that_is_killed_comes_back_with_all(cluster: list[Server]) -> Non
     assert writer.standing.stored == 60
     for name in names:
         assert writer.store.journal(name) == [("a", b"1"), ("b", b"2")]
-    writer.close()
 
 
 @pytest.fixture
@@ -106,14 +103,13 @@ def _sees_replica(port: int) -> bool:
         return False
 
 
-def test_sentinels_lead_to_the_new_master(watched: tuple[Server, Server, int]) -> None:
+def test_sentinels_lead_to_the_new_master(
+    watched: tuple[Server, Server, int], write: Write
+) -> None:
     """After a failover writes go to the one that was promoted, with what waited meanwhile."""
     master, replica, port = watched
     url = f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{port}/mine/0"
-    given = Settings(
-        store_url=url, tuning={"stores": {"timeout_s": 0.5, "delay_s": 0.01, "retry_s": 0.2}}
-    )
-    writer = Writer(RedisStore(given), given, InternalErrors())
+    writer = write(url)
     writer.append("s", [("a", b"1")])
     assert writer.flush(60)
     assert master.client.exists("loopguard:{s}:journal")
@@ -122,16 +118,14 @@ def test_sentinels_lead_to_the_new_master(watched: tuple[Server, Server, int]) -
     writer.append("s", [("b", b"2")])
     assert writer.flush(60)
     assert replica.client.xlen("loopguard:{s}:journal") == 2
-    writer.close()
 
 
-def test_who_listens_hears_the_new_master(watched: tuple[Server, Server, int]) -> None:
+def test_who_listens_hears_the_new_master(
+    watched: tuple[Server, Server, int], write: Write
+) -> None:
     """A subscription follows the failover by itself."""
     master, _, port = watched
-    url = f"redis+sentinel://127.0.0.1:{port}/mine/0"
-    store = RedisStore(
-        Settings(store_url=url, tuning={"stores": {"timeout_s": 0.5, "retry_s": 0.2}})
-    )
+    store = write(f"redis+sentinel://127.0.0.1:{port}/mine/0").store
     heard: list[bytes] = []
     joined: list[int] = []
     listening = store.subscribe("t", heard.append, lambda: joined.append(1))
@@ -139,7 +133,6 @@ def test_who_listens_hears_the_new_master(watched: tuple[Server, Server, int]) -
     master.kill()
     wait_for(lambda: _published(store) and heard)
     listening.close()
-    store.close()
 
 
 def _published(store: RedisStore) -> bool:

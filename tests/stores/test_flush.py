@@ -38,9 +38,8 @@ def made() -> Iterator[Make]:
 def test_a_flush_stores_everything(kept: Server, made: Make) -> None:
     """A process that is killed after it loses nothing of what was done before."""
     guard, run, tool = made(store_url=kept.url), new_name(), new_name("tool")
-    provider = provider_with(LoopGuardSpanProcessor(guard))
     guard.observe(call(tool), run)
-    assert provider.force_flush()
+    assert provider_with(LoopGuardSpanProcessor(guard)).force_flush()
     store = open_store(guard.settings)
     assert store.journal(run)
     assert store.records(tool)

@@ -6,46 +6,26 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.errors import StoreError
 from otel_loopguard.settings import Settings
-from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import RedisStore
-from tests.merged import merged
-from tests.stores.servers import Server, free_port, wait_for
+from tests.stores.servers import free_port, wait_for
 
-Start = Callable[..., Server]
-
-
-def settings(url: str, **more: object) -> Settings:
-    given = {"tuning": {"stores": {"delay_s": 0.01, "retry_s": 0.1, "timeout_s": 0.2}}}
-    return Settings(store_url=url, **merged(given, more))
+if TYPE_CHECKING:
+    from tests.stores.conftest import Start, Write
+    from tests.stores.servers import Server
 
 
-@pytest.fixture
-def write(request: pytest.FixtureRequest) -> Iterator[Callable[..., Writer]]:
-    """Makes writers to a server, and closes them."""
-    made: list[Writer] = []
-
-    def writer(url: str, **more: object) -> Writer:
-        given = settings(url, **more)
-        made.append(Writer(RedisStore(given), given, InternalErrors()))
-        return made[-1]
-
-    yield writer
-    for found in made:
-        found.close(0)
-
-
-def test_nobody_waits_for_a_frozen_server(start: Start, write: Callable[..., Writer]) -> None:
+def test_nobody_waits_for_a_frozen_server(start: Start, write: Write) -> None:
     """What comes is queued, the state is seen, and all is stored when it goes on."""
     server = start()
-    writer = write(server.url, tuning={"stores": {"queue": 100_000}})
+    writer = write(server.url, queue=100_000, timeout_s=0.2)
     assert writer.append("s", [("healthy", b"x")])
     assert writer.flush(60)
     assert writer.state == "healthy"
@@ -62,10 +42,10 @@ def test_nobody_waits_for_a_frozen_server(start: Start, write: Callable[..., Wri
     ]
 
 
-def test_a_killed_server_comes_back_with_all(start: Start, write: Callable[..., Writer]) -> None:
+def test_a_killed_server_comes_back_with_all(start: Start, write: Write) -> None:
     """Every acknowledged entry is there, none twice; what was written meanwhile too (E8)."""
     server = start("--appendonly", "yes")
-    writer = write(server.url, tuning={"stores": {"queue": 100_000, "batch": 50}})
+    writer = write(server.url, queue=100_000, batch=50)
     down, done = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -95,7 +75,31 @@ def test_a_killed_server_comes_back_with_all(start: Start, write: Callable[..., 
         assert found == [(f"p:{step}", b"%d" % step) for step in range(100)]
 
 
-def test_a_full_server_is_waited_for(start: Start, write: Callable[..., Writer]) -> None:
+def test_a_subscription_goes_on_after_an_outage(
+    start: Start, write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As before there is a server: it connects by itself and logs each outage once."""
+    server = start()
+    server.kill()
+    store = write(server.url).store
+    heard: list[bytes] = []
+    joined: list[bool] = []
+    with caplog.at_level(logging.WARNING, "otel_loopguard"):
+        subscription = store.subscribe("t", heard.append, lambda: joined.append(True))
+        for number in (1, 2):
+            wait_for(lambda number=number: caplog.text.count("are not heard") == number)
+            server.start()
+            wait_for(lambda number=number: len(joined) == number)
+            if number == 1:
+                time.sleep(0.2)  # longer than `retry_s`: the next outage is another one
+                server.kill()
+    store.publish("t", b"after")
+    wait_for(lambda: heard == [b"after"])
+    assert caplog.text.count("are not heard") == 2
+    subscription.close()
+
+
+def test_a_full_server_is_waited_for(start: Start, write: Write) -> None:
     """`maxmemory` with noeviction: nothing is lost, and it goes on once there is room."""
     server = start("--maxmemory-policy", "noeviction")
     server.client.config_set("maxmemory", 1)
@@ -111,7 +115,7 @@ def test_a_full_server_is_waited_for(start: Start, write: Callable[..., Writer])
     assert writer.store.journal("s") == [("a", b"1")]
 
 
-def test_a_read_only_replica_is_waited_for(start: Start, write: Callable[..., Writer]) -> None:
+def test_a_read_only_replica_is_waited_for(start: Start, write: Write) -> None:
     """Reads go on; writes are stored once it is a master."""
     master = start()
     replica = start("--replicaof", "127.0.0.1", str(master.port))
@@ -128,7 +132,7 @@ def test_a_read_only_replica_is_waited_for(start: Start, write: Callable[..., Wr
 
 
 def test_a_wrong_password_is_told_once(
-    start: Start, write: Callable[..., Writer], caplog: pytest.LogCaptureFixture
+    start: Start, write: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without the password in the message; with the right one, all that waited is stored."""
     server = start("--requirepass", "right")
@@ -168,7 +172,7 @@ def old_server(version: str) -> tuple[int, Callable[[], None]]:
     return listening.getsockname()[1], listening.close
 
 
-def test_an_old_server_is_told(write: Callable[..., Writer]) -> None:
+def test_an_old_server_is_told(write: Write) -> None:
     """It has no streams: the version and what is needed are said, and nothing is written."""
     port, stop = old_server("3.2.12")
     writer = write(f"redis://127.0.0.1:{port}/0")
@@ -178,7 +182,7 @@ def test_an_old_server_is_told(write: Callable[..., Writer]) -> None:
     stop()
 
 
-def test_nobody_there_is_told(write: Callable[..., Writer]) -> None:
+def test_nobody_there_is_told(write: Write) -> None:
     """The address is named, and writes wait."""
     port = free_port()
     writer = write(f"redis://127.0.0.1:{port}/0")
@@ -190,63 +194,33 @@ def test_nobody_there_is_told(write: Callable[..., Writer]) -> None:
     assert error.value.reason == "down"
 
 
-MISUSED: dict[str, tuple[str, Callable[[Any, str], object], Callable[[RedisStore], object]]] = {
-    "a list for a profile": (
-        "loopguard:tool_profile:{k}",
-        lambda client, key: client.rpush(key, "mine"),
-        lambda store: store.add_records("k", [b"x"]),
-    ),
-    "a string for a journal": (
-        "loopguard:{k}:journal",
-        lambda client, key: client.set(key, "mine"),
-        lambda store: store.append("k", [("a", b"1")]),
-    ),
-    "a stream of somebody else": (
-        "loopguard:{k}:journal",
-        lambda client, key: client.xadd(key, {"one": "1", "two": "2"}),
-        lambda store: store.append("k", [("a", b"1")]),
-    ),
-    "a string for the ids": (
-        "loopguard:{k}:ids:2",
-        lambda client, key: client.set(key, "mine"),
-        lambda store: store.append("k", [("a", b"1")]),
-    ),
-    "a hash for a value": (
-        "loopguard:preference:{k}",
-        lambda client, key: client.hset(key, "one", "1"),
-        lambda store: store.put("preference", "k", b"1", 5),
-    ),
-    "a value of somebody else": (
-        "loopguard:preference:{k}",
-        lambda client, key: client.set(key, '{"mine": 1}'),
-        lambda store: store.put("preference", "k", b"1"),
-    ),
-    "a value of a later version": (
-        "loopguard:preference:{k}",
-        lambda client, key: client.set(key, b"\x02new"),
-        lambda store: store.delete("preference", "k"),
-    ),
-    "a list for a claim": (
-        "loopguard:breaker:{k}:claim",
-        lambda client, key: client.rpush(key, "mine"),
-        lambda store: store.claim("breaker", "k", "me", 5),
-    ),
+APPEND, PUT = ("append", "k", [("a", b"1")]), ("put", "preference", "k", b"1")
+MISUSED: dict[str, tuple[str, str, tuple[Any, ...]]] = {
+    "a list for a profile": ("RPUSH", "tool_profile:{k} mine", ("add_records", "k", [b"x"])),
+    "a string for a journal": ("SET", "{k}:journal mine", APPEND),
+    "a stream of somebody else": ("XADD", "{k}:journal * one 1 two 2", APPEND),
+    "a string for the ids": ("SET", "{k}:ids:2 mine", APPEND),
+    "a hash for a value": ("HSET", "preference:{k} one 1", PUT),
+    "a value of somebody else": ("SET", 'preference:{k} {"mine":1}', PUT),
+    "a value of a later version": ("SET", "preference:{k} \x02new", ("delete", "preference", "k")),
+    "a list for a claim": ("RPUSH", "breaker:{k}:claim mine", ("claim", "breaker", "k", "me", 5)),
 }
 
 
 @pytest.mark.parametrize("case", MISUSED)
 def test_what_is_not_understood_is_left_as_it_is(
-    start: Start, case: str, caplog: pytest.LogCaptureFixture
+    start: Start, write: Write, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Reads take it as missing, writes are refused; it is not changed and gets no end."""
-    key, put, act = MISUSED[case]
+    command, text, (act, *given) = MISUSED[case]
+    key, *values = f"loopguard:{text}".split(" ")
     server = start()
     client = server.client
-    put(client, key)
+    client.execute_command(command, key, *values)
     before = client.dump(key)
-    store = RedisStore(settings(server.url))
+    store = write(server.url).store
     with pytest.raises(StoreError, match=r"k") as error:
-        act(store)
+        getattr(store, act)(*given)
     assert error.value.reason == "refused"
     for _ in range(3):
         assert store.records("k") == store.journal("k") == []
@@ -256,7 +230,6 @@ def test_what_is_not_understood_is_left_as_it_is(
     told = [found.getMessage() for found in caplog.records if found.levelno == logging.WARNING]
     assert len(told) == (0 if "ids" in key or "claim" in key else 1)
     assert all(repr(key) in message for message in told)
-    store.close()
 
 
 def test_a_journal_with_foreign_entries_is_read(
@@ -271,20 +244,6 @@ def test_a_journal_with_foreign_entries_is_read(
     assert caplog.text.count("is no journal entry") == 1
     store.append("mixed", [("b", b"4")])
     assert store.journal("mixed")[-1] == ("b", b"4")
-
-
-def test_a_journal_that_was_made_anew_is_read_from_its_start(
-    store: RedisStore, kept: Server
-) -> None:
-    """The place of the last entry read is checked before it is trusted."""
-    store.append("anew", [("a", b"1"), ("b", b"2")])
-    assert len(store.journal("anew")) == 2
-    kept.client.delete(*kept.client.keys("loopguard:{anew}:*"))
-    assert store.journal("anew", after="b") == []
-    store.append("anew", [("x", b"1")])
-    assert store.journal("anew", after="b") == [("x", b"1")]
-    store.append("anew", [("y", b"1")])
-    assert store.journal("anew", after="x") == [("y", b"1")]
 
 
 def test_what_is_kept_has_an_end(store: RedisStore, kept: Server) -> None:

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from tests.server.serving import listening
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,9 @@ def serving() -> Iterator[Backend]:
             parts = urlsplit(self.path)
             size = int(self.headers.get("content-length") or 0)
             body = json.loads(self.rfile.read(size)) if size else None
-            backend.requests.append(
-                Request(
-                    self.command,
-                    parts.path,
-                    dict(parse_qsl(parts.query)),
-                    {name.lower(): value for name, value in self.headers.items()},
-                    body,
-                )
-            )
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            query = dict(parse_qsl(parts.query))
+            backend.requests.append(Request(self.command, parts.path, query, headers, body))
             backend.free.wait(60)
             said = json.dumps(backend.replies.get(parts.path, {})).encode()
             self.send_response(backend.statuses.pop(0) if backend.statuses else 200)
@@ -77,15 +73,6 @@ def serving() -> Iterator[Backend]:
         def log_message(self, *given: object) -> None:
             """Says nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    backend.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with listening(Handler) as backend.url:
         yield backend
-    finally:
         backend.free.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -19,17 +19,6 @@ from tests.agents import tool_call
 Attributes = Mapping[str, object]
 
 
-def points(reader: InMemoryMetricReader) -> dict[str, list[Any]]:
-    """The data points of every metric that comes out now."""
-    data = reader.get_metrics_data()
-    return {
-        metric.name: list(metric.data.data_points)
-        for resource in (data.resource_metrics if data else ())
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    }
-
-
 class Scene:
     """A guard, its providers, and what came out of them.
 
@@ -63,9 +52,12 @@ class Scene:
 
     def metrics(self) -> dict[str, list[tuple[dict[str, object], Any]]]:
         """Every metric that comes out now: attributes and point of each series."""
+        data = self.reader.get_metrics_data()
         return {
-            name: [(dict(point.attributes), point) for point in found]
-            for name, found in points(self.reader).items()
+            metric.name: [(dict(point.attributes), point) for point in metric.data.data_points]
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
         }
 
     def values(self, metric: str, *, zeros: bool = False) -> list[tuple[Attributes, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,7 +19,6 @@ from otel_loopguard import LoopGuard, LoopGuardSampler, LoopGuardSpanProcessor, 
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.sdk import exporter
-from otel_loopguard.telemetry import emitter as herald
 from otel_loopguard.telemetry import span_annotator as marks
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.calls import hand
@@ -170,26 +170,6 @@ def test_a_logger_that_hangs_or_throws_does_not_slow_the_agent(fault: str) -> No
         assert guard.faults.counts["telemetry.emit:ConnectionError"] >= 1
 
 
-def test_the_thread_of_the_events_ends_when_there_is_nothing_to_tell(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is a daemon, ends idle, and begins again with the next event."""
-    monkeypatch.setattr(herald, "_IDLE_S", 0.05)
-    scene = Scene()
-
-    def threads() -> list[threading.Thread]:
-        return [each for each in threading.enumerate() if each.name == "loopguard-events"]
-
-    wait_for(lambda: not threads())
-    for _ in range(2):
-        with agent(scene.tracer):
-            scene.loop(5)
-        assert len(scene.events("loopguard.decision")) % 3 == 0
-        assert all(thread.daemon for thread in threads())
-        wait_for(lambda: not threads())
-    assert len(scene.events("loopguard.decision")) == 6
-
-
 def test_the_deciding_span_is_linked_to_the_first_call_of_its_loop() -> None:
     """On the exported copy only: an agent is linked to nothing below it."""
     scene = Scene()
@@ -217,96 +197,77 @@ def test_a_cycle_is_linked_to_each_of_its_calls() -> None:
         assert set().union(*linked) <= first
 
 
-def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It stands below the ended call, with its links, red where it stops."""
-    _no_other_exporters(monkeypatch)
-    scene = Scene(exporter=False)
-    guard = scene.guard
-    guard.telemetry._queue._tracers = scene.provider  # type: ignore[union-attr]
-    for _ in range(5):
-        with control.session("run"):
-            tool_call(scene.tracer)
-    guard.settle()
-    guard.telemetry.close()
-    spans = scene.spans.get_finished_spans()
-    made = [span for span in spans if span.name.startswith("loopguard ")]
-    calls = {span.context.span_id for span in spans if not span.name.startswith("loopguard ")}
-    assert [span.attributes["loopguard.decision.action"] for span in made] == [
-        "hint", "deny", "abort",
-    ]  # fmt: skip
-    assert [span.name for span in made] == ["loopguard hint", "loopguard deny", "loopguard abort"]
-    assert all(span.start_time == span.end_time for span in made)
-    assert all(span.parent is not None and span.parent.span_id in calls for span in made)
-    assert all(span.links for span in made)
-    assert scene.total("loopguard.steps") == 5
-    assert [span.status.status_code for span in made] == [
-        StatusCode.UNSET, StatusCode.ERROR, StatusCode.ERROR,
-    ]  # fmt: skip
-
-
-def test_every_decision_may_have_a_span_of_its_own() -> None:
-    """A row below the decided span, whatever else has the decision; notes have none."""
-    scene = Scene(decision_spans="always")
-    scene.guard.telemetry._queue._tracers = scene.provider  # type: ignore[union-attr]
-    with agent(scene.tracer):
-        scene.loop(5)
-    scene.guard.telemetry.close()
-    spans = scene.spans.get_finished_spans()
-    decided = {
-        span.attributes["loopguard.decision.action"]: span.context.span_id
-        for span in spans
-        if span.name == "execute_tool search" and "loopguard.decision.action" in span.attributes
-    }
-    rows = {span.name: span.parent.span_id for span in spans if span.name.startswith("loopguard ")}
-    assert rows == {f"loopguard {action}": above for action, above in decided.items()}
-    assert set(decided) == {"hint", "deny", "abort"}
-    assert [undrawn(each) for each in exported(spans)] == [set()]
-
-
-def test_an_event_on_a_span_begins_with_action_and_message() -> None:
-    """What the span itself has is left out, so that a view that cuts shows what matters."""
-    scene = Scene(span_events=True)
-    with agent(scene.tracer):
-        scene.loop(3)
-    ((event,),) = (
-        span.events for span in scene.spans.get_finished_spans() if span.name == "invoke_agent a"
-    )
-    assert list(event.attributes)[:2] == [
-        "loopguard.decision.action", "loopguard.decision.message",
-    ]  # fmt: skip
-    assert not {"loopguard.decision.id", "loopguard.call.fingerprint"} & set(event.attributes)
-
-
-def _no_other_exporters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of other tests, without a guard of their own, write what any guard decides."""
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exporters of other tests, without a guard of their own, write what any guard decides."""
     none: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()
     monkeypatch.setattr(marks, "writers", none)
     monkeypatch.setattr(exporter, "writers", none)
 
 
-@pytest.mark.parametrize("how", ["exporter", "agent", "setting"])
-def test_there_is_no_decision_span_where_a_decision_has_a_place(
-    how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Our exporter writes it, or an open span has it, or it is switched off."""
-    _no_other_exporters(monkeypatch)
-    scene = Scene(exporter=how == "exporter", decision_spans=how != "setting")
-    scene.guard.telemetry._queue._tracers = scene.provider  # type: ignore[union-attr]
-    with control.session("run"):
-        if how == "agent":
-            with agent(scene.tracer):
-                scene.loop(5)
-                scene.guard.settle()
-        else:
-            scene.loop(5)
+def rows_of(scene: Scene) -> tuple[list[Any], list[Any]]:
+    """The spans of decisions, and all others."""
     scene.guard.settle()
     scene.guard.telemetry.close()
+    spans = scene.spans.get_finished_spans()
+    made = [span for span in spans if span.name.startswith("loopguard ")]
+    return made, [span for span in spans if span not in made]
+
+
+def with_rows(**settings: Any) -> Scene:
+    """A scene whose provider gets the spans of decisions too."""
+    scene = Scene(**settings)
+    scene.guard.telemetry._queue._tracers = scene.provider  # type: ignore[union-attr]
+    return scene
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own() -> None:
+    """It stands below the ended call, with its links, red where it stops."""
+    scene = with_rows(exporter=False)
+    for _ in range(5):
+        with control.session("run"):
+            tool_call(scene.tracer)
+    made, calls = rows_of(scene)
+    assert [(span.name, span.status.status_code) for span in made] == [
+        ("loopguard hint", StatusCode.UNSET), ("loopguard deny", StatusCode.ERROR),
+        ("loopguard abort", StatusCode.ERROR),
+    ]  # fmt: skip
+    assert [span.attributes["loopguard.decision.action"] for span in made] == [
+        "hint", "deny", "abort",
+    ]  # fmt: skip
+    assert all(span.start_time == span.end_time and span.links for span in made)
+    assert {span.parent.span_id for span in made} <= {span.context.span_id for span in calls}
+    assert scene.total("loopguard.steps") == 5
+
+
+def test_every_decision_may_have_a_span_of_its_own() -> None:
+    """A row below the decided span, whatever else has the decision; notes have none."""
+    scene = with_rows(decision_spans="always")
+    with agent(scene.tracer):
+        scene.loop(5)
+    made, spans = rows_of(scene)
+    decided = {
+        span.attributes["loopguard.decision.action"]: span.context.span_id
+        for span in spans
+        if span.name == "execute_tool search" and "loopguard.decision.action" in span.attributes
+    }
+    rows = {span.name: span.parent.span_id for span in made}
+    assert rows == {f"loopguard {action}": above for action, above in decided.items()}
+    assert set(decided) == {"hint", "deny", "abort"}
+    assert [undrawn(each) for each in exported([*made, *spans])] == [set()]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("how", ["exporter", "agent", "setting"])
+def test_there_is_no_decision_span_where_a_decision_has_a_place(how: str) -> None:
+    """Our exporter writes it, or an open span has it, or it is switched off."""
+    scene = with_rows(exporter=how == "exporter", decision_spans=how != "setting")
+    with control.session("run"), agent(scene.tracer) if how == "agent" else nullcontext():
+        scene.loop(5)
+        scene.guard.settle()
+    assert rows_of(scene)[0] == []
     assert len(scene.events("loopguard.decision")) == 3
-    assert not [
-        span.name for span in scene.spans.get_finished_spans() if span.name.startswith("loopguard ")
-    ]
 
 
 def test_a_span_that_is_not_exported_keeps_nothing_waiting() -> None:

@@ -11,8 +11,6 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
 
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.sessions.session import _precedes
 from tests.agents import agent, tool_call
 from tests.jaeger import exported, references_of, undrawn
 from tests.telemetry.scene import Scene
@@ -80,17 +78,6 @@ def test_the_trace_of_a_call_that_hangs_is_drawn() -> None:
             scene.guard.tick(time.time_ns() + 120 * 10**9)
     assert scene.total("loopguard.detector.decisions", loopguard__detector__name="stall")
     assert [undrawn(each) for each in exported(scene.spans.get_finished_spans())] == [set()]
-
-
-@pytest.mark.parametrize(
-    ("parent", "end", "linked"), [(None, 10, True), (None, 11, False), (7, 10, False)]
-)
-def test_a_call_is_linked_to_what_was_over_when_it_began(
-    parent: int | None, end: int, *, linked: bool
-) -> None:
-    """What is below it ends later, or has it for its parent."""
-    step = Step(Kind.TOOL, trace_id=1, span_id=7, start=10, end=20)
-    assert _precedes((1, 2, parent, end), step) is linked
 
 
 def test_the_picture_shows_a_trace_that_jaeger_draws() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -16,7 +14,6 @@ from opentelemetry.metrics import MeterProvider as ApiMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     ConsoleMetricExporter,
-    InMemoryMetricReader,
     PeriodicExportingMetricReader,
 )
 from prometheus_client import CollectorRegistry
@@ -29,18 +26,17 @@ from otel_loopguard import (
     execution,
     resilience,
     semconv,
-    session,
     sessions,
 )
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.telemetry import METRICS
 from otel_loopguard.telemetry.recorder import Counts
 from tests.agents import agent, provider_with, tool_call
+from tests.programs import printed
 from tests.stores.servers import wait_for
-from tests.telemetry.scene import Scene, points
+from tests.telemetry.scene import Scene
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -76,17 +72,9 @@ def test_a_loop_is_counted() -> None:
     assert told("loopguard.exporter.exported") == 3
     assert told("loopguard.exporter.spans") == 6
     assert scene.guard.faults.counts == {}
-
-
-def test_attributes_are_those_of_the_table() -> None:
-    """No series has an attribute that its metric does not name, and none is an id."""
-    scene = Scene()
-    with agent(scene.tracer):
-        scene.loop(5)
     found = scene.metrics()
-    assert set(found) <= set(BY_NAME)
     assert len(found) > 20
-    for name, series in found.items():
+    for name, series in found.items():  # no attribute that the table does not name, and no id
         for labels, _ in series:
             assert set(labels) <= set(BY_NAME[name].attributes), name
             assert all(len(str(value)) <= 200 for value in labels.values())
@@ -222,9 +210,6 @@ def test_what_waits_for_people_is_counted_until_it_goes_on() -> None:
         assert scene.total(waiting) == 1
         control.answer(asked, "continue", by="ada")
         assert scene.total(waiting) == 0
-    # The end of the run ends its phase: with its root span there is nobody after it.
-    ((labels, point),) = scene.metrics()["loopguard.run.phase.duration"]
-    assert (labels, point.count) == ({"gen_ai.agent.name": "a"}, 1)
 
 
 def test_choices_and_answers_are_counted() -> None:
@@ -238,9 +223,9 @@ def test_choices_and_answers_are_counted() -> None:
     execution.admit("never_seen", {"n": 1})
     sessions.feedback(known.id, choice="deny")
     assert scene.total("loopguard.execution.choices") == 2
-    overridden = {"loopguard.execution.choice": known.choice.value}
-    overridden["loopguard.execution.answer"] = "overridden"
-    assert (overridden, 1) in scene.values("loopguard.execution.answers")
+    overridden = {"loopguard__execution__choice": known.choice.value}
+    overridden["loopguard__execution__answer"] = "overridden"
+    assert scene.total("loopguard.execution.answers", **overridden) == 1
     assert scene.total("loopguard.estimates", loopguard__estimate__source="profile") == 1
     assert scene.values("loopguard.profile.hit_rate")[0][1] == 50
     errors = scene.metrics()["loopguard.estimate.error"][0][1]
@@ -329,24 +314,19 @@ def test_a_table_of_counts_is_bounded_by_itself() -> None:
 
 def test_guards_of_one_provider_are_added_up() -> None:
     """Two guards and one meter provider: one series, of both; one that is gone still counts."""
-    reader = InMemoryMetricReader()
-    meters = MeterProvider([reader], shutdown_on_exit=False)
-    one, other = (LoopGuard(meter_provider=meters) for _ in range(2))
+    scene = Scene()
+    other = LoopGuard(meter_provider=scene.meters)
     step = Step(Kind.TOOL, "t", args={}, outcome="x")
-    one.observe(step, "s")
+    scene.guard.observe(step, "s")
     other.observe(step, "s")
-    assert _calls(reader) == 2
+    assert scene.total("loopguard.tool.calls") == 2
     gone = weakref.ref(other)
     del other
     gc.collect()
     assert gone() is None
-    assert _calls(reader) == 2
-    one.observe(step, "s")
-    assert _calls(reader) == 3
-
-
-def _calls(reader: InMemoryMetricReader) -> float:
-    return sum(point.value for point in points(reader)["loopguard.tool.calls"])
+    assert scene.total("loopguard.tool.calls") == 2
+    scene.guard.observe(step, "s")
+    assert scene.total("loopguard.tool.calls") == 3
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -445,16 +425,7 @@ for resource in reader.get_metrics_data().resource_metrics:
             if metric.name == "loopguard.tool.calls":
                 print(sum(point.value for point in metric.data.data_points))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout.strip() == "3", done.stderr
-
-
-def test_a_setting_out_of_bounds_is_refused() -> None:
-    """Limits that would overflow the SDK are no settings."""
-    with pytest.raises(LoopGuardSettingsError, match=r"tuning\.telemetry\.tools"):
-        Settings(tuning={"telemetry": {"tools": 100_000}})
+    assert printed(code) == "3\n"
 
 
 def test_a_phase_is_told_when_it_is_over() -> None:
@@ -493,14 +464,3 @@ def test_what_is_tried_again_and_done_without_is_counted() -> None:
                 raise TimeoutError
     resilience.combined({"search": resilience.degraded("search", "it is down")})
     assert [scene.total(f"loopguard.run.{name}") for name in names] == [1, 1, 0, 1]
-
-
-def test_two_guards_of_one_session_both_count_its_run() -> None:
-    """Each guard has its own meter provider; a guard that does not know the session has nothing."""
-    scene, other, stranger = Scene(), Scene(), Scene()
-    for each in (scene, other):
-        each.guard.observe(Step(Kind.TOOL, "search"), "two-guards-run")
-    with session("two-guards-run"):
-        resilience.degraded("search", "it is down")
-    told = [each.total("loopguard.run.degraded_steps") for each in (scene, other, stranger)]
-    assert told == [1, 1, 0]

@@ -59,7 +59,6 @@ def test_where_somebody_asks_actions_are_called_by_their_names(
 
 
 def test_in_shadow_mode_nothing_is_said_to_be_done(caplog: pytest.LogCaptureFixture) -> None:
-    """Whether or not somebody asks."""
     control.check()
     found = _said(caplog, mode="shadow")
     assert found == [f"would {action} (shadow)" for action in ("hint", "deny", "abort")]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
+import logging
 import os
 import uuid
 from collections.abc import Iterator
@@ -12,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from langsmith import schemas
 
-from otel_loopguard import LoopGuardSettingsError, Settings, semconv
+from otel_loopguard import LoopGuardSettingsError, semconv
+from otel_loopguard._util.worker import DeliveryError
 from otel_loopguard.telemetry.backends import MLflow, run_of
 from otel_loopguard.telemetry.verdicts import Verdict
 from tests.agents import agent, tool_call
+from tests.escalation.hooks import Hook, served
 from tests.stores.servers import wait_for
 from tests.telemetry.backends import Backend, serving
 from tests.telemetry.scene import Scene
@@ -41,7 +45,6 @@ PATHS = {
     "langfuse": "/api/public/scores",
     "langsmith": "/feedback",
 }
-_QUICK = {"retry_s": 0.01, "flush_s": 30}
 
 # Fields of `CreateScoreRequest` in the client of Langfuse 5.0.4, which is made of its OpenAPI.
 _SCORE = {
@@ -66,8 +69,8 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
 
 def guarded(name: str, **settings: Any) -> Scene:
     """An agent whose verdicts go to one backend."""
-    tuning = {"delivery": {**_QUICK, **settings.pop("delivery", {})}}
-    return Scene(verdicts=name, tuning=tuning, **settings)
+    delivery = {"retry_s": 0.01, "flush_s": 30, **settings.pop("delivery", {})}
+    return Scene(verdicts=name, tuning={"delivery": delivery}, **settings)
 
 
 def looped(scene: Scene, **attributes: str) -> list[SpanContext]:
@@ -81,12 +84,6 @@ def looped(scene: Scene, **attributes: str) -> list[SpanContext]:
         ]
     scene.guard.telemetry.close()
     return spans
-
-
-def test_a_backend_nobody_knows_is_refused_at_the_start() -> None:
-    """With the name of the setting and the value."""
-    with pytest.raises(LoopGuardSettingsError, match=r"verdicts.*'opik'.*phoenix"):
-        Settings(verdicts="phoenix,opik")
 
 
 @pytest.mark.parametrize(
@@ -302,3 +299,40 @@ def test_no_content_of_calls_goes_to_a_backend(name: str, backend: Backend) -> N
     looped(guarded(name))
     assert backend.requests
     assert SECRET not in str(backend.requests)
+
+
+PACKED = gzip.compress(gzip.compress(b"[" + b" " * 100_000_000 + b"]"))
+
+
+def mlflow(hook: Hook, limit_s: float = 60) -> MLflow:
+    address = hook.url.replace("://", "://me:hunter2@")
+    return MLflow({"MLFLOW_TRACKING_URI": address}, limit_s)
+
+
+def test_a_reply_is_not_unpacked_and_the_address_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with served(Hook(lambda _: (200, PACKED), sent={"content-encoding": "gzip, gzip"})) as hook:
+        assert mlflow(hook).call("POST", "/the-path", {"a": 1}) is None
+    ((headers, body),) = hook.posts
+    assert (headers["authorization"], headers["accept-encoding"], body) == (
+        "Basic bWU6aHVudGVyMg==", "identity", b'{"a":1}',
+    )  # fmt: skip
+    assert "hunter2" not in caplog.text
+    assert "the-path" not in caplog.text
+
+
+def test_a_reply_without_end_is_no_reply() -> None:
+    """A mebibyte is read of it."""
+    with served(Hook(lambda _: (200, b"[" + b"1," * 5_000_000 + b"1]"))) as hook:
+        assert mlflow(hook).call("POST", "/api", {}) is None
+
+
+@pytest.mark.parametrize("how", [{"drip_s": 0.05}, {"drip_headers_s": 0.05}], ids=str)
+def test_a_reply_that_drips_is_left_at_the_limit(how: dict[str, float]) -> None:
+    """The limit is one of the whole request, and not of each piece."""
+    with (
+        served(Hook(lambda _: (200, b" " * 10_000), **how)) as hook,
+        pytest.raises(DeliveryError, match=r"no whole reply within 0\.3 s") as failed,
+    ):
+        mlflow(hook, 0.3).call("POST", "/api", {})
+    assert failed.value.again

@@ -30,7 +30,7 @@ const ask = (event) =>
   })
 
 // Hints wait for the next output of a tool; an error of a call that was refused is no failure.
-export const LoopGuard = async ({ client, directory }) => {
+export const LoopGuard = async ({ client }) => {
   const hints = new Map()
   const settled = new Set()
 
@@ -39,7 +39,7 @@ export const LoopGuard = async ({ client, directory }) => {
     if (settled.size > REMEMBERED) settled.delete(settled.values().next().value)
   }
   const tell = async (sessionID, event, fields) => {
-    const answer = await ask({ event, sessionID, directory, ...fields })
+    const answer = await ask({ event, sessionID, ...fields })
     if (answer.hint) hints.set(sessionID, [...(hints.get(sessionID) ?? []), answer.hint])
     if (hints.size > REMEMBERED) hints.delete(hints.keys().next().value)
     if (answer.stop) await client.session.abort({ path: { id: sessionID } }).catch(() => {})

@@ -7,22 +7,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tests.escalation.agents import until
+
 WRITER: Final = Path(__file__).with_name("writer.py")
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 300.0
 _TOLD: Final = re.compile(r"^\d\d:\d\d:\d\d (hint|steer|ask|deny|pause|abort) (\S+) ", re.MULTILINE)
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def state_of(number: int) -> str:
@@ -55,7 +49,7 @@ class Watch:
         return _TOLD.findall(self.printed)
 
     def wait_for(self, text: str) -> None:
-        until(lambda: text in self.printed or self.process.poll() is not None, text)
+        until(lambda: text in self.printed or self.process.poll() is not None)
         assert text in self.printed, self.printed
 
     def type(self, text: str) -> None:
@@ -107,7 +101,7 @@ class Agent:
         return state_of(self.process.pid)
 
     def wait_for(self, stopped: bool) -> None:
-        until(lambda: (self.state == "T") is stopped, f"stopped: {stopped}")
+        until(lambda: (self.state == "T") is stopped)
 
     def end(self) -> None:
         """Ends it, stopped or not."""

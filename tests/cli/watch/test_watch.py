@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.watch.processes import Agent, Watch, state_of, until
+from tests.cli.watch.processes import Agent, Watch, state_of
+from tests.escalation.agents import until
 from tests.escalation.hooks import Hook, served
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES
@@ -108,37 +109,28 @@ def test_each_decision_is_a_line_and_nothing_is_stopped(
     assert "not followed, for their transcripts are not read: vscode, cursor\n" in printed
 
 
-@pytest.mark.parametrize("how", ["typed", "resumed", "allowed"])
+@pytest.mark.parametrize("order", ["y", "resume", "allow", "n", "abort"])
 def test_who_goes_in_circles_is_stopped_until_a_person_lets_it_go_on(
-    how: str, held: tuple[Watch, Agent]
+    order: str, held: tuple[Watch, Agent]
 ) -> None:
+    """Or ends it: by an answer that is typed, or from another terminal."""
     watching, writer = held
     writer.ask(STUCK[CUT])
-    if how == "typed":
+    if len(order) == 1:
         watching.type("what\n")
-        until(lambda: watching.printed.count("go on?") == 2, "asked again")
+        until(lambda: watching.printed.count("go on?") == 2)
         assert writer.state == "T"
-        watching.type("Y\n")
+        watching.type(f"{order.upper()}\n")
     else:
-        control("resume" if how == "resumed" else "allow", KEY)
-    writer.wait_for(stopped=False)
-    watching.wait_for(f"process {writer.process.pid} of {KEY} goes on, by ")
-    assert writer.process.stdout is not None
-    assert writer.process.stdout.readline()  # it writes on
-    watching.end()
-
-
-@pytest.mark.parametrize("how", ["typed", "aborted"])
-def test_who_goes_in_circles_is_ended_where_a_person_says_so(
-    how: str, held: tuple[Watch, Agent]
-) -> None:
-    watching, writer = held
-    if how == "typed":
-        watching.type("n\n")
+        control(order, KEY)
+    if order in ("n", "abort"):
+        assert writer.process.wait(60) == -signal.SIGTERM
+        watching.wait_for(f"process {writer.process.pid} of {KEY} was told to end, by ")
     else:
-        control("abort", KEY)
-    assert writer.process.wait(60) == -signal.SIGTERM
-    watching.wait_for(f"process {writer.process.pid} of {KEY} was told to end, by ")
+        writer.wait_for(stopped=False)
+        watching.wait_for(f"process {writer.process.pid} of {KEY} goes on, by ")
+        assert writer.process.stdout is not None
+        assert writer.process.stdout.readline()  # it writes on
     watching.end()
 
 
@@ -160,9 +152,9 @@ def test_what_was_stopped_goes_on_when_the_watch_ends(
 
 def test_who_is_continued_from_elsewhere_goes_on(held: tuple[Watch, Agent]) -> None:
     watching, writer = held
-    until(lambda: '"pause"' in control("sessions", "--format", "json"), "listed as paused")
+    until(lambda: '"pause"' in control("sessions", "--format", "json"))
     # Seen as stopped at one look at least.
-    until(lambda: _looks_after(watching), "looked")
+    until(lambda: _looks_after(watching))
     os.kill(writer.process.pid, signal.SIGCONT)
     watching.wait_for("something else continued it")
     assert writer.process.poll() is None
@@ -173,7 +165,7 @@ def _looks_after(watching: Watch) -> bool:
     """True if it has looked again: what is typed is answered after a look."""
     asked = watching.printed.count("go on?")
     watching.type("hm\n")
-    until(lambda: watching.printed.count("go on?") > asked, "asked again")
+    until(lambda: watching.printed.count("go on?") > asked)
     return True
 
 
@@ -210,7 +202,7 @@ def test_of_gemini_cli_the_process_is_stopped_that_its_launcher_started(
             child = int(launcher.stdout.readline())
             watching.wait_for(f"process {child} (")
             assert state_of(launcher.pid) != "T"
-            until(lambda: state_of(child) == "T", "stopped")
+            until(lambda: state_of(child) == "T")
             # What it had written by then goes as far as an abort: a person decides on that too.
             watching.wait_for("abort s (gemini, work)")
             watching.type("n\n")
@@ -296,7 +288,7 @@ def test_neither_readers_nor_itself_nor_who_started_it_is_stopped(
     with (projects / "mine.jsonl").open("a", encoding="utf-8") as file:
         file.writelines(line.replace(KEY, "mine") for line in STUCK[:CUT])
         file.flush()
-        until(lambda: watching.printed.count("not stopped: no process of yours") == 2, "told")
+        until(lambda: watching.printed.count("not stopped: no process of yours") == 2)
     watching.end()
 
 
@@ -312,33 +304,8 @@ def test_the_webhook_is_told_of_what_is_new(
         writer.write(STUCK[CUT:])
         fresh = agent("fresh")
         fresh.write([line.replace(KEY, "fresh") for line in STUCK])
-        until(lambda: hook.posts, "posted")
+        until(lambda: hook.posts)
         watching.end()
         sessions = {json.loads(body)["data"]["session"] for _, body in hook.posts}
         assert sessions == {"fresh"}
     assert watching.told == [("hint", "fresh"), ("deny", "fresh")]
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("--agents", "--interval", "0.1"), "--interval 0.1: with --agents at least 0.5 seconds"),
-        (("--agents", "--folder", "/nowhere"), "--folder /nowhere: there is no such folder"),
-        (("--may-stop",), "need --agents"),
-        (("--agents", "--may-stop", "--settings", "shadow.toml"), "mode = shadow stops nothing"),
-        (("--agents", "--store", "memory://"), "--store and --socket are for live processes"),
-        (("--agents", "--rounds", "1"), "no coding agent keeps transcripts here"),
-    ],
-)
-def test_what_cannot_be_watched_is_said_at_once(
-    options: tuple[str, ...], why: str, command: Any, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    Path("shadow.toml").write_text('mode = "shadow"\n', encoding="utf-8")
-    result = command("watch", *options)
-    assert result.exit_code == 2
-    assert why in " ".join(result.output.replace("│", " ").split())

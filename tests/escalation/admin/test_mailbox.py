@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import Action, LoopGuard, Settings
-from otel_loopguard.core import Kind, Step
+from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation.admin.client import StoreTransport
 from otel_loopguard.escalation.admin.mailbox import Mailboxes
@@ -50,24 +49,6 @@ def replies(server: Server, request: dict[str, Any]) -> list[dict[str, Any]]:
         return []
 
     return until(heard)
-
-
-def test_every_process_is_asked(guard: LoopGuard, server: Server) -> None:
-    """The sessions of all are listed, and whoever knows one takes the order."""
-    other = watched(store_url=server.url)
-    stuck(guard, "run {1}:ä")
-    stuck(other, "another", calls=1)
-    until(lambda: len(sessions(server)) == 2)
-    assert {row["session"]: row["action"] for row in sessions(server)} == {
-        "run {1}:ä": "pause", "another": "allow",
-    }  # fmt: skip
-    (reply,) = replies(server, {"op": "resume", "session": "run {1}:ä", "by": "anna"})
-    assert (reply["ok"], reply["action"]) == (True, "allow")
-    assert transport(server).ask({"op": "resume", "session": "nobody"}) == []
-    (reply,) = replies(server, {"op": "abort", "session": "another"})
-    assert reply["ok"]
-    assert other.flag_of("another").control.action is Action.ABORT
-    other.shutdown()
 
 
 def test_nothing_of_a_session_is_in_the_store(guard: LoopGuard, server: Server) -> None:
@@ -153,12 +134,3 @@ def test_garbage_in_place_of_a_reply(
     server.client.rpush("loopguard:desk:reply:{x}", reply)
     until(lambda: server.client.zadd("loopguard:desk", {"other": time.time() * 1000}))
     assert [row["session"] for row in sessions(server)] == ["a"]
-
-
-def test_many_sessions(server: Server) -> None:
-    """A thousand of one process: listed, and within the bound."""
-    guard = watched(store_url=server.url, tuning={"admin": {"sessions": 1000, "heartbeat_s": 0.2}})
-    for number in range(1200):
-        guard.observe(Step(Kind.TOOL, "t", args={"n": number}, outcome="x"), f"run-{number}")
-    until(lambda: len(sessions(server)) == 1000)
-    guard.shutdown()

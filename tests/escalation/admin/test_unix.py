@@ -12,12 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, control
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation.admin import unix as places
@@ -40,10 +42,7 @@ def guard(place: Path) -> Iterator[LoopGuard]:
 
 
 def path_of(guard: LoopGuard) -> Path:
-    server = server_of(guard)
-    until(lambda: server.path)
-    assert server.path is not None
-    return server.path
+    return until(lambda: server_of(guard).path)
 
 
 def server_of(guard: LoopGuard) -> places.SocketServer:
@@ -54,19 +53,21 @@ def server_of(guard: LoopGuard) -> places.SocketServer:
 
 def said(path: Path, data: bytes, *, end: bool = True) -> dict[str, Any] | None:
     """The reply to some bytes; None for nothing."""
-    with socket.socket(socket.AF_UNIX) as line:
+    got = b""
+    with socket.socket(socket.AF_UNIX) as line, suppress(BrokenPipeError, ConnectionResetError):
         line.settimeout(10)
         line.connect(str(path))
-        try:
-            line.sendall(data)
-            if end:
-                line.shutdown(socket.SHUT_WR)
-            got = b""
-            while piece := line.recv(65_536):
-                got += piece
-        except (BrokenPipeError, ConnectionResetError):
-            return None
+        line.sendall(data)
+        if end:
+            line.shutdown(socket.SHUT_WR)
+        got = b"".join(iter(lambda: line.recv(65_536), b""))
     return json.loads(got) if got else None
+
+
+def listed(path: Path | None = None) -> dict[str, str]:
+    """The action of each session that is found."""
+    rows, _ = SocketTransport(str(path) if path else None).sessions()
+    return {row["session"]: row["action"] for row in rows}
 
 
 def test_its_user_only(guard: LoopGuard, place: Path) -> None:
@@ -78,29 +79,11 @@ def test_its_user_only(guard: LoopGuard, place: Path) -> None:
     assert list(place.iterdir()) == [path]
 
 
-def test_the_sessions_of_all_processes(guard: LoopGuard) -> None:
-    """The client finds every socket in the folder; a dead one is passed over."""
-    other = watched(control_socket="auto")
-    stuck(other, "another", calls=1)
-    assert path_of(other) != path_of(guard)
-    dead = path_of(guard).with_name("999999-1.sock")
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(dead))
-    found = {row["session"]: row["action"] for row in SocketTransport().sessions()[0]}
-    assert found == {"held": "pause", "another": "allow"}
-    (reply,) = SocketTransport().ask({"op": "resume", "session": "held", "by": "anna"})
-    assert reply["ok"]
-    assert guard.flag_of("held").control.by is not None
-    assert SocketTransport().ask({"op": "resume", "session": "nobody"}) == []
-    other.shutdown()
-
-
 def test_a_line_without_end(guard: LoopGuard) -> None:
     """It is cut off at 64 KiB: nothing grows with what is sent."""
     reply = said(path_of(guard), b"x" * 5_000_000, end=False)
     assert reply is None or reply["error"] == "too_long"
-    (row,) = SocketTransport().sessions()[0]
-    assert row["session"] == "held"
+    assert listed() == {"held": "pause"}
 
 
 def test_many_that_say_nothing_hold_nobody(guard: LoopGuard) -> None:
@@ -119,16 +102,14 @@ def test_many_that_say_nothing_hold_nobody(guard: LoopGuard) -> None:
             except OSError:
                 cut.release()
 
-    dripping = [threading.Thread(target=drip, daemon=True) for _ in range(100)]
-    for one in dripping:
-        one.start()
-    for _ in range(10):
-        assert SocketTransport(str(path)).sessions()[0]
-    for _ in range(100):
-        assert cut.acquire(timeout=60)
-    done.set()
-    for one in dripping:
-        one.join(60)
+    with ThreadPoolExecutor(100) as dripping:
+        for _ in range(100):
+            dripping.submit(drip)
+        for _ in range(10):
+            assert listed(path)
+        for _ in range(100):
+            assert cut.acquire(timeout=60)
+        done.set()
     assert guard.faults.counts == {}
 
 
@@ -136,25 +117,22 @@ def test_one_that_reads_nothing_holds_nobody(guard: LoopGuard) -> None:
     """A reply that nobody fetches waits by itself."""
     for number in range(300):
         guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), f"{number}" * 60)
-    lines = [socket.socket(socket.AF_UNIX) for _ in range(12)]
-    for line in lines:
-        line.connect(str(path_of(guard)))
-        line.sendall(b'{"op": "sessions"}\n')
-    assert len(SocketTransport(str(path_of(guard))).sessions()[0]) == 301
-    for line in lines:
-        line.close()
+    with ExitStack() as waiting:
+        for _ in range(12):
+            line = waiting.enter_context(socket.socket(socket.AF_UNIX))
+            line.connect(str(path_of(guard)))
+            line.sendall(b'{"op": "sessions"}\n')
+        assert len(listed(path_of(guard))) == 301
 
 
 def test_another_user_is_refused(guard: LoopGuard, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever got past the modes: the kernel says who it is."""
     if not hasattr(socket, "SO_PEERCRED"):
         pytest.skip("this system does not tell who connects")
-    path = path_of(guard)
-    mine = os.getuid()
-    monkeypatch.setattr("otel_loopguard.escalation.admin.unix.os.getuid", lambda: mine + 1)
-    assert said(path, b'{"op": "sessions"}\n') is None
-    monkeypatch.setattr("otel_loopguard.escalation.admin.unix.os.getuid", lambda: mine)
-    assert said(path, b'{"op": "sessions"}\n') is not None
+    path, mine = path_of(guard), os.getuid()
+    for user in (mine + 1, mine):
+        monkeypatch.setattr("otel_loopguard.escalation.admin.unix.os.getuid", lambda it=user: it)
+        assert (said(path, b'{"op": "sessions"}\n') is None) is (user != mine)
 
 
 @pytest.mark.parametrize("wrong", ["open", "file", "other"])
@@ -176,7 +154,7 @@ def test_a_folder_that_cannot_be_trusted(
     until(lambda: "cannot be served" in caplog.text)
     assert server_of(guard).path is None
     with pytest.raises(LoopGuardError, match="otel-loopguard"):
-        SocketTransport().sessions()[0]
+        listed()
     guard.shutdown()
 
 
@@ -200,11 +178,11 @@ def test_a_path_of_its_own(tmp_path: Path) -> None:
     guard = watched(control_socket=str(path))
     stuck(guard, "held")
     assert path_of(guard) == path
-    assert [row["session"] for row in SocketTransport(str(path)).sessions()[0]] == ["held"]
+    assert listed(path) == {"held": "pause"}
     guard.shutdown()
     assert not path.exists()
     with pytest.raises(LoopGuardError, match="there is no socket"):
-        SocketTransport(str(path)).sessions()[0]
+        listed(path)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +247,7 @@ def test_two_that_want_the_same_path(tmp_path: Path, caplog: pytest.LogCaptureFi
     for each in guards:
         if each is not having[0]:
             each.shutdown()
-    assert SocketTransport(str(path)).sessions()[0]
+    assert len(listed(path)) == 1
     having[0].shutdown()
     assert not path.exists()
 
@@ -319,25 +297,18 @@ def test_a_fork_has_its_own(place: Path) -> None:
         assert program.stdout is not None
         for _ in range(2):
             assert program.stdout.readline() == "up\n"
-        until(
-            lambda: (
-                sorted(row["session"] for row in SocketTransport().sessions()[0])
-                == ["child", "parent"]
-            )
-        )
+        until(lambda: listed() == {"child": "allow", "parent": "allow"})
         program.stdin.write("\n\n")
         program.stdin.flush()
         program.stdin.close()
     # The child leaves by `os._exit`, as a killed one would: its socket stays, and is passed over.
-    assert SocketTransport().sessions()[0] == []
+    assert listed() == {}
     assert len(list(place.iterdir())) <= 1
 
 
 def test_off_by_default(place: Path) -> None:
     """No socket, no thread."""
     before = set(threading.enumerate())
-    guard = watched()
-    guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "a")
+    stuck(watched(), "a", calls=1)
     assert set(threading.enumerate()) <= before  # those of other tests may end
     assert not place.exists()
-    assert control.escalations() == []

@@ -14,7 +14,7 @@ const client = {
 }
 const { LoopGuard, ...others } = await import(plugin)
 if (Object.keys(others).length > 0) throw new Error("opencode calls each export as a plugin")
-const hooks = await LoopGuard({ client, directory: "/srv/shop" })
+const hooks = await LoopGuard({ client })
 
 const told = []
 for (const [name, input, output] of script) {

@@ -1,17 +1,28 @@
-"""Transcripts in tests: written, and read as a command reads them."""
+"""Transcripts in tests: written, read as a command reads them, and told in lines."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from otel_loopguard.core import Kind
 from otel_loopguard.replay import Transcript, recordings
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Step
 
 CAPTURES = Path(__file__).parent / "captures"
 Told = list[tuple[int, str]]
+
+
+def cases(path: Path) -> dict[str, str]:
+    """The cases of a text, each below its `[name]`."""
+    _, *parts = re.split(r"^\[(.+)\]\n", path.read_text("utf-8"), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def read(path: Path, told: Told | None = None) -> list[Transcript]:
@@ -42,3 +53,29 @@ def lines(path: Path, written: Sequence[Any], end: str = "\n") -> Path:
     else:
         path.write_text(text + end)
     return path
+
+
+def of(run: Transcript, kind: Kind) -> list[Step]:
+    return [step for step in run.steps if step.kind is kind]
+
+
+def told(run: Transcript) -> list[str]:
+    """A session in lines: its head, then each step, without the ends of long contents."""
+    known = (run.agent, run.version, run.cwd and f"in {run.cwd}")
+    return [f"{' '.join(filter(None, known))}: {run.id}, {', '.join(run.endings)}"] + [
+        "prompt" if step.kind is Kind.OTHER else f"{step.agent}: {_told(step)}"
+        for step in run.steps
+    ]
+
+
+def _told(step: Step) -> str:
+    if step.kind is Kind.MODEL:
+        spent = f" {step.tokens_in}+{step.tokens_out}, cache {step.cache_read}+{step.cache_write}"
+        said = f": {step.text}" if step.text else ""
+        return f"{step.model or 'model'}{spent if step.tokens else ''}{said}"
+    came = f"!! {_cut(step.error_text)}" if step.error else f"-> {_cut(step.outcome)}"
+    return f"{step.name}({_cut(step.args)}) {came}"
+
+
+def _cut(value: object) -> str:
+    return f"{json.dumps(value):.60}"

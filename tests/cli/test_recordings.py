@@ -1,0 +1,162 @@
+"""Commands that read recordings: what is broken, empty or not there, and real files."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_loopguard.core.report import Report
+from otel_loopguard.replay import workers
+from tests.cli.conftest import line
+
+COMMANDS = ("steps", "replay", "report", "explain", "learn", "eval", "doctor")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_broken_lines(command: Any, runs: Path, name: str) -> None:
+    """Ten are told with file and number and then how many more; what is whole is read."""
+    whole = command(name, runs, "--format", "json").stdout.splitlines()
+    runs.write_text("no json\n" * 30 + runs.read_text())
+    result = command(name, runs, "--format", "json")
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) == len(whole) > 0
+    *reports, last = result.stderr.splitlines()
+    told = [report.partition(": ")[0] for report in reports]
+    assert told == [f"{runs}:{number}" for number in range(1, 11)]
+    assert last == "otel-loopguard: 20 more reports left out"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("content", [b"", b"\x7fELF\0\0\n" * 100], ids=["empty", "binary"])
+def test_a_file_that_holds_nothing(command: Any, tmp_path: Path, name: str, content: bytes) -> None:
+    """It ends with 1 and one line that says so; one that is not there with 2."""
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    result = command(name, path)
+    assert result.exit_code == 1
+    [said] = result.stderr.splitlines()
+    assert said.startswith(f"{path}:1: the file is ")
+    result = command(name, "no-such-file")
+    assert result.exit_code == (1 if name == "explain" else 2)  # there it may be a session
+    assert result.stdout == ""
+    assert "no-such-file" in result.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS[1:6])
+def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str) -> None:
+    """`--settings` is read, and a value that is none is named."""
+    path = tmp_path / "settings.toml"
+    path.write_text("repeat_threshold = 1\n")
+    result = command(name, runs, "--settings", path)
+    assert result.exit_code == 2
+    assert "repeat_threshold" in result.stderr
+    assert command(name, runs, "--settings", "no-such-file").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        pytest.param(b"\xff", "expected a JSON list of tasks", id="no text"),
+        pytest.param(b"[" * 5_000, "is nested deeper than 1,024 levels", id="deep"),
+        pytest.param(b'[%s{"id": "a"}]' % (b'{"id": "a"},' * 10_000), "10,001 tasks", id="many"),
+        pytest.param(b" " * 16_777_217, "more than 16,777,216 bytes", id="long"),
+    ],
+)
+def test_a_plan_made_to_hurt(command: Any, tmp_path: Path, written: bytes, said: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_bytes(written)
+    done = command("plan", path)
+    assert (done.exit_code, done.stdout) == (2, "")
+    [told] = done.stderr.splitlines()
+    assert told.startswith(f"otel-loopguard: {path}: ")
+    assert said in told
+
+
+def test_replay_with_workers(
+    command: Any, runs: Path, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs, files of spans, both in one and broken lines come as without; only ids are others."""
+    monkeypatch.setattr(workers, "_STEPS_WORTH_WORKERS", 10)
+    spans = shared / "spans/langgraph__openinference.otlp.jsonl"
+    first, mixed, empty = tmp_path / "first.jsonl", tmp_path / "mixed.jsonl", tmp_path / "empty"
+    first.write_text(f"no json\n{spans.read_text()}no json\n")
+    mixed.write_text(f"no json\n{runs.read_text()}\n{spans.read_text()}{runs.read_text()}")
+    empty.write_text("")
+    files = (runs, first, mixed, empty, spans, runs)
+    alone, spread = (command("replay", *files, "--format", "json", "--jobs", n) for n in (1, 2))
+    ids = re.compile(r'"(?:id|loop)":"[0-9a-f]{16}"')
+    assert ids.sub("", alone.stdout) == ids.sub("", spread.stdout)
+    assert len(alone.stdout.splitlines()) == 3 + 1 + 7 + 1 + 3
+    assert (alone.exit_code, spread.exit_code) == (1, 1)
+    assert sorted(alone.stderr.splitlines()) == sorted(spread.stderr.splitlines())
+    assert len(alone.stderr.splitlines()) == 4
+
+
+def test_eval_with_workers(objects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are the same and in the same order."""
+    monkeypatch.setattr(workers, "_STEPS_WORTH_WORKERS", 100)
+    path = tmp_path / "runs.jsonl"
+    lines = [line(f"r{number}", loop=number % 3 == 0, calls=4 + number % 5) for number in range(80)]
+    path.write_text("\n".join(lines))
+    found = objects("eval", path, "--errors", "--jobs", 1)
+    assert found == objects("eval", path, "--errors", "--jobs", 2)
+    assert any(row.get("stopped_tp") for row in found)
+
+
+@pytest.mark.parametrize("name", ["intercode.jsonl.gz", "trail.otlp.jsonl.gz"])
+def test_report_agrees_with_replay(objects: Any, shared: Path, name: str) -> None:
+    """The same decisions, run by run and trace by trace; times and tokens where spans have them."""
+    path = shared / "traces" / name
+    reports = objects("report", path)
+    names = {each.name for each in fields(Report)} | {"source", "error_rate", "precision"}
+    for replayed, report in zip(objects("replay", path), reports, strict=True):
+        assert set(report) == names
+        assert (replayed["session"], replayed["source"]) == (report["session"], report["source"])
+        assert replayed["steps"] == report["steps"] > 0
+        notes = sum(report["notes_by_type"].values())
+        assert len(replayed["decisions"]) == report["alert_count"] + notes
+    assert any(report["alerts"] for report in reports)
+    if "otlp" in name:
+        assert len({report["session"] for report in reports}) == 70
+        assert any(report["tokens"] and report["duration_s"] for report in reports)
+
+
+@pytest.mark.parametrize("name", ["trail.jsonl.gz", "trail.otlp.jsonl.gz"], ids=["steps", "spans"])
+def test_trail(objects: Any, shared: Path, name: str) -> None:
+    """On real durations 85 to 95 % hold, and at most 0.5 % of the steps are called stalled."""
+    whole = objects("learn", shared / "traces" / name)[-1]
+    assert whole["measured"] > 100
+    assert 0.85 <= whole["within"] <= 0.95
+    assert whole["alarm_rate"] <= 0.005
+
+
+def test_steps_of_a_capture(objects: Any, shared: Path) -> None:
+    """Every call of a captured agent is printed once, with its arguments and outcome."""
+    rows = objects("steps", shared / "spans/langgraph__openinference.otlp.jsonl")
+    assert {row["source"] for row in rows} == {"langgraph__openinference.otlp.jsonl"}
+    [session] = {row["session"] for row in rows}
+    assert session
+    assert [row["index"] for row in rows] == list(range(len(rows)))
+    tools = [row for row in rows if row["kind"] == "tool"]
+    bodies = json.loads((shared / "spans/langgraph__openinference.json").read_text())["bodies"]
+    assert [row["tool"] for row in tools] == [
+        body["name"] for body in bodies if body["kind"] == "tool"
+    ]
+    assert tools[0]["args"] == "weather in Paris"
+    assert tools[0]["outcome"] == "no results for weather in Paris"
+    assert tools[0]["start"] < tools[0]["end"]
+
+
+def test_the_sample_has_its_notice() -> None:
+    """The recorded run is small, and its licence stands beside it."""
+    data = Path(__file__).parents[2] / "otel_loopguard/cli/data"
+    assert (data / "intercode-sql.otlp.jsonl.gz").stat().st_size < 200_000
+    notice = (data / "NOTICE").read_text()
+    assert "intercode-sql.otlp.jsonl.gz" in notice
+    assert "Copyright (c) 2023 Princeton" in notice
+    assert "Permission is hereby granted" in notice

@@ -1,0 +1,207 @@
+"""Milestones that the application reports, and what is left of the limits that were set."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardPaused,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    session,
+    set_testing,
+)
+from otel_loopguard.control import Remaining
+from otel_loopguard.core import Kind, Step
+from tests.agents import agent, provider_with, tool_call
+from tests.control.messages import control_of, flag, new_name
+
+
+def step(number: int) -> Step:
+    """A call that is like no other."""
+    return Step(Kind.TOOL, "read", args={"page": number}, outcome=f"page {number:x} says {number}")
+
+
+@pytest.fixture
+def guard() -> LoopGuard:
+    """A live guard."""
+    return LoopGuard(Settings(switched_off="budget"))
+
+
+@pytest.fixture
+def begun(guard: LoopGuard) -> Any:
+    """The key of a session that the guard knows, and the context names."""
+    with session(new_name()) as key:
+        guard.observe(step(0), key)
+        yield key
+
+
+def test_the_percentage_goes_by_shares(begun: str) -> None:
+    """A plan in percent, by names alone, or by the number of what is not declared."""
+    assert control.milestones({"read": 20, "build": 60, "write": 20})
+    assert control.milestone("read") == 20.0
+    assert control.milestone("build", failed=True) == 20.0
+    assert control.milestone("build") == 80.0
+    assert control.milestones(["build", "test", "ship"])
+    assert control.milestone("ship", done=False) == 33.3
+    assert control.milestone("ship") == 66.7
+
+
+def test_the_percentage_goes_by_their_number(begun: str) -> None:
+    """Where not all of them are named."""
+    assert [control.milestone(f"item {number}", of=10) for number in range(3)] == [10, 20, 30]
+
+
+def test_a_failed_plan_reaches_the_runtime(guard: LoopGuard, begun: str) -> None:
+    """The gate holds the run at its next step."""
+    control.milestones(["log in"])
+    control.milestone("log in", failed=True)
+    assert control.current().action == "allow"
+    guard.observe(step(1), begun)
+    assert control.current().action == "pause"
+    assert "'log in'" in (control.current().reason or "")
+    with pytest.raises(LoopGuardPaused):
+        control.gate(limit_s=0.01)
+
+
+def test_where_no_session_is_known_nothing_is() -> None:
+    """No span is current and no session is named."""
+    assert control.milestones(["a"]) is False
+    assert control.milestone("a") is None
+    assert control.remaining("nobody-knows-this-session") is None
+
+
+def test_a_plan_made_before_the_first_step_is_kept(guard: LoopGuard) -> None:
+    """A named session gets it when its first step is seen."""
+    with session(new_name()) as key:
+        assert control.milestones(["a", "b"])
+        assert control.milestone("a") == 50.0
+        for number in range(14):
+            guard.observe(step(number), key)
+        assert control.milestone("b") == 100.0
+    decision = control_of(guard, key).decision
+    assert decision is not None
+    assert decision.detector == "milestone_stall"
+
+
+@pytest.mark.parametrize("conversation", [{}, {"gen_ai.conversation.id": "talk"}], ids=["", "id"])
+def test_a_plan_made_in_a_span_is_kept(guard: LoopGuard, conversation: dict[str, str]) -> None:
+    """Under the trace, until its spans say which session it is."""
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    with tracer.start_as_current_span("run"):
+        assert control.milestones(["a", "b"])
+        tool_call(tracer, more=conversation)
+        assert control.milestone("a") == 50.0
+
+
+def test_many_threads_report_at_once(guard: LoopGuard, begun: str) -> None:
+    """Nothing is lost while the guard reads."""
+    control.milestones([f"{thread}-{number}" for thread in range(4) for number in range(50)])
+
+    def report(thread: int) -> None:
+        with session(begun):
+            for number in range(50):
+                control.milestone(f"{thread}-{number}")
+
+    with ThreadPoolExecutor(4) as pool:
+        reports = pool.map(report, range(4))
+        for number in range(50):
+            guard.observe(step(number), begun)
+        list(reports)
+    assert flag(guard, begun).milestones.percent() == 100.0
+
+
+@pytest.mark.parametrize(
+    ("say", "given", "told"),
+    [
+        (control.milestone, {"name": ""}, "not empty"),
+        (control.milestone, {"name": "a", "of": 0}, "of must be"),
+        (control.milestones, {"plan": {"a": -1}}, "share of the milestone 'a'"),
+        (control.milestones, {"plan": {"a": float("nan")}}, "share of the milestone 'a'"),
+        (control.milestones, {"plan": [""]}, "not empty"),
+    ],
+)
+def test_what_cannot_be_is_refused(say: Any, given: dict[str, Any], told: str) -> None:
+    """With the value, in a sentence."""
+    with pytest.raises(ValueError, match=told):
+        say(**given)
+
+
+@pytest.mark.parametrize("optional", [[], ["data read", "report written"]], ids=["", "optional"])
+def test_a_milestone_that_was_not_declared_does_not_count(
+    caplog: pytest.LogCaptureFixture, optional: list[str]
+) -> None:
+    """Where others were; that is told once, with the one that is meant, and how to declare more."""
+    name = f"data raed {len(optional)}"
+    with session(new_name()):
+        control.milestones(["data read", "report written"], optional=optional)
+        assert control.milestone("data read") == 50.0
+        assert control.milestone(name) == 50.0
+        assert control.milestone(name, failed=True) == 50.0
+        assert f"{name!r} was not declared and does not count" in caplog.text
+        assert "was 'data read' meant?" in caplog.text
+        assert control.milestone("report sent", done=False) == 33.3
+        assert control.milestone("report sent") == 66.7
+    assert len(caplog.records) == 1
+
+
+def test_where_none_was_declared_each_one_counts(caplog: pytest.LogCaptureFixture) -> None:
+    """Numbered ones, and those of which one failed."""
+    with session(new_name()):
+        assert control.milestone("first") == 100.0
+        assert control.milestone("second", failed=True) == 50.0
+        assert control.milestone("third") == 66.7
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({}, Remaining()),
+        ({"budget_steps": 50}, Remaining(steps=47)),
+        ({"budget_actions": 40, "budget_tokens": 1000}, Remaining(actions=38, tokens=300)),
+        ({"budget_actions": 40, "budget_task_actions": 9}, Remaining(actions=7)),
+        ({"budget_cost": 1.0, "budget_errors": 5}, Remaining(cost=0.75)),
+        ({"budget_tokens": 500}, Remaining(tokens=0)),
+    ],
+    ids=["none", "steps", "several", "of two the lesser", "money", "spent"],
+)
+def test_what_is_left_of_each_limit_that_was_set(settings: dict[str, Any], left: object) -> None:
+    """After two calls and a model call; None of what was not set, and never below nothing."""
+    guard = LoopGuard(Settings(**settings))
+    with session(new_name()) as key:
+        for number in range(2):
+            guard.observe(step(number), key)
+        guard.observe(Step(Kind.MODEL, "m", tokens_in=600, tokens_out=100, cost=0.25), key)
+        assert control.remaining() == control.remaining(session=key) == left
+
+
+def test_the_time_that_is_left_runs_while_nothing_ends() -> None:
+    """Of the limit that comes first; between two runs all of the next one."""
+    with set_testing(True) as rehearsal, session(new_name()):
+        guard = LoopGuard(Settings(stall_run_s=300, stall_overall_s=500, budget_tokens=10))
+        tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+        assert control.remaining() is None
+        left: list[Remaining | None] = []
+        with agent(tracer):
+            tool_call(tracer)
+            rehearsal.advance(100)
+            left.append(control.remaining())
+            rehearsal.advance(150)
+        left.append(control.remaining())
+        guard.shutdown()
+    seconds = [one and one.seconds for one in left]
+    assert seconds == [pytest.approx(200, abs=1), pytest.approx(250, abs=1)]
+    assert [one and one.tokens for one in left] == [10, 10]
+
+
+def test_a_limit_that_a_person_raised_counts_as_it_is_now() -> None:
+    guard, key = LoopGuard(Settings(budget_tokens=1000)), new_name()
+    guard.observe(Step(Kind.MODEL, "m", tokens_in=900), key)
+    flag(guard, key).raised_budgets = {"tokens": 5000.0}
+    assert control.remaining(key) == Remaining(tokens=4100)

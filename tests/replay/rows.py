@@ -1,0 +1,124 @@
+"""An entry of each format, of which a test replaces some fields."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+TRACE: Final = "5b8aa5a2d2c872e8321cf37308d69df2"
+SPAN: Final = "5fb397be34d26b51"
+SCOPE: Final = "openinference.instrumentation.x"
+RUN: Final = "01a215d3-f7c6-717b-8623-9268b536ae7e"
+UUID: Final = "01a215d3-f7bf-74ef-a692-1097da473ed9"
+PARIS: Final = {"query": "weather in Paris"}
+TIME: Final = 1_795_409_875_000_000_000
+
+LANGFUSE: Final = {
+    "id": "c89334a9e35316af", "traceId": TRACE, "type": "TOOL", "name": "search",
+    "startTime": "2026-11-21T20:26:12.542Z", "endTime": "2026-11-21T20:26:12.543Z",
+    "level": "DEFAULT", "input": PARIS, "output": "none",
+}  # fmt: skip
+LANGSMITH: Final = {
+    "id": RUN, "trace_id": UUID, "run_type": "tool", "name": "search",
+    "start_time": "2026-11-21T20:26:12.542000", "end_time": "2026-11-21T20:26:12.543000",
+    "inputs": PARIS, "outputs": {"output": "none"},
+}  # fmt: skip
+PHOENIX: Final = {
+    "name": "search", "span_kind": "TOOL", "parent_id": None, "status_code": "OK",
+    "start_time": 1795292772542, "end_time": 1795292772543,
+    "context.trace_id": TRACE, "context.span_id": "c89334a9e35316af",
+    "attributes.tool.name": "search", "attributes.input.value": json.dumps(PARIS),
+    "attributes.output.value": "none",
+}  # fmt: skip
+LABELLED: Final = {
+    "kind": "tool", "agent": "a", "tool": "t", "args": {"x": 1}, "output": "out", "error": False,
+    "t_start": None, "t_end": None, "tokens": None, "text": None,
+}  # fmt: skip
+
+
+def request(span: object, *, scopes: str = "scopeSpans", scope: str = "scope") -> dict[str, Any]:
+    """An export request of OTLP with this span."""
+    group = {scope: {"name": SCOPE, "version": "1"}, "spans": [span]}
+    return {"resourceSpans": [{"resource": {}, scopes: [group]}]}
+
+
+def span(**fields: object) -> dict[str, Any]:
+    """A span of OTLP."""
+    times = {"startTimeUnixNano": "1000", "endTimeUnixNano": "2000"}
+    return {"traceId": TRACE, "spanId": SPAN, "name": "step", **times, **fields}
+
+
+def attribute(value: object) -> dict[str, Any]:
+    return request(span(attributes=[{"key": "k", "value": value}]))
+
+
+def jaeger(**fields: object) -> dict[str, Any]:
+    """What the API of Jaeger answers, with one span."""
+    known = {
+        "traceID": TRACE, "spanID": SPAN, "operationName": "step", "processID": "p1",
+        "startTime": 1_700_000_000_000_001, "duration": 2_500, "logs": [], "references": [],
+        "tags": [{"key": "otel.scope.name", "type": "string", "value": SCOPE}],
+    }  # fmt: skip
+    made = known | fields
+    processes = {"p1": {"serviceName": "agent", "tags": []}}
+    return {"data": [{"traceID": made["traceID"], "spans": [made], "processes": processes}]}
+
+
+def log_records(*records: Mapping[str, str], **resource: str) -> dict[str, Any]:
+    """An export request of log records with these attributes."""
+    written = [
+        {"timeUnixNano": str(TIME + place), "attributes": _pairs(each)}
+        for place, each in enumerate(records)
+    ]
+    group = {"scope": {"name": "codex_otel.log_only"}, "logRecords": written}
+    shared = {"attributes": _pairs({name.replace("_", "."): resource[name] for name in resource})}
+    return {"resourceLogs": [{"resource": shared, "scopeLogs": [group]}]}
+
+
+def _pairs(attributes: Mapping[str, str]) -> list[Any]:
+    return [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
+
+
+class Ended:
+    """A trace of a tool call that failed below an agent, as the console exporter prints it."""
+
+    def __init__(self, said: str = "") -> None:
+        out = io.StringIO()
+        self.spans: list[ReadableSpan] = []
+        exporter = ConsoleSpanExporter(out=out, formatter=self._written)
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        tracer = provider.get_tracer("my.agent")
+        with (
+            tracer.start_as_current_span("invoke_agent helper"),
+            tracer.start_as_current_span(
+                "execute_tool search", kind=trace.SpanKind.CLIENT, attributes={"n": 1, "l": ["a"]}
+            ) as call,
+        ):
+            out.write(said)
+            call.record_exception(ValueError("no"))
+            call.set_status(trace.StatusCode.ERROR, "bad")
+        self.text = out.getvalue()
+
+    def _written(self, span: ReadableSpan) -> str:
+        self.spans.append(span)
+        return span.to_json() + "\n"
+
+
+BASES: Final[Mapping[str, Callable[[dict[str, Any]], object]]] = {
+    "OTLP": lambda fields: request(span(**fields)),
+    "Jaeger": lambda fields: jaeger(**fields),
+    "console": lambda fields: json.loads(Ended().spans[0].to_json()) | fields,
+    "labelled": lambda fields: {"id": "r", "steps": [LABELLED | fields]},
+    "Langfuse": lambda fields: LANGFUSE | fields,
+    "LangSmith": lambda fields: LANGSMITH | fields,
+    "Phoenix": lambda fields: PHOENIX | fields,
+    "log record": log_records,
+}
+"""A file with an entry that has some fields, and the others as usual."""

@@ -1,0 +1,180 @@
+"""What a server reads again while it runs, on SIGHUP, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+
+from otel_loopguard.server.forward import SIGNALS
+from tests.server.process import PROGRAM, Serve
+from tests.server.serving import bearer, call, certified, exporter, request, serving
+from tests.stores.servers import wait_for
+
+OLD, NEW, OTHER = (f"the {which} token of this test" for which in ("old", "new", "other"))
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP")
+
+
+def reloaded(server: Serve, *words: str) -> None:
+    """Has it read all again, and waits for the line that says so."""
+    before = len(server.logged("reloaded: "))
+    server.tell(signal.SIGHUP)
+    wait_for(lambda: len(server.logged("reloaded: ")) > before)
+    line = server.logged("reloaded: ")[-1]
+    assert [word for word in words if word not in line] == []
+
+
+def test_tokens_are_read_again(tmp_path: Path) -> None:
+    """A tenant's tokens change, one is new and one gone; what is known of sessions stays."""
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[tokens]\none = "{OLD}"\ntwo = "{OTHER}"\n', encoding="utf-8")
+    with Serve(tmp_path / "log", "--tokens", str(tokens)) as server:
+        assert [server.send(0, token) for token in (OLD, NEW, OTHER)] == [200, 401, 200]
+        tokens.write_text(f'[tokens]\none = "{NEW}"\nthree = "{OLD}"\n', encoding="utf-8")
+        reloaded(
+            server, "tenant 'one' has other tokens", "tenant 'three' is new",
+            "tenant 'two' has no token any more",
+        )  # fmt: skip
+        assert [server.send(0, token) for token in (OLD, NEW, OTHER)] == [200, 200, 401]
+        sessions = httpx.get(f"{server.url}/v1/sessions", headers=bearer(NEW)).json()["sessions"]
+        assert [session["session"] for session in sessions] == ["chat-1"]
+        reloaded(server, "nothing changed")
+        assert [token for token in (OLD, NEW, OTHER) if token in server.log] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [("[tokens", "cannot be read"), ('[tokens]\none = "short"', "expected 16 or more")],
+)
+def test_what_cannot_be_used_changes_nothing(tmp_path: Path, wrong: str, why: str) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[tokens]\none = "{OLD}"\n', encoding="utf-8")
+    with Serve(tmp_path / "log", "--tokens", str(tokens)) as server:
+        tokens.write_text(wrong, encoding="utf-8")
+        reloaded(server, "not reloaded", why)
+        assert server.send(0, OLD) == 200
+        assert "short" not in server.log
+
+
+def test_settings_that_need_a_restart_are_named(tmp_path: Path) -> None:
+    """By name only: a value may be a password."""
+    file = tmp_path / "loopguard.toml"
+    file.write_text("abort_after = 3\n", encoding="utf-8")
+    with Serve(tmp_path / "log", "--settings", str(file)) as server:
+        reloaded(server, "nothing changed")
+        file.write_text('abort_after = 5\ndigest_key = "a key of all workers"\n', encoding="utf-8")
+        reloaded(server, "abort_after applies after a restart", "digest_key applies after")
+        assert "a key of all" not in server.log
+        file.write_text("abort_after = -1\n", encoding="utf-8")
+        reloaded(server, "not reloaded", "abort_after")
+
+
+def test_a_renewed_certificate_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By HTTP and by gRPC, for connections that come after; not with a key that does not fit."""
+    certificate, key = certified(tmp_path)
+
+    def trusted() -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=certificate)
+
+    def is_trusted(roots: ssl.SSLContext) -> bool:
+        try:
+            return httpx.get(f"{server.url}/livez", verify=roots).text == "ok"
+        except httpx.ConnectError:
+            return False
+
+    def exported() -> None:
+        credentials = grpc.ssl_channel_credentials((tmp_path / "certificate.pem").read_bytes())
+        with grpc.secure_channel(f"127.0.0.1:{server.grpc_port}", credentials) as channel:
+            export = channel.unary_unary(SIGNALS["traces"].method)
+            export(request(call(0)).SerializeToString(), timeout=60)
+
+    with serving(grpc="127.0.0.1:0", certificate=certificate, key=key) as server:
+        old = trusted()
+        exported()
+        certified(tmp_path)
+        assert not is_trusted(trusted())
+        server.reload()
+        assert is_trusted(trusted())
+        assert not is_trusted(old)
+        exported()
+        (tmp_path / "key.pem").write_text("no key", encoding="utf-8")
+        server.reload()
+        assert is_trusted(trusted())
+    assert any("not reloaded: certificate = " in line for line in caplog.messages)
+
+
+_IN_A_TERMINAL = """
+import os, pty, sys
+child, terminal = pty.fork()
+if child == 0:
+    out = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.execv(sys.argv[2], sys.argv[2:])
+sys.stdin.read()
+os.close(terminal)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
+    """SIGHUP says that the terminal is gone: nobody reloads from there."""
+    log = tmp_path / "log"
+    serve = [PROGRAM, "serve", "--http", "127.0.0.1:0", "--grpc", ""]
+    command = [sys.executable, "-c", _IN_A_TERMINAL, str(log), *serve]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as terminal:
+        wait_for(lambda: log.exists() and "spans go nowhere" in log.read_text(encoding="utf-8"))
+        assert terminal.stdin is not None
+        terminal.stdin.close()
+        assert terminal.wait(60) == 0
+
+
+def test_it_takes_requests_while_load_balancers_look_elsewhere(tmp_path: Path) -> None:
+    with Serve(tmp_path / "log", "--drain", "600") as server:
+        server.tell(signal.SIGTERM)
+        wait_for(lambda: server.ready() == (503, {"running": "the server is shutting down"}))
+        assert server.metric("loopguard_server_ready", loopguard_server_check="running") == 0
+        assert server.send() == 200
+        server.tell(signal.SIGTERM)  # now
+        assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_it_finish(tmp_path: Path, told: signal.Signals) -> None:
+    """What it holds is stored and sent before it ends, which is no failure."""
+    with Serve(tmp_path / "log", "--grpc", "127.0.0.1:0") as server:
+        server.tell(told)
+        assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("path", ["control?wait=60", "events"])
+def test_who_waits_for_the_flag_is_answered_when_it_ends(path: str) -> None:
+    """A client that follows the flag always waits; a 500 would be an error of the server."""
+    with ThreadPoolExecutor() as asker:
+        with serving() as server:
+            url = f"{server.url}/v1/sessions/chat-1/{path}"
+            answer = asker.submit(httpx.get, url, timeout=60)
+            wait_for(lambda: server._api._made and server._api._made._waiters)
+        assert answer.result().status_code == 200
+        assert "allow" in answer.result().text
+
+
+def test_what_was_begun_is_answered_before_it_ends() -> None:
+    """A sender takes an unknown error for final, and drops its spans."""
+    body = request(call(0)).SerializeToString()
+    with serving(grpc="127.0.0.1:0") as hop, ThreadPoolExecutor() as sender, ExitStack() as channel:
+        forward = f"grpc://127.0.0.1:{hop.grpc_port}"
+        with serving(grpc="127.0.0.1:0", forward=forward, lateness_s=1) as server:
+            answer = sender.submit(channel.enter_context(exporter(server)), body, timeout=60)
+            wait_for(lambda: any(each._batch for each in server.engines.values()))
+        assert answer.result() is not None
+        assert [each.guard.flag_of("chat-1") is not None for each in hop.engines.values()] == [True]

@@ -1,0 +1,21 @@
+"""Cases that are data: in a text file beside the test, `[section]` and then rows, `a | b`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SECTION = re.compile(r"\[\w+\]")
+
+
+def rows(test: str, section: str) -> list[Any]:
+    """The rows of a section of the file beside a test, whose first cell names the case."""
+    lines = Path(test).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    first = lines.index(f"[{section}]") + 1
+    last = next((n for n in range(first, len(lines)) if SECTION.fullmatch(lines[n])), len(lines))
+    cells = [line.split(" | ") for line in lines[first:last] if line and line[0] != "#"]
+    width = max(map(len, cells))
+    return [pytest.param(*row, *[""] * (width - len(row)), id=row[0][:60]) for row in cells]

@@ -1,0 +1,199 @@
+"""What others wrote reaches a log or a terminal as short text, and as nothing else."""
+
+from __future__ import annotations
+
+import io
+import logging
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import otel_loopguard
+from otel_loopguard import LoopGuard, Settings
+from otel_loopguard._util.errors import InternalErrors
+from otel_loopguard._util.logger import logger
+from otel_loopguard._util.text import printable, truncate
+from otel_loopguard.core import Kind, Step
+from tests.programs import printed
+
+PACKAGE = Path(otel_loopguard.__file__).parent
+
+FORGED = "a\n2026-01-01 CRITICAL root: all is lost\r\x1b]0;owned\x07\x1b[2J\u202egnp\u200b\x9b1m"
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """What a plain handler of the application prints."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    ours = logging.getLogger("otel_loopguard")
+    level = ours.level
+    ours.addHandler(handler)
+    ours.setLevel(logging.DEBUG)
+    yield stream
+    ours.removeHandler(handler)
+    ours.setLevel(level)
+
+
+def is_safe(line: str) -> bool:
+    return all(unicodedata.category(sign) not in {"Cc", "Cf", "Cs", "Zl", "Zp"} for sign in line)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("search_flights: Zürich → 東京 ✔️ 🛫", None),
+        ("a\u00a0b\u3000c", None),
+        (r"C:\new\table", None),
+        ("a\nb\r\tc", "a\\nb\\r\\tc"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\x9b31m", "\\x9b31m"),
+        ("user\u202etxt.exe", "user\\u202etxt.exe"),
+        ("pay\u200bpal", "pay\\u200bpal"),
+        ("a\u2028b", "a\\u2028b"),
+        ("\U000e0041", "\\U000e0041"),
+        ("a\u3164b", "a\\u3164b"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_what_is_escaped(text: str, shown: str | None) -> None:
+    """Commands, line ends and signs that nobody sees; everyday text of any language is not."""
+    assert printable(text) == (text if shown is None else shown)
+
+
+@given(st.text())
+def test_nothing_gets_through(text: str) -> None:
+    """No text leaves a control character, a line end or a sign of formatting."""
+    assert is_safe(printable(text))
+    assert printable(printable(text)) == printable(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        pytest.param(None, "", id="nothing"),
+        pytest.param("a  b\nc", "a b c", id="a text"),
+        pytest.param({"q": "x", "n": [1, 2.5, True, None]}, None, id="a map"),
+        pytest.param("x" * 50, "x" * 27 + "...", id="a long text"),
+        pytest.param(10**5000, "...", id="a huge number"),
+        pytest.param(b"ab", "<bytes>", id="bytes"),
+        pytest.param([], "[]", id="an empty list"),
+    ],
+)
+def test_what_is_shown_of_a_value(value: object, text: str | None) -> None:
+    """About as JSON would write it."""
+    assert truncate(value, 30) == (text if text is not None else '{"q": "x", "n": [1, 2.5, tr...')
+
+
+@given(st.recursive(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.lists))
+def test_it_never_throws_and_is_never_longer(value: object) -> None:
+    """Whatever the value is."""
+    text = truncate(value, 20)
+    assert len(text) <= 20
+    assert text == " ".join(text.split())
+
+
+def test_its_cost_does_not_depend_on_the_value() -> None:
+    """It takes hours else: ten megabytes, a hundred thousand keys, a thing in itself."""
+    endless: list[object] = []
+    endless.append(endless)
+    deep: object = "x"
+    for _ in range(1000):
+        deep = [deep]
+    values = ("x" * 10_000_000, {str(n): "y" * 1000 for n in range(100_000)}, endless, deep)
+    assert all(len(truncate(value, 300)) <= 300 for value in values)
+
+
+def test_no_name_forges_a_line_of_the_log(log: io.StringIO) -> None:
+    """Session, tool, reason and the name of a person: a line of the log each, and no more."""
+    guard = LoopGuard(Settings())
+    for _ in range(8):
+        step = Step(Kind.TOOL, FORGED, args={"q": FORGED}, outcome="nothing to be seen here")
+        guard.observe(step, FORGED)
+    guard.flag_of(FORGED).clear(by=FORGED, reason=FORGED)
+    guard.shutdown()
+    lines = log.getvalue().splitlines()
+    assert len(lines) > 1
+    assert [line for line in lines if "otel-loopguard: " not in line] == []
+    assert all(map(is_safe, lines))
+
+
+def test_arguments_that_are_no_texts(log: io.StringIO) -> None:
+    """Exceptions, lists and numbers are printed as ever, and safely; `extra` too."""
+    logger.warning("%s %r %d %.1f %s", ValueError(FORGED), [FORGED], 3, 0.5, None)
+    logger.warning("%(name)s", {"name": FORGED}, extra={"session": FORGED})
+    lines = log.getvalue().splitlines()
+    assert len(lines) == 2
+    assert all(map(is_safe, lines))
+    assert " 3 0.5 None" in lines[0]
+
+
+def test_an_exception_forges_no_line_either(log: io.StringIO) -> None:
+    """Below a counted fault its traceback is set in, so that no line of it begins a line.
+
+    One that could forge none stays as it is: formatters of the application see it.
+    """
+    InternalErrors().note("store", ValueError("plain"))
+    assert log.getvalue().splitlines()[-1] == "ValueError: plain"
+    log.truncate(0)
+    log.seek(0)
+    fault = RuntimeError("in the store")
+    fault.__cause__ = ValueError(FORGED)
+    InternalErrors().note("store", fault)
+    first, *more = log.getvalue().splitlines()
+    assert "store:RuntimeError failed" in first
+    assert "ValueError: a" in more[0]
+    assert [line for line in more[1:] if not line.startswith("  ")] == []
+    assert all(map(is_safe, more))
+
+
+def test_the_command_line_prints_no_commands() -> None:
+    """Neither a table, nor JSON, nor a message of an error."""
+    program = f"""
+import sys
+from otel_loopguard.cli.output import cell, console, json_line, say, table
+name = {FORGED + "[red]x[/nothing]"!r}
+console().print(table((name, "b#"), [(name, cell(1))], title=name))
+json_line({{"session": name}})
+say(name)
+say(name, error=True)
+"""
+    told = printed(program, PYTHONIOENCODING="utf-8")
+    assert all(map(is_safe, told.split("\n")))
+    assert told.count("[red]x[/nothing]") >= 3
+    assert '"session":"a\\n2026' in told
+
+
+def test_a_bare_standard_error_says_whose_a_message_is() -> None:
+    """Without any logging set up, a decision on standard error begins with the package's name."""
+    program = """
+from otel_loopguard import LoopGuard
+from otel_loopguard.core import Kind, Step
+guard = LoopGuard()
+for _ in range(6):
+    guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="nothing was found here"), "s")
+guard.shutdown()
+"""
+    lines = printed(program).splitlines()
+    assert lines
+    assert [line for line in lines if not line.startswith("otel-loopguard: ")] == []
+
+
+def test_no_module_logs_past_it() -> None:
+    """Only `_util/logger.py` makes the package's logger; others filter it, or quiet a library's."""
+    makers = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "getLogger(" in path.read_text(encoding="utf-8")
+    }
+    assert makers == {
+        "_util/logger.py",
+        "backtest/run.py",
+        "cli/output.py",
+        "server/access.py",
+    }
