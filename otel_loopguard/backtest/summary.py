@@ -16,7 +16,7 @@ from otel_loopguard.version import __version__
 if TYPE_CHECKING:
     from otel_loopguard.backtest.run import Backtest
 
-_SECTION: Final = re.compile(r"^-- # (.+)\n((?:-- .*\n)*)((?:.+\n)+)", re.MULTILINE)
+_SECTION: Final = re.compile(r"^-- # (.+)\n((?:-- [^#\n].*\n)*)((?:[^-\n].*\n)+)", re.MULTILINE)
 # Reasons of broken rows are few; names of tools and sources are from the recording.
 _TOP: Final = 15
 _LONGEST: Final = 1_000

@@ -47,7 +47,7 @@ _IS_PYTHON: Final = re.compile(
     re.MULTILINE,
 )
 """Lines that no shell understands, by the grammar of Python."""
-_IS_COMMAND: Final = re.compile(r"\s*([a-z][\w.-]*) +[-./~$\w]")
+_IS_COMMAND: Final = re.compile(r"\A\s*([a-z][\w.-]*) +[-./~$\w]")
 """A word and another one, which Python understands only after words of its own."""
 
 

@@ -38,7 +38,7 @@ _SLICE: Final = 8192
 _BLANK: Final = 100_000
 """Blank lines in a row, after which the rest is not read: compressed, millions are a kilobyte."""
 _HEAD: Final = 8192  # bytes that tell text from binary: a header of a binary file has zeros
-_JSON: Final = re.compile(rb"^\s*[{\[]", re.MULTILINE)
+_JSON: Final = re.compile(rb"^[^\S\n]*[{\[]", re.MULTILINE)
 _GZIP: Final = b"\x1f\x8b"
 _MARK: Final = b"\xef\xbb\xbf"
 

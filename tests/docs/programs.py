@@ -10,9 +10,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tests.docs.markdown import ROOT, Block
+from tests.zero_code.interpreter import lacking
 
 SHARED = ROOT.parent / "shared"
 SAMPLE = "otel_loopguard/cli/data/intercode-sql.otlp.jsonl.gz"
@@ -21,11 +20,8 @@ _COMMAND = "from otel_loopguard.cli import main; main()"
 
 def need_shared() -> None:
     """Skips without the folder of recorded runs; fails under CI, which has to have it."""
-    if SHARED.is_dir():
-        return
-    if os.environ.get("CI"):
-        pytest.fail(f"{SHARED} is missing")
-    pytest.skip(f"{SHARED} is missing")
+    if not SHARED.is_dir():
+        lacking(f"{SHARED} is missing")
 
 
 def programs(found: list[Block]) -> list[tuple[Block, str, str | None]]:

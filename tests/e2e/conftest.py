@@ -15,8 +15,9 @@ from stack.programs import installed
 from stack.stack import Pace, Stack
 from stack.web import Webhook
 
-from tests.e2e.running import REPORT, lacking, need, start_agent
+from tests.e2e.running import need, start_agent
 from tests.jaeger import references_of, undrawn
+from tests.zero_code.interpreter import lacking
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,13 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-
-
-@pytest.hookimpl
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was measured is shown at the end of the run."""
-    for line in REPORT:
-        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session", autouse=True)

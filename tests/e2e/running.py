@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,26 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from stack.demo import agent_env
+
+from tests.zero_code.interpreter import lacking
 
 if TYPE_CHECKING:
     from stack.builds import Build
     from stack.environments import Environment
 
 Decisions = list[dict[str, Any]]
-REPORT: list[str] = []
 Agents = Callable[..., subprocess.Popen[str]]
 EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-
-
-def lacking(message: str) -> None:
-    """Skips a test that cannot run here; fails it under CI, which has to have everything."""
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    pytest.skip(message)
 
 
 def need(*builds: Build | Environment) -> None:

@@ -59,17 +59,6 @@ def test_the_overlay_keeps_the_way_to_jaeger() -> None:
     assert gateway < overlay
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_every_component_is_named_as_it_is_built(name: str) -> None:
-    """Under its own name: aliases will be gone some day."""
-    need(FILES[name])
-    command = [str(FILES[name].path()), "components"]
-    built = yaml.safe_load(subprocess.run(command, capture_output=True, check=True).stdout)
-    for part in PARTS:
-        known = {each["name"] for each in built.get(part) or ()}
-        assert {used.partition("/")[0] for used in load(name).get(part, {})} <= known, part
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_everything_defined_is_used_and_listens_on_loopback(name: str) -> None:
     """A component that no pipeline names does nothing, without a word; nothing is open outside."""

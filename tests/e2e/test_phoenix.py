@@ -41,37 +41,22 @@ def stopped(port: int, trace: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("way", ["collector", "direct"])
-def test_phoenix_finds_the_decision(way: str, phoenix: tuple[Stack, int], agents: Agents) -> None:
-    """A query by the attribute gives the agent and the call that were stopped, both failed."""
-    stack, port = phoenix
-    direct = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{port}/v1/traces"}
-    env = direct if way == "direct" else {}
-    agent = agents(stack.ports.gateway_http, "loop", "--protocol", "http", **env)
-    decisions = decisions_of(agent)
-    trace = decisions[-1]["trace"]
-    wait_for(lambda: len(stopped(port, trace)) == 2, "Phoenix has both spans")
-    spans = {span["name"]: span for span in stopped(port, trace)}
-    assert set(spans) == {"invoke_agent researcher", "execute_tool search"}
-    for span in spans.values():
-        assert span["status_code"] == "ERROR"
-        assert span["attributes"]["loopguard.decision.id"] == decisions[-1]["id"]
-    agent_span = spans["invoke_agent researcher"]
-    assert agent_span["status_message"].startswith("loopguard abort")
-    assert agent_span["attributes"]["error.type"] == "loopguard_abort"
-    told = [event["attributes"]["loopguard.decision.action"] for event in agent_span["events"]]
-    assert told == [each["action"] for each in decisions]
-
-
 @needs_chromium
 def test_phoenix_draws_the_trace_of_a_stopped_agent(
     phoenix: tuple[Stack, int], agents: Agents
 ) -> None:
-    """Its page has a row for each span; agent and deciding call, opened, say why."""
+    """A query by the attribute gives agent and deciding call; opened in its page, they say why."""
     stack, port = phoenix
-    trace = decisions_of(agents(stack.ports.gateway_grpc, "loop"))[-1]["trace"]
+    decisions = decisions_of(agents(stack.ports.gateway_grpc, "loop"))
+    trace = decisions[-1]["trace"]
     wait_for(lambda: len(stopped(port, trace)) == 2, "Phoenix has both spans")
-    (message,) = {span["attributes"]["loopguard.decision.message"] for span in stopped(port, trace)}
+    spans = {span["name"]: span for span in stopped(port, trace)}
+    agent = spans["invoke_agent researcher"]
+    assert {span["status_code"] for span in spans.values()} == {"ERROR"}
+    assert agent["attributes"]["error.type"] == "loopguard_abort"
+    told = [event["attributes"]["loopguard.decision.action"] for event in agent["events"]]
+    assert told == [each["action"] for each in decisions]
+    (message,) = {span["attributes"]["loopguard.decision.message"] for span in spans.values()}
     with browser() as opened:
         page = opened.new_page()
         page.goto(f"http://127.0.0.1:{port}/redirects/traces/{trace}")

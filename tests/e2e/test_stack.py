@@ -1,4 +1,4 @@
-"""What the stack does itself: builds that are kept, quickened rules, torn logs, clear errors."""
+"""What the stack does itself: builds that are kept, torn logs, clear errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from stack.builds import COLLECTOR, HERE, MissingError
 from stack.programs import Program, installed
-from stack.stack import quickened
 from stack.views import events
 
 
@@ -33,20 +32,6 @@ def test_what_is_missing_or_fails_is_named(tmp_path: Path) -> None:
     program = Program("broken", ["sh", "-c", "echo no such option >&2; exit 3"], tmp_path, bool)
     with pytest.raises(RuntimeError, match="broken ended instead of starting:\nno such option"):
         program.start()
-
-
-@pytest.mark.parametrize(
-    ("rule", "quick"),
-    [
-        ("increase(a[5m]) > 0", "increase(a[9s]) > 0"),
-        ("last_over_time(a[1d] offset 5m)", "last_over_time(a[1d] offset 9s)"),
-        ("rate(a[10m]) > 3 * b", "rate(a[9s]) > 3 * b"),
-        ('a{b="[5]"} == 1', 'a{b="[5]"} == 1'),
-    ],
-)
-def test_rules_look_back_seconds(rule: str, quick: str) -> None:
-    """Windows and offsets are shortened, and nothing else; what looks back a day still does."""
-    assert quickened(rule, 9) == quick
 
 
 def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from stack.ports import free_ports
 from stack.programs import wait_for
 from stack.views import total
 
-from tests.e2e.running import Agents, lacking, lines_of
+from tests.e2e.running import Agents, lines_of
+from tests.zero_code.interpreter import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Callable

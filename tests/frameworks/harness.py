@@ -23,7 +23,8 @@ from typing import Any
 
 import pytest
 
-from tests.zero_code.interpreter import ROOT, VARIABLE, environment
+from tests.zero_code.interpreter import PYTHON, ROOT, environment, lacking
+from tests.zero_code.interpreter import missing as missing_modules
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -35,14 +36,6 @@ _DIR = os.environ.get("LOOPGUARD_FRAMEWORKS_DIR") or "~/.cache/otel-loopguard/fr
 ENVIRONMENTS = Path(_DIR).expanduser()
 EXTRAS = ("cli", "redis")
 RESULTS = "results.json"
-_PROBE = """
-import importlib, sys
-for name in sys.argv[1:]:
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        print(error)
-"""
 
 
 @dataclass(frozen=True)
@@ -152,21 +145,18 @@ def python_of(framework: Framework) -> str:
     """
     missing = lacks(framework)
     if not missing:
-        return _main()
+        return PYTHON
     if framework.made:
         return str(framework.python)
-    reason = (
-        f"{_main()} lacks {framework.name} ({missing}), and it has no environment of its own: "
+    return lacking(
+        f"{PYTHON} lacks {framework.name} ({missing}), and it has no environment of its own: "
         f"python -m tests.frameworks.environments {framework.name}"
     )
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def lacks(framework: Framework) -> str:
     """What the interpreter of the tests lacks for a framework; empty if it has all."""
-    return _missing(_main(), framework.modules)
+    return missing_modules(PYTHON, framework.modules)
 
 
 def started(
@@ -206,24 +196,6 @@ def line_of(out: str) -> dict[str, Any]:
     """The JSON line at the end of what a program printed."""
     found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
     return found
-
-
-def _main() -> str:
-    return os.environ.get(VARIABLE) or sys.executable
-
-
-@cache
-def _missing(python: str, modules: tuple[str, ...]) -> str:
-    done = subprocess.run(
-        [python, "-c", _PROBE, *modules],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    said = done.stdout.strip() or (done.stderr if done.returncode else "")
-    return "; ".join(said.splitlines())
 
 
 @cache

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from otel_loopguard import LoopGuardPaused, LoopGuardStop, control, session
+from opentelemetry import trace
+
+from otel_loopguard import (
+    LoopGuardPaused,
+    LoopGuardStop,
+    control,
+    resilience,
+    session,
+    set_testing,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -63,21 +73,34 @@ class Looper:
 
     Args:
         script: What its model asks for.
+        tool: The name of `search`.
         **options: For the adapter, or what the framework's own cases need.
 
     Attributes:
         ran: The queries of the calls that were made.
         requests: Role and text of each message, request by request.
         spans: What was exported; set by `Run`.
+        decided: Action and reason of what was decided; set by `Run`.
+        alone: Whether nothing but the adapter writes spans; set by `Run`.
         named: Names of spans of tool calls that have not the tool's name in theirs.
     """
 
     spans: InMemorySpanExporter
+    decided: list[str]
+    alone: bool
     named: tuple[str, ...] = ()
     ends_equal_calls = False  # the framework does so itself, after a few
 
-    def __init__(self, script: Script, **options: Any) -> None:
+    def __init__(self, script: Script, *, tool: str = "search", **options: Any) -> None:
         self.script = script
+        if tool != "search":
+
+            def called(query: str) -> str:
+                """Is called."""
+                return Looper.search(self, query)
+
+            called.__name__ = tool
+            self.search = called  # type: ignore[method-assign]
         self.ran: list[str] = []
         self.requests: list[list[tuple[str, str]]] = []
         self.build(**options)
@@ -92,6 +115,14 @@ class Looper:
     def stream(self) -> object:
         """Runs it once and reads it as a stream."""
         raise NotImplementedError
+
+    def run_limited(self) -> tuple[str, Callable[[], object]]:
+        """The name of the framework's own limit, and a run that may take so few steps."""
+        raise NotImplementedError
+
+    def below(self) -> AbstractContextManager[Any]:
+        """A trace around any number of runs."""
+        return trace.get_tracer("my.app").start_as_current_span("chat")
 
     def run_in_asyncio(self) -> object:
         """Runs it once by the coroutine, where `run` does not."""
@@ -293,6 +324,112 @@ def limit(make: Make) -> object:
     return {"ran": len(looper.ran), "parts": list(stop.parts)}
 
 
+PLACES: dict[str, tuple[str, str]] = {
+    # Where a conversation is named, around each turn or all, and what is below an outer span.
+    "each": ("session", ""), "once": ("", "session"), "both": ("session", "below"),
+    "outer": ("", "below"),
+}  # fmt: skip
+
+
+def turns_of_a_conversation(make: Make) -> object:
+    """Every run is a turn: twelve with one question go on, a stuck one ends, and two go on."""
+    looper = make(turns())
+    looper.found = lambda _: "sunny and warm in Paris, 21 degrees"  # type: ignore[method-assign]
+
+    def turn(times: int) -> int:
+        """The calls that were made of so many; negative: it was stopped."""
+        looper.script = turns(*[[SEARCH]] * times)
+        stop = looper.ended()
+        return -len(looper.ran) if stop else len(looper.ran)
+
+    def entered(what: str, place: str) -> AbstractContextManager[Any]:
+        if what == "session":
+            return session(f"chat {place}")
+        return looper.below() if what == "below" else nullcontext()
+
+    said = {}
+    for place, (inside, around) in PLACES.items():
+        with entered(around, place):
+            looper.decided.clear()
+            made = []
+            for times in (*[1] * 12, 20, 1, 1):
+                if times == 20:
+                    # Twelve turns at once with the same call and answer may earn a word.
+                    told = {one.split()[0] for one in looper.decided} - {"allow", "hint"}
+                with entered(inside, place):
+                    made.append(turn(times))
+        said[place] = (made[:12], made[12] < 0, made[13:], told) == ([1] * 12, True, [1, 1], set())
+    return said
+
+
+ITEMS = [f"SKU-{1000 + number}" for number in range(50)]
+Work = tuple[str, Sequence[str], Sequence[str], float]
+WORK: dict[str, Work] = {
+    "polled_too_soon": ("job_status", ["j-7"] * 20, ["running"] * 19 + ["done"], 0),
+    "polled_too_soon, JSON": (
+        "get_job", ["j-7"] * 20, ['{"state": "QUEUED"}'] * 19 + ['{"state": "OK"}'], 0
+    ),
+    "polled_too_soon, declared": ("look", ["j-7"] * 20, ["12 pages so far"] * 19 + ["done"], 0),
+    "agent_limit": ("get_health", ["shop"] * 20, ["all systems normal"] * 20, 600),
+    "identical_call": ("press_key", ["down"] * 12, ["ok"] * 12, 0),
+    "identical_call, JSON": ("scroll", ["down"] * 14, ['{"status": "ok"}'] * 14, 0),
+    "found_nothing": ("find_article", ITEMS, ["Not found"] * 50, 0),
+    "": ("read_page", ITEMS, [f"page about {item} and {item[::-1]}" for item in ITEMS], 0),
+}  # fmt: skip
+"""Tool, arguments, answers and seconds before each call, by what may be said of it: the model takes
+no time, many items that are not there are many, and a run of three hours is noted."""
+
+
+def everyday(make: Make) -> object:
+    """Every call is made, the agent comes to its end, and nothing but an allowed hint is said."""
+    if not make(turns()).alone:
+        raise NotImplementedError
+    said = {}
+    for allowed, work in WORK.items():
+        told = told_of(make, *work)
+        if told - {f"hint {allowed.partition(',')[0]}", f"allow {allowed}"}:
+            said[allowed] = sorted(told)
+    return said
+
+
+def told_of(
+    make: Make, tool: str, asked: Sequence[str], answers: Sequence[str], pause_s: float
+) -> set[str]:
+    """What is said of a run, which comes to its end."""
+
+    def script(turn: int, _: str) -> Sequence[Call]:
+        clock.advance(pause_s)
+        return [(tool, {"query": asked[turn - 1]})] if turn <= len(asked) else []
+
+    with set_testing(True) as clock:
+        looper, left = make(script, tool=tool), [*answers]
+        looper.found = lambda _: left.pop(0)  # type: ignore[method-assign]
+        looper.decided.clear()
+        assert looper.run() == FINAL
+    assert not left
+    return {*looper.decided}
+
+
+def own_limit(make: Make) -> object:
+    """The model hears of it at four fifths, once; when it strikes no result is lost."""
+    looper = make(lambda turn, _: [search(f"page {turn}")])
+    looper.found = lambda query: f"The {query} says {query * 9}."  # type: ignore[method-assign]
+    limit, run = looper.run_limited()
+    with session("limited"):
+        try:
+            run()
+        except Exception as error:  # noqa: BLE001
+            raised = type(error).__name__
+    newest = [told[-1][1] for told in looper.requests]
+    warned = [number for number, text in enumerate(newest, 1) if "which ends the run" in text]
+    parts, others = resilience.parts("limited"), (*resilience.parts("nobody"), *resilience.parts())
+    return {
+        "struck": raised == limit,
+        "warned": len(warned) == 1 and 8 <= warned[0] <= 9,
+        "parts": len(parts) >= 9 and "The page 1 says" in str(parts[0]) and not others,
+    }
+
+
 def unguarded(make: Make) -> object:
     """Without a guard the agent runs as it would."""
     looper = make(lambda turn, _: [search(str(turn % 9))] if turn <= 30 else ())
@@ -307,3 +444,7 @@ SHARED: dict[str, Callable[[Make], object]] = {
         history, a_tool_that_fails, failing, limit,
     )
 }  # fmt: skip
+LIVE: dict[str, Callable[[Make], object]] = {
+    case.__name__: case for case in (turns_of_a_conversation, everyday, own_limit)
+}
+"""Cases of the frameworks that the interpreter of the tests has."""

@@ -27,6 +27,10 @@ Scenarios:
   the pause has arrived. FILE.reached is written when it begins, and FILE.executed has a line for
   each search that was made. Without a store (`LOOPGUARD_STORE_URL`) the program pauses and resumes
   itself;
+* `six`: six different calls by the framework without its adapter, whose spans others have changed:
+  the line tells which calls the guard counted. Variants are then `logfire`, `first` and `last`, in
+  which OpenInference's processor comes before and after the guard's, and `models`, without the
+  spans of tools;
 * `cases`: the cases of `looper.py` and its own; the line has an entry for each.
 """
 
@@ -46,7 +50,7 @@ from pathlib import Path
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -59,14 +63,23 @@ from otel_loopguard import (
     control,
     set_testing,
 )
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import Reader
 from otel_loopguard.spans.sdk_views import EndedSpanView
-from tests.frameworks.looper import SHARED, Call, Looper, Make, search, unguarded
+from tests.frameworks.looper import LIVE, SHARED, Call, Looper, Make, search, turns, unguarded
 
 _MOST_CALLS = 60  # more than any guard lets through, and less than a framework's limit
 _WAIT_S = 60.0
 _CITIES = ("Paris", "Rome", "Oslo")
+
+
+class _WithoutTools(LoopGuardSpanProcessor):
+    """Passes over the spans of tools, as if nothing had instrumented them."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        kinds = {"gen_ai.operation.name": "execute_tool", "openinference.span.kind": "TOOL"}
+        if kinds.items().isdisjoint((span.attributes or {}).items()):
+            super().on_end(span)
 
 
 class Run:
@@ -80,27 +93,31 @@ class Run:
             bare variant has none then, and the adapter has to be given `provider`.
 
     Attributes:
-        scenario: `stubborn`, `obedient`, `paused` or `cases`.
+        scenario: What it was told to do.
+        variant: How it is watched.
         bare: Whether there is no instrumentation but the adapter.
         session: Key of the session; None: nobody names it.
         provider: The tracer provider, which is the global one (but see `native`).
         exporter: All spans that were exported.
         guard: The guard.
+        processor: What watches for it, if anything does.
     """
+
+    processor: LoopGuardSpanProcessor
 
     def __init__(
         self, framework: str, *packages: str, instrumentor: str = "", native: bool = False
     ) -> None:
         parser = argparse.ArgumentParser()
-        parser.add_argument("scenario", choices=("stubborn", "obedient", "paused", "cases"))
+        parser.add_argument("scenario", choices=("stubborn", "obedient", "paused", "six", "cases"))
         parser.add_argument("--variant", default="instrumented")
         parser.add_argument("--session")
         parser.add_argument("--paused-file", type=Path)
         given = parser.parse_args()
         self.framework = framework
         self.scenario: str = given.scenario
-        self._variant: str = given.variant
-        self.bare = self._variant in ("bare", "alone", "unguarded")
+        self.variant: str = given.variant
+        self.bare = self.variant in ("bare", "alone", "unguarded")
         self.session: str | None = given.session
         self._packages = packages
         self._file: Path | None = given.paused_file
@@ -110,11 +127,14 @@ class Run:
             self._file = self._file or Path(tempfile.mkdtemp(), "go")
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider()
+        self._steps: list[Step] = []
         self.guard = self._guard()
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        if not native or self._variant in ("instrumented", "unwatched", "both"):
+        if self.variant != "logfire" and (
+            not native or self.variant in ("instrumented", "unwatched", "both")
+        ):
             trace.set_tracer_provider(self.provider)
-        if self._variant in ("openinference", "both") or not (native or self.bare):
+        if self.variant in ("openinference", "both") or not (native or self.bare):
             self._instrument(instrumentor)
         self._lock = threading.RLock()
         self._requests = self._executed = self._asked = 0
@@ -123,6 +143,7 @@ class Run:
         self._hint_after: int | None = None
         self._hint_next = False
         self._decisions: list[str] = []
+        self._reasons: list[str] = []
         self._counts: dict[Action, tuple[int, int]] = {}
 
     def script(self, _turn: int, request: str) -> Sequence[Call]:
@@ -141,18 +162,41 @@ class Run:
         with self._lock:
             self._asked += not self.bare
 
-    def main(self, make: type[Looper], *cases: Callable[[], object]) -> None:
+    def main(self, make: type[Looper], *cases: Callable[[], object], live: bool = False) -> None:
         """Runs what the program was told to, and prints the line.
 
         Args:
             make: The agent.
             *cases: The framework's own cases.
+            live: Whether those of `LIVE` are run too.
         """
-        make.spans = self.exporter
-        print(json.dumps(self._cases(make, cases) if self.scenario == "cases" else self._ran(make)))
+        make.spans, make.decided, make.alone = self.exporter, self._reasons, self.bare
+        all_of_them = SHARED | LIVE if live else SHARED
+        if self.scenario == "cases":
+            ran = self._cases(make, all_of_them, cases)
+        else:
+            ran = self._six(make) if self.scenario == "six" else self._ran(make)
+        print(json.dumps(ran))
 
-    def _cases(self, make: type[Looper], own: Sequence[Callable[[], object]]) -> object:
-        if self._variant == "unguarded":
+    def _six(self, make: type[Looper]) -> object:
+        asked = [f"reset session for {name}" for name in "alice bob carol dave erin frank".split()]
+        script = turns(*([("reset", {"query": one})] for one in asked))
+        looper = make(script, tool="reset", plain=True)
+        looper.found = "the session cookie was reset: {}".format  # type: ignore[method-assign]
+        looper.run()
+        self.guard.settle()
+        calls = [(one.dialect, str(one.args), str(one.outcome)) for one in self._steps]
+        return {
+            "calls": calls, "decisions": self._decisions, "faults": dict(self.guard.faults.counts)
+        }  # fmt: skip
+
+    def _cases(
+        self,
+        make: type[Looper],
+        them: dict[str, Callable[[Make], object]],
+        own: Sequence[Callable[[], object]],
+    ) -> object:
+        if self.variant == "unguarded":
             return {"unguarded": unguarded(make)}
 
         def said(case: Callable[[Make], object]) -> object:
@@ -161,7 +205,7 @@ class Run:
             except NotImplementedError:
                 return "not offered"
 
-        shared = {name: said(case) for name, case in SHARED.items()}
+        shared = {name: said(case) for name, case in them.items()}
         return shared | {case.__name__: case() for case in own}
 
     def _ran(self, make: type[Looper]) -> object:
@@ -186,12 +230,20 @@ class Run:
         return f"no results for {query}"
 
     def _guard(self) -> LoopGuard:
-        if self._variant == "unguarded":
+        if self.variant == "unguarded":
             set_testing("off")
-        if self._variant in ("alone", "unwatched", "unguarded"):
+        if self.variant in ("alone", "unwatched", "unguarded"):
             return self._default()
-        guard = LoopGuard(on_decision=self._decided)
-        self.provider.add_span_processor(LoopGuardSpanProcessor(guard))
+        guard = LoopGuard(on_decision=self._decided, on_step=self._stepped)
+        kind = _WithoutTools if self.variant == "models" else LoopGuardSpanProcessor
+        self.processor = kind(guard)
+        processors: list[SpanProcessor] = [] if self.variant == "logfire" else [self.processor]
+        if self.variant in ("first", "last"):
+            from openinference.instrumentation.pydantic_ai import OpenInferenceSpanProcessor
+
+            processors.insert(self.variant == "last", OpenInferenceSpanProcessor())
+        for one in processors:
+            self.provider.add_span_processor(one)
         return guard
 
     def _instrument(self, instrumentor: str) -> None:
@@ -218,7 +270,7 @@ class Run:
         return {
             "framework": self.framework,
             "versions": {name: version(name) for name in self._packages},
-            "variant": self._variant,
+            "variant": self.variant,
             "scenario": self.scenario,
             "hint_after": self._hint_after,
             "hint_in_next_request": self._hint_next,
@@ -239,9 +291,14 @@ class Run:
         steps = (read(span) for span in ended if span.scope != "otel_loopguard")
         return sum(step is not None and step.kind is Kind.TOOL for step in steps)
 
+    def _stepped(self, _session: Any, _index: int, step: Step) -> None:
+        if step.kind is Kind.TOOL:
+            self._steps.append(step)
+
     def _decided(self, session: Any, decision: Any) -> None:
         with self._lock:
             self._decisions.append(str(decision.action))
+            self._reasons.append(f"{decision.action} {decision.reason}")
             self._counts.setdefault(decision.action, (self._executed, self._requests))
             hint = session.flag.quoting_hint
             if hint:

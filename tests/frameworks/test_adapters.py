@@ -50,17 +50,11 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_a_model_that_does_not_listen_is_stopped(framework: Framework, variant: str) -> None:
     """The hint is in the next request; nothing runs after the deny; the abort ends the run."""
-    line = _run(framework, "stubborn", variant)
-    assert line["hint_after"] == 3
-    assert line["hint_in_next_request"] is True
-    assert line["executed_after_deny"] == 0
-    assert line["executed_after_abort"] == 0
+    line = _stopped(framework, variant)
     assert line["model_calls_after_abort"] <= 1
     assert line["decisions"][0] == "hint"
     assert "deny" in line["decisions"]
     assert line["decisions"][-1] == "abort"
-    assert line["parts"] == line["executed"]
-    assert line["doubled"] == 0
     _compare(framework, line)
 
 
@@ -80,14 +74,9 @@ def test_without_a_processor_the_adapter_feeds_the_default_guard(
     framework: Framework, without: str
 ) -> None:
     """It stops a model that does not listen as with a processor, instrumented or not."""
-    line = _run(framework, "stubborn", without)
-    assert line["hint_after"] == 3
-    assert line["hint_in_next_request"] is True
-    assert line["executed_after_deny"] == 0
-    assert line["executed_after_abort"] == 0
+    line = _stopped(framework, without)
     assert line["decisions"] == ["hint", "deny", "abort"]
-    assert line["parts"] == line["executed"] == 4
-    assert line["doubled"] == 0
+    assert line["executed"] == 4
 
 
 def test_alone_a_run_is_paused_and_goes_on(framework: Framework) -> None:
@@ -135,6 +124,15 @@ def test_the_example_is_stopped(name: str) -> None:
     assert actions == ["hint", "deny", "abort"]
     assert lines[-1].startswith("stopped: 'search' was called ")
     assert lines[-1].endswith("(4 searches)")
+
+
+def _stopped(framework: Framework, variant: str) -> dict[str, Any]:
+    line = _run(framework, "stubborn", variant)
+    assert (line["hint_after"], line["hint_in_next_request"]) == (3, True)
+    assert (line["executed_after_deny"], line["executed_after_abort"]) == (0, 0)
+    assert line["parts"] == line["executed"]
+    assert line["doubled"] == 0
+    return line
 
 
 def _run(framework: Framework, scenario: str, variant: str) -> dict[str, Any]:

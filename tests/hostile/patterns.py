@@ -8,7 +8,8 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from functools import reduce
+from typing import Any, Final, NamedTuple
 
 import otel_loopguard
 from otel_loopguard._util.tables import read_table
@@ -21,6 +22,8 @@ if sys.version_info >= (3, 11):
 else:
     import sre_constants as codes
     import sre_parse as parser
+
+Chars = frozenset[str]
 
 SHORT: Final = 1_000
 LONG: Final = 8 * SHORT
@@ -38,7 +41,6 @@ UNITS: Final = (
 """What patterns usually stumble over, repeated."""
 _ALPHABET: Final = " \n\taA0_-.:;,/='\"`\\{[(<>)]}#*$\u00e9!"
 _MANY: Final = 30
-_EMPTY: Final = frozenset[str]()
 _OUTLINED: Final = PrefilteredPattern.__module__
 _TABLES: Final = ("error_classes.txt", "error_kinds.txt")
 """Tables whose patterns are text until an error is looked at."""
@@ -86,53 +88,107 @@ def attacks(pattern: re.Pattern[Any], length: int) -> Iterator[str]:
     units = [*UNITS, *(unit for word in list(words)[:40] for unit in (word, f"{word} "))]
     for unit in units:
         yield unit * (length // len(unit) + 1) + "\0"
-    for head, unit in pumps(pattern):
+    for head, unit in dict.fromkeys(part_of(pattern).pumps):
         yield head + unit * (length // len(unit)) + "\0"
 
 
-def pumps(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
-    """For each long repetition what stands before it, and what may be repeated."""
-    yield from dict.fromkeys(_pumps(_parsed(pattern), ""))
+class Part(NamedTuple):
+    """What a part of a pattern matches, and what may take long in it.
+
+    Attributes:
+        sample: A text that it matches, as a rule; what repeats does so three times.
+        first: What it may begin with.
+        holds: All that it may hold.
+        ends: What may go on an endless repetition that it ends with.
+        opens: What an endless repetition begins with that it may begin with.
+        empty: Whether it may match nothing.
+        endless: Whether it holds an endless repetition.
+        faults: Why it may take more than linear time, by its look.
+        pumps: For each long repetition what stands before it, and what may be repeated.
+    """
+
+    sample: str = ""
+    first: Chars = frozenset()
+    holds: Chars = frozenset()
+    ends: Chars = frozenset()
+    opens: Chars = frozenset()
+    empty: bool = False
+    endless: bool = False
+    faults: tuple[str, ...] = ()
+    pumps: tuple[tuple[str, str], ...] = ()
 
 
-def _pumps(tree: Any, head: str) -> Iterator[tuple[str, str]]:
-    for op, value in tree:
-        if op in _REPEATS:
-            least, most, body = value
-            unit = _sample(body)
-            if most > _MANY and unit:
-                yield head, unit
-                first = sorted(_firsts(body))
-                yield from ((head, char) for char in first[:3])
-            yield from _pumps(body, head)
-            head += unit * min(least, 3)
-        elif op is codes.SUBPATTERN:
-            yield from _pumps(value[-1], head)
-            head += _sample(value[-1])
-        elif op is codes.BRANCH:
-            for branch in value[1]:
-                yield from _pumps(branch, head)
-            head += _sample(value[1][0])
-        elif op in {codes.ASSERT, codes.ASSERT_NOT}:
-            yield from _pumps(value[1], head)
-        else:
-            head += _sample([(op, value)])
+_NOTHING: Final = Part(empty=True)
 
 
-def _sample(tree: Any) -> str:
-    """A text that a part of a pattern matches, as a rule."""
-    out = ""
-    for op, value in tree:
-        if op in _REPEATS:
-            least, most, body = value
-            out += _sample(body) * max(least, min(most, 1))
-        elif op is codes.SUBPATTERN:
-            out += _sample(value[-1])
-        elif op is codes.BRANCH:
-            out += _sample(value[1][0])
-        elif op in {codes.LITERAL, codes.IN, codes.NOT_LITERAL, codes.ANY}:
-            out += next(iter(sorted(_chars(op, value), key=_ALPHABET.find)), "")
-    return out
+def part_of(pattern: re.Pattern[Any]) -> Part:
+    """A pattern as a whole."""
+    return _read(parser.parse(_text_of(pattern), pattern.flags & ~re.UNICODE))
+
+
+def _read(tree: Any) -> Part:
+    return reduce(_then, (_item(op, value) for op, value in tree), _NOTHING)
+
+
+def _item(op: Any, value: Any) -> Part:
+    if op in {codes.MAX_REPEAT, codes.MIN_REPEAT}:
+        return _repeated(value[0], value[1], _read(value[2]))
+    if op is codes.SUBPATTERN:
+        return _read(value[-1])
+    if op is codes.BRANCH:
+        return reduce(_or, map(_read, value[1]))
+    if op in {codes.ASSERT, codes.ASSERT_NOT}:
+        return Part(empty=True, pumps=_read(value[1]).pumps)
+    if op in {codes.LITERAL, codes.IN, codes.NOT_LITERAL, codes.ANY}:
+        chars = _chars(op, value)
+        return Part(min(chars, key=_ALPHABET.find, default=""), chars, chars)
+    return Part(empty=op is codes.AT)
+
+
+def _then(one: Part, other: Part) -> Part:
+    common = one.ends & other.opens
+    fault = (f"two repetitions in a row of {sorted(common)[:3]}",) if common else ()
+    return Part(
+        one.sample + other.sample,
+        one.first | other.first if one.empty else one.first,
+        one.holds | other.holds,
+        one.ends | other.ends if other.empty else other.ends,
+        one.opens | other.opens if one.empty else one.opens,
+        one.empty and other.empty,
+        one.endless or other.endless,
+        one.faults + fault + other.faults,
+        one.pumps + tuple((one.sample + head, unit) for head, unit in other.pumps),
+    )
+
+
+def _or(one: Part, other: Part) -> Part:
+    return Part(
+        one.sample,
+        one.first | other.first,
+        one.holds | other.holds,
+        one.ends | other.ends,
+        one.opens | other.opens,
+        one.empty or other.empty,
+        one.endless or other.endless,
+        one.faults + other.faults,
+        one.pumps + other.pumps,
+    )
+
+
+def _repeated(least: int, most: int, body: Part) -> Part:
+    endless = most is codes.MAXREPEAT
+    nests = endless and body.endless and body.ends & body.first
+    fault = (f"a repetition of a repetition, of {sorted(body.holds)[:3]}",) if nests else ()
+    units = dict.fromkeys((body.sample, *sorted(body.first)[:3])) if most > _MANY else ()
+    return body._replace(
+        sample=body.sample * min(max(least, 1), 3),
+        ends=body.ends | body.first if endless else body.ends,
+        opens=body.first if endless else body.opens,
+        empty=body.empty or not least,
+        endless=body.endless or endless,
+        faults=body.faults + fault,
+        pumps=tuple(("", unit) for unit in units if unit) + body.pumps,
+    )
 
 
 def _chars(op: Any, value: Any) -> frozenset[str]:
@@ -158,7 +214,6 @@ def _chars(op: Any, value: Any) -> frozenset[str]:
     return frozenset(_ALPHABET) - found if negated else frozenset(found)
 
 
-_REPEATS: Final = {codes.MAX_REPEAT, codes.MIN_REPEAT}
 _CATEGORIES: Final[dict[Any, Any]] = {
     codes.CATEGORY_DIGIT: str.isdigit,
     codes.CATEGORY_NOT_DIGIT: lambda char: not char.isdigit(),
@@ -167,126 +222,6 @@ _CATEGORIES: Final[dict[Any, Any]] = {
     codes.CATEGORY_WORD: lambda char: char.isalnum() or char == "_",
     codes.CATEGORY_NOT_WORD: lambda char: not (char.isalnum() or char == "_"),
 }
-
-
-def _firsts(tree: Any) -> frozenset[str]:
-    """What a part of a pattern may begin with."""
-    found: frozenset[str] = _EMPTY
-    for op, value in tree:
-        if op in _REPEATS:
-            found |= _firsts(value[2])
-            if value[0]:
-                return found
-        elif op is codes.SUBPATTERN:
-            found |= _firsts(value[-1])
-            if not _nullable(value[-1]):
-                return found
-        elif op is codes.BRANCH:
-            for branch in value[1]:
-                found |= _firsts(branch)
-            if not any(_nullable(branch) for branch in value[1]):
-                return found
-        elif op in {codes.LITERAL, codes.IN, codes.NOT_LITERAL, codes.ANY}:
-            return found | _chars(op, value)
-    return found
-
-
-def _nullable(tree: Any) -> bool:
-    return all(
-        (op in _REPEATS and (not value[0] or _nullable(value[2])))
-        or (op is codes.SUBPATTERN and _nullable(value[-1]))
-        or (op is codes.BRANCH and any(_nullable(branch) for branch in value[1]))
-        or op in {codes.AT, codes.ASSERT, codes.ASSERT_NOT}
-        for op, value in tree
-    )
-
-
-def faults(pattern: re.Pattern[Any]) -> list[str]:
-    """Why a pattern may take more than linear time, by its look.
-
-    A repetition without an end inside of another one that begins with what it holds; or two of them
-    in a row, with nothing that must stand between them, that hold a common character.
-    """
-    return list(dict.fromkeys(_faults(_parsed(pattern))))
-
-
-def _faults(tree: Any) -> Iterator[str]:  # noqa: C901
-    open_ends: frozenset[str] = _EMPTY
-    for op, value in tree:
-        if op in _REPEATS:
-            _, most, body = value
-            endless = most is codes.MAXREPEAT
-            held = _holds(body) if endless else _EMPTY
-            common = open_ends & _firsts(body) if endless else _EMPTY
-            if common:
-                yield f"two repetitions in a row of {sorted(common)[:3]}"
-            if endless and _varies(body) and _nests(body):
-                yield f"a repetition of a repetition, of {sorted(held)[:3]}"
-            yield from _faults(body)
-            if value[0] and not endless and not _nullable(body):
-                open_ends = _EMPTY
-            elif endless:
-                open_ends = held if value[0] and not open_ends & held else open_ends | held
-        elif op is codes.SUBPATTERN:
-            yield from _faults(value[-1])
-            open_ends = (open_ends if _nullable(value[-1]) else _EMPTY) | _ends(value[-1])
-        elif op is codes.BRANCH:
-            for branch in value[1]:
-                yield from _faults(branch)
-            kept = open_ends if any(_nullable(branch) for branch in value[1]) else _EMPTY
-            open_ends = kept.union(*(_ends(branch) for branch in value[1]))
-        elif op in {codes.LITERAL, codes.IN, codes.NOT_LITERAL, codes.ANY}:
-            open_ends = _EMPTY
-
-
-def _ends(tree: Any) -> frozenset[str]:
-    """What the endless repetitions hold that a part of a pattern ends with."""
-    found: frozenset[str] = _EMPTY
-    for op, value in tree:
-        if op in _REPEATS and value[1] is codes.MAXREPEAT:
-            found |= _holds(value[2])
-        elif op is codes.SUBPATTERN:
-            found = (found if _nullable(value[-1]) else _EMPTY) | _ends(value[-1])
-        elif op is codes.BRANCH:
-            kept = found if any(_nullable(branch) for branch in value[1]) else _EMPTY
-            found = kept.union(*(_ends(branch) for branch in value[1]))
-        elif op in {codes.LITERAL, codes.IN, codes.NOT_LITERAL, codes.ANY} or (
-            op in _REPEATS and value[0]
-        ):
-            found = _EMPTY
-    return found
-
-
-def _holds(tree: Any) -> frozenset[str]:
-    found: frozenset[str] = _EMPTY
-    for op, value in tree:
-        if op in _REPEATS:
-            found |= _holds(value[2])
-        elif op is codes.SUBPATTERN:
-            found |= _holds(value[-1])
-        elif op is codes.BRANCH:
-            found = found.union(*(_holds(branch) for branch in value[1]))
-        elif op in {codes.LITERAL, codes.IN, codes.NOT_LITERAL, codes.ANY}:
-            found |= _chars(op, value)
-    return found
-
-
-def _varies(tree: Any) -> bool:
-    return any(
-        (op in _REPEATS and value[1] is codes.MAXREPEAT)
-        or (op is codes.SUBPATTERN and _varies(value[-1]))
-        or (op is codes.BRANCH and any(_varies(branch) for branch in value[1]))
-        for op, value in tree
-    )
-
-
-def _nests(tree: Any) -> bool:
-    """Whether the end of what is repeated runs over into its next beginning."""
-    return bool(_ends(tree) & _firsts(tree))
-
-
-def _parsed(pattern: re.Pattern[Any]) -> Any:
-    return parser.parse(_text_of(pattern), pattern.flags & ~re.UNICODE)
 
 
 def _text_of(pattern: re.Pattern[Any]) -> str:

@@ -89,7 +89,6 @@ def _main() -> None:
                 "delay_s": 0.02,
                 "queue": 1_000_000,
                 "queue_bytes": 1 << 30,
-                "journal_entries": 10_000,
             },
             "journal": {"flush_s": 0.1, "read_s": 0.2},
             "admin": {"heartbeat_s": 0.5},

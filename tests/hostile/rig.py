@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -79,6 +81,16 @@ class Rig:
         """Faults that were swallowed, by kind."""
         self.guard.settle()
         return dict(self.guard.faults.counts)
+
+
+def printed(program: str, *arguments: str, limit_s: float = 300) -> str:
+    """What a program prints until its end, which has to be a good one."""
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True, text=True, timeout=limit_s, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
 
 
 class Finalized:

@@ -97,8 +97,6 @@ def test_a_detector_that_throws_is_switched_off_for_its_session(
     name = {"BrokenDetector": "broken"}.get(kind, kind)
     assert rig.faults == {f"{name}:ZeroDivisionError": 1}
     assert skipped(caplog) == 1
-    (session,) = rig.guard._sessions._by_key.values()
-    assert session.state.detectors.broken == (name,)
     assert rig.actions == ["hint", "deny", "abort"]
     assert len([step for step in rig.steps if step.name == "search"]) == LOOP
 
@@ -207,7 +205,7 @@ def test_a_deep_plan_blinds_nobody(key: str, levels: int, rig: Rig) -> None:
     """Comparing it with the one before would go down level by level."""
     plan = '[{"id": "a", "args": ' + "[" * levels + "]" * levels + "}]"
     with agent(rig.tracer):
-        for _ in range(12):
+        for _ in range(2 * LOOP):
             tool_call(rig.tracer, more={key: plan})
     assert "abort" in rig.actions
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -14,10 +15,18 @@ from otel_loopguard import control
 from otel_loopguard.core import Action, Step
 from tests.agents import agent, tool_call
 from tests.calls import EPOCH, SECOND, Run, call
+from tests.detectors.judges import wait_until
 from tests.hostile.rig import LOOP, MARK, TOOL, Rig
 
 NOTHING = "No results found."
 STOPS = {action.value for action in Action if action.stops}
+
+
+def flag_of(rig: Rig, session: str) -> Any:
+    """The flag of a session that is known."""
+    flag = rig.guard.flag_of(session)
+    assert flag is not None
+    return flag
 
 
 def test_workers_that_each_read_the_same_file(rig: Rig) -> None:
@@ -68,9 +77,7 @@ def test_a_resumed_session_is_still_watched(rig: Rig) -> None:
     turn(rig, calls=LOOP, result=NOTHING)
     assert control.resume("chat")
     turn(rig, calls=20, result=NOTHING)
-    flag = rig.guard.flag_of("chat")
-    assert flag is not None
-    assert flag.stops
+    assert flag_of(rig, "chat").stops
 
 
 def test_a_pause_by_hand_stays(rigs: Callable[..., Rig]) -> None:
@@ -79,9 +86,7 @@ def test_a_pause_by_hand_stays(rigs: Callable[..., Rig]) -> None:
     turn(rig)
     assert control.pause("chat")
     turn(rig, calls=LOOP, result=NOTHING)
-    flag = rig.guard.flag_of("chat")
-    assert flag is not None
-    assert flag.held
+    assert flag_of(rig, "chat").held
     assert rig.actions == ["hint", "deny"]
     assert control.resume("chat")
 
@@ -118,9 +123,7 @@ def test_a_stall_belongs_to_the_session_of_its_call(rigs: Callable[..., Rig]) ->
         turn(rig, "one")
         own = {**TOOL, "gen_ai.conversation.id": "two"}
         with rig.tracer.start_as_current_span("execute_tool slow", attributes=own):
-            deadline = time.monotonic() + 60
-            while not rig.decisions and time.monotonic() < deadline:
-                time.sleep(0.05)
+            assert wait_until(lambda: bool(rig.decisions))
     assert {decision.session for decision in rig.decisions} == {"two"}
 
 
@@ -152,9 +155,7 @@ def test_a_session_in_use_is_not_evicted(rigs: Callable[..., Rig]) -> None:
         time.sleep(0.001)
         span.end()
         rig.guard.observe(call("x", {"n": number}, "y"), f"other {number}")
-    flag = rig.guard.flag_of("long")
-    assert flag is not None
-    assert flag.control.action == "abort"
+    assert flag_of(rig, "long").control.action == "abort"
 
 
 NOW = time.time_ns

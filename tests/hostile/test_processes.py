@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import gc
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -17,20 +15,9 @@ from otel_loopguard import LoopGuardSpanProcessor
 from otel_loopguard._util import locks
 from tests.agents import provider_with, tool_call
 from tests.detectors.judges import wait_until
+from tests.hostile.rig import printed
 
 PACKAGE = Path(otel_loopguard.__file__).parent
-LIMIT_S = 120
-
-
-def run(program: str, *arguments: str, limit_s: float = LIMIT_S) -> str:
-    """What a program prints until its end."""
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True, text=True, timeout=limit_s, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
 
 LAST = """
 import sys
@@ -57,7 +44,7 @@ print("over")
 @pytest.mark.parametrize("with_", ["timer", "journal"])
 def test_a_guard_that_goes_last_ends_with_its_process(with_: str) -> None:
     """Its threads are gone with all that they held, and nobody waits for them."""
-    assert run(LAST, with_) == "over\n"
+    assert printed(LAST, with_) == "over\n"
 
 
 def test_the_timers_thread_ends_without_being_told() -> None:
@@ -180,4 +167,4 @@ print(codes)
 @pytest.mark.parametrize("children", [10, pytest.param(100, marks=pytest.mark.rare)])
 def test_children_of_a_busy_parent_judge_and_end(children: int) -> None:
     """Each child stops its stuck session, leaves its healthy one alone, and exits."""
-    assert run(PROGRAM, str(children), limit_s=600).strip() == str([0] * children)
+    assert printed(PROGRAM, str(children), limit_s=600).strip() == str([0] * children)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import gc
 import linecache
 import logging
-import os
 import signal
-import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -25,7 +23,7 @@ from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.sessions import Session
 from tests.agents import agent, tool_call
 from tests.detectors.judges import wait_until
-from tests.hostile.rig import TOOL, Finalized, Rig
+from tests.hostile.rig import TOOL, Finalized, Rig, printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -216,12 +214,7 @@ def test_what_waits_is_done_without_another_span(rig: Rig, monkeypatch: pytest.M
 @pytest.mark.parametrize("seconds", [1.0, pytest.param(20.0, marks=pytest.mark.rare)])
 def test_spans_in_a_signal_handler(seconds: float) -> None:
     """Run by a timer signal anywhere in the guard's code: all count, and nothing fails."""
-    ran = subprocess.run(
-        [sys.executable, "-c", _SIGNALS, str(seconds)],
-        capture_output=True, text=True, timeout=300, check=False, env=dict(os.environ),
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    outer, inner, counted, faults = ran.stdout.split(maxsplit=3)
+    outer, inner, counted, faults = printed(_SIGNALS, str(seconds)).split(maxsplit=3)
     assert int(inner) > 10
     assert int(counted) == int(outer) + int(inner)
     assert faults.strip() == "{}"

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "LOOPGUARD_FRAMEWORKS_PYTHON"
+PYTHON = os.environ.get(VARIABLE) or sys.executable
 
 _PROBE = """
 import sys
@@ -35,18 +37,22 @@ def interpreter(*modules: str) -> str:
     That is the one in `LOOPGUARD_FRAMEWORKS_PYTHON`, else the current one. Without them the test
     is skipped with the reason; under `CI` it fails.
     """
-    python = os.environ.get(VARIABLE) or sys.executable
-    missing = _missing(python, modules)
-    if not missing:
-        return python
-    reason = f"{python} lacks {missing}; set {VARIABLE} to a Python that has it"
+    lacks = missing(PYTHON, modules)
+    if lacks:
+        lacking(f"{PYTHON} lacks {lacks}; set {VARIABLE} to a Python that has it")
+    return PYTHON
+
+
+def lacking(reason: str) -> NoReturn:
+    """Skips a test that cannot run here; fails it under CI, which has to have everything."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 @cache
-def _missing(python: str, modules: tuple[str, ...]) -> str:
+def missing(python: str, modules: tuple[str, ...]) -> str:
+    """Which of these modules an interpreter lacks; empty if none."""
     command = [python, "-c", _PROBE, *modules]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
     return done.stdout.strip()

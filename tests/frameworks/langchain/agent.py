@@ -48,16 +48,25 @@ class Model(GenericFakeChatModel):
 
 
 class Agent(Looper):
-    def build(self, *, saver: Any = None, **options: Any) -> None:
+    def build(self, *, saver: Any = None, plain: bool = False, **options: Any) -> None:
         self.middleware = LoopGuardMiddleware(**options)
         self.model = Model(messages=iter(()), looper=self)
         tools = [tool(one) for one in (self.search, self.fail, self.ask, self.command, self.status)]
         self.graph = create_agent(
-            self.model, tools, middleware=[self.middleware], checkpointer=saver, name="looper"
+            self.model,
+            tools,
+            middleware=[] if plain else [self.middleware],
+            checkpointer=saver,
+            name="looper",
         )
 
     def run(self) -> str:
         return str(self.invoke()["messages"][-1].content)
+
+    def run_limited(self) -> tuple[str, Callable[[], object]]:
+        # A model call and a tool call are two steps of a graph.
+        steps = {"recursion_limit": 20}
+        return GraphRecursionError.__name__, lambda: self.graph.invoke(ASKED, steps)
 
     def run_in_asyncio(self) -> object:
         return asyncio.run(self.graph.ainvoke(ASKED, {"recursion_limit": 200}))
@@ -246,5 +255,5 @@ def adds_no_node() -> object:
 run.main(
     Agent, without_arguments, two_runs_in_one_trace, hint_in_state, refused_result, interrupted,
     in_a_running_loop, one_trace, a_tool_that_interrupts, a_tool_that_commands, a_graph_of_ones_own,
-    adds_no_node,
+    adds_no_node, live=True,
 )  # fmt: skip

@@ -47,7 +47,9 @@ class Model(agents.Model):
         answer = ResponseOutputMessage(
             id="m", content=[text], role="assistant", status="completed", type="message"
         )
-        return agents.ModelResponse(output=said or [answer], usage=agents.Usage(), response_id=None)
+        return agents.ModelResponse(
+            output=said or [answer], usage=agents.Usage(requests=1), response_id=None
+        )
 
     async def stream_response(self, system, input, *_args, **_options):  # noqa: A002
         said = (await self.get_response(system, input)).output
@@ -74,6 +76,14 @@ class Agent(Looper):
     def run(self):
         work = agents.Runner.run(self.agent, QUESTION, session=self.session, **self.options)
         return asyncio.run(work).final_output
+
+    def run_limited(self):
+        # The hooks are given the limit too.
+        self.options |= {"hooks": LoopGuardHooks(max_turns=10), "max_turns": 10}
+        return "MaxTurnsExceeded", self.run
+
+    def below(self):
+        return agents.trace("chat")
 
     def stream(self):
         async def read():
@@ -174,4 +184,4 @@ def raising():
     return {"raised": kind, "open": len(looper.hooks._adapter._calls)}
 
 
-run.main(Agent, mcp, untraced, the_last_output, own_guardrail, raising)
+run.main(Agent, mcp, untraced, the_last_output, own_guardrail, raising, live=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pydantic_ai
-from pydantic_ai import CallDeferred, DeferredToolRequests, ModelRetry
+from pydantic_ai import CallDeferred, DeferredToolRequests, ModelRetry, UsageLimits
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
@@ -18,7 +18,15 @@ from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, tur
 from tests.frameworks.scripted import Run
 
 run = Run("pydantic_ai", "pydantic-ai-slim")
-if not run.bare:
+if run.variant == "logfire":
+    import logfire
+
+    logfire.configure(
+        send_to_logfire=False, console=False, additional_span_processors=[run.processor],
+        inspect_arguments=False,
+    )  # fmt: skip
+    logfire.instrument_pydantic_ai()
+elif not run.bare:
     # Cases have no content on the spans: the guard is told it by the capability.
     settings = InstrumentationSettings(
         tracer_provider=run.provider, include_content=run.scenario != "cases"
@@ -29,12 +37,12 @@ if not run.bare:
 class Agent(Looper):
     named = ("execute_tool again",)
 
-    def build(self, **options: Any) -> None:
+    def build(self, *, plain: bool = False, **options: Any) -> None:
         self.agent: pydantic_ai.Agent[None, str | DeferredToolRequests] = pydantic_ai.Agent(
             FunctionModel(self.model, stream_function=self.model_streams),
             name="looper",
             output_type=[str, DeferredToolRequests],
-            capabilities=[LoopGuardCapability(**options)],
+            capabilities=[] if plain else [LoopGuardCapability(**options)],
             retries=5,
         )
         for tool in (self.search, self.fail, self.again, self.later):
@@ -73,7 +81,12 @@ class Agent(Looper):
         raise CallDeferred
 
     def run(self) -> str:
-        return str(self.agent.run_sync(QUESTION).output)
+        limits = UsageLimits(request_limit=60)
+        return str(self.agent.run_sync(QUESTION, usage_limits=limits).output)
+
+    def run_limited(self) -> tuple[str, Callable[[], object]]:
+        limits = UsageLimits(request_limit=10)
+        return "UsageLimitExceeded", lambda: self.agent.run_sync(QUESTION, usage_limits=limits)
 
     def stream(self) -> object:
         async def read() -> None:
@@ -127,4 +140,6 @@ def in_one_loop() -> object:
     return sum(asyncio.run(all_of_them()))
 
 
-run.main(Agent, hint_in_history, a_tool_that_asks_again, a_call_that_is_deferred, in_one_loop)
+run.main(
+    Agent, hint_in_history, a_tool_that_asks_again, a_call_that_is_deferred, in_one_loop, live=True
+)
