@@ -270,6 +270,11 @@ class NodeVisit:
     """True if a stretch without news has come round again: detectors speak once per go-round."""
     gap: int | None
     """Nanoseconds since the start of the visit before; None for the first, or without times."""
+    hint_weight: float = 1.0
+    """What the tool calls since the last news say for a hint, 0 to 1, on the average; 1 where there
+    were none. A node that passes on what a call gave says no more than the call."""
+    stop_weight: float = 1.0
+    """The same for a stop."""
 
     @property
     def moves(self) -> bool:

@@ -47,6 +47,10 @@ class _GraphDetector(BaseDetector, Generic[T]):
         keep(self._runs, visit.graph, run, _RUNS)
         return run
 
+    def strongest_by(self, stops: float, threshold: float) -> Action:
+        """How far a count that reached its threshold may lead; `stops` is what of it says so."""
+        return Action.HINT if stops < threshold else Action(self._settings.tuning.graph.max_action)
+
 
 @dataclass(slots=True)
 class _Turns:
@@ -98,7 +102,7 @@ class NodeCycle(_GraphDetector[_Turns]):
         if visit.moves or not period or not visit.home:
             return None
         needed, ran = self._known[period], turns.periods.run(period)
-        known = turns.seen >= needed and turns.known * period >= needed
+        known = turns.seen * visit.hint_weight >= needed and turns.known * period >= needed
         if not known:
             needed = self._unseen[period]
             if ran < needed:
@@ -117,7 +121,7 @@ class NodeCycle(_GraphDetector[_Turns]):
         return self.found(
             "node_cycle", count, threshold, keys, what=what, period=period,
             severity=critical_if(count >= 2 * threshold),
-            max_action=Action(self._settings.tuning.graph.max_action),
+            max_action=self.strongest_by(turns.seen * visit.stop_weight, needed),
         )  # fmt: skip
 
 
@@ -154,10 +158,10 @@ class _UnchangedDetector(_GraphDetector[dict[int, _Unchanged]]):
         if not visit.home or not counted:
             return None
         most = max(counted.values(), key=lambda node: node.times)
-        if most.times < self.threshold:
+        if most.times * visit.hint_weight < self.threshold:
             return None
         keys = frozenset(node.key for node in (counted.values() if self.joint else (most,)))
-        allowed = Action(self._settings.tuning.graph.max_action), Action.STEER
+        allowed = self.strongest_by(most.times * visit.stop_weight, self.threshold), Action.STEER
         return self.found(
             self.rules[0], most.times, self.threshold, keys, name=most.name,
             max_action=min(allowed, key=lambda action: action.rank),

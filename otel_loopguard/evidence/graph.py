@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Kind
-from otel_loopguard.core.evidence import Effect, NodeVisit
+from otel_loopguard.core.evidence import NodeVisit
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.calls import seed_of
 from otel_loopguard.evidence.normalize import HOUR, NAMED, key_of, text_bytes
@@ -43,6 +43,9 @@ class _Run:
     unseen: bool = False
     silent: bool = False
     waited: bool = False
+    calls: int = 0
+    hints: float = 0.0
+    stops: float = 0.0
     start: int = 0
     end: int = 0
     moved: int = 0
@@ -110,12 +113,15 @@ class GraphExtractor:
         if run.news or waiting:
             run.passed.clear()
             run.home = None
+            run.calls, run.hints, run.stops = 0, 0.0, 0.0
         gap = step.start - run.start if step.start and run.start else None
         visit = NodeVisit(
             kind=step.kind, name=name, key=key, place=place, graph=run.key, state=state,
             news=run.news, known=run.known or state is not None,
             unseen=run.unseen or (run.silent and state is None), waiting=waiting,
             again=place in run.passed, home=_home(run, key, place), gap=gap,
+            hint_weight=run.hints / run.calls if run.calls else 1.0,
+            stop_weight=run.stops / run.calls if run.calls else 1.0,
         )  # fmt: skip
         self._start_anew(run, step)
         return visit
@@ -197,13 +203,14 @@ class GraphExtractor:
         self._learn_all(keys)
         known = call is not None and outcome is not None
         settings = self._settings
-        waits = (
-            evidence.effect is Effect.WAIT or tool in settings.polling or tool in settings.exempt
-        )
+        waits = evidence.waits or tool in settings.polling or tool in settings.exempt
         for run in self._runs.values():
             run.known = run.known or known
             run.unseen = run.unseen or not known
             run.waited = run.waited or waits
+            run.calls += 1
+            run.hints += evidence.hint_weight
+            run.stops += evidence.stop_weight
 
     def _learn_all(self, keys: list[int]) -> None:
         for run in self._runs.values():

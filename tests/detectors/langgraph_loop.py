@@ -34,7 +34,7 @@ LangChainInstrumentor().instrument(tracer_provider=provider)
 @tool
 def read_page(page: int) -> str:
     """Reads a page."""
-    return f"Page {page} tells of subject number {page}."
+    return f"Page {page} tells of subject number {page}. " * 20
 
 
 class State(TypedDict):

@@ -381,13 +381,16 @@ no time, many items that are not there are many, and a run of three hours is not
 
 
 def everyday(make: Make) -> object:
-    """Every call is made, the agent comes to its end, and nothing but an allowed hint is said."""
-    if not make(turns()).alone:
-        raise NotImplementedError
-    said = {}
+    """Every call is made, the agent comes to its end, and nothing but an allowed hint is said.
+
+    Where instrumentations show its nodes, they may be hinted at: the model takes no time.
+    """
+    alone, said = make(turns()).alone, {}
     for allowed, work in WORK.items():
-        told = told_of(make, *work)
-        if told - {f"hint {allowed.partition(',')[0]}", f"allow {allowed}"}:
+        told = told_of(make, *work) - {f"hint {allowed.partition(',')[0]}", f"allow {allowed}"}
+        if not alone:
+            told = {one for one in told if one.partition(" ")[0] not in ("allow", "hint")}
+        if told:
             said[allowed] = sorted(told)
     return said
 
