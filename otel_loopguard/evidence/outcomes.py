@@ -520,6 +520,7 @@ def _says_failed(fields: Mapping[str, object]) -> bool:
         (isinstance(status, str) and status.lower() in WORDS["failed"])
         or fields.get("success") is False
         or fields.get("ok") is False
+        or fields.get("isError") is True  # of MCP's `CallToolResult`
         or bool(fields.get("error"))
     )
 
