@@ -196,8 +196,6 @@ _PLACE: Final = 0.5
 _NOTHING_NEW: Final = key_of(b"nothing_new")
 _LAST: Final = 24
 """Answers that are looked back at: as many calls as a loop is remembered for."""
-_KNOWN: Final = 0.05
-"""New share of an answer whose parts were only put in another order."""
 _SHARE: Final = 0.9
 """Share of them that was given before in the run: it finds failed runs in environments to act in
 with a third of the false alarms that the share of new words had."""
@@ -235,7 +233,6 @@ class NothingNew(BaseDetector):
             # A tool that always says the same cannot say more.
             if first == outcome or (evidence.effect is WRITE and not evidence.failing):
                 return None
-            known = known or (evidence.novelty is not None and evidence.novelty <= _KNOWN)
         new = deque[float](maxlen=_LAST), -1, evidence.epoch
         newest, last, epoch = self._agents.get(evidence.agent, new)
         # To look again after a change is no standstill, nor is another answer to an equal call, or
