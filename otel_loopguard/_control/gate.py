@@ -299,7 +299,7 @@ def abort(session: str, reason: str = "aborted by hand", *, by: str | None = Non
     Args:
         session: Its key.
         reason: Why, in a sentence.
-        by: Name of the person who does it.
+        by: Name of the person who does it; `application` where your code does.
 
     Returns:
         False if it is not known here.

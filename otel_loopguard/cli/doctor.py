@@ -198,7 +198,7 @@ def _sessions(seen: _Seen) -> _Told:
     count = len(seen.sessions)
     if not count or not seen.spans:
         return
-    add = "with otel_loopguard.session(key) around the run"
+    add = "gen_ai.conversation.id on the spans; live, session(key) or turn(key) does as well"
     shown = ("at least " if count == _SESSIONS_COUNTED else "") + counted(count, "session")
     if seen.keys:
         yield "ok", f"{shown}, by {', '.join(seen.keys)}", ""
@@ -206,7 +206,7 @@ def _sessions(seen: _Seen) -> _Told:
     alone = sum(calls == 1 for calls in seen.sessions.values())
     if count > 1 and alone == count:
         text = f"{shown}, each with one tool call: none is compared with another"
-        yield "missing", text, f"{add}, or turn()"
+        yield "missing", text, add
     else:
         text = f"{shown}, by trace: a conversation of several traces is several sessions"
         yield "note", text, add

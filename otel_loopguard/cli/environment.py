@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from otel_loopguard.cli.hook import lacking, repository
 from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.guard import LoopGuard
 from otel_loopguard.hooks.install import states
 from otel_loopguard.settings import Settings
 from otel_loopguard.settings._names import FILE, PREFIX, unknown
@@ -187,6 +188,7 @@ def _settings() -> Iterator[Finding]:
     file = os.environ.get(FILE)
     try:
         settings = Settings()
+        LoopGuard(settings, clock="replay")  # makes the detectors that settings name
     except LoopGuardError as error:
         yield Finding("settings", "missing", f"not valid: {error}", "correct what is named")
         return
