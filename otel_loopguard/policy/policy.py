@@ -153,6 +153,8 @@ class Policy:
         """Counts a call that was made before, for whoever asks why nothing was said."""
         if seen.call is not None:
             repeat = Repeat.of(seen, self.repeats.get(seen.call))
+            if seen.tool in self._settings.exempt:
+                repeat = repeat._replace(because=("its tool is exempt", *repeat.because))
             keep(self.repeats, seen.call, repeat, _REPEATS)
 
     def reasons(self, loop: Loop) -> tuple[str, ...]:

@@ -56,6 +56,9 @@ def test_why_nothing_was_said() -> None:
     assert repeat.towards_hint < found.repeat_threshold
     assert any("of a rest came before it" in why for why in repeat.because)
     assert "'poke' 12 times" in str(found)
+    run = Run(exempt_tools={"search"})
+    run.calls(*[SEARCH] * 30)
+    assert explained(run).repeats[0].because[0] == "its tool is exempt"
 
 
 def test_another_answer_begins_the_count_anew() -> None:
