@@ -44,6 +44,7 @@ def count(profiler: Profiler) -> int:
         (Kind.TOOL, "open", START, 0),
         (Kind.TOOL, "backwards", START, START - 1),
     ],
+    ids=["model", "no name", "no times", "no start", "open", "backwards"],
 )
 def test_what_is_no_finished_call_is_passed(kind: Kind, name: Any, start: int, end: int) -> None:
     """Nothing is learned of other steps, nor of calls whose duration is not known."""

@@ -56,7 +56,7 @@ def test_why_nothing_was_said() -> None:
     assert repeat.towards_hint < found.repeat_threshold
     assert any("of a rest came before it" in why for why in repeat.because)
     assert "'poke' 12 times" in str(found)
-    run = Run(exempt_tools={"search"})
+    run = Run(Settings(exempt_tools=frozenset({"search"})))
     run.calls(*[SEARCH] * 30)
     assert explained(run).repeats[0].because[0] == "its tool is exempt"
 
