@@ -38,21 +38,17 @@ def served(script: Script) -> Generator[tuple[str, list[Row]]]:
     """A server with a scripted model: its address, and the requests that came."""
     asked: list[Row] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append({**body, "key": self.headers["Authorization"], "path": self.path})
-            status, said = completion(script(body["messages"]))
-            text = json.dumps(said).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+    def answer(to: BaseHTTPRequestHandler, raw: bytes) -> None:
+        body = json.loads(raw)
+        asked.append({**body, "key": to.headers["Authorization"], "path": to.path})
+        status, said = completion(script(body["messages"]))
+        text = json.dumps(said).encode()
+        to.send_response(status)
+        to.send_header("Content-Length", str(len(text)))
+        to.end_headers()
+        to.wfile.write(text)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    with listening(Handler) as url:
+    with listening(answer) as url:
         yield f"{url}/v1", asked
 
 

@@ -252,7 +252,7 @@ def listening(answer: Callable[[BaseHTTPRequestHandler, bytes], object]) -> Gene
         def do_POST(self) -> None:
             answer(self, self.rfile.read(int(self.headers["content-length"] or 0)))
 
-        do_GET = do_POST  # noqa: N815  # as the base looks for it
+        do_GET = do_PATCH = do_POST  # noqa: N815  # as the base looks for them
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
