@@ -14,9 +14,9 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import LogOnce
 from otel_loopguard.errors import StoreError
-from otel_loopguard.stores import parse_redis_url
 from otel_loopguard.stores import redis_connection as scripts
 from otel_loopguard.stores.redis_connection import Connection, RedisSubscription
+from otel_loopguard.stores.redis_url import parse_redis_url
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings

@@ -33,7 +33,7 @@ from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import LoopGuardSettingsError, StoreError
 
 if TYPE_CHECKING:
-    from otel_loopguard.stores import RedisUrl
+    from otel_loopguard.stores.redis_url import RedisUrl
 
 
 # ZADD comes first: at a key of another type it ends the script, before anything gets an expiry.

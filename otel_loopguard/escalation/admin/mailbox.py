@@ -13,9 +13,9 @@ from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
 from otel_loopguard.escalation.admin.protocol import MOST_REPLY, MOST_REQUEST, Message, decoded
 from otel_loopguard.escalation.payload import encoded
-from otel_loopguard.stores import parse_redis_url
 from otel_loopguard.stores.redis import quoted
 from otel_loopguard.stores.redis_connection import Connection
+from otel_loopguard.stores.redis_url import parse_redis_url
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
