@@ -105,10 +105,11 @@ def test_one_question_asks_breakers_and_checks_too(run: Run) -> None:
 @pytest.mark.parametrize("settings", [{"mode": "shadow"}, {"max_action": "hint"}])
 def test_a_guard_that_may_not_deny_refuses_nothing(settings: dict[str, Any]) -> None:
     """Neither by a breaker nor by a check; what a person does holds all the same."""
-    resilience.checks().register("never", lambda args: ("it fails.", "Do not."))
     with Run(**settings) as run:
         run.calls()
-        assert refusal() is None
+        never = "it fails.", "Do not."
+        resilience.checks().register("never", lambda _: never, tool="closed")
+        assert refusal("closed") is None
         control.abort(run.key)
         assert refusal() == ("abort", "by hand")
 

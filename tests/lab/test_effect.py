@@ -20,6 +20,7 @@ from lab.effect.model import Model
 from lab.effect.report import pairs, report
 from lab.effect.tasks import Task, tasks
 from lab.effect.tools import SCHEMAS, Desk
+from otel_loopguard import LoopGuard
 from tests.e2e.running import lacking
 from tests.server.serving import listening
 
@@ -31,6 +32,12 @@ CODE = Task(
     "file-1", "Which colour does the gate have?", "green",
     files={"gate.txt": "The gate is green."}, jobs={"build-1": (9, "finished, result code 4711")},
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def newest() -> LoopGuard:
+    """A run without a guard asks the breakers and checks of the newest one in this process."""
+    return LoopGuard()
 
 
 @contextmanager
