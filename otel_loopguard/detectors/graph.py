@@ -47,8 +47,8 @@ class _GraphDetector(BaseDetector, Generic[T]):
         keep(self._runs, visit.graph, run, _RUNS)
         return run
 
-    def strongest_by(self, stops: float, threshold: float) -> Action:
-        """How far a count that reached its threshold may lead; `stops` is what of it says so."""
+    def furthest(self, stops: float, threshold: float) -> Action:
+        """The strongest action: a hint, unless what says to stop comes to the threshold as well."""
         return Action.HINT if stops < threshold else Action(self._settings.tuning.graph.max_action)
 
 
@@ -70,7 +70,7 @@ _UNSEEN_TURNS: Final = 40.0
 class NodeCycle(_GraphDetector[_Turns]):
     """Do the same nodes, or agents, return in the same order, with nothing new?
 
-    Counts: turns of 1 to 16 nodes with equal states or calls; 40 where neither is captured.
+    Counts: turns of 1 to 16 nodes with equal states or calls, as these weigh; 40 of unknown ones.
     Leaves alone: anything new; changes; waits.
     Cannot see: what is new but not captured.
     """
@@ -121,7 +121,7 @@ class NodeCycle(_GraphDetector[_Turns]):
         return self.found(
             "node_cycle", count, threshold, keys, what=what, period=period,
             severity=critical_if(count >= 2 * threshold),
-            max_action=self.strongest_by(turns.seen * visit.stop_weight, needed),
+            max_action=self.furthest(turns.seen * visit.stop_weight, needed),
         )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ class _UnchangedDetector(_GraphDetector[dict[int, _Unchanged]]):
         if most.times * visit.hint_weight < self.threshold:
             return None
         keys = frozenset(node.key for node in (counted.values() if self.joint else (most,)))
-        allowed = self.strongest_by(most.times * visit.stop_weight, self.threshold), Action.STEER
+        allowed = self.furthest(most.times * visit.stop_weight, self.threshold), Action.STEER
         return self.found(
             self.rules[0], most.times, self.threshold, keys, name=most.name,
             max_action=min(allowed, key=lambda action: action.rank),
