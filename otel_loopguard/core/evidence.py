@@ -35,6 +35,8 @@ class Effect(str, Enum):
 
 Key = int
 """Identity of something, 64 bits; a journal keeps its keyed digest."""
+Moment = tuple["Key | None", str, int, int, int, int]
+"""Key and tool of a call, when it ended, and its epoch, round and number."""
 
 
 @dataclass(slots=True)
@@ -189,6 +191,17 @@ class Evidence:
     """Tokens of the model calls since the tool call before, as far as they are known."""
     wait: Waited | None = None
     """The wait that it belongs to, if it `waits`: running totals, do not keep a reference."""
+    _moment: Moment | None = None
+
+    @property
+    def moment(self) -> Moment:
+        """What tables of calls keep of it: one tuple for all of them."""
+        found = self._moment
+        if found is None:
+            found = self._moment = (
+                self.call, self.tool, self.time, self.epoch, self.round, self.number
+            )  # fmt: skip
+        return found
 
     def needs(self, threshold: float) -> float:
         """Returns the effective threshold of this call, at least 2."""

@@ -12,7 +12,7 @@ from otel_loopguard.detectors.base import BaseDetector
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from otel_loopguard.core.evidence import Evidence
+    from otel_loopguard.core.evidence import Evidence, Moment
 
 ITEM: Final = 0.22
 """What one of many items that do not exist weighs: 14 make three, as many as a list has that is
@@ -86,10 +86,11 @@ class Count:
     times: int = 1
 
     @classmethod
-    def of(cls, call: int | None, tool: str, *counted: Any) -> Count:
+    def of(cls, moment: Moment, weight: float, mark: Any) -> Count:
         """What is counted of the first call."""
+        call, tool, *at = moment
         calls = () if call is None else (call,)
-        return cls(*counted, calls=calls, tools=(tool,), different=len(calls))
+        return cls(weight, mark, *at, calls=calls, tools=(tool,), different=len(calls))
 
     def add(self, evidence: Evidence) -> None:
         """Counts another call, but not what it weighs."""
@@ -136,10 +137,7 @@ class Counts:
         once = self._once.pop(key, None)
         counted = self.repeated.pop(key, None) if once is None else Count.of(*once)
         if counted is None or evidence.number - counted.number > self._window:
-            first = (
-                evidence.call, evidence.tool,
-                weight, mark, evidence.time, evidence.epoch, evidence.round, evidence.number,
-            )  # fmt: skip
+            first = evidence.moment, weight, mark
             if self._rare:
                 self._once[key] = first
                 _evict(self._once, _ONCE)

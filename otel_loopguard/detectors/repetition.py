@@ -64,17 +64,17 @@ class ExactRepeat(CountingDetector):
         call = evidence.call
         if call is None:
             return None
-        weight, identity, mark = 1.0, 1.0, (evidence.outcome, evidence.epoch)
+        weight = identity = 1.0
         last = self._counts.get(call)
         if last is not None:
-            known, exact, outcome = last.mark
-            if known != mark:
+            known, epoch, exact, outcome = last.mark
+            if known != evidence.outcome or epoch != evidence.epoch:
                 self._counts.forget(call)
             else:
                 alike, identity = _identity(evidence, exact, outcome, last.times)
                 weight = alike * evidence.hint_weight
-        now = mark, evidence.call_exact, evidence.outcome_exact
-        counted = self._counts.add(call, evidence, weight, now)
+        mark = evidence.outcome, evidence.epoch, evidence.call_exact, evidence.outcome_exact
+        counted = self._counts.add(call, evidence, weight, mark)
         own = self._settings.of(evidence.tool)
         if counted is not None:
             budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
@@ -86,7 +86,7 @@ class ExactRepeat(CountingDetector):
 
     def _over_turns(self, evidence: Evidence) -> Detection | None:
         """The same call with the same answer once more in each turn, with hardly a pause."""
-        key = (evidence.call, evidence.outcome)
+        key = hash((evidence.call, evidence.outcome))
         last = self._turns.get(key)
         if evidence.outcome is None or (last is not None and last.mark == self._turn):
             return None
@@ -98,8 +98,9 @@ class ExactRepeat(CountingDetector):
             or not reaches(counted.count, evidence.needs(_TURNS))
         ):
             return None
-        key, times = evidence.call or 0, counted.times
-        return self.found("each_turn", counted.count, _TURNS, key, evidence, times=times)
+        return self.found(
+            "each_turn", counted.count, _TURNS, evidence.call or 0, evidence, times=counted.times
+        )
 
     def _in_digits(self, evidence: Evidence) -> Detection | None:
         """An answer in which only digits differ from those before, and that goes nowhere."""

@@ -64,7 +64,7 @@ class Stagnation(CountingDetector):
         # What was cut behind an equal beginning may differ.
         if evidence.effect is WRITE or evidence.cut or brief:
             return None
-        key = (evidence.agent, evidence.tool, outcome)
+        key = hash((evidence.agent, evidence.tool, outcome))
         telling = evidence.outcome_size >= _LINE and not evidence.nothing and not evidence.item
         weight = (1.0 if reads else _UNKNOWN) if telling else self._weight(key, evidence)
         # Of a longer answer nobody asks for which arguments it came.
@@ -72,7 +72,7 @@ class Stagnation(CountingDetector):
         counted = self._counts.add(key, evidence, weight, sample)
         if counted is None:
             if self._counts.repeated:
-                self._counts.scale(lambda one: _OTHER if one[1] == evidence.tool else 1.0)
+                self._counts.scale_of(evidence.tool, _OTHER)
             return None
         threshold = self._settings.of(evidence.tool).repeat_threshold
         if counted.different < 2 or not reaches(counted.count, evidence.needs(threshold)):
@@ -81,7 +81,7 @@ class Stagnation(CountingDetector):
             "same_answer", counted.count, threshold, outcome, evidence, different=counted.different
         )
 
-    def _weight(self, key: tuple[int, str, int], evidence: Evidence) -> float:
+    def _weight(self, key: int, evidence: Evidence) -> float:
         size = evidence.outcome_size
         weight = min(max(size / _LINE, _WORD), 1.0)
         last = self._counts.get(key) if weight < 1.0 else None

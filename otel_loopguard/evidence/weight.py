@@ -11,7 +11,7 @@ from collections import deque
 from functools import lru_cache
 from itertools import islice
 from math import exp
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.values import NamedTuple
@@ -175,8 +175,9 @@ class Since(NamedTuple):
     """What the call itself took, in seconds: which is a rest of who was told to wait."""
 
 
-_Made = tuple[tuple[int | None, ...], int, float, int, int]
-"""Answers of a call, and what was counted when it was made last: calls, news, acts, runs."""
+_Made = tuple[Any, ...]
+"""What was counted when a call was made last (calls, news, acts, runs), and its answers. One flat
+tuple, as a session keeps many."""
 
 _FIRST: Final = Since(fresh=True)
 _WORDINGS: Final = 4
@@ -234,8 +235,8 @@ class Pace:
         gave = max(took, _WRONG_S) if waits else took * (1.0 - says(call.outcome_size))
         self._rests.extend((rest, gave))
         if call.call is not None:
-            answers = () if before is None else before[0][1 - _WORDINGS :]
-            now = (*answers, call.outcome), self._calls, self._news, self._acts, self._runs
+            answers = () if before is None else before[4:][1 - _WORDINGS :]
+            now = self._calls, self._news, self._acts, self._runs, *answers, call.outcome
             keep(self._known, call.call, now, CALLS)
         return since
 
@@ -253,7 +254,7 @@ class Pace:
         return max(gap - usual, 0.0)
 
     def _since(self, before: _Made, outcome: int | None, rest: float, took: float) -> Since:
-        answers, calls, news, acts, runs = before
+        calls, news, acts, runs, *answers = before
         between = self._calls - calls
         equal = outcome is not None and outcome in answers
         changed = outcome is not None and not equal and None not in answers

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag
 from otel_loopguard._control.gate import recognise
+from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard._util.values import dataclass
@@ -78,8 +79,9 @@ class SavedSession:
 
 _Spot = tuple[int, int, "int | None", "int | None"]
 """The span of a call that was the first of its kind: trace, span and parent, and when it ended."""
-_FIRSTS: Final = 48
-"""Keys whose first span is known: three for each of the sixteen calls of the longest cycle."""
+_FIRSTS: Final = 42
+"""Keys whose first span is known: two for each of the sixteen calls of the longest cycle, and some
+for their errors. With one more the table takes twice the memory."""
 _LASTING: Final = (UsageExtractor, MilestoneExtractor)
 """What no checkpoint takes back: what was spent is spent."""
 _MOST_ALLOWED: Final = 1024
@@ -502,9 +504,7 @@ class Session:
             for key in keys:
                 if key is not None:
                     # Refreshed, so that calls of a continuing loop are not forgotten.
-                    firsts[key] = firsts.pop(key, spot)
-            while len(firsts) > _FIRSTS:
-                del firsts[next(iter(firsts))]
+                    keep(firsts, key, firsts.get(key, spot), _FIRSTS)
         if not seen.fresh:
             state.policy.made_again(seen)
         if seen.effect is _WRITE and not seen.error:

@@ -69,7 +69,7 @@ STEPS = {
     "measured": tool(outcome="val_loss: 0.25"),
     "no name": Step(Kind.TOOL),
 }
-ANEW = "number sample terms epoch round waits wait asked".split()
+ANEW = "number sample terms epoch round waits wait asked _moment".split()
 ROUNDED = "novelty rested hint_weight stop_weight ease".split()
 
 
