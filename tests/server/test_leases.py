@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
@@ -19,6 +18,7 @@ from otel_loopguard.server.leases import SessionLeases
 from otel_loopguard.stores.redis import RedisStore
 from tests.server.serving import (
     BEGIN,
+    CLIENT,
     SECOND,
     Hop,
     asking,
@@ -79,7 +79,7 @@ class Fleet:
             assert (found["action"], by or found["by"]) == (kind, found["by"]), (name, kind, by)
         elif kind == "abort":
             url = f"{self[name].url}/v1/sessions/chat-1/abort"
-            httpx.post(url, json={"by": "ann"}).raise_for_status()
+            CLIENT.post(url, json={"by": "ann"}).raise_for_status()
         elif kind == "prompt":
             post(self[name], body=prompt(*numbers), path="logs").raise_for_status()
         else:
