@@ -157,6 +157,7 @@ def test_it_is_not_ready_while_it_cannot_judge(
         wait_for(lambda: ready(server) == (200, {}))
         server._refusals.note("busy", "20,000 spans wait")
         assert ready(server) == (503, {"queue": "20,000 spans wait"})
+        monkeypatch.setattr("otel_loopguard.server.app._RECENT_S", 0)
         wait_for(lambda: ready(server) == (200, {}))
         monkeypatch.setattr("otel_loopguard.server.app._SILENT_S", -1)
         assert ready(server) == (503, {"judging": "nothing was judged for -1 s"})
