@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SHELL  := /bin/bash
+# The tests start hundreds of processes: what one has compiled, the others read, whatever a shell asks.
+export PYTHONDONTWRITEBYTECODE :=
 UV     := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv
 
 .PHONY: help demo demo-serve demo-hook test test-all environments frameworks check docs site golden bench house eval eval-stable eval-peers effect smollm dist lock clean

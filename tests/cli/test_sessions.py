@@ -231,7 +231,7 @@ def test_nobody_has_a_session(command: Command, tmp_path: Path) -> None:
     """Where a process is reached that has no session any more, that is the reason given."""
     path = tmp_path / "guard.sock"
     with socketserver.ThreadingUnixStreamServer(str(path), _NoSession) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         done = command("watch", "--rounds", "1", "--socket", path)
         server.shutdown()
     assert done.exit_code == 0

@@ -49,23 +49,20 @@ def place(found: object) -> object:
 
 
 @pytest.fixture(scope="module")
-def interpreters() -> Iterator[dict[str, Interpreter]]:
-    """An interpreter for each page."""
-    made: dict[str, Interpreter] = {}
+def python() -> Iterator[Interpreter]:
+    """An interpreter for all pages."""
+    made = Interpreter()
     yield made
-    for each in made.values():
-        each.close()
+    made.close()
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=place)
 def test_a_program_runs_and_prints_what_the_page_says(
-    program: tuple[Block, str, str | None], tmp_path: Path, interpreters: dict[str, Interpreter]
+    program: tuple[Block, str, str | None], tmp_path: Path, python: Interpreter
 ) -> None:
     """Every Python block runs as it stands, in a process of its own, without a warning."""
-    first, text, printed = program
-    if first.page not in interpreters:
-        interpreters[first.page] = Interpreter()
-    done = interpreters[first.page].run(text, tmp_path)
+    _, text, printed = program
+    done = python.run(text, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     if printed is not None:

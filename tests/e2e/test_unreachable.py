@@ -68,7 +68,7 @@ def answering() -> Iterator[Callable[..., int]]:
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True)
         servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         return server.server_port
 
     yield start

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -12,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from otel_loopguard.cli.app import app
 from tests.frameworks.harness import FRAMEWORKS, Framework, finished, line_of, started
 from tests.stores.servers import Server, wait_for
-from tests.zero_code.interpreter import ROOT, environment
+from tests.zero_code.interpreter import ROOT
 
 VARIANTS = ("instrumented", "bare")
-_CLI = (sys.executable, "-c", "from otel_loopguard.cli import main; main()")
 
 
 @pytest.fixture(
@@ -153,17 +152,9 @@ def _compare(framework: Framework, line: dict[str, Any]) -> None:
 
 
 def _tell(redis: Server, *words: str) -> None:
-    """Runs `otel-loopguard WORDS`, which is another process than the agent's."""
-    done = subprocess.run(
-        [*_CLI, *words, "--store", redis.url],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    """Runs `otel-loopguard WORDS` here, which is another process than the agent's."""
+    done = CliRunner().invoke(app, [*words, "--store", redis.url])
+    assert done.exit_code == 0, done.output
 
 
 def _nothing_runs(file: Path, *, made: int) -> None:

@@ -43,6 +43,7 @@ class Home:
         # One call against the refusal is enough: each takes two processes.
         self.environment["LOOPGUARD_ABORT_AFTER"] = "2"
         self.calls = 0
+        self._may_ask = 0.0
 
     def run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
@@ -64,13 +65,14 @@ class Home:
     ) -> tuple[dict[str, Any], ...]:
         """A call: the answers before and after it; of a refused one only the first."""
         self.calls += 1
+        time.sleep(max(0, self._may_ask - time.monotonic()))
         said: dict[str, Any] = {
             "tool_name": "Bash", "tool_input": {"command": command},
             "tool_use_id": f"toolu_{self.calls}",
         }  # fmt: skip
         before = self.event("PreToolUse", *options, **said)
         if is_denied(before):
-            time.sleep(MESSAGE_S)
+            self._may_ask = time.monotonic() + MESSAGE_S
             return (before,)
         return before, self.event("PostToolUse", *options, tool_response=FAILED, **said)
 

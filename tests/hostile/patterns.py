@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, Final, NamedTuple
 
 import otel_loopguard
@@ -46,6 +46,7 @@ _TABLES: Final = ("error_classes.txt", "error_kinds.txt")
 """Tables whose patterns are text until an error is looked at."""
 
 
+@cache
 def patterns() -> dict[str, re.Pattern[Any]]:
     """Every compiled pattern on a module of the package or on a class there, by its place."""
     found: dict[str, re.Pattern[Any]] = {}

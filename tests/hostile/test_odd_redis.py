@@ -143,7 +143,7 @@ def test_odd_answers_are_trouble_of_the_store_and_not_ours(
 
     caplog.set_level(logging.DEBUG, "otel_loopguard")
     with odd_redis(reply) as url:
-        stores = {"retry_s": 0.05, "flush_s": 0.2}
+        stores = {"retry_s": 0.05, "flush_s": 0.1}
         guard = LoopGuard(Settings(store_url=url, tuning={"stores": stores}))
         run = new_name()
         begin(run, guard)

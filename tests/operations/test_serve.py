@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import yaml
 
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
@@ -13,7 +12,7 @@ from otel_loopguard.telemetry.metrics import METRICS
 from tests.operations.programs import OPERATIONS, ROOT
 from tests.operations.servers import Prometheus
 from tests.server.process import Serve
-from tests.server.serving import PROTOBUF, next_hop
+from tests.server.serving import CLIENT, PROTOBUF, next_hop
 from tests.stores.servers import wait_for
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def test_prometheus_reads_a_server(tmp_path: Path) -> None:
             assert server.send(0, TOKEN) == 200
             hop.answers = [503]
             assert server.send(1, TOKEN) == 503
-            assert httpx.post(f"{server.url}/v1/traces", headers=PROTOBUF).status_code == 401
+            assert CLIENT.post(f"{server.url}/v1/traces", headers=PROTOBUF).status_code == 401
             assert server.ready() == (200, {})  # the next hop is well again
 
             def answered() -> list[str]:

@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.serving import PROTOBUF, bearer, call, request
+from tests.server.serving import CLIENT, PROTOBUF, bearer, call, request
 from tests.stores.servers import wait_for
 
 if TYPE_CHECKING:
@@ -72,18 +71,18 @@ class Serve:
         body = request(call(number)).SerializeToString()
         headers = {**PROTOBUF, **bearer(token)}
         url = f"{self.url}/v1/traces"
-        return httpx.post(url, content=body, headers=headers, timeout=60).status_code
+        return CLIENT.post(url, content=body, headers=headers).status_code
 
     def ready(self) -> tuple[int, dict[str, str]]:
         """What it answers to an orchestrator: the status, and what is not well."""
-        answer = httpx.get(f"{self.url}/readyz", timeout=60)
+        answer = CLIENT.get(f"{self.url}/readyz")
         return answer.status_code, {
             check: said for check, said in answer.json().items() if said != "ok"
         }
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of the series of a metric that have these labels; -1 without any."""
-        return total(httpx.get(f"{self.url}/metrics", timeout=60).text, name, **labels)
+        return total(CLIENT.get(f"{self.url}/metrics").text, name, **labels)
 
     def _listens(self) -> bool:
         assert self.process.poll() is None, self.log

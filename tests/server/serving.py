@@ -39,6 +39,8 @@ PROTOBUF = {"content-type": "application/x-protobuf"}
 SECOND = 1_000_000_000
 BEGIN = time.time_ns() + 24 * 3600 * SECOND
 """After whatever a test asks: a call confirms what was heard before it began."""
+CLIENT = httpx.Client(timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
+"""Each request on a connection of its own; the certificates of a client take 20 ms to read."""
 
 
 @contextmanager
@@ -138,7 +140,7 @@ def post(
     """Sends spans, or bytes; returns the answer."""
     sent = request(*spans).SerializeToString() if body is None else body
     url = f"{server.url}/v1/{path}"
-    return httpx.post(url, content=sent, headers={**PROTOBUF, **headers}, timeout=60)
+    return CLIENT.post(url, content=sent, headers={**PROTOBUF, **headers})
 
 
 def send(server: Server, *numbers: int, session: str = "chat-1", **headers: str) -> httpx.Response:
@@ -149,14 +151,14 @@ def send(server: Server, *numbers: int, session: str = "chat-1", **headers: str)
 def control(server: Server, session: str = "chat-1", **query: str) -> dict[str, Any]:
     """The flag of a session, as its runtime hears it."""
     url = f"{server.url}/v1/sessions/{quote(session, safe='')}/control"
-    answer = httpx.get(url, params=query, timeout=60)
+    answer = CLIENT.get(url, params=query)
     assert answer.headers["cache-control"] == "no-store"
     return answer.json()
 
 
 def sessions(server: Server, **headers: str) -> list[dict[str, Any]]:
     """The sessions of a server, as people see them listed."""
-    return httpx.get(f"{server.url}/v1/sessions", headers=headers).json()["sessions"]
+    return CLIENT.get(f"{server.url}/v1/sessions", headers=headers).json()["sessions"]
 
 
 def pair(name: str, value: str | int) -> KeyValue:
@@ -259,7 +261,7 @@ def listening(answer: Callable[[BaseHTTPRequestHandler, bytes], object]) -> Gene
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

@@ -8,20 +8,21 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from otel_loopguard._control.flag import Flag
 from otel_loopguard.core import Action
 from otel_loopguard.server.app import Changes
-from tests.server.serving import call, control, post, send, serving
+from tests.server.serving import CLIENT, call, control, post, send, serving
 
 if TYPE_CHECKING:
+    import httpx
+
     from otel_loopguard.server import Server
 
 
 def act(server: Server, action: str, session: str = "chat-1", **body: str) -> httpx.Response:
-    return httpx.post(f"{server.url}/v1/sessions/{session}/{action}", json=body)
+    return CLIENT.post(f"{server.url}/v1/sessions/{session}/{action}", json=body)
 
 
 def test_the_control_says_what_was_decided_and_why() -> None:
@@ -41,7 +42,7 @@ def test_a_question_waits_for_a_change() -> None:
     """And no longer than it says."""
     with serving() as server:
         assert control(server, wait="0.1")["action"] == "allow"
-        wrong = httpx.get(f"{server.url}/v1/sessions/a/control?wait=soon")
+        wrong = CLIENT.get(f"{server.url}/v1/sessions/a/control?wait=soon")
         assert wrong.status_code == 422
         assert wrong.json()["detail"] == "wait must be a number of seconds"
         send(server, 0)
@@ -83,7 +84,7 @@ def test_changes_are_sent_as_events() -> None:
     with serving() as server:
         send(server, 0)
         found: list[str] = []
-        with httpx.stream("GET", f"{server.url}/v1/sessions/chat-1/events", timeout=60) as events:
+        with CLIENT.stream("GET", f"{server.url}/v1/sessions/chat-1/events") as events:
             assert events.headers["content-type"].startswith("text/event-stream")
             for line in events.iter_lines():
                 if line.startswith("data: "):
@@ -116,7 +117,7 @@ def test_a_false_alarm_is_allowed_and_only_noted_from_then_on(scope: str) -> Non
 
 def test_the_document_describes_every_path() -> None:
     with serving() as server:
-        document = httpx.get(f"{server.url}/v1/openapi.json").json()
+        document = CLIENT.get(f"{server.url}/v1/openapi.json").json()
     assert document["openapi"] == "3.1.0"
     parts = ("", "/control", "/events", "/pause", "/resume", "/abort", "/answer", "/allow")
     assert set(document["paths"]) == {

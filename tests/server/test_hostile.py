@@ -32,6 +32,7 @@ from otel_loopguard.server.server import KEEP_ALIVE_S
 from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 from otel_loopguard.spans.views import RecordedSpan
 from tests.server.serving import (
+    CLIENT,
     PROTOBUF,
     Hop,
     call,
@@ -82,7 +83,7 @@ def server() -> Generator[Server]:
 def test_what_cannot_be_read_is_a_clear_error(
     server: Server, body: bytes, headers: dict[str, str], status: int, why: str
 ) -> None:
-    answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=headers)
+    answer = CLIENT.post(f"{server.url}/v1/traces", content=body, headers=headers)
     assert answer.status_code == status
     if headers.get("content-type") == "application/json":
         assert why in answer.json()["message"]
@@ -98,14 +99,14 @@ def test_a_body_of_100_megabytes_is_refused(server: Server) -> None:
         (packed, {**PROTOBUF, "content-encoding": "gzip"}),
     ):
         # Python's client reads no answer before it has sent everything.
-        answer = httpx.post(f"{server.url}/v1/traces", content=body, headers=headers)
+        answer = CLIENT.post(f"{server.url}/v1/traces", content=body, headers=headers)
         assert answer.status_code == 413
     assert send(server, 0).is_success
 
 
 def test_random_bytes_never_end_it() -> None:
     chance = random.Random(7)
-    with serving() as server, httpx.Client(base_url=server.url) as client:
+    with serving(lateness_s=0) as server, httpx.Client(base_url=server.url) as client:
         for _ in range(300):
             body = bytearray(GOOD)
             for _ in range(chance.randrange(1, 20)):
@@ -132,10 +133,10 @@ def test_without_the_right_token_nothing_is_answered() -> None:
                 ("GET", "/v1/sessions"), ("GET", "/v1/sessions/a/control"),
                 ("POST", "/v1/sessions/a/abort"), ("POST", "/v1/traces"),
             ):  # fmt: skip
-                answer = httpx.request(method, server.url + path, headers=headers)
+                answer = CLIENT.request(method, server.url + path, headers=headers)
                 assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
                 assert method == "GET" or answer.headers["connection"] == "close"
-        assert httpx.get(server.url).is_success
+        assert CLIENT.get(server.url).is_success
 
 
 @pytest.mark.parametrize(
@@ -144,9 +145,9 @@ def test_without_the_right_token_nothing_is_answered() -> None:
 def test_pages_of_other_sites_neither_read_nor_steer(
     server: Server, headers: dict[str, str]
 ) -> None:
-    answer = httpx.get(f"{server.url}/v1/sessions", headers=headers)
+    answer = CLIENT.get(f"{server.url}/v1/sessions", headers=headers)
     assert answer.status_code in {403, 421}
-    forged = httpx.post(
+    forged = CLIENT.post(
         f"{server.url}/v1/sessions/a/abort", content=b"{}",
         headers={"content-type": "text/plain"},
     )  # fmt: skip
@@ -157,7 +158,7 @@ def test_pages_of_other_sites_neither_read_nor_steer(
 def test_bodies_of_other_forms_are_refused(server: Server, body: bytes) -> None:
     send(server, 0)
     url = f"{server.url}/v1/sessions/chat-1/pause"
-    answer = httpx.post(url, content=body, headers=JSON)
+    answer = CLIENT.post(url, content=body, headers=JSON)
     assert answer.status_code in {400, 422}
     assert answer.headers["content-type"] == "application/problem+json"
     assert json.loads(answer.content)["detail"]
@@ -274,12 +275,16 @@ def test_large_requests_are_read_on_another_thread(monkeypatch: pytest.MonkeyPat
 
 
 def test_bytes_count_from_the_first_one_that_came() -> None:
-    head = "POST /v1/traces HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 999999\n"
+    head = "POST /v1/traces HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 9999\n"
     head += "content-type: application/x-protobuf\n\n"
-    with serving(most_held_bytes=1_000_000) as server:
+
+    def refused() -> bool:  # the one that comes first is held
         with connected(server, head) as line:
-            line.sendall(b"\0" * 999_900)
-            wait_for(lambda: send(server, 0).status_code == 503)
+            line.sendall(b"\0" * 9_900)
+            return send(server, 0).status_code == 503
+
+    with serving(most_held_bytes=10_000) as server:
+        wait_for(refused)
         wait_for(lambda: send(server, 0).status_code == 200)
 
 
@@ -313,7 +318,7 @@ def test_strangers_who_wait_take_no_descriptor_from_others(
         assert client.get(f"{server.url}/healthz").is_success
         strangers = [stack.enter_context(connected(server)) for _ in range(12)]
         assert [line.recv(1) for line in strangers[:8]] == [b""] * 8
-        assert httpx.get(f"{server.url}/healthz").is_success
+        assert CLIENT.get(f"{server.url}/healthz").is_success
         assert client.get(f"{server.url}/healthz").is_success
 
 
@@ -361,9 +366,9 @@ def test_a_connection_is_kept_for_as_long_as_clients_keep_it() -> None:
 def test_a_long_poll_outlives_the_limit_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "HEAD_S", 0.05)
     with serving() as server:
-        version = httpx.get(f"{server.url}/v1/sessions/a/control").json()["version"]
+        version = CLIENT.get(f"{server.url}/v1/sessions/a/control").json()["version"]
         url = f"{server.url}/v1/sessions/a/control?wait=1&since={version}"
-        assert httpx.get(url).json()["version"] == version
+        assert CLIENT.get(url).json()["version"] == version
 
 
 def test_nothing_is_read_over_grpc_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,6 +469,6 @@ def test_a_session_is_the_one_that_is_named(session: str, in_path: bool) -> None
 
 @pytest.mark.parametrize("path", ["session", "session/control", "session/events?id=", "sessions/"])
 def test_a_key_that_is_missing_is_an_error(server: Server, path: str) -> None:
-    answer = httpx.get(f"{server.url}/v1/{path}")
+    answer = CLIENT.get(f"{server.url}/v1/{path}")
     assert answer.status_code == 422
     assert "`id`" in answer.json()["detail"]

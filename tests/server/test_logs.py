@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from tests.server.serving import BEGIN, SECOND, pair, post, serving, sessions
+from tests.server.serving import BEGIN, CLIENT, SECOND, pair, post, serving, sessions
 
 CAPTURES = Path(__file__).resolve().parents[1] / "dialects" / "node_captures"
 JSON = {"content-type": "application/json"}
@@ -65,7 +64,7 @@ def test_a_loop_told_by_logs_is_found_and_a_record_sent_twice_counts_once(
             for _ in range(2):
                 body = records(event, number, named=named)
                 post(server, body=body, path="logs").raise_for_status()
-        row = httpx.get(f"{server.url}/v1/sessions/run-1").json()["session"]
+        row = CLIENT.get(f"{server.url}/v1/sessions/run-1").json()["session"]
         assert row["steps"] == 4
         assert row["action"] in {"hint", "deny", "abort"}, json.dumps(row)
 
@@ -77,7 +76,7 @@ def test_a_prompt_ends_an_abort_unless_it_was_written_before(event: str) -> None
 
         def send(event: str, number: int) -> str:
             post(server, body=records(event, number), path="logs").raise_for_status()
-            return httpx.get(f"{server.url}/v1/sessions/run-1").json()["session"]["action"]
+            return CLIENT.get(f"{server.url}/v1/sessions/run-1").json()["session"]["action"]
 
         said = [send(event, number) for number in range(1, 7)]
         assert said[-1] == "abort"
@@ -100,7 +99,7 @@ def test_what_an_agent_tells_by_spans_and_by_records_counts_once(
             for line in (CAPTURES / f"{name}.{kind}.jsonl").read_bytes().splitlines():
                 post(server, body=line, path=path, **JSON).raise_for_status()
         (row,) = sessions(server)
-        found = httpx.get(f"{server.url}/v1/sessions/{row['session']}").json()["session"]
+        found = CLIENT.get(f"{server.url}/v1/sessions/{row['session']}").json()["session"]
     calls, answers = (6, 8) if name == "claude-code-agents" else (4, 5)
     prompts, around = 1, 4 if name == "gemini-cli" else 1
     assert found["steps"] == calls + answers + prompts + around

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import grpc
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,7 +13,17 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Tenants
 from otel_loopguard.server.metrics import METRICS, ServerTelemetry
 from tests.server.process import Serve, total
-from tests.server.serving import Hop, attributes, bearer, call, exporter, post, send, serving
+from tests.server.serving import (
+    CLIENT,
+    Hop,
+    attributes,
+    bearer,
+    call,
+    exporter,
+    post,
+    send,
+    serving,
+)
 from tests.stores.servers import wait_for
 
 if TYPE_CHECKING:
@@ -48,7 +57,7 @@ loopguard_steps_total 1
 
 def scraped(server: Server) -> str:
     """The metrics of a server."""
-    return httpx.get(f"{server.url}/metrics").text
+    return CLIENT.get(f"{server.url}/metrics").text
 
 
 def test_requests_refusals_and_what_the_next_hop_took(hop: Hop) -> None:
@@ -58,9 +67,9 @@ def test_requests_refusals_and_what_the_next_hop_took(hop: Hop) -> None:
         assert total(before, "loopguard_server_refusals_total") == 0  # so that one is an increase
         assert send(server, 0).is_success
         assert post(server, body=b"[").status_code == 400
-        assert httpx.get(f"{server.url}/v1/sessions/chat/1/control").is_success
-        assert httpx.get(f"{server.url}/nowhere").status_code == 404
-        assert httpx.get(url, headers={"host": "elsewhere"}).status_code == 421
+        assert CLIENT.get(f"{server.url}/v1/sessions/chat/1/control").is_success
+        assert CLIENT.get(f"{server.url}/nowhere").status_code == 404
+        assert CLIENT.get(url, headers={"host": "elsewhere"}).status_code == 421
         with exporter(server, "logs") as export:
             export(b"", timeout=60)
             with pytest.raises(grpc.RpcError):
@@ -75,7 +84,7 @@ def test_requests_refusals_and_what_the_next_hop_took(hop: Hop) -> None:
 def test_all_metrics_and_labels_are_those_of_the_table(hop: Hop) -> None:
     with serving(forward=hop.url, telemetry=ServerTelemetry()) as server:
         send(server, 0)
-        httpx.get(f"{server.url}/readyz")
+        CLIENT.get(f"{server.url}/readyz")
         wait_for(lambda: "loopguard_server_forward" in scraped(server))
         families = list(text_string_to_metric_families(scraped(server)))
     found = {family.name: family for family in families if "_server_" in family.name}
@@ -125,7 +134,7 @@ def test_metrics_are_for_who_may_see_all_tenants(
     """The token of Prometheus opens nothing else."""
     known = Tenants(tenants, prometheus)
     with serving(known, telemetry=ServerTelemetry()) as server:
-        found = httpx.get(f"{server.url}/metrics", headers=bearer(token)).status_code
+        found = CLIENT.get(f"{server.url}/metrics", headers=bearer(token)).status_code
     assert found == status
     assert not prometheus or known.tenant(f"Bearer {prometheus}") is None
 

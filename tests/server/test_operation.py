@@ -6,13 +6,12 @@ import re
 import signal
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 
 from otel_loopguard.server import Tenants
 from otel_loopguard.server import metrics as server_metrics
 from tests.server.process import Serve
-from tests.server.serving import Hop, send, serving
+from tests.server.serving import CLIENT, Hop, send, serving
 from tests.stores.servers import Server as Redis
 from tests.stores.servers import free_port, wait_for
 
@@ -158,16 +157,17 @@ def test_it_is_not_ready_while_it_cannot_judge(
         wait_for(lambda: ready(server) == (200, {}))
         server._refusals.note("busy", "20,000 spans wait")
         assert ready(server) == (503, {"queue": "20,000 spans wait"})
+        monkeypatch.setattr("otel_loopguard.server.app._RECENT_S", 0)
         wait_for(lambda: ready(server) == (200, {}))
         monkeypatch.setattr("otel_loopguard.server.app._SILENT_S", -1)
         assert ready(server) == (503, {"judging": "nothing was judged for -1 s"})
         for path in ("/livez", "/healthz"):
-            assert httpx.get(server.url + path).text == "ok"
+            assert CLIENT.get(server.url + path).text == "ok"
     (line,) = said(caplog, "the server ends: requests are refused")
     assert "(busy, 1 times" in line
 
 
 def ready(server: Server) -> tuple[int, dict[str, str]]:
     """What it answers to an orchestrator: the status, and what is not well."""
-    answer = httpx.get(f"{server.url}/readyz")
+    answer = CLIENT.get(f"{server.url}/readyz")
     return answer.status_code, {key: said for key, said in answer.json().items() if said != "ok"}

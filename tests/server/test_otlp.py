@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 
-import httpx
 import pytest
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -17,6 +16,7 @@ from otel_loopguard import Settings
 from otel_loopguard.server import Tenants
 from tests.server.serving import (
     BEGIN,
+    CLIENT,
     PROTOBUF,
     Hop,
     asking,
@@ -110,7 +110,7 @@ def test_spans_without_ids_are_rejected_and_the_others_are_judged() -> None:
         partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
         assert (answer.status_code, partial.rejected_spans) == (200, 2)
         assert "without a valid trace id" in partial.error_message
-        assert httpx.get(f"{server.url}/v1/sessions/chat-1").json()["session"]["steps"] == 1
+        assert CLIENT.get(f"{server.url}/v1/sessions/chat-1").json()["session"]["steps"] == 1
 
 
 def test_spans_go_on_annotated_with_their_resource_and_scope(hop: Hop) -> None:
@@ -173,6 +173,6 @@ def test_a_tenant_sees_its_own_sessions_only() -> None:
             headers = bearer(token)
             assert len(sessions(server, **headers)) == known
             url = f"{server.url}/v1/sessions/chat-1"
-            assert httpx.get(f"{url}/control", headers=headers).json()["action"] == found
-            resumed = httpx.post(f"{url}/resume", json={}, headers=headers)
+            assert CLIENT.get(f"{url}/control", headers=headers).json()["action"] == found
+            resumed = CLIENT.post(f"{url}/resume", json={}, headers=headers)
             assert resumed.status_code == (200 if known else 404)

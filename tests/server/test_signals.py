@@ -16,7 +16,7 @@ import pytest
 
 from otel_loopguard.server.forward import SIGNALS
 from tests.server.process import PROGRAM, Serve
-from tests.server.serving import bearer, call, certified, exporter, request, serving
+from tests.server.serving import CLIENT, bearer, call, certified, exporter, request, serving
 from tests.stores.servers import wait_for
 
 OLD, NEW, OTHER = (f"the {which} token of this test" for which in ("old", "new", "other"))
@@ -45,7 +45,7 @@ def test_tokens_are_read_again(tmp_path: Path) -> None:
             "tenant 'two' has no token any more",
         )  # fmt: skip
         assert [server.send(0, token) for token in (OLD, NEW, OTHER)] == [200, 200, 401]
-        sessions = httpx.get(f"{server.url}/v1/sessions", headers=bearer(NEW)).json()["sessions"]
+        sessions = CLIENT.get(f"{server.url}/v1/sessions", headers=bearer(NEW)).json()["sessions"]
         assert [session["session"] for session in sessions] == ["chat-1"]
         reloaded(server, "nothing changed")
         assert [token for token in (OLD, NEW, OTHER) if token in server.log] == []

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from otel_loopguard.cli.app import app
 from tests.cli.watch.processes import Agent, Watch, state_of
 from tests.escalation.agents import until
 from tests.escalation.hooks import Hook, served
@@ -89,11 +91,8 @@ def held(watch: Callable[..., Watch], agent: Callable[..., Agent]) -> tuple[Watc
 
 def control(*arguments: str) -> str:
     """What another terminal does."""
-    code = "from otel_loopguard.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
     return done.stdout
 
 

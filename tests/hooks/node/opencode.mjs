@@ -22,4 +22,5 @@ for (const [name, input, output] of script) {
   await hooks[name](input, output).catch((error) => (refused = error.message))
   told.push({ refused, output: output?.output ?? null })
 }
-console.log(JSON.stringify({ told, aborted }))
+// Ends by force: the time limit of a program that is not there is left running.
+process.stdout.write(JSON.stringify({ told, aborted }), () => process.exit())
