@@ -7,10 +7,11 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -20,9 +21,6 @@ from otel_loopguard.server.app import document
 from tests.clients.programs import program
 from tests.dialects.agents import TYPESCRIPT, built_typescript, run
 from tests.server.serving import bearer, listening, send, serving, sessions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = HERE.parents[1] / "clients"

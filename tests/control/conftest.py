@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,9 +11,7 @@ from otel_loopguard import LoopGuard, Settings
 from tests.control.messages import Run
 from tests.merged import merged
 from tests.stores.conftest import kept, start
-
-if TYPE_CHECKING:
-    from tests.stores.servers import Server
+from tests.stores.servers import Server
 
 __all__ = ["guards", "kept", "run", "start"]
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -22,9 +22,7 @@ from otel_loopguard import (
     session,
 )
 from tests.agents import Ended, provider_with
-
-if TYPE_CHECKING:
-    from tests.control.messages import Run
+from tests.control.messages import Run
 
 HANGS = 30
 

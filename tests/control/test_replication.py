@@ -9,23 +9,20 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, session
+from otel_loopguard._control.flag import Control
 from otel_loopguard._control.replication import KIND, ControlMessage, send, wire_name
 from otel_loopguard.core import Action
 from otel_loopguard.stores import open_store
+from otel_loopguard.stores.redis import RedisStore
 from tests.agents import Ended, agent, provider_with
+from tests.control.conftest import Guards
 from tests.control.messages import action_of, begin, call, control_of, flag, new_name, notice
-from tests.stores.servers import listen, listening, wait_for
-
-if TYPE_CHECKING:
-    from otel_loopguard._control.flag import Control
-    from otel_loopguard.stores.redis import RedisStore
-    from tests.control.conftest import Guards
-    from tests.stores.servers import Server
+from tests.stores.servers import Server, listen, listening, wait_for
 
 ALLOW, DENY, PAUSE, ABORT = Action.ALLOW, Action.DENY, Action.PAUSE, Action.ABORT
 ALONE = {"tuning": {"journal": {"read_s": 60}}}

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
-
-if TYPE_CHECKING:
-    from otel_loopguard.core.escalation import Escalation
-
+from otel_loopguard.core.escalation import Escalation
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -30,13 +29,11 @@ from otel_loopguard import (
 )
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Severity
+from otel_loopguard.core.escalation import Escalation
 from otel_loopguard.errors import EscalationError
 from otel_loopguard.escalation import message
 from otel_loopguard.escalation.payload import encoded
 from tests.escalation.agents import asked, stuck, until, watched
-
-if TYPE_CHECKING:
-    from otel_loopguard.core.escalation import Escalation
 
 
 def only() -> Escalation:

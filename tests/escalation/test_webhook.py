@@ -8,19 +8,17 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from standardwebhooks import Webhook as Verifier
 
 from otel_loopguard import Action, LoopGuard, LoopGuardSettingsError, Settings, control
 from otel_loopguard.errors import EscalationError
+from otel_loopguard.escalation.webhook import Webhook
 from tests.escalation.agents import asked, stuck, until, watched
 from tests.escalation.hooks import Hook, served
 from tests.stores.servers import free_port
-
-if TYPE_CHECKING:
-    from otel_loopguard.escalation.webhook import Webhook
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four b").decode()
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,9 +23,7 @@ from otel_loopguard.hooks.process import RequestHandler
 from otel_loopguard.hooks.state import HookState, secret_of
 from otel_loopguard.hooks.state_folder import StateFolder
 from otel_loopguard.version import __version__
-
-if TYPE_CHECKING:
-    from tests.hooks.running import Home
+from tests.hooks.running import Home
 
 NESTED = b"[" * 800 + b"]" * 800
 INPUTS = {

@@ -16,13 +16,13 @@ import tempfile
 import time
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 from stack import ui
 from stack.builds import HERE, MissingError
 from stack.ports import Ports, free_ports
@@ -47,9 +47,6 @@ from tests.operations.drawing import Source, drawn
 from tests.operations.hour import STEP_S, Shop
 from tests.operations.programs import ROOT
 from tests.operations.servers import Prometheus
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 FOLDER: Final = ROOT / "docs/pictures"
 THEME: Final = ROOT / "docs/theme"

@@ -9,9 +9,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import httpx
 import pytest
@@ -19,9 +20,6 @@ import pytest
 from tests.operations.programs import OPERATIONS, ROOT, run
 from tests.server.process import PROGRAM
 from tests.stores.servers import free_port, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DEPLOY: Final = ROOT / "deploy"
 UNIT: Final = DEPLOY / "otel-loopguard.service"

@@ -7,16 +7,17 @@ import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import Status, StatusCode
+from opentelemetry.trace import Status, StatusCode, Tracer
 from prometheus_client import CollectorRegistry, generate_latest
 
 from otel_loopguard import (
@@ -32,10 +33,6 @@ from otel_loopguard import (
 from tests.agents import agent, provider_with
 from tests.docs.markdown import ROOT
 from tests.stores.servers import Server, need_redis
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.trace import Tracer
 
 SECRETS = ("tulip", "orchid", "saffron", "juniper")
 """In arguments, in results, in errors, and in what was written to a file."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import yaml
@@ -15,9 +16,6 @@ from tests.operations.servers import Prometheus
 from tests.server.process import Serve
 from tests.server.serving import PROTOBUF, next_hop
 from tests.stores.servers import wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOKEN, SCRAPES = "the token of a tenant", "the token of Prometheus"
 _SUFFIXES = ("", "_bucket", "_count", "_sum")

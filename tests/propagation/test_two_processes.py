@@ -10,24 +10,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import requests
 from opentelemetry.instrumentation.requests import RequestsInstrumentor
+from opentelemetry.sdk.trace import Tracer
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._control import signing as keyring
 from otel_loopguard.core import Action
+from otel_loopguard.sdk.propagator import LoopGuardPropagator
 from tests.agents import agent, provider_with
 from tests.control.messages import new_name
 from tests.stores.servers import Server, wait_for
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import Tracer
-
-    from otel_loopguard.sdk.propagator import LoopGuardPropagator
 
 ROOT = Path(__file__).resolve().parents[2]
 PROPAGATORS = "tracecontext,baggage,loopguard"

@@ -8,16 +8,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+from typing_extensions import Self
 
 from tests.server.serving import PROTOBUF, bearer, call, request
 from tests.stores.servers import wait_for
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 PROGRAM = str(Path(sys.executable).with_name("otel-loopguard"))
 _URL = re.compile(r"flag's API: (\S+)")

@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import grpc
@@ -28,12 +30,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from otel_loopguard import Settings
 from otel_loopguard.server import Server, ServerSettings, Tenants
 from otel_loopguard.server.forward import SIGNALS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from pathlib import Path
-
-    from otel_loopguard.server.metrics import ServerTelemetry
+from otel_loopguard.server.metrics import ServerTelemetry
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 SECOND = 1_000_000_000

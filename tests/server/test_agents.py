@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.server import Tenants
+from otel_loopguard.server import Server, Tenants
 from tests.clients.programs import program
 from tests.dialects.agents import (
     AGENTS,
@@ -24,11 +24,6 @@ from tests.dialects.agents import (
 )
 from tests.dialects.recording import PARIS, recording
 from tests.server.serving import bearer, control, post, serving, sessions
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from otel_loopguard.server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 JSON = {"content-type": "application/json"}

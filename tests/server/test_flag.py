@@ -6,18 +6,15 @@ import asyncio
 import json
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
 from otel_loopguard._control.flag import Flag
 from otel_loopguard.core import Action
+from otel_loopguard.server import Server
 from otel_loopguard.server.app import Changes
 from tests.server.serving import call, control, post, send, serving
-
-if TYPE_CHECKING:
-    from otel_loopguard.server import Server
 
 
 def act(server: Server, action: str, session: str = "chat-1", **body: str) -> httpx.Response:

@@ -14,7 +14,8 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from math import inf, nan
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import grpc
@@ -44,9 +45,6 @@ from tests.server.serving import (
     sessions,
 )
 from tests.stores.servers import wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 JSON = {"content-type": "application/json"}
 GOOD = request(call(0)).SerializeToString()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -30,14 +31,11 @@ from tests.server.serving import (
     serving,
     sessions,
 )
+from tests.stores.servers import Server as Redis
 from tests.stores.servers import wait_for
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+Leases = Callable[..., SessionLeases]
 
-    from tests.stores.servers import Server as Redis
-
-    Leases = Callable[..., SessionLeases]
 
 A, B = (1, 1), (1, 2)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import grpc
 import httpx
@@ -11,16 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from otel_loopguard import Settings
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.server import Tenants
+from otel_loopguard.server import Server, Tenants
 from otel_loopguard.server.metrics import METRICS, ServerTelemetry
 from tests.server.process import Serve, total
 from tests.server.serving import Hop, attributes, bearer, call, exporter, post, send, serving
 from tests.stores.servers import wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_loopguard.server import Server
 
 ONE, TWO, SCRAPES = ("one token of all there are", "another one of the same", "what Prometheus has")
 

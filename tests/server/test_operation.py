@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from otel_loopguard.server import Tenants
+from otel_loopguard.server import Server, Tenants
 from otel_loopguard.server import metrics as server_metrics
 from tests.server.process import Serve
 from tests.server.serving import Hop, send, serving
 from tests.stores.servers import Server as Redis
 from tests.stores.servers import free_port, wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_loopguard.server import Server
 
 ONE = Tenants({"a token of sixteen signs or more": "one"})
 READY = "loopguard_server_ready"

@@ -10,19 +10,16 @@ import sys
 from collections.abc import Iterator
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors
+from otel_loopguard.core import Decision
 from otel_loopguard.sessions.journal_worker import WriterJournalStore
 from otel_loopguard.stores import Writer, open_store, open_writer
 from tests.sessions.journals import KEYED, call, guard, session_of, until
 from tests.stores.servers import Server
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision
 
 ROOT = Path(__file__).resolve().parents[2]
 

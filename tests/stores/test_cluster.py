@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
@@ -14,11 +13,8 @@ import redis
 from otel_loopguard.errors import StoreError
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores.redis import RedisStore
-from tests.stores.conftest import cluster_url
+from tests.stores.conftest import Write, cluster_url
 from tests.stores.servers import Server, free_port, need_redis, wait_for
-
-if TYPE_CHECKING:
-    from tests.stores.conftest import Write
 
 
 def test_topics_work_on_a_cluster(cluster: list[Server]) -> None:

@@ -6,15 +6,12 @@ import gc
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import orjson
 import pytest
 
+from otel_loopguard.stores.redis import RedisStore
 from tests.stores.servers import listen, listening, wait_for
-
-if TYPE_CHECKING:
-    from otel_loopguard.stores.redis import RedisStore
 
 NOW = time.time_ns()
 SECOND = 1_000_000_000

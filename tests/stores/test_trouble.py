@@ -8,18 +8,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from otel_loopguard.errors import StoreError
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores.redis import RedisStore
-from tests.stores.servers import free_port, wait_for
-
-if TYPE_CHECKING:
-    from tests.stores.conftest import Start, Write
-    from tests.stores.servers import Server
+from tests.stores.conftest import Start, Write
+from tests.stores.servers import Server, free_port, wait_for
 
 
 def test_nobody_waits_for_a_frozen_server(start: Start, write: Write) -> None:

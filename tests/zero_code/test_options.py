@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -16,9 +17,6 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.sdk.instrumentor import LoopGuardInstrumentor
 from otel_loopguard.sdk.sampler import from_environment
 from tests.agents import provider_with, tool_call
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
