@@ -114,10 +114,8 @@ def _take_jaeger(opened: Browser, url: str) -> None:
     page.mouse.up()
     end = page.locator(".detail-row").bounding_box()
     assert end is not None
-    page.screenshot(
-        path=FOLDER / "jaeger.png",
-        clip={"x": 0, "y": 0, "width": 1000, "height": end["y"] + end["height"]},
-    )
+    whole = {"x": 0, "y": 0, "width": 1000, "height": end["y"] + end["height"]}
+    page.screenshot(path=FOLDER / "jaeger.png", clip=whole)  # type: ignore[arg-type]
 
 
 def _take_phoenix(opened: Browser, url: str) -> None:
@@ -203,10 +201,7 @@ def shown(server: Prometheus, end: float) -> dict[str, str]:
         lambda expr: server.range(expr, start, end, step)["data"]["result"],
         start, end, step,
     )  # fmt: skip
-    return {
-        name: drawn(boards.board(name), source, _BOARD, without)
-        for name, without in _WITHOUT.items()
-    }
+    return {name: drawn(boards.board(name), source, _BOARD, row) for name, row in _WITHOUT.items()}
 
 
 def main() -> None:

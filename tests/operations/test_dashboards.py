@@ -120,14 +120,10 @@ def test_a_dashboard_asks_only_sources_that_can_be_chosen(name: str) -> None:
 
 def test_actions_are_told_apart() -> None:
     """Each of the six has a colour of its own."""
-    (panel,) = (
-        panel
-        for panel in boards.panels(boards.board("operators"))
-        if panel["title"] == "Decisions by action"
-    )
+    found = {panel["title"]: panel for panel in boards.panels(boards.board("operators"))}
     colours = {
         each["matcher"]["options"]: each["properties"][0]["value"]["fixedColor"]
-        for each in panel["fieldConfig"]["overrides"]
+        for each in found["Decisions by action"]["fieldConfig"]["overrides"]
     }
     actions = {action.value for action in Action} - {"allow"}
     assert actions < set(colours)

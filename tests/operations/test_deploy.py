@@ -47,11 +47,8 @@ def analyzed(tmp_path: Path, *command: str) -> str:
 
 
 def test_systemd_reads_the_unit(tmp_path: Path) -> None:
+    """And it may do little, by systemd's own measure, from 0 (best) to 10."""
     analyzed(tmp_path, "verify", "--man=no")
-
-
-def test_the_unit_may_do_little(tmp_path: Path) -> None:
-    """By systemd's own measure, from 0 (best) to 10."""
     said = analyzed(tmp_path, "security", "--offline=yes")
     found = re.search(r"exposure level for \S+: ([\d.]+)", said)
     assert found

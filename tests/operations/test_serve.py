@@ -31,11 +31,7 @@ def questions() -> list[str]:
 def test_the_questions_of_the_page_name_metrics_that_there_are() -> None:
     known = {one.prometheus + suffix for one in (*METRICS, *OF_SERVERS) for suffix in _SUFFIXES}
     asked = {name for one in questions() for name in re.findall(r"\bloopguard_\w+", one)}
-    labels = {
-        attribute.replace(".", "_")
-        for one in (*METRICS, *OF_SERVERS)
-        for attribute in one.attributes
-    }
+    labels = {name.replace(".", "_") for one in (*METRICS, *OF_SERVERS) for name in one.attributes}
     assert len(questions()) == 8
     assert asked - known - labels == set()
 
