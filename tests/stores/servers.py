@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import redis
+
+_T = TypeVar("_T")
 
 
 def need_redis() -> str:
@@ -37,12 +39,13 @@ def free_port() -> int:
             return port
 
 
-def wait_for(true: Callable[[], object], limit_s: float = 60) -> None:
-    """Waits until something is true, or fails."""
+def wait_for(true: Callable[[], _T], limit_s: float = 300) -> _T:
+    """Waits until something is true, and returns it, or fails."""
     until = time.monotonic() + limit_s
-    while not true():
+    while not (found := true()):
         assert time.monotonic() < until, "it did not come true in time"
         time.sleep(0.005)
+    return found
 
 
 class Server:
