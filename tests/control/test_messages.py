@@ -79,16 +79,13 @@ def test_what_is_not_as_it_should_be_is_no_notice(change: dict[str, Any]) -> Non
         assert ControlMessage.decode(orjson.dumps(left)) is None
 
 
-@pytest.mark.parametrize(
-    ("who", "origin"),
-    [
-        ("policy", ""),
-        ("application", ""),
-        ("Policy", "elsewhere"),
-        ("poli\u200bcy", "elsewhere"),
-        ("ada", "baggage"),
-    ],
-)
+SENT_BY_NONE = [
+    *(("policy", ""), ("application", ""), ("ada", "baggage")),
+    *(("Policy", "elsewhere"), ("poli\u200bcy", "elsewhere")),
+]
+
+
+@pytest.mark.parametrize(("who", "origin"), SENT_BY_NONE)
 def test_a_name_of_the_guard_that_no_guard_sent(who: str, origin: str) -> None:
     """Is no notice; nor is one that says that it came in baggage."""
     assert ControlMessage.decode(notice(who=who, origin=origin).encode()) is None
