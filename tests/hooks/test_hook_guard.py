@@ -19,6 +19,7 @@ from otel_loopguard.settings import Settings
 from tests.hooks.exchanges import every_exchange
 from tests.hooks.recorded import outcomes
 from tests.hooks.running import FAILED
+from tests.tables import rows
 
 COMMAND = {"command": "pytest -q tests/test_a.py"}
 SAID = {"tool": "Bash", "args": COMMAND}
@@ -96,30 +97,10 @@ CALLS = {
     "git": ({"command": "git diff"}, {"stdout": "+ a new line", "stderr": ""}),
     "make": ({"command": "make"}, FAILED),
 }
-CASES = {
-    "a stuck agent is hinted at, denied and stopped":
-        "call call call=hint call=hint call=deny call=stop",
-    "a person stops a session": "call abort:enough git=stop",
-    "a refusal that is told twice is the same":
-        "denied begin:call-5=deny steps=4 begin:call-5=deny steps=4",
-    "other calls go on while a loop is denied": "denied git",
-    "the next prompt lets a stopped agent go on": "denied call=stop prompt call=hint",
-    "a refused call makes the loop no longer": "denied steps=4 prompt passes",
-    "the same event twice counts once": "begin:a begin:a end:a end:a steps=1",
-    "a call without an answer is closed with its turn": "begin:a stop steps=1 end:a steps=1",
-    "a sub-agent's end closes its own calls": "begin:a begin:b@x stop@x open=a",
-    "a sub-agent in a loop stops nobody else": "denied@x call@x=deny make@x=deny git",
-    "the main agent is judged after it": "denied@x call@x=deny stop@x denied:make",
-    "a hint is told once, and again after a compaction":
-        "call call call=hint response compaction compaction response=hint restart response",
-    "what was counted outlives a killed process":
-        "call restart call restart call=hint restart call=hint restart call=deny restart call=stop",
-    "a call begun before a restart is one call": "begin:a restart end:a end:a steps=1 open=",
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("script", CASES.values(), ids=CASES)
-def test_what_an_agent_does_and_hears(agent: Agent, script: str) -> None:
+@pytest.mark.parametrize(("_name", "script"), rows(__file__, "scripts"))
+def test_what_an_agent_does_and_hears(agent: Agent, _name: str, script: str) -> None:
     """A word for each event, of a sub-agent behind `@`, and what is heard behind `=`."""
     for word in script.split():
         event, _, said = word.partition("=")

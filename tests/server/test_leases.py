@@ -33,6 +33,7 @@ from tests.server.serving import (
 )
 from tests.stores.servers import Server as Redis
 from tests.stores.servers import wait_for
+from tests.tables import rows
 
 Leases = Callable[..., SessionLeases]
 
@@ -151,34 +152,12 @@ def spans_of(kind: str, numbers: list[int]) -> list[dict[str, Any]]:
 
 
 WORD = re.compile(r"([ABC])([:!=])([a-z]*)(\d*)-?(\d*)/?(\w*)")
-CASES = {
-    "two equal calls at each of two are as many as four at one; each decision is one":
-        "A:0-1 A=allow B:2-3 B=deny told=hint,deny A:1-3 A=deny told=hint,deny",
-    "a server that is new says at once what was decided":
-        "A:0-5 A=abort/policy A:end B=abort/policy",
-    "and what a person did": "A:0 A:abort A=abort/ann A:end B=abort/ann",
-    "a turn after an abort": "A:turn0-6 A=abort B:turn20-21 B=hint",
-    # The span of a run comes when it ends, and the record of a prompt may come late, wherever.
-    "an abort outlives what was begun before it":
-        "A:calls1-6 A=abort told=hint,deny,abort B:run1-6 B:prompt0 B=abort C:40 C=abort"
-        " told=hint,deny,abort",
-    # Of a prompt and the calls after it, the prompt may be judged when the calls have ended.
-    "an abort outlives the prompt before it":
-        "A:0 A:prompt1 A:2-7 A=abort told=hint,deny,abort B:8 told=hint,deny,abort",
-    "spans that come again count once": "A!0-2 B:0-2 A:0-2 spans=6 entries=3 told=hint",
-    "a span that comes again has its decision on it":
-        "A:0-3 B:0-3 decided=,,hint,deny,,,hint,deny",
-    "a decision that nobody was told of is told by the next":
-        "A!0-3 told= B:4 told=hint,deny,abort",
-    # Each request shows the result of what was asked for at another server.
-    "calls that only messages tell of":
-        "A:model0 A=allow B:model1 B=allow A:model2 A=allow B:model3 B=hint A:model4 A=deny"
-        " B:model5 B=abort",
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("script", CASES.values(), ids=CASES)
-def test_a_session_goes_on_at_another_server(fleet: Fleet, leases: Leases, script: str) -> None:
+@pytest.mark.parametrize(("_name", "script"), rows(__file__, "scripts"))
+def test_a_session_goes_on_at_another_server(
+    fleet: Fleet, leases: Leases, _name: str, script: str
+) -> None:
     """What each server is sent behind `:` and says behind `=`.
 
     A request with `!` is judged and stored, but not taken by the next hop. `told` are the decisions

@@ -20,25 +20,7 @@ from tests.stores.servers import wait_for
 ONE, TWO, SCRAPES = ("one token of all there are", "another one of the same", "what Prometheus has")
 
 
-SERIES = """
-loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=200
-loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=400
-loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=421
-loopguard_server_request_duration_seconds_count 1 http_route=/v1/sessions/{session}/control http_response_status_code=200
-loopguard_server_request_duration_seconds_count 1 http_response_status_code=404
-loopguard_server_request_duration_seconds_count 1 rpc_response_status_code=OK rpc_method=opentelemetry.proto.collector.logs.v1.LogsService/Export
-loopguard_server_request_duration_seconds_count 1 rpc_response_status_code=INVALID_ARGUMENT
-loopguard_server_refusals_total 2 error_type=bad_request
-loopguard_server_refusals_total 1 error_type=host
-loopguard_server_forward_duration_seconds_count 1 loopguard_server_signal=traces
-loopguard_server_judging_delay_seconds_count 1
-loopguard_server_held_usage_bytes 0
-loopguard_server_held_limit_bytes 134217728
-loopguard_server_judging_queue_size 0
-loopguard_server_forward_queue_capacity 10000
-loopguard_steps_total 1
-"""  # noqa: E501
-"""What is counted of six requests, and of the guard's step."""
+SERIES = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()[1:]
 
 
 def scraped(server: Server) -> str:
@@ -62,7 +44,7 @@ def test_requests_refusals_and_what_the_next_hop_took(hop: Hop) -> None:
                 export(b"[", timeout=60)
         text = scraped(server)
     assert "nowhere" not in text  # no series for whatever a stranger asks for
-    for line in SERIES.strip().splitlines():
+    for line in SERIES:
         name, count, *labels = line.split()
         assert total(text, name, **dict(one.split("=") for one in labels)) == float(count), line
 
