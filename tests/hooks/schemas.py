@@ -25,12 +25,8 @@ ENDED: Schema = {"continue": {"const": False}, "stopReason": TEXT}
 
 def closed(*required: str, **properties: Schema) -> Schema:
     """An object with these fields and no others."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    shape: Schema = {"type": "object", "properties": properties, "required": list(required)}
+    return {**shape, "additionalProperties": False}
 
 
 def specific(name: str, outside: Schema | None = None, **inside: Schema) -> Schema:
@@ -59,6 +55,7 @@ def context_twice(name: str) -> Schema:
 NOTHING = closed()
 ADDED = {**TEXT, "maxLength": 10_000}
 DENY: Schema = {"const": "deny"}
+AGENT = {"agent_message": TEXT}
 SHAPES: dict[str, Callable[[str], Schema]] = {
     "context": lambda name: specific(name, additionalContext=TEXT),
     "context-twice": context_twice,
@@ -70,9 +67,7 @@ SHAPES: dict[str, Callable[[str], Schema]] = {
     "denied-ended": lambda _: closed(*ENDED, **ENDED, reason=TEXT, decision=DENY),
     "kept": lambda _: closed(*ENDED, **ENDED, reason=TEXT),
     "added": lambda _: every(additional_context=ADDED),
-    "forbidden": lambda _: closed(
-        "permission", permission=DENY, user_message=TEXT, agent_message=TEXT
-    ),
+    "forbidden": lambda _: closed("permission", permission=DENY, user_message=TEXT, **AGENT),
     "unsent": lambda _: closed("continue", **{"continue": {"const": False}}, user_message=TEXT),
     "followup": lambda _: every(followup_message=TEXT),
     "deny": lambda _: closed("deny", deny=TEXT, stop=TEXT),

@@ -139,11 +139,15 @@ def test_an_honest_agent_hears_nothing(agent: Agent) -> None:
 
 
 def test_calls_without_an_id_are_joined_by_what_they_say(agent: Agent) -> None:
-    for _ in range(2):
-        agent.tell(EventKind.CALL, tool="shell", args=COMMAND)
-        agent.tell(EventKind.RESULT, tool="shell", args=COMMAND, outcome="1 failed")
-    assert agent.steps() == 2
-    assert not agent.state.open_calls("chat")
+    """Reported by two hooks at once a refused one is one call; made again it ends the turn."""
+    for number in (1, 2):
+        agent.call(call_id=None)
+        assert (agent.steps(), list(agent.state.open_calls("chat"))) == (number, [])
+    denial = agent.get_denied(call_id=None)
+    agent.at -= SECOND
+    assert agent.call(call_id=None)[0] == denial
+    assert agent.call(call_id=None)[0].reply is Reply.STOP
+    assert agent.call(call_id=None)[0].reply is Reply.STOP
 
 
 @pytest.mark.parametrize("name", AGENTS)
@@ -170,17 +174,6 @@ def test_a_hint_waits_for_an_event_at_which_the_agent_can_hear_it(agent: Agent, 
         later = agent.tell(EventKind.RESPONSE, session, text="Where was I?")
         assert " times with equal arguments" in (first if heard else later).hint
         assert heard is (later.reply is Reply.NOTHING)
-
-
-def test_a_call_without_an_id_that_is_made_again_after_a_refusal_ends_the_turn(
-    agent: Agent,
-) -> None:
-    """Reported by two hooks at once it is one call."""
-    denial = agent.get_denied(call_id=None)
-    agent.at -= SECOND
-    assert agent.call(call_id=None)[0] == denial
-    assert agent.call(call_id=None)[0].reply is Reply.STOP
-    assert agent.call(call_id=None)[0].reply is Reply.STOP
 
 
 @pytest.mark.parametrize("restarts", ["", "before", "after"])
@@ -272,9 +265,8 @@ def test_nothing_that_was_read_or_written_is_stored(agent: Agent) -> None:
 
 @pytest.mark.parametrize("version", [None, 99], ids=["damaged", "another version"])
 def test_a_state_that_is_not_ours_is_put_aside(tmp_path: Path, version: int | None) -> None:
-    (tmp_path / "hooks.sqlite").write_bytes(
-        b"" if version else b"this is no database at all, " * 99
-    )
+    content = b"" if version else b"this is no database at all, " * 99
+    (tmp_path / "hooks.sqlite").write_bytes(content)
     if version:
         with closing(sqlite3.connect(tmp_path / "hooks.sqlite")) as file:
             file.execute(f"PRAGMA user_version = {version}")

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,17 @@ def certified(folder: Path) -> tuple[str, str]:
     return certificate, key
 
 
+def log_record(event: str, number: int, *attributes: KeyValue, body: str = "") -> bytes:
+    """A request with one log record, numbered: an event by its name, or a body."""
+    made = ExportLogsServiceRequest()
+    record = made.resource_logs.add().scope_logs.add().log_records.add(
+        time_unix_nano=BEGIN + number * SECOND, event_name=event, attributes=attributes
+    )  # fmt: skip
+    if body:
+        record.body.string_value = body
+    return made.SerializeToString()
+
+
 def request(*spans: dict[str, Any], scope: str = "test.agent") -> ExportTraceServiceRequest:
     """A request with spans, each given by its fields; `attributes` as a plain map."""
     made = ExportTraceServiceRequest()
@@ -126,12 +138,9 @@ def asking(tool: str) -> dict[str, Any]:
 
 
 def post(
-    server: Server,
-    *spans: dict[str, Any],
-    body: bytes | None = None,
-    path: str = "traces",
+    server: Server, *spans: dict[str, Any], body: bytes | None = None, path: str = "traces",
     **headers: str,
-) -> httpx.Response:
+) -> httpx.Response:  # fmt: skip
     """Sends spans, or bytes; returns the answer."""
     sent = request(*spans).SerializeToString() if body is None else body
     url = f"{server.url}/v1/{path}"
@@ -179,28 +188,23 @@ def exporter(server: Server, signal: str = "traces") -> Generator[Callable[..., 
         yield channel.unary_unary(SIGNALS[signal].method)
 
 
+@dataclass
 class Hop:
     """A next hop that keeps its requests, and answers as the test says.
 
-    Attributes:
-        answers: Status codes of the next answers; 200 once there are none.
-        of_logs: The status code for log records, after these.
-        said: Headers of each answer.
-        body: The body of each answer.
-        asked: Path and authorization of each request that was not refused.
-        url: Where it listens.
+    `answers` are the next status codes, then 200, or for log records `of_logs`; `said` and `body`
+    are of each answer. `asked` has path and authorization of what was not refused.
     """
 
-    def __init__(self) -> None:
-        self.traces: list[ExportTraceServiceRequest] = []
-        self.logs: list[ExportLogsServiceRequest] = []
-        self.metrics: list[ExportMetricsServiceRequest] = []
-        self.answers: list[int] = []
-        self.of_logs = 200
-        self.said: tuple[str, ...] = ()
-        self.body = b""
-        self.asked: list[tuple[str, str | None]] = []
-        self.url = ""
+    traces: list[ExportTraceServiceRequest] = field(default_factory=list)
+    logs: list[ExportLogsServiceRequest] = field(default_factory=list)
+    metrics: list[ExportMetricsServiceRequest] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    of_logs: int = 200
+    said: tuple[str, ...] = ()
+    body: bytes = b""
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    url: str = ""
 
     def answer(self, to: BaseHTTPRequestHandler, body: bytes) -> None:
         """Keeps a request, unless it is one of those that are refused."""

@@ -6,12 +6,10 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from copy import deepcopy
 from typing import Any
 
 import httpx
 import pytest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_loopguard import Settings
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -25,6 +23,7 @@ from tests.server.serving import (
     asking,
     call,
     control,
+    log_record,
     pair,
     post,
     send,
@@ -80,7 +79,8 @@ class Fleet:
             url = f"{self[name].url}/v1/sessions/chat-1/abort"
             httpx.post(url, json={"by": "ann"}).raise_for_status()
         elif kind == "prompt":
-            post(self[name], body=prompt(*numbers), path="logs").raise_for_status()
+            wrote = log_record("claude_code.user_prompt", *numbers, pair("session.id", "chat-1"))
+            post(self[name], body=wrote, path="logs").raise_for_status()
         else:
             self.hop.answers = [503] * (sign == "!")
             status = post(self[name], *spans_of(kind, numbers)).status_code
@@ -96,16 +96,6 @@ def fleet(guard: Settings, hop: Hop) -> Iterator[Fleet]:
     made = Fleet(guard, hop)
     yield made
     made.end()
-
-
-def prompt(number: int) -> bytes:
-    """A record that says that the user wrote."""
-    made = ExportLogsServiceRequest()
-    record = made.resource_logs.add().scope_logs.add().log_records.add(
-        time_unix_nano=BEGIN + number * SECOND, event_name="claude_code.user_prompt"
-    )  # fmt: skip
-    record.attributes.append(pair("session.id", "chat-1"))
-    return made.SerializeToString()
 
 
 def telling(number: int) -> dict[str, Any]:
@@ -228,6 +218,7 @@ def test_sessions_with_open_calls_are_found_when_nobody_watches_them(leases: Lea
 
 
 def test_what_comes_with_a_lower_number_is_refused(leases: Leases) -> None:
+    """Who never took a lease stores only what is new."""
     one, other = leases(), leases()
     one.take({"s": [A], "t": [B]})
     one.submit("s", [("1-a", b"entry")])
@@ -240,15 +231,11 @@ def test_what_comes_with_a_lower_number_is_refused(leases: Leases) -> None:
     assert one.commit() == ({}, [])
     assert other.journal("s") == []
     assert other.take({"s": [A], "t": [B]})["t"].known == {B: None}
-
-
-def test_who_never_took_a_lease_stores_only_what_is_new(leases: Leases) -> None:
-    one, other = leases(), leases()
-    one.take({"s": []})
-    other.submit("s", [("1-a", b"entry")])
-    other.submit("t", [("1-a", b"entry")])
-    assert other.commit() == ({}, ["s"])
-    assert other.journal("t") == [("1-a", b"entry")]
+    third = leases()
+    third.submit("s", [("1-a", b"entry")])
+    third.submit("u", [("1-a", b"entry")])
+    assert third.commit() == ({}, ["s"])
+    assert third.journal("u") == [("1-a", b"entry")]
 
 
 def test_what_is_kept_has_an_end(leases: Leases, redis: Redis) -> None:
@@ -318,12 +305,11 @@ def test_a_call_that_hangs_is_a_stall_though_its_server_is_gone(fleet: Fleet) ->
 
 def test_who_takes_a_session_over_watches_its_calls_and_says_nothing_twice(fleet: Fleet) -> None:
     fleet.guard = fleet.guard.model_copy(update={"step_timeout_s": 1.0})
-    asked = asking("deploy")
-    post(fleet["A"], deepcopy(asked)).raise_for_status()
+    post(fleet["A"], asking("deploy")).raise_for_status()
     wait_for(lambda: "step_timeout" in fleet.hop.told("reason"))
     made = fleet.hop.told("id")
     # An exporter that heard no answer sends the same to another.
-    post(fleet["B"], deepcopy(asked)).raise_for_status()
+    post(fleet["B"], asking("deploy")).raise_for_status()
     (watched,) = fleet["B"].engines["default"].guard.active
     assert watched.said == {"step_timeout", "step_timeout_near"}
     assert set(fleet.hop.told("id")) == set(made)

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from otel_loopguard.server import Server, Tenants
+from otel_loopguard.server import Tenants
 from otel_loopguard.server import metrics as server_metrics
-from tests.server.process import Serve
+from tests.server.process import Serve, ready
 from tests.server.serving import Hop, send, serving
 from tests.stores.servers import Server as Redis
 from tests.stores.servers import free_port, wait_for
@@ -161,9 +161,3 @@ def test_it_is_not_ready_while_it_cannot_judge(
             assert httpx.get(server.url + path).text == "ok"
     (line,) = said(caplog, "the server ends: requests are refused")
     assert "(busy, 1 times" in line
-
-
-def ready(server: Server) -> tuple[int, dict[str, str]]:
-    """What it answers to an orchestrator: the status, and what is not well."""
-    answer = httpx.get(f"{server.url}/readyz")
-    return answer.status_code, {key: said for key, said in answer.json().items() if said != "ok"}

@@ -92,15 +92,11 @@ class MemoryStore(RedisStore):
                 take(message)
 
     def subscribe(
-        self,
-        topic: str,
-        take: Callable[[bytes], None],
-        joined: Callable[[], None] | None = None,
+        self, topic: str, take: Callable[[bytes], None], joined: Callable[[], None] = lambda: None
     ) -> Subscribed:
         entry = (topic, take)
         self._listeners = (*self._listeners, entry)
-        if joined is not None:
-            joined()
+        joined()
 
         def close() -> None:
             self._listeners = tuple(one for one in self._listeners if one is not entry)
