@@ -50,18 +50,14 @@ def test_a_loop_says_so() -> None:
     assert said == "loop"
 
 
-def test_a_spent_budget_says_so() -> None:
-    """The word is the same for limits of all kinds."""
-    stop, said = stopped(budget_actions=2)
-    assert (stop.outcome, said) == ("budget", "budget")
-
-
 def test_a_pause_that_nobody_ended_is_one() -> None:
-    """The decision still says why."""
+    """The decision still says why; a spent budget is one too."""
     stop, said = stopped(max_action="pause")
     assert isinstance(stop, LoopGuardPaused)
     assert (stop.as_dict()["outcome"], stop.as_dict()["detector"]) == ("paused", "exact_repeat")
     assert said is None
+    stop, said = stopped(budget_actions=2)
+    assert (stop.outcome, said) == ("budget", "budget")
 
 
 def test_a_person_who_aborts_is_told_from_the_guard() -> None:

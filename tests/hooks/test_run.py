@@ -32,16 +32,6 @@ def times(home: Home) -> int:
     return int(found[1])
 
 
-def test_a_stuck_agent_is_hinted_at_denied_and_stopped(home: Home) -> None:
-    """The first event starts the process, and is not lost."""
-    home.begin()
-    assert [home.call(), home.call()] == [({}, {})] * 2
-    assert times(home) == home.calls >= 3
-    denial = told(home, is_denied)
-    assert "otel-loopguard allow chat" in denial["hookSpecificOutput"]["permissionDecisionReason"]
-    assert home.call()[0]["continue"] is False
-
-
 def test_events_before_the_process_is_there_are_counted(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

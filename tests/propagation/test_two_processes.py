@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,24 +81,20 @@ Make = Callable[..., Pair]
 @pytest.fixture
 def pair(propagator: LoopGuardPropagator) -> Iterator[Make]:
     """Makes both, with the same settings; requests are instrumented."""
-    begun: list[Pair] = []
-    services: list[Service] = []
     instrumentor = RequestsInstrumentor()
+    with ExitStack() as ends:
 
-    def make(**settings: str) -> Pair:
-        guard = LoopGuard(Settings(**settings))
-        provider = provider_with(LoopGuardSpanProcessor(guard))
-        instrumentor.instrument(tracer_provider=provider)
-        services.append(Service(**settings))
-        begun.append(Pair(guard, provider.get_tracer("caller"), services[-1].ask))
-        return begun[-1]
+        def make(**settings: str) -> Pair:
+            guard = LoopGuard(Settings(**settings))
+            ends.callback(guard.shutdown)
+            provider = provider_with(LoopGuardSpanProcessor(guard))
+            instrumentor.instrument(tracer_provider=provider)
+            ends.callback(instrumentor.uninstrument)
+            service = Service(**settings)
+            ends.callback(service.end)
+            return Pair(guard, provider.get_tracer("caller"), service.ask)
 
-    yield make
-    instrumentor.uninstrument()
-    for service in services:
-        service.end()
-    for one in begun:
-        one.guard.shutdown()
+        yield make
 
 
 KEY = "a key that is theirs"
