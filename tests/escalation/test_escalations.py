@@ -390,6 +390,7 @@ def test_the_agents_span_says_who(caplog: pytest.LogCaptureFixture) -> None:
         found = control.escalate("may I?", session="run")
         assert found is not None
         control.answer(found, "skip_task", "no", by="anna")
+    provider.shutdown()
     tool, run = ended.spans
     assert (run.attributes or {})["loopguard.control.by"] == "anna"
     assert (run.attributes or {})["loopguard.decision.action"] == "hint"

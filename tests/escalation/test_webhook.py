@@ -229,7 +229,8 @@ def test_posts_are_nobodys_spans(hook: Hook, monkeypatch: pytest.MonkeyPatch) ->
         return real(self, *given, **named)
 
     monkeypatch.setattr(http.Endpoint, "send", send)
-    stuck(watched(webhook_url=hook.url), "a")
+    guard = watched(webhook_url=hook.url)
+    stuck(guard, "a")
     until(lambda: hook.posts)
     assert seen == [True]
 

@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,8 @@ from otel_loopguard.sessions import Session
 from otel_loopguard.sessions import registry as table
 from tests.calls import Run, call, handle_of
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
-ALL = [
-    table
-    for name in ("stuck", "work", "everyday-work")
-    for table in tables.load(SCENARIOS / f"{name}.txt")
-]
+SCENARIOS, RUNS = Path(__file__).parents[2] / "scenarios", ("stuck", "work", "everyday-work")
+ALL = [*chain(*(tables.load(SCENARIOS / f"{name}.txt") for name in RUNS))]
 
 
 def put_away(guard: LoopGuard) -> list[Session]:

@@ -114,9 +114,8 @@ def test_retries_and_degraded_steps_are_counted(tracer: Tracer) -> None:
         with resilience.degrading("search") as step:
             raise TimeoutError
         part = resilience.combined({"search": step.result, "read": "text"})
-        whole = resilience.combined(
-            {"part": part, "mail": resilience.degraded("mail", "no account")}
-        )
+        mail = resilience.degraded("mail", "no account")
+        whole = resilience.combined({"part": part, "mail": mail})
     assert set(whole.missing) == {"search", "mail"}
     assert resilience.degraded("search", "outside of a session").reason == "outside of a session"
     run = reported("troubled-run").run

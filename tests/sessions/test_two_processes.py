@@ -61,9 +61,8 @@ def in_a_process(address: str, before: int, numbers: list[int], *, dies: bool = 
     """What a process of its own decided."""
     spawning = multiprocessing.get_context("spawn")
     said = spawning.SimpleQueue()
-    process = spawning.Process(
-        target=run, args=(address, before, numbers, said), kwargs={"dies": dies}
-    )
+    given = (address, before, numbers, said)
+    process = spawning.Process(target=run, args=given, kwargs={"dies": dies})
     process.start()
     process.join(60)
     assert process.exitcode == (-signal.SIGKILL if dies else 0)
@@ -113,8 +112,7 @@ def test_the_example_runs(address: str) -> None:
     assert last.startswith("planner is stopped by the policy: ")
     # How many calls that takes depends on how long they rest, on a busy machine.
     assert said[:3] == ["planner asked for rain: allow", *["researcher asked for loops: allow"] * 2]
-    again = list(
-        dict.fromkeys(line.removeprefix("researcher asked for loops: ") for line in said[3:])
-    )
+    lines = (line.removeprefix("researcher asked for loops: ") for line in said[3:])
+    again = list(dict.fromkeys(lines))
     assert again[-3:] == ["hint", "deny", "abort"]
     assert again[:-3] in ([], ["allow"])
