@@ -46,31 +46,27 @@ def test_one_throws_one_hangs_one_hears() -> None:
     assert forgotten == []
 
 
-def test_the_store_has_it_and_how_it_ended(tmp_path: Any) -> None:
+def test_the_store_has_it_and_how_it_ended(own_redis: Server) -> None:
     """As JSON, for other processes; and it goes by itself after a day."""
-    server = Server(tmp_path / "redis").start()
-    try:
-        guard = watched(store_url=server.url, tuning={"stores": {"delay_s": 0}})
-        store = open_store(guard.settings)
-        stuck(guard, "a")
-        found = asked(guard)[0].id
+    guard = watched(store_url=own_redis.url, tuning={"stores": {"delay_s": 0}})
+    store = open_store(guard.settings)
+    stuck(guard, "a")
+    found = asked(guard)[0].id
 
-        def kept() -> dict[str, Any]:
-            value = store.get("escalation", found)
-            return {} if value is None else json.loads(value)
+    def kept() -> dict[str, Any]:
+        value = store.get("escalation", found)
+        return {} if value is None else json.loads(value)
 
-        until(lambda: kept().get("id") == found)
-        assert kept()["ended"] is None
-        control.answer(found, "skip_task", "not needed", by="anna")
-        until(lambda: kept()["ended"])
-        ended = kept()["ended"]
-        assert (ended["answer"], ended["by"], ended["via"]) == ("skip_task", "anna", "api")
-        (key,) = server.client.keys("loopguard:escalation:*")
-        assert 80_000 < server.client.ttl(key) <= 86_400
-        assert b"secret" not in server.client.get(key)
-        guard.shutdown()
-    finally:
-        server.kill()
+    until(lambda: kept().get("id") == found)
+    assert kept()["ended"] is None
+    control.answer(found, "skip_task", "not needed", by="anna")
+    until(lambda: kept()["ended"])
+    ended = kept()["ended"]
+    assert (ended["answer"], ended["by"], ended["via"]) == ("skip_task", "anna", "api")
+    (key,) = own_redis.client.keys("loopguard:escalation:*")
+    assert 80_000 < own_redis.client.ttl(key) <= 86_400
+    assert b"secret" not in own_redis.client.get(key)
+    guard.shutdown()
 
 
 def test_a_store_that_is_down_holds_nobody() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,18 +30,10 @@ from otel_loopguard import (
 )
 from tests.agents import agent, provider_with
 from tests.docs.markdown import ROOT
-from tests.stores.servers import Server, need_redis
+from tests.stores.servers import Server
 
 SECRETS = ("tulip", "orchid", "saffron", "juniper")
 """In arguments, in results, in errors, and in what was written to a file."""
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Server]:
-    need_redis()
-    server = Server(tmp_path / "redis").start()
-    yield server
-    server.kill()
 
 
 def test_the_page_says_all_that_leaves() -> None:
@@ -64,7 +54,7 @@ def test_the_page_says_all_that_leaves() -> None:
     ids=["aborted", "denied"],
 )
 def test_nothing_of_what_calls_say_leaves(
-    redis: Server, caplog: pytest.LogCaptureFixture, settings: dict[str, Any]
+    own_redis: Server, caplog: pytest.LogCaptureFixture, settings: dict[str, Any]
 ) -> None:
     """No argument, result or error text is in spans' own names, metrics, logs or the store."""
     caplog.set_level(logging.DEBUG)
@@ -72,13 +62,12 @@ def test_nothing_of_what_calls_say_leaves(
     meters = MeterProvider([PrometheusMetricReader(registry=registry)], shutdown_on_exit=False)
     loggers = LoggerProvider(shutdown_on_exit=False)
     loggers.add_log_record_processor(SimpleLogRecordProcessor(logs))
-    guard = LoopGuard(
-        Settings(store_url=redis.url, **settings), meter_provider=meters, logger_provider=loggers
-    )
+    given = Settings(store_url=own_redis.url, **settings)
+    guard = LoopGuard(given, meter_provider=meters, logger_provider=loggers)
     provider = provider_with(
         LoopGuardSpanProcessor(guard), SimpleSpanProcessor(LoopGuardSpanExporter(spans, guard))
     )
-    _runs(provider.get_tracer("my.agent"), redis.port)
+    _runs(provider.get_tracer("my.agent"), own_redis.port)
     metrics = generate_latest(registry).decode()
     provider.shutdown()
     guard.shutdown()
@@ -87,7 +76,7 @@ def test_nothing_of_what_calls_say_leaves(
         "metrics": metrics,
         "events": "\n".join(each.to_json() for each in logs.get_finished_logs()),
         "log": caplog.text,
-        "store": _everything(redis),
+        "store": _everything(own_redis),
     }
     meters.shutdown()
     loggers.shutdown()
@@ -128,9 +117,9 @@ def _ours(span: ReadableSpan) -> str:
     return json.dumps([found, events, said * said.startswith("loopguard")], default=str)
 
 
-def _everything(redis: Server) -> str:
+def _everything(server: Server) -> str:
     """All keys and values of a Redis, as text."""
-    client = redis.client
+    client = server.client
     said: list[str] = []
     for key in client.scan_iter(count=1000):
         kind = client.type(key)

@@ -54,13 +54,6 @@ class Service:
         self._process.stdout.close()
 
 
-@pytest.fixture
-def store_url(tmp_path: Path) -> Iterator[str]:
-    server = Server(tmp_path / "redis").start()
-    yield server.url
-    server.kill()
-
-
 class Pair(NamedTuple):
     """The guard and the tracer of this process, and the service that it calls."""
 
@@ -107,9 +100,9 @@ def _check_for(seconds: float) -> None:
         time.sleep(0.002)
 
 
-def test_an_abort_in_the_service_stops_the_caller(store_url: str, pair: Make) -> None:
+def test_an_abort_in_the_service_stops_the_caller(own_redis: Server, pair: Make) -> None:
     """Its policy decides; the caller's `check` raises, by the store."""
-    two = pair(store_url=store_url, propagation_trust="store")
+    two = pair(store_url=own_redis.url, propagation_trust="store")
     wait_for(keyring.keys)
     with two.agent() as run:
         # The service takes the key from the store while it starts.
@@ -121,9 +114,9 @@ def test_an_abort_in_the_service_stops_the_caller(store_url: str, pair: Make) ->
         assert control.current().by == "policy"
 
 
-def test_an_abort_in_the_caller_stops_the_service(store_url: str, pair: Make) -> None:
+def test_an_abort_in_the_caller_stops_the_service(own_redis: Server, pair: Make) -> None:
     """While the service works on a request, a person stops the caller's session."""
-    two = pair(store_url=store_url, propagation_key=KEY)
+    two = pair(store_url=own_redis.url, propagation_key=KEY)
     runs: list[str] = []
     answers: list[dict[str, Any]] = []
 
@@ -160,9 +153,9 @@ def test_without_a_store_baggage_carries_the_stop_down(pair: Make) -> None:
         assert control.current().action is Action.ALLOW
 
 
-def test_the_trace_alone_is_enough_with_a_store(store_url: str, pair: Make) -> None:
+def test_the_trace_alone_is_enough_with_a_store(own_redis: Server, pair: Make) -> None:
     """With no name and no key both processes call the session by the id of its trace."""
-    two = pair(store_url=store_url)
+    two = pair(store_url=own_redis.url)
     with agent(two.tracer) as span:
         key = f"{span.get_span_context().trace_id:032x}"
         with two.tracer.start_as_current_span("chat", attributes={"gen_ai.operation.name": "chat"}):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import os
 import shutil
 import subprocess
 import threading
@@ -20,7 +19,6 @@ from urllib.parse import quote
 
 import grpc
 import httpx
-import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -32,6 +30,7 @@ from otel_loopguard import Settings
 from otel_loopguard.server import Server, ServerSettings, Tenants
 from otel_loopguard.server.forward import SIGNALS
 from otel_loopguard.server.metrics import ServerTelemetry
+from tests.zero_code.interpreter import lacking
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 SECOND = 1_000_000_000
@@ -72,8 +71,8 @@ def serving(
 
 def certified(folder: Path) -> tuple[str, str]:
     """Writes a new certificate for 127.0.0.1, and its key; returns their paths."""
-    if shutil.which("openssl") is None and "CI" not in os.environ:
-        pytest.skip("there is no openssl")
+    if shutil.which("openssl") is None:
+        lacking("there is no openssl")
     certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=127.0.0.1"
     name = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]

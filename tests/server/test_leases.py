@@ -238,11 +238,11 @@ def test_what_comes_with_a_lower_number_is_refused(leases: Leases) -> None:
     assert third.journal("u") == [("1-a", b"entry")]
 
 
-def test_what_is_kept_has_an_end(leases: Leases, redis: Redis) -> None:
+def test_what_is_kept_has_an_end(leases: Leases, own_redis: Redis) -> None:
     """A lease that the store lost is held on."""
     one = leases()
     one.take({"s": [A]})
-    with redis.client as client:
+    with own_redis.client as client:
         client.flushall()
     one.judged("s", A, None)
     assert one.commit() == ({}, [])
@@ -252,7 +252,7 @@ def test_what_is_kept_has_an_end(leases: Leases, redis: Redis) -> None:
     one.decided("s", "d1", b"record")
     one.call("s", b"[1]")
     one.commit()
-    with redis.client as client:
+    with own_redis.client as client:
         keys = client.keys("*")
         assert len(keys) >= 6
         assert all(client.pttl(key) > 0 for key in keys)
@@ -325,6 +325,6 @@ def test_a_call_whose_result_another_server_got_is_no_stall(fleet: Fleet) -> Non
     assert control(fleet["A"])["action"] == "allow"
 
 
-def test_a_store_needs_the_key_that_its_journals_are_read_with(redis: Redis) -> None:
+def test_a_store_needs_the_key_that_its_journals_are_read_with(own_redis: Redis) -> None:
     with pytest.raises(LoopGuardSettingsError, match="digest_key"):
-        Server(ServerSettings(), Settings(store_url=redis.url))
+        Server(ServerSettings(), Settings(store_url=own_redis.url))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
@@ -13,20 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
 import redis
+
+from tests.zero_code.interpreter import lacking
 
 _T = TypeVar("_T")
 
 
 def need_redis() -> str:
     """The program; skips without it, and fails under CI, which has to have it."""
-    found = shutil.which("redis-server")
-    if found is None:
-        if os.environ.get("CI"):
-            pytest.fail("redis-server is missing")
-        pytest.skip("redis-server is missing")
-    return found
+    return shutil.which("redis-server") or lacking("redis-server is missing")
 
 
 def free_port() -> int:
