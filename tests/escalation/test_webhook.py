@@ -70,15 +70,11 @@ def test_its_reply_is_the_answer(hook: Hook) -> None:
 
 ABORT = b'{"answer": "abort"}'
 NAMED = ("policy", "Policy ", "time limit", "application", "by\u200b hand")
+NOT_TAKEN = (b'{"answer": "perhaps"}', b'{"answer": 3}', b'{"answer": "abort", "guidance": 7}')
 NO_ANSWERS = [
     *((200, said, "", "") for said in (b"ok", b"", b"[1", b"\xff\xfe", b"[]", b"null")),
     (200, b'{"answer": null}', "", ""),
-    *(
-        (200, said, "", "its answer was not taken")
-        for said in (
-            b'{"answer": "perhaps"}', b'{"answer": 3}', b'{"answer": "abort", "guidance": 7}',
-        )
-    ),
+    *((200, said, "", "its answer was not taken") for said in NOT_TAKEN),
     (200, ABORT + b" " * 70_000, "", ""),
     # What will not change by itself; redirections are not followed.
     *((status, ABORT, "", "it is not tried again") for status in (302, 400, 401, 404)),
