@@ -78,20 +78,17 @@ def test_a_store_that_is_down_holds_nobody() -> None:
     guard.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("said", "reply"),
-    [
-        (None, None),
-        ({"ok": True}, None),
-        ("continue", Reply(Answer.CONTINUE, "callback", via="callback")),
-        (" Abort ", Reply(Answer.ABORT, "callback", via="callback")),
-        ({"answer": "SKIP_TASK"}, Reply(Answer.SKIP_TASK, "callback", via="callback")),
-        (
-            {"answer": "modify-plan", "guidance": "g" * 5000, "by": "n" * 500},
-            Reply(Answer.MODIFY_PLAN, "n" * 100, "g" * 2000, "callback"),
-        ),
-    ],
-)
+LONG = {"answer": "modify-plan", "guidance": "g" * 5000, "by": "n" * 500}
+REPLIES = [
+    *((None, None), ({"ok": True}, None)),
+    ("continue", Reply(Answer.CONTINUE, "callback", via="callback")),
+    (" Abort ", Reply(Answer.ABORT, "callback", via="callback")),
+    ({"answer": "SKIP_TASK"}, Reply(Answer.SKIP_TASK, "callback", via="callback")),
+    (LONG, Reply(Answer.MODIFY_PLAN, "n" * 100, "g" * 2000, "callback")),
+]
+
+
+@pytest.mark.parametrize(("said", "reply"), REPLIES)
 def test_what_a_channel_gives_back(said: object, reply: Reply | None) -> None:
     """Nothing, a name, a map; case, dashes and space around do not matter, long texts are cut."""
     assert reply_in(said, "callback") == reply

@@ -109,21 +109,16 @@ def call(number: int, session: str = "chat-1", **more: Any) -> dict[str, Any]:
     """The span of the same call each time, right behind the one before; in its own trace."""
     start = BEGIN + number * SECOND
     return {
-        "trace_id": (number + 1).to_bytes(16, "big"),
-        "span_id": (number + 1).to_bytes(8, "big"),
-        "name": "execute_tool search",
-        "kind": 1,
-        "start_time_unix_nano": start,
-        "end_time_unix_nano": start + SECOND,
+        "trace_id": (number + 1).to_bytes(16, "big"), "span_id": (number + 1).to_bytes(8, "big"),
+        "name": "execute_tool search", "kind": 1,
+        "start_time_unix_nano": start, "end_time_unix_nano": start + SECOND,
         "attributes": {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": "search",
-            "gen_ai.conversation.id": session,
-            "gen_ai.tool.call.arguments": '{"q": "x"}',
+            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search",
+            "gen_ai.conversation.id": session, "gen_ai.tool.call.arguments": '{"q": "x"}',
             "gen_ai.tool.call.result": "nothing was found for this query",
         },
         **more,
-    }
+    }  # fmt: skip
 
 
 def asking(tool: str) -> dict[str, Any]:
