@@ -79,7 +79,8 @@ class Fleet:
             url = f"{self[name].url}/v1/sessions/chat-1/abort"
             httpx.post(url, json={"by": "ann"}).raise_for_status()
         elif kind == "prompt":
-            wrote = log_record("claude_code.user_prompt", *numbers, pair("session.id", "chat-1"))
+            told = pair("session.id", "chat-1")
+            wrote = log_record("claude_code.user_prompt", numbers[0], told)
             post(self[name], body=wrote, path="logs").raise_for_status()
         else:
             self.hop.answers = [503] * (sign == "!")

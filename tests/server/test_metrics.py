@@ -86,7 +86,7 @@ def test_sessions_that_had_to_make_room_are_counted() -> None:
 
 
 TENANT = {ONE: "one"}
-ASKING = [
+ASKING: list[tuple[dict[str, str], str, str, int]] = [
     *(({}, "", "", 200), (TENANT, "", ONE, 200), (TENANT, "", "", 401)),
     *((TENANT | {TWO: "two"}, "", ONE, 401), (TENANT, SCRAPES, SCRAPES, 200)),
     (TENANT, SCRAPES, ONE, 401),

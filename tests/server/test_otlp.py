@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from typing import Any
 
 import httpx
 import pytest
@@ -73,7 +74,7 @@ def test_grpc_takes_the_same_requests() -> None:
 @pytest.mark.parametrize("ends", [True, False], ids=["", "without an end"])
 def test_a_batch_out_of_order_and_sent_twice_counts_once(ends: bool) -> None:
     """Nothing else will come of spans without an end; they were taken for calls that hang."""
-    more = {} if ends else {"end_time_unix_nano": 0}
+    more: dict[str, Any] = {} if ends else {"end_time_unix_nano": 0}
     with serving() as server:
         for _ in range(2):
             assert post(server, *(call(number, **more) for number in (3, 2, 1, 0))).is_success

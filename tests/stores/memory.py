@@ -92,11 +92,12 @@ class MemoryStore(RedisStore):
                 take(message)
 
     def subscribe(
-        self, topic: str, take: Callable[[bytes], None], joined: Callable[[], None] = lambda: None
+        self, topic: str, take: Callable[[bytes], None], joined: Callable[[], None] | None = None
     ) -> Subscribed:
         entry = (topic, take)
         self._listeners = (*self._listeners, entry)
-        joined()
+        if joined is not None:
+            joined()
 
         def close() -> None:
             self._listeners = tuple(one for one in self._listeners if one is not entry)

@@ -38,7 +38,8 @@ def test_an_exporter_by_name_takes_what_it_is_made_with() -> None:
     assert isinstance(inner, ConsoleSpanExporter)
     assert inner.service_name == "here"
     assert LoopGuardSpanExporter({"none": None})._inner is None
-    for names in ({}, {"console": {}, "otlp": {}}):
+    wrong: list[dict[str, object]] = [{}, {"console": {}, "otlp": {}}]
+    for names in wrong:
         with pytest.raises(LoopGuardSettingsError, match=r"one name with its options, got \["):
             LoopGuardSpanExporter(names)
 
