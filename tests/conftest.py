@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,9 @@ from opentelemetry.util._once import Once
 from otel_loopguard._util import clock as rehearsal
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard._util.logger import forget_warnings
+
+if TYPE_CHECKING:
+    from tests.stores.servers import Server
 
 pytest_plugins = ["pytester"]  # for the tests of our own plugin
 
@@ -104,6 +108,16 @@ def runtime_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with TemporaryDirectory(prefix="lg") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[Server]:
+    """A Redis of the test's own."""
+    from tests.stores.servers import Server
+
+    server = Server(tmp_path / "redis").start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(autouse=True)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 
-import pytest
-
 from tests.dialects.agents import go
+from tests.zero_code.interpreter import lacking
 
 
 def program(name: str) -> str:
     """Where a program is; skips without it, but CI has to have it."""
     found = go() if name == "go" else shutil.which(name)
-    if not found:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"there is no {name}")
-    return found
+    return found or lacking(f"there is no {name}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,7 @@ from otel_loopguard import LoopGuard, Settings
 from tests.control.messages import Run
 from tests.merged import merged
 from tests.stores.conftest import kept, start
-
-if TYPE_CHECKING:
-    from tests.stores.servers import Server
+from tests.stores.servers import Server
 
 __all__ = ["guards", "kept", "run", "start"]
 
@@ -31,17 +30,13 @@ def run() -> Iterator[Run]:
 @pytest.fixture
 def guards(kept: Server) -> Iterator[Guards]:
     """Makes guards on the module's server, and ends them."""
-    made: list[LoopGuard] = []
+    known = {"tuning": {"stores": {"retry_s": 0.2}}, "digest_key": "one key for all of them"}
+    with ExitStack() as ends:
 
-    def make(server: Server | None = None, **settings: Any) -> LoopGuard:
-        given = {
-            "store_url": (server or kept).url,
-            "tuning": {"stores": {"retry_s": 0.2}},
-            "digest_key": "one key for all of them",
-        }
-        made.append(LoopGuard(Settings(**merged(given, settings))))
-        return made[-1]
+        def make(server: Server | None = None, **settings: Any) -> LoopGuard:
+            given = {"store_url": (server or kept).url, **known}
+            guard = LoopGuard(Settings(**merged(given, settings)))
+            ends.callback(guard.shutdown)
+            return guard
 
-    yield make
-    for one in made:
-        one.shutdown()
+        yield make

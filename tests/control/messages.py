@@ -5,18 +5,15 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from typing_extensions import Self
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, session
+from otel_loopguard._control.flag import Control, Flag
 from otel_loopguard._control.replication import ControlMessage
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core import Action, Decision, Kind, Step
 from tests.agents import provider_with, tool_call
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from otel_loopguard._control.flag import Control, Flag
-    from otel_loopguard.core import Decision
 
 _numbers = itertools.count()
 

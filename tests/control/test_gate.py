@@ -100,8 +100,11 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (control.abort, {"reason": 5}, f"reason {NAME}5"),
     (control.resume, {"guidance": 5}, f"guidance {NAME}5"),
     (control.resume, {"by": "po\u200blicy"}, "the guard itself has that name"),
+    *(
+        (say, {"by": "policy"}, "the guard itself has that name")
+        for say in (control.pause, control.resume, control.abort, control.allow)
+    ),
     (control.allow, {"by": 3}, f"by {NAME}3"),
-    (control.allow, {"by": "policy"}, "the guard itself has that name"),
     (control.allow, {"scope": "all"}, "scope must be 'call' or 'session', got 'all'"),
 ]
 

@@ -21,6 +21,7 @@ from otel_loopguard._control.replication import (
 from otel_loopguard._control.signing import Entries, Seal, opened, sealed
 from otel_loopguard.core import Action
 from tests.control.messages import notice
+from tests.tables import rows
 
 texts = st.text(max_size=3000)
 maybe = st.none() | texts
@@ -79,16 +80,13 @@ def test_what_is_not_as_it_should_be_is_no_notice(change: dict[str, Any]) -> Non
         assert ControlMessage.decode(orjson.dumps(left)) is None
 
 
-@pytest.mark.parametrize(
-    ("who", "origin"),
-    [
-        ("policy", ""),
-        ("application", ""),
-        ("Policy", "elsewhere"),
-        ("poli\u200bcy", "elsewhere"),
-        ("ada", "baggage"),
-    ],
-)
+SENT_BY_NONE = [
+    *(("policy", ""), ("application", ""), ("ada", "baggage")),
+    *(("Policy", "elsewhere"), ("poli\u200bcy", "elsewhere")),
+]
+
+
+@pytest.mark.parametrize(("who", "origin"), SENT_BY_NONE)
 def test_a_name_of_the_guard_that_no_guard_sent(who: str, origin: str) -> None:
     """Is no notice; nor is one that says that it came in baggage."""
     assert ControlMessage.decode(notice(who=who, origin=origin).encode()) is None
@@ -114,33 +112,10 @@ def said(text: str) -> ControlMessage:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("last", "new", "stands"),
-    [
-        ("ada abort 1", "bob allow 2", False),  # a newer resume lifts an abort, whoever's it is
-        ("ada abort 2", "bob allow 1", True),
-        ("policy abort 1", "bob allow 2", False),
-        ("policy abort 2", "bob allow 1", True),
-        ("ada pause 1", "policy allow 2", True),  # a policy neither lowers a pause nor denies
-        ("ada pause 1", "policy deny 2", True),
-        ("ada pause 1", "policy abort 2", False),
-        ("policy deny 2", "ada pause 1", False),  # a late pause goes before a policy's deny
-        ("policy allow 2", "ada pause 1", False),
-        ("policy abort 2", "ada pause 1", True),
-        ("ada allow 1", "policy deny 2", False),  # a policy stops again after a resume
-        ("ada allow 2", "policy abort 1", True),
-        ("ada pause 1", "ada pause 1", True),
-        ("policy deny 1", "policy abort 1", False),  # of two at the same time the stronger one
-        ("policy abort 1", "policy deny 1", True),
-        ("policy abort 1 by=one", "policy allow 2 by=two", True),  # it lifts only its own
-        ("policy abort 1 by=one", "policy allow 2 by=one", False),
-        ("ada pause 5 until=10", "policy deny 9", True),  # what is over stands no more
-        ("ada pause 5 until=10", "policy deny 11", False),
-    ],
-)
-def test_which_one_counts(last: str, new: str, *, stands: bool) -> None:
+@pytest.mark.parametrize(("last", "new", "stands"), rows(__file__, "precedence"))
+def test_which_one_counts(last: str, new: str, stands: str) -> None:
     """The newer one, but people go before policies."""
-    assert takes_precedence(said(last), said(new)) is stands
+    assert takes_precedence(said(last), said(new)) is (stands == "stands")
 
 
 KEY, TRACE, NOW = b"a secret", 0x1234, 1_800_000_000

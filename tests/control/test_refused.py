@@ -55,15 +55,15 @@ def test_calls_of_the_loop_are_refused_and_others_are_not(run: Run) -> None:
     assert control.refused("another") is None
 
 
-@pytest.mark.parametrize(
-    ("spelled", "asked"),
-    [
-        ("x", ARGS),
-        ("x", "x"),
-        ('{"n": 3}', {"n": 3}),
-        ('{"a": "x", "b": "y"}', {"a": "x", "b": "y"}),
-    ],
-)
+SPELLED = [
+    ("x", ARGS),
+    ("x", "x"),
+    ('{"n": 3}', {"n": 3}),
+    ('{"a": "x", "b": 1}', {"a": "x", "b": 1}),
+]
+
+
+@pytest.mark.parametrize(("spelled", "asked"), SPELLED)
 def test_a_call_is_known_as_its_span_has_it(run: Run, spelled: str, asked: object) -> None:
     """OpenInference writes a single text in place of the map that has nothing else."""
     for _ in range(4):
@@ -187,25 +187,18 @@ def stuck(guard: LoopGuard, session: str, times: int, tool: str = "search") -> A
     return action_of(guard, session)
 
 
-def test_the_loop_goes_on_and_another_is_judged(caplog: pytest.LogCaptureFixture) -> None:
-    """`call`: this loop only. The log names the setting, at the deny and at the allow."""
+@pytest.mark.parametrize("scope", ["call", "session"])
+def test_the_loop_goes_on_and_another_is_judged(
+    caplog: pytest.LogCaptureFixture, scope: str
+) -> None:
+    """Unless all of the session is allowed. The log names the setting, at deny and at allow."""
     caplog.set_level(logging.INFO)
     guard = LoopGuard()
-    assert stuck(guard, "loop", 4) is Action.DENY
-    lasting = 'to allow this for good, set exempt_tools = ["search"]'
-    assert caplog.text.count(lasting) == 1
-    assert control.allow("loop", by="ann")
-    assert caplog.text.count(lasting) == 2
-    assert stuck(guard, "loop", 12) is Action.ALLOW
-    assert stuck(guard, "loop", 4, "other") is Action.DENY
-
-
-def test_a_session_may_do_what_it_likes() -> None:
-    """`session`: decisions are noted, and stop nothing."""
-    guard = LoopGuard()
-    stuck(guard, "session", 8)
-    assert control.allow("session", "session")
-    assert stuck(guard, "session", 12, "other") is Action.ALLOW
+    assert stuck(guard, scope, 4) is Action.DENY
+    assert control.allow(scope, scope, by="ann")  # type: ignore[arg-type]
+    assert caplog.text.count('to allow this for good, set exempt_tools = ["search"]') == 2
+    assert stuck(guard, scope, 12) is Action.ALLOW
+    assert stuck(guard, scope, 12, "other") is (Action.ABORT if scope == "call" else Action.ALLOW)
 
 
 class Insisting(Run):
@@ -213,9 +206,8 @@ class Insisting(Run):
 
     def __init__(self) -> None:
         super().__init__()
-        resilience.checks().register(
-            "hours", lambda _: ("it is night there.", "Wait until eight."), tool="post"
-        )
+        said = "it is night there.", "Wait until eight."
+        resilience.checks().register("hours", lambda _: said, tool="post")
 
     def told(self) -> str:
         """What it is told in place of a result."""
@@ -228,11 +220,8 @@ class Insisting(Run):
         self, error: str | Exception | None = None, name: str = "post", **attributes: str
     ) -> None:
         """Ends the span of a call, failed with an error."""
-        named = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": name,
-            "gen_ai.tool.call.arguments": json.dumps(ARGS),
-        }
+        named = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+        named["gen_ai.tool.call.arguments"] = json.dumps(ARGS)
         said = {key.replace("__", "."): value for key, value in attributes.items()}
         span = self.tracer.start_span(f"execute_tool {name}", attributes=named | said)
         if isinstance(error, Exception):
@@ -317,11 +306,9 @@ def test_what_only_messages_tell_is_no_evidence_either(agent: Insisting) -> None
     for number in range(12):
         asked = {"type": "tool_call", "id": f"c{number}", "name": "post", "arguments": ARGS}
         asks = {"role": "assistant", "parts": [asked]}
-        attributes = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.input.messages": json.dumps(history),
-            "gen_ai.output.messages": json.dumps([asks]),
-        }
+        attributes = {"gen_ai.operation.name": "chat"}
+        for side, said in (("input", history), ("output", [asks])):
+            attributes[f"gen_ai.{side}.messages"] = json.dumps(said)
         agent.tracer.start_span("chat", attributes=attributes).end()
         result = {"type": "tool_call_response", "id": f"c{number}", "response": agent.told()}
         history += [asks, {"role": "tool", "parts": [result]}]

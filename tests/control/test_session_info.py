@@ -50,11 +50,8 @@ def test_the_percentage_goes_by_shares(begun: str) -> None:
     assert control.milestones(["build", "test", "ship"])
     assert control.milestone("ship", done=False) == 33.3
     assert control.milestone("ship") == 66.7
-
-
-def test_the_percentage_goes_by_their_number(begun: str) -> None:
-    """Where not all of them are named."""
-    assert [control.milestone(f"item {number}", of=10) for number in range(3)] == [10, 20, 30]
+    with session(new_name()):
+        assert [control.milestone(f"item {number}", of=10) for number in range(3)] == [10, 20, 30]
 
 
 def test_a_failed_plan_reaches_the_runtime(guard: LoopGuard, begun: str) -> None:
@@ -70,7 +67,6 @@ def test_a_failed_plan_reaches_the_runtime(guard: LoopGuard, begun: str) -> None
 
 
 def test_where_no_session_is_known_nothing_is() -> None:
-    """No span is current and no session is named."""
     assert control.milestones(["a"]) is False
     assert control.milestone("a") is None
     assert control.remaining("nobody-knows-this-session") is None
@@ -116,20 +112,30 @@ def test_many_threads_report_at_once(guard: LoopGuard, begun: str) -> None:
     assert flag(guard, begun).milestones.percent() == 100.0
 
 
-@pytest.mark.parametrize(
-    ("say", "given", "told"),
-    [
-        (control.milestone, {"name": ""}, "not empty"),
-        (control.milestone, {"name": "a", "of": 0}, "of must be"),
-        (control.milestones, {"plan": {"a": -1}}, "share of the milestone 'a'"),
-        (control.milestones, {"plan": {"a": float("nan")}}, "share of the milestone 'a'"),
-        (control.milestones, {"plan": [""]}, "not empty"),
-    ],
-)
+WRONG = [
+    (control.milestone, {"name": ""}, "not empty"),
+    (control.milestone, {"name": "a", "of": 0}, "of must be"),
+    (control.milestones, {"plan": [""]}, "not empty"),
+    *(
+        (control.milestones, {"plan": {"a": share}}, "share of the milestone 'a'")
+        for share in (-1, float("nan"))
+    ),
+]
+
+
+@pytest.mark.parametrize(("say", "given", "told"), WRONG)
 def test_what_cannot_be_is_refused(say: Any, given: dict[str, Any], told: str) -> None:
     """With the value, in a sentence."""
     with pytest.raises(ValueError, match=told):
         say(**given)
+
+
+def test_where_none_was_declared_each_one_counts(caplog: pytest.LogCaptureFixture) -> None:
+    with session(new_name()):
+        assert control.milestone("first") == 100.0
+        assert control.milestone("second", failed=True) == 50.0
+        assert control.milestone("third") == 66.7
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("optional", [[], ["data read", "report written"]], ids=["", "optional"])
@@ -148,15 +154,6 @@ def test_a_milestone_that_was_not_declared_does_not_count(
         assert control.milestone("report sent", done=False) == 33.3
         assert control.milestone("report sent") == 66.7
     assert len(caplog.records) == 1
-
-
-def test_where_none_was_declared_each_one_counts(caplog: pytest.LogCaptureFixture) -> None:
-    """Numbered ones, and those of which one failed."""
-    with session(new_name()):
-        assert control.milestone("first") == 100.0
-        assert control.milestone("second", failed=True) == 50.0
-        assert control.milestone("third") == 66.7
-    assert not caplog.records
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
-
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
-
-if TYPE_CHECKING:
-    from otel_loopguard.core.escalation import Escalation
-
-
-_T = TypeVar("_T")
+from otel_loopguard.core.escalation import Escalation
+from tests.stores.servers import wait_for as until  # noqa: F401  # what all of them wait by
 
 
 def watched(**settings: object) -> LoopGuard:
@@ -31,12 +23,3 @@ def stuck(guard: LoopGuard, session: str, calls: int = 4, tool: str = "search") 
 def asked(guard: LoopGuard) -> list[Escalation]:
     """What this guard, and no other of the process, put before people."""
     return guard.escalation().escalations.open_escalations()
-
-
-def until(true: Callable[[], _T], limit_s: float = 300) -> _T:
-    """Waits until something is true, and returns it, or fails."""
-    end = time.monotonic() + limit_s
-    while not (found := true()):
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.005)
-    return found

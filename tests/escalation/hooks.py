@@ -17,15 +17,10 @@ Answer = tuple[int, bytes]
 
 @dataclass
 class Hook:
-    """What came, and what is answered.
+    """What came, headers and body; status, body and headers that answer a post, counted from 1.
 
-    Attributes:
-        answer: Gives status and body of the answer to a post, by its number from 1.
-        drip_s: Seconds between two bytes of the answer.
-        drip_headers_s: Seconds between two headers before the answer, without end.
-        sent: Headers of the answer.
-        over: Called when an answer was cut off by who posted.
-        posts: Headers and body of every post.
+    `drip_s` are seconds between two bytes of an answer, `drip_headers_s` those between headers
+    before it, without end; `over` is called when an answer was cut off by who posted.
     """
 
     answer: Callable[[int], Answer] = lambda number: (200, b"ok")

@@ -10,12 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_loopguard import (
     Action,
@@ -30,13 +26,12 @@ from otel_loopguard import (
 )
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Severity
+from otel_loopguard.core.escalation import Escalation
 from otel_loopguard.errors import EscalationError
 from otel_loopguard.escalation import message
 from otel_loopguard.escalation.payload import encoded
+from tests.agents import Ended, agent, provider_with
 from tests.escalation.agents import asked, stuck, until, watched
-
-if TYPE_CHECKING:
-    from otel_loopguard.core.escalation import Escalation
 
 
 def only() -> Escalation:
@@ -75,17 +70,14 @@ def test_content_only_where_it_is_wanted() -> None:
     stuck(guard, "a")
     contents = [act.content for act in only().acts]
     assert contents == ['{"q": "secret"}'] * 2
-    assert guard.report("a") is not None
 
 
-@pytest.mark.parametrize(
-    ("answer", "part"),
-    [
-        ("continue", "says: use B"),
-        ("modify_plan", "change your plan"),
-        ("skip_task", "leave the task"),
-    ],
-)
+ANSWERS = {
+    "continue": "says: use B", "modify_plan": "change your plan", "skip_task": "leave the task",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "part"), ANSWERS.items())
 def test_answers_let_it_go_on(answer: str, part: str) -> None:
     """And the guidance is the hint that the model is told next."""
     guard = watched()
@@ -292,6 +284,8 @@ def test_changed_past_the_escalation(change: Callable[..., object], action: Acti
         control.answer(found.id, "continue")
     with pytest.raises(EscalationError, match="there is no escalation 'nope' here"):
         control.answer("nope", "abort")
+    with pytest.raises(EscalationError, match="the guard itself has that name"):
+        control.answer(found.id, "abort", by="POLICY")
     assert guard.flag_of("a").control.action is action
 
 
@@ -387,24 +381,17 @@ def test_a_thousand_time_limits_on_one_thread() -> None:
 def test_the_agents_span_says_who(caplog: pytest.LogCaptureFixture) -> None:
     """An attribute with the last one, an event for each; the tool's span is left alone."""
     caplog.set_level(logging.INFO, "otel_loopguard")
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    processor = LoopGuardSpanProcessor(span_events=True)
-    provider.add_span_processor(processor)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracer = provider.get_tracer("my.agent")
-    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
-    with (
-        session("run"),
-        tracer.start_as_current_span("invoke_agent helper", attributes=agent),
-        tracer.start_as_current_span("execute_tool", attributes={"gen_ai.tool.name": "search"}),
-    ):
+    provider = provider_with(LoopGuardSpanProcessor(span_events=True), ended := Ended())
+    tracer, called = provider.get_tracer("my.agent"), {"gen_ai.tool.name": "search"}
+    inside = tracer.start_as_current_span("execute_tool", attributes=called)
+    with session("run"), agent(tracer), inside:
         control.pause("run", "let me look", by="anna")
         control.resume("run", by="bob", guidance="use the index")
         found = control.escalate("may I?", session="run")
         assert found is not None
         control.answer(found, "skip_task", "no", by="anna")
     provider.shutdown()
-    tool, run = exporter.get_finished_spans()
+    tool, run = ended.spans
     assert (run.attributes or {})["loopguard.control.by"] == "anna"
     assert (run.attributes or {})["loopguard.decision.action"] == "hint"
     said = [event.attributes or {} for event in run.events if event.name == "loopguard.control"]

@@ -8,19 +8,16 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from standardwebhooks import Webhook as Verifier
 
 from otel_loopguard import Action, LoopGuard, LoopGuardSettingsError, Settings, control
-from otel_loopguard.errors import EscalationError
+from otel_loopguard.escalation.webhook import Webhook
 from tests.escalation.agents import asked, stuck, until, watched
 from tests.escalation.hooks import Hook, served
 from tests.stores.servers import free_port
-
-if TYPE_CHECKING:
-    from otel_loopguard.escalation.webhook import Webhook
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four b").decode()
 
@@ -73,15 +70,11 @@ def test_its_reply_is_the_answer(hook: Hook) -> None:
 
 ABORT = b'{"answer": "abort"}'
 NAMED = ("policy", "Policy ", "time limit", "application", "by\u200b hand")
+NOT_TAKEN = (b'{"answer": "perhaps"}', b'{"answer": 3}', b'{"answer": "abort", "guidance": 7}')
 NO_ANSWERS = [
     *((200, said, "", "") for said in (b"ok", b"", b"[1", b"\xff\xfe", b"[]", b"null")),
     (200, b'{"answer": null}', "", ""),
-    *(
-        (200, said, "", "its answer was not taken")
-        for said in (
-            b'{"answer": "perhaps"}', b'{"answer": 3}', b'{"answer": "abort", "guidance": 7}',
-        )
-    ),
+    *((200, said, "", "its answer was not taken") for said in NOT_TAKEN),
     (200, ABORT + b" " * 70_000, "", ""),
     # What will not change by itself; redirections are not followed.
     *((status, ABORT, "", "it is not tried again") for status in (302, 400, 401, 404)),
@@ -118,11 +111,8 @@ def test_what_is_no_answer_changes_nothing(  # noqa: PLR0917
 def test_tried_again_until_it_goes_well(hook: Hook) -> None:
     """5xx and 429 are tried again, with the same id and a new signature."""
     hook.answer = lambda number: ({1: 500, 2: 429}.get(number, 200), b'{"answer": "continue"}')
-    guard = watched(
-        webhook_url=hook.url,
-        webhook_secret=SECRET,
-        tuning={"delivery": {"retry_s": 0.02}},
-    )
+    again = {"delivery": {"retry_s": 0.02}}
+    guard = watched(webhook_url=hook.url, webhook_secret=SECRET, tuning=again)
     stuck(guard, "a")
     until(lambda: guard.flag_of("a").control.action is Action.ALLOW)
     assert len(hook.posts) == 3
@@ -162,8 +152,7 @@ def test_a_slow_one(hook: Hook, slow: dict[str, float]) -> None:
     forget()
 
 
-def test_an_answer_that_comes_too_late(hook: Hook) -> None:
-    """Is told in the log and changes nothing."""
+def test_an_answer_that_comes_too_late_changes_nothing(hook: Hook) -> None:
     hook.answer = lambda _: (control.resume("a", by="bob"), (200, b'{"answer": "abort"}'))[1]
     guard = watched(webhook_url=hook.url)
     stuck(guard, "a")
@@ -240,7 +229,6 @@ def test_posts_are_nobodys_spans(hook: Hook, monkeypatch: pytest.MonkeyPatch) ->
     stuck(guard, "a")
     until(lambda: hook.posts)
     assert seen == [True]
-    assert json.loads(hook.posts[0][1])["data"]["cause"] == "pause"
 
 
 def test_no_more_than_64_kib_are_read(hook: Hook) -> None:
@@ -252,20 +240,6 @@ def test_no_more_than_64_kib_are_read(hook: Hook) -> None:
     stuck(guard, "a")
     assert carrier(guard).flush(60)
     until(sent.is_set)
-
-
-def test_nobody_takes_a_name_of_the_guard_by_the_api_or_a_callback() -> None:
-    """It is refused with an error, and the session is as it was."""
-    guard = watched()
-    forget = control.on_escalation(lambda _: {"answer": "abort", "by": "policy"})
-    stuck(guard, "a")
-    for do in (control.pause, control.resume, control.abort):
-        with pytest.raises(LoopGuardSettingsError, match="the guard itself has that name"):
-            do("a", by="policy")
-    with pytest.raises(EscalationError, match="the guard itself has that name"):
-        control.answer(asked(guard)[0].id, "abort", by="POLICY")
-    assert guard.flag_of("a").control.action is Action.PAUSE
-    forget()
 
 
 def test_a_guard_that_could_not_be_made_disturbs_no_other() -> None:

@@ -47,16 +47,18 @@ def read(agent: str, payload: Any) -> dict[str, Any] | None:
     event = AGENTS[agent].read(payload)
     if event is None:
         return None
-    values = {name: getattr(event, name) for name in HookEvent.__slots__}
-    values["kind"] = event.kind.value
-    return {
-        name: value for name, value in values.items() if value is not None and value is not False
+    values = {name: getattr(event, name) for name in HookEvent.__slots__} | {
+        "kind": event.kind.value
     }
+    return {name: one for name, one in values.items() if one is not None and one is not False}
 
 
 def answers(agent: str, payload: Any) -> dict[str, dict[str, Any]]:
     told = {name: AGENTS[agent].answer(payload, said) for name, said in SAID.items()}
     return {name: answer for name, answer in told.items() if answer}
+
+
+FIELDS = "text content stdout message isError exit x".split()
 
 
 def something(dice: random.Random, depth: int = 0) -> Any:
@@ -68,9 +70,7 @@ def something(dice: random.Random, depth: int = 0) -> Any:
         lambda: dice.choice(["", " ", "null", '{"a": 1}', "[[[[", "\ud800", "\x00", "é" * 20_000]),
         lambda: [something(dice, depth + 1) for _ in range(dice.randrange(3))] if depth < 4 else [],
         lambda: {
-            dice.choice(
-                ["text", "content", "stdout", "message", "isError", "exit", "x"]
-            ): something(dice, depth + 1)
+            dice.choice(FIELDS): something(dice, depth + 1)
             for _ in range(dice.randrange(3) if depth < 4 else 0)
         },
     )
@@ -79,13 +79,10 @@ def something(dice: random.Random, depth: int = 0) -> Any:
 
 def write() -> None:
     for agent in AGENTS:
+        payloads = [each["payload"] for each in exchanges(agent)]
         written = [
-            {
-                "payload": each["payload"],
-                "event": read(agent, each["payload"]),
-                "answers": answers(agent, each["payload"]),
-            }
-            for each in exchanges(agent)
+            {"payload": one, "event": read(agent, one), "answers": answers(agent, one)}
+            for one in payloads
         ]
         text = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
         (FOLDER / f"{agent}.json").write_text(text, encoding="utf-8")

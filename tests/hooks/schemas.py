@@ -10,6 +10,7 @@ about, too. opencode: `hooks/data/opencode.js`. An empty object says nothing, to
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -24,12 +25,8 @@ ENDED: Schema = {"continue": {"const": False}, "stopReason": TEXT}
 
 def closed(*required: str, **properties: Schema) -> Schema:
     """An object with these fields and no others."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    shape: Schema = {"type": "object", "properties": properties, "required": list(required)}
+    return {**shape, "additionalProperties": False}
 
 
 def specific(name: str, outside: Schema | None = None, **inside: Schema) -> Schema:
@@ -58,6 +55,7 @@ def context_twice(name: str) -> Schema:
 NOTHING = closed()
 ADDED = {**TEXT, "maxLength": 10_000}
 DENY: Schema = {"const": "deny"}
+AGENT = {"agent_message": TEXT}
 SHAPES: dict[str, Callable[[str], Schema]] = {
     "context": lambda name: specific(name, additionalContext=TEXT),
     "context-twice": context_twice,
@@ -69,44 +67,17 @@ SHAPES: dict[str, Callable[[str], Schema]] = {
     "denied-ended": lambda _: closed(*ENDED, **ENDED, reason=TEXT, decision=DENY),
     "kept": lambda _: closed(*ENDED, **ENDED, reason=TEXT),
     "added": lambda _: every(additional_context=ADDED),
-    "forbidden": lambda _: closed(
-        "permission", permission=DENY, user_message=TEXT, agent_message=TEXT
-    ),
+    "forbidden": lambda _: closed("permission", permission=DENY, user_message=TEXT, **AGENT),
     "unsent": lambda _: closed("continue", **{"continue": {"const": False}}, user_message=TEXT),
     "followup": lambda _: every(followup_message=TEXT),
     "deny": lambda _: closed("deny", deny=TEXT, stop=TEXT),
     "hint": lambda _: every(hint=TEXT),
     "hint-or-stop": lambda _: closed(hint=TEXT, stop=TEXT),
 }
-TABLE = """
-claude-code context SessionStart UserPromptSubmit PreToolUse PostToolUse PostToolUseFailure
-claude-code stopped UserPromptSubmit PostToolUse PostToolUseFailure
-claude-code blocked Stop SubagentStop
-claude-code refused-or-asked PreToolUse
-codex context SessionStart UserPromptSubmit PreToolUse PostToolUse
-codex stopped UserPromptSubmit PostToolUse
-codex blocked Stop SubagentStop
-codex refused PreToolUse
-vscode context SessionStart PreToolUse
-vscode context-twice PostToolUse
-vscode stopped UserPromptSubmit PostToolUse
-vscode refused-or-asked PreToolUse
-gemini context SessionStart BeforeAgent AfterTool
-gemini kept BeforeAgent AfterTool
-gemini denied BeforeTool AfterAgent
-gemini denied-ended BeforeTool
-cursor added sessionStart beforeSubmitPrompt preToolUse postToolUse postToolUseFailure
-cursor unsent beforeSubmitPrompt
-cursor forbidden preToolUse
-cursor followup stop
-opencode deny tool.execute.before
-opencode hint tool.execute.before
-opencode hint-or-stop tool.execute.after tool.error
-"""
-"""By agent, form and events what is taken; at an event that is not named, nothing."""
+TABLE = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()[1:]
 
 ANSWERS: dict[str, dict[str, list[Schema]]] = {}
-for agent, shape, *events in map(str.split, TABLE.strip().splitlines()):
+for agent, shape, *events in map(str.split, TABLE):
     for event in events:
         ANSWERS.setdefault(agent, {}).setdefault(event, []).append(SHAPES[shape](event))
 

@@ -83,23 +83,17 @@ def codex(written: str, line: str) -> tuple[object, str | None]:
     return event.outcome, event.error
 
 
-@pytest.mark.parametrize(("line", "written"), FAILED)
-def test_a_text_that_is_a_complaint_is_a_failure(line: str, written: str) -> None:
-    assert codex(written, line) == (written, written)
+COMMANDS = [
+    *((*case, True) for case in FAILED),
+    *((*case, False) for case in HEALTHY),
+    *(("| " * 500_000, long, False) for long in ("a: " * 500_000, "\n" * 10**6, "x" * 10**6)),
+]
 
 
-@pytest.mark.parametrize(("line", "written"), HEALTHY)
-def test_a_text_that_names_one_is_none(line: str, written: str) -> None:
-    """A search for errors that finds them went well."""
-    assert codex(written, line) == (written, None)
-
-
-@pytest.mark.parametrize(
-    "written", ["a: " * 500_000, "x" * 10**6, "\n" * 10**6, "sh: " + " " * 10**6]
-)
-def test_a_long_text_is_codex(written: str) -> None:
-    line = "| " * 500_000
-    assert codex(written, line)[0] == written
+@pytest.mark.parametrize(("line", "written", "failed"), COMMANDS, ids=str)
+def test_a_text_that_is_a_complaint_is_a_failure(line: str, written: str, failed: bool) -> None:
+    """One that only has such a text went well, as a search for errors that finds them."""
+    assert codex(written, line) == (written, written if failed else None)
 
 
 def test_answers_are_taken() -> None:

@@ -15,6 +15,7 @@ from otel_loopguard.hooks.process import RequestHandler, judge_here
 from otel_loopguard.hooks.state_folder import GREETING, StateFolder
 from otel_loopguard.version import __version__
 from tests.hooks.running import FAILED, hint_of, is_denied
+from tests.tables import rows
 
 SAID: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "pytest -q tests/test_a.py"}}
 CALLS = 60
@@ -96,27 +97,15 @@ def clock() -> Iterator[Any]:
         yield clock
 
 
-@pytest.mark.parametrize(
-    ("starts_s", "pace_s", "gone", "late"),
-    [
-        pytest.param(0, 1, 0, 0, id="warm"),
-        pytest.param(1.2, 0.1, 0, 0, id="cold, no pause"),
-        pytest.param(1.2, 0.2, 0, 0, id="cold, 0.2 s"),
-        pytest.param(1.2, 0.5, 0, 0, id="cold, 0.5 s"),
-        pytest.param(1.2, 1, 0, 0, id="cold, 1 s"),
-        pytest.param(6, 1.3, 0, 0, id="slow start"),
-        pytest.param(1.2, 0.35, 2, 0, id="ended"),
-        pytest.param(1.2, 0.1, 2, 0, id="killed"),
-        pytest.param(0, 1, 0, 10, id="late"),
-        pytest.param(0, 1, 4, 0, id="gone after the hint"),
-    ],
-)
+@pytest.mark.parametrize(("_name", "times"), rows(__file__, "machines"))
 def test_whatever_becomes_of_the_process_a_stop_has_a_refusal_before_it(
-    tmp_path: Path, clock: Any, *, starts_s: float, pace_s: float, gone: int, late: int
+    tmp_path: Path, clock: Any, _name: str, times: str
 ) -> None:
     """It may be gone after some calls, and answer some events too late."""
+    starts_s, pace_s, calls, late = map(float, times.split())
+    gone = int(calls)
     machine = Machine(tmp_path, clock, 0 if gone else starts_s)
-    machine.late = late
+    machine.late = int(late)
     heard: list[str] = []
     for number in range(gone):
         heard += machine.call(number, pace_s)

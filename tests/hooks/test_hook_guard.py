@@ -19,6 +19,7 @@ from otel_loopguard.settings import Settings
 from tests.hooks.exchanges import every_exchange
 from tests.hooks.recorded import outcomes
 from tests.hooks.running import FAILED
+from tests.tables import rows
 
 COMMAND = {"command": "pytest -q tests/test_a.py"}
 SAID = {"tool": "Bash", "args": COMMAND}
@@ -96,30 +97,10 @@ CALLS = {
     "git": ({"command": "git diff"}, {"stdout": "+ a new line", "stderr": ""}),
     "make": ({"command": "make"}, FAILED),
 }
-CASES = {
-    "a stuck agent is hinted at, denied and stopped":
-        "call call call=hint call=hint call=deny call=stop",
-    "a person stops a session": "call abort:enough git=stop",
-    "a refusal that is told twice is the same":
-        "denied begin:call-5=deny steps=4 begin:call-5=deny steps=4",
-    "other calls go on while a loop is denied": "denied git",
-    "the next prompt lets a stopped agent go on": "denied call=stop prompt call=hint",
-    "a refused call makes the loop no longer": "denied steps=4 prompt passes",
-    "the same event twice counts once": "begin:a begin:a end:a end:a steps=1",
-    "a call without an answer is closed with its turn": "begin:a stop steps=1 end:a steps=1",
-    "a sub-agent's end closes its own calls": "begin:a begin:b@x stop@x open=a",
-    "a sub-agent in a loop stops nobody else": "denied@x call@x=deny make@x=deny git",
-    "the main agent is judged after it": "denied@x call@x=deny stop@x denied:make",
-    "a hint is told once, and again after a compaction":
-        "call call call=hint response compaction compaction response=hint restart response",
-    "what was counted outlives a killed process":
-        "call restart call restart call=hint restart call=hint restart call=deny restart call=stop",
-    "a call begun before a restart is one call": "begin:a restart end:a end:a steps=1 open=",
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("script", CASES.values(), ids=CASES)
-def test_what_an_agent_does_and_hears(agent: Agent, script: str) -> None:
+@pytest.mark.parametrize(("_name", "script"), rows(__file__, "scripts"))
+def test_what_an_agent_does_and_hears(agent: Agent, _name: str, script: str) -> None:
     """A word for each event, of a sub-agent behind `@`, and what is heard behind `=`."""
     for word in script.split():
         event, _, said = word.partition("=")
@@ -158,11 +139,15 @@ def test_an_honest_agent_hears_nothing(agent: Agent) -> None:
 
 
 def test_calls_without_an_id_are_joined_by_what_they_say(agent: Agent) -> None:
-    for _ in range(2):
-        agent.tell(EventKind.CALL, tool="shell", args=COMMAND)
-        agent.tell(EventKind.RESULT, tool="shell", args=COMMAND, outcome="1 failed")
-    assert agent.steps() == 2
-    assert not agent.state.open_calls("chat")
+    """Reported by two hooks at once a refused one is one call; made again it ends the turn."""
+    for number in (1, 2):
+        agent.call(call_id=None)
+        assert (agent.steps(), list(agent.state.open_calls("chat"))) == (number, [])
+    denial = agent.get_denied(call_id=None)
+    agent.at -= SECOND
+    assert agent.call(call_id=None)[0] == denial
+    assert agent.call(call_id=None)[0].reply is Reply.STOP
+    assert agent.call(call_id=None)[0].reply is Reply.STOP
 
 
 @pytest.mark.parametrize("name", AGENTS)
@@ -189,17 +174,6 @@ def test_a_hint_waits_for_an_event_at_which_the_agent_can_hear_it(agent: Agent, 
         later = agent.tell(EventKind.RESPONSE, session, text="Where was I?")
         assert " times with equal arguments" in (first if heard else later).hint
         assert heard is (later.reply is Reply.NOTHING)
-
-
-def test_a_call_without_an_id_that_is_made_again_after_a_refusal_ends_the_turn(
-    agent: Agent,
-) -> None:
-    """Reported by two hooks at once it is one call."""
-    denial = agent.get_denied(call_id=None)
-    agent.at -= SECOND
-    assert agent.call(call_id=None)[0] == denial
-    assert agent.call(call_id=None)[0].reply is Reply.STOP
-    assert agent.call(call_id=None)[0].reply is Reply.STOP
 
 
 @pytest.mark.parametrize("restarts", ["", "before", "after"])
@@ -291,9 +265,8 @@ def test_nothing_that_was_read_or_written_is_stored(agent: Agent) -> None:
 
 @pytest.mark.parametrize("version", [None, 99], ids=["damaged", "another version"])
 def test_a_state_that_is_not_ours_is_put_aside(tmp_path: Path, version: int | None) -> None:
-    (tmp_path / "hooks.sqlite").write_bytes(
-        b"" if version else b"this is no database at all, " * 99
-    )
+    content = b"" if version else b"this is no database at all, " * 99
+    (tmp_path / "hooks.sqlite").write_bytes(content)
     if version:
         with closing(sqlite3.connect(tmp_path / "hooks.sqlite")) as file:
             file.execute(f"PRAGMA user_version = {version}")

@@ -148,16 +148,14 @@ def test_a_link_stays_one(user: Path, claude: Path) -> None:
     assert jsonc.loads(real.read_text(encoding="utf-8")) == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (b'{\n  "theme": "dark"\n  "hooks": {}\n}\n', "line 3"),
-        (b"[]", "expected an object at the top"),
-        (b'{"hooks": []}', "expected an object at hooks"),
-        (b'{"hooks": {"Stop": {}}}', "expected a list at hooks.Stop"),
-        (b"\xff\xfe{}", "codec"),
-    ],
-)
+BROKEN = {
+    b'{\n  "theme": "dark"\n  "hooks": {}\n}\n': "line 3", b"[]": "expected an object at the top",
+    b'{"hooks": []}': "expected an object at hooks", b"\xff\xfe{}": "codec",
+    b'{"hooks": {"Stop": {}}}': "expected a list at hooks.Stop",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "told"), BROKEN.items())
 def test_a_broken_file_is_told_of_and_not_touched(claude: Path, text: bytes, told: str) -> None:
     """It hides no other."""
     done("install", "codex")
@@ -173,14 +171,12 @@ def test_a_broken_file_is_told_of_and_not_touched(claude: Path, text: bytes, tol
     assert rows("codex")["user"]["installed"]
 
 
-@pytest.mark.parametrize(
-    ("agent", "told"), [("codex", "hooks.json"), ("clippy", "claude-code, codex")]
-)
-def test_what_cannot_be_installed_is_told_of(user: Path, agent: str, told: str) -> None:
+def test_what_cannot_be_installed_is_told_of(user: Path) -> None:
     """Where a place cannot be written, or an agent is not known."""
     (user / ".codex").write_text("no folder", encoding="utf-8")
-    result = run("install", agent)
-    assert (result.exit_code, told in result.output) == (2, True)
+    for agent, told in (("codex", "hooks.json"), ("clippy", "claude-code, codex")):
+        result = run("install", agent)
+        assert (result.exit_code, told in result.output) == (2, True)
 
 
 def test_hooks_of_an_earlier_version_are_replaced(claude: Path) -> None:
@@ -200,10 +196,10 @@ def test_hooks_of_an_earlier_version_are_replaced(claude: Path) -> None:
 
 
 def test_a_program_that_is_gone_is_told_of(user: Path) -> None:
-    install("codex", "user", "observe", user, program=str(user / "gone" / "otel-loopguard"))
+    program = str(user / "gone" / "otel-loopguard")
+    install("codex", "user", "observe", user, program=program)
     row = rows("codex")["user"]
-    assert row["program"] == str(user / "gone" / "otel-loopguard")
-    assert not row["program_found"]
+    assert (row["program"], row["program_found"]) == (program, False)
     assert "is not found" in done("status")
 
 
@@ -229,29 +225,20 @@ SHELLS = [shell for shell in ("sh", "bash", "dash", "zsh", "fish") if shutil.whi
 @pytest.mark.skipif(os.name == "nt", reason="a POSIX shell runs it")
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("folder", ["bin", "my tools", "it's $HOME"])
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        ('#!/bin/sh\ncat; echo " $*"\n', "{} hook run codex --mode enforce\n"),
-        ("#!/bin/sh\nexit 2\n", "{}\n"),
-        ("#!/no/such/python\n", "{}\n"),
-        (None, "{}\n"),
-    ],
-)
+@pytest.mark.parametrize("script", ["cat", "exit 2", "#!/no/such/python\n", None])
 def test_a_line_never_blocks_the_agent(
-    tmp_path: Path, shell: str, folder: str, script: str | None, said: str
+    tmp_path: Path, shell: str, folder: str, script: str | None
 ) -> None:
     """It ends with 0 and `{}` also where the program is broken or gone, wherever it lies."""
     program = tmp_path / folder / "otel-loopguard"
     if script is not None:
         program.parent.mkdir()
-        program.write_text(script, encoding="utf-8")
+        begin = "" if script.startswith("#!") else "#!/bin/sh\n"
+        program.write_text(f'{begin}{script}; echo " $*"\n', encoding="utf-8")
         program.chmod(0o755)
+    said = "{} hook run codex --mode enforce\n" if script == "cat" else "{}\n"
     line = Command.of(str(program), "codex", "enforce").shell
-    ended = subprocess.run(
-        [shell, "-c", line], input="{}", capture_output=True, text=True, check=False
-    )
-    assert (ended.returncode, ended.stdout) == (0, said)
+    assert subprocess.check_output([shell, "-c", line], input="{}", text=True) == said
 
 
 VALUES = st.recursive(

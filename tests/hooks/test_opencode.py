@@ -53,19 +53,14 @@ class OpenCode:
         program.write_text(GUARD.format(python=sys.executable, log=str(self.log)), encoding="utf-8")
         program.chmod(0o755)
         self.program = program
-        self.plugin = install(
-            "opencode", "project", "enforce", folder, program=str(program)
-        ).file.rename(folder / "plugin.mjs")
+        plugin = install("opencode", "project", "enforce", folder, program=str(program)).file
+        self.plugin = plugin.rename(folder / "plugin.mjs")
 
     def play(self, *script: list[Any]) -> dict[str, Any]:
         done = subprocess.run(
-            ["node", str(DRIVER), str(self.plugin)],
-            input=json.dumps(script),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+            ["node", str(DRIVER), str(self.plugin)], input=json.dumps(script), text=True,
+            capture_output=True, check=False, timeout=120,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

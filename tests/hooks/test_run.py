@@ -17,7 +17,7 @@ import pytest
 
 from otel_loopguard.hooks import client
 from otel_loopguard.hooks.install import Command
-from otel_loopguard.hooks.state_folder import MOST_BYTES, StateFolder
+from otel_loopguard.hooks.state_folder import GREETING, MOST_BYTES, StateFolder
 from tests.hooks.demo import played
 from tests.hooks.exchanges import something
 from tests.hooks.running import PROGRAM, Home, hint_of, is_denied, told
@@ -30,16 +30,6 @@ def times(home: Home) -> int:
     found = re.search(r"(\d+) times", hint_of(told(home, hint_of)))
     assert found is not None
     return int(found[1])
-
-
-def test_a_stuck_agent_is_hinted_at_denied_and_stopped(home: Home) -> None:
-    """The first event starts the process, and is not lost."""
-    home.begin()
-    assert [home.call(), home.call()] == [({}, {})] * 2
-    assert times(home) == home.calls >= 3
-    denial = told(home, is_denied)
-    assert "otel-loopguard allow chat" in denial["hookSpecificOutput"]["permissionDecisionReason"]
-    assert home.call()[0]["continue"] is False
 
 
 def test_events_before_the_process_is_there_are_counted(
@@ -137,10 +127,7 @@ def test_the_user_lets_through_what_was_refused(home: Home, option: str) -> None
         home.kill()
     said = answer["hookSpecificOutput"]["permissionDecisionReason"]
     command = f"{said.rpartition(': ')[2]} {option}"
-    done = subprocess.run(
-        command, shell=True, env=home.environment, capture_output=True, check=False
-    )
-    assert done.returncode == 0, done
+    subprocess.run(command, shell=True, env=home.environment, capture_output=True, check=True)
     for _ in range(4):
         assert home.call() == ({}, {})
 
@@ -288,14 +275,12 @@ def test_whatever_an_agent_says_it_is_answered_with_json(home: Home) -> None:
     names = ["PreToolUse", "PostToolUse", "Stop", "UserPromptSubmit", "PreCompact", "x", None, 3]
     agents = ["claude-code", "codex", "gemini", "vscode", "cursor", "opencode", "nobody"]
     for _ in range(600):
-        payload: dict[str, Any] = {
-            "hook_event_name": random_.choice(names),
-            "session_id": random_.choice(["s", "", None, 7, ["s"], "\ud800"]),
-            "tool_name": something(random_),
-            "tool_input": something(random_),
-            "tool_response": something(random_),
-            "tool_use_id": random_.choice(["t", None, 5]),
+        payload = {
+            name: something(random_) for name in ("tool_name", "tool_input", "tool_response")
         }
+        payload["hook_event_name"] = random_.choice(names)
+        payload["session_id"] = random_.choice(["s", "", None, 7, ["s"], "\ud800"])
+        payload["tool_use_id"] = random_.choice(["t", None, 5])
         data = json.dumps(payload).encode()
         if random_.random() < 0.2:
             data = data[: random_.randrange(len(data))]
@@ -361,28 +346,17 @@ def test_it_ends(home: Home, told_by: str) -> None:
 
 
 def test_there_is_one_for_a_state(home: Home) -> None:
+    """Only the user can read what it writes. One of another version gives way, as after an upgrade:
+    the next event is judged by what was installed."""
     with serving(home) as first:
         assert home.run("hook", "serve").returncode == 0
         assert first.poll() is None
         assert home.call() == ({}, {})
-
-
-def test_one_of_another_version_gives_way(home: Home) -> None:
-    """After an upgrade the next event is judged by what was installed."""
-    from otel_loopguard.hooks import client
-    from otel_loopguard.hooks.state_folder import GREETING, StateFolder
-
-    with serving(home) as process:
-        request = f"{GREETING} 99.0.0 claude-code enforce\n".encode() + b'{"hook_event_name": "x"}'
-        assert client.send(StateFolder(str(home.state)), request) == b"{}"
-        assert process.wait(60) == 0
-
-
-def test_only_the_user_can_read_what_it_writes(home: Home) -> None:
-    with serving(home):
-        home.call()
         for path in home.state.iterdir():
             assert not path.stat().st_mode & 0o077, path
+        request = f"{GREETING} 99.0.0 claude-code enforce\n".encode() + b'{"hook_event_name": "x"}'
+        assert client.send(StateFolder(str(home.state)), request) == b"{}"
+        assert first.wait(60) == 0
 
 
 @pytest.mark.parametrize("content", [False, True])

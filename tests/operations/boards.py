@@ -13,14 +13,7 @@ from tests.operations.programs import DASHBOARDS
 Panel = Mapping[str, Any]
 
 NAMES: Final = ("operators", "health")
-_VALUES: Final = {
-    "$__rate_interval": "2m",
-    "$__range": "1h",
-    "$job": ".+",
-    "$agent": ".*",
-}
-
-
+_VALUES: Final = {"$__rate_interval": "2m", "$__range": "1h", "$job": ".+", "$agent": ".*"}
 _EVERYWHERE: Final = frozenset({"job", "instance", "le"})
 _COLLECTOR: Final = frozenset({"exporter", "receiver", "service_name", "__name__"})
 _SPANS: Final = ("loopguard.decision.action", "loopguard.detector.name", "gen_ai.agent.name")
@@ -76,9 +69,6 @@ def unknown(expr: str) -> set[str]:
         for suffix in ("", "_bucket", "_count", "_sum"):
             sent[metric.prometheus + suffix] = metric.attributes
     asked = metrics(expr)
-    there = {
-        label.replace(".", "_") for name in asked & set(sent) for label in sent[name]
-    } | _EVERYWHERE
-    if "otelcol_" in expr or not asked:
-        there |= _COLLECTOR
+    there = {label.replace(".", "_") for name in asked & set(sent) for label in sent[name]}
+    there |= _EVERYWHERE | (_COLLECTOR if "otelcol_" in expr or not asked else set())
     return (asked - set(sent)) | (labels(expr) - there)

@@ -10,6 +10,7 @@ import math
 import re
 import time as clock
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -27,49 +28,11 @@ _LEFT: Final = 46
 _LEGEND: Final = 16
 _COLOURS: Final = 8
 _TICK_S: Final = 900
-_STYLE: Final = """
-  text { fill: #24292f; font: 12px system-ui, 'DejaVu Sans', sans-serif }
-  .head { font-size: 15px; font-weight: 600 } .title { font-weight: 600 }
-  .small { font-size: 10.5px } .quiet { fill: #57606a }
-  .huge { font-size: 30px; font-weight: 600 }
-  .end { text-anchor: end } .middle { text-anchor: middle }
-  .ground { fill: #ffffff } .card { fill: #f6f8fa; stroke: #d0d7de }
-  .grid { stroke: #d8dee4 } .axis { stroke: #8c959f }
-  .line { fill: none; stroke-width: 1.8; stroke-linejoin: round }
-  .fill-green { fill: #1a7f37 } .fill-yellow { fill: #9a6700 } .fill-orange { fill: #bc4c00 }
-  .fill-red { fill: #cf222e } .fill-blue { fill: #0969da } .fill-text { fill: #24292f }
-  .fill-light-yellow { fill: #e3b341 } .fill-dark-yellow { fill: #845306 }
-  .fill-purple { fill: #8250df }
-  .s0 { stroke: #0969da } .s1 { stroke: #bc4c00 } .s2 { stroke: #1a7f37 } .s3 { stroke: #8250df }
-  .s4 { stroke: #bf3989 } .s5 { stroke: #7d6608 } .s6 { stroke: #cf222e } .s7 { stroke: #57606a }
-  .f0 { fill: #0969da } .f1 { fill: #bc4c00 } .f2 { fill: #1a7f37 } .f3 { fill: #8250df }
-  .f4 { fill: #bf3989 } .f5 { fill: #7d6608 } .f6 { fill: #cf222e } .f7 { fill: #57606a }
-  @media (prefers-color-scheme: dark) {
-    text, .fill-text { fill: #e6edf3 } .quiet { fill: #9da7b3 }
-    .ground { fill: #0d1117 } .card { fill: #161b22; stroke: #30363d }
-    .grid { stroke: #30363d } .axis { stroke: #6e7681 }
-    .fill-green { fill: #3fb950 } .fill-yellow { fill: #d29922 } .fill-orange { fill: #f0883e }
-    .fill-red { fill: #ff7b72 } .fill-blue { fill: #58a6ff }
-    .fill-light-yellow { fill: #f2cc60 } .fill-dark-yellow { fill: #bb8009 }
-    .fill-purple { fill: #bc8cff }
-    .s0 { stroke: #58a6ff } .s1 { stroke: #f0883e } .s2 { stroke: #3fb950 } .s3 { stroke: #bc8cff }
-    .s4 { stroke: #f778ba } .s5 { stroke: #d4b30a } .s6 { stroke: #ff7b72 } .s7 { stroke: #9da7b3 }
-    .f0 { fill: #58a6ff } .f1 { fill: #f0883e } .f2 { fill: #3fb950 } .f3 { fill: #bc8cff }
-    .f4 { fill: #f778ba } .f5 { fill: #d4b30a } .f6 { fill: #ff7b72 } .f7 { fill: #9da7b3 }
-  }
-"""
+_STYLE: Final = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
 
 
 class Source(NamedTuple):
-    """Who answers, and about what time.
-
-    Attributes:
-        instant: What Prometheus answers to an expression about the end of the time: its `result`.
-        over: The same about all of it.
-        start: First second shown.
-        end: Last second shown.
-        step: Seconds between two points.
-    """
+    """What Prometheus answers: about the last second shown, and about all, in steps of seconds."""
 
     instant: Callable[[str], Sequence[Mapping[str, Any]]]
     over: Callable[[str], Sequence[Mapping[str, Any]]]
@@ -108,15 +71,9 @@ def drawn(board: Mapping[str, Any], source: Source, note: str, without: str = ""
             parts += _panel(panel, source)
     height += 12
     size = f'viewBox="0 0 {_WIDTH:g} {height:g}" width="{_WIDTH:g}" height="{height:g}"'
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-        f"<title>{escape('Dashboard: ' + board['title'])}</title>",
-        f"<style>{_STYLE}</style>",
-        _box(0, 0, _WIDTH, height, "ground"),
-        *parts,
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
+    title = f"<title>{escape('Dashboard: ' + board['title'])}</title>\n<style>\n{_STYLE}</style>"
+    return "\n".join([head, title, _box(0, 0, _WIDTH, height, "ground"), *parts, "</svg>\n"])
 
 
 def _panel(panel: Mapping[str, Any], source: Source) -> Iterator[str]:
@@ -140,12 +97,12 @@ def _stat(panel: Mapping[str, Any], source: Source, area: Area) -> Iterator[str]
     shown, colour = defaults["noValue"], "text"
     if result:
         value = float(result[0]["value"][1])
-        steps = defaults["thresholds"]["steps"]
-        passed = [
-            step["color"] for step in steps if step["value"] is None or value >= step["value"]
-        ]
-        whole = float(round(value)) if defaults["unit"] == "short" else value
-        shown, colour = _said(whole, defaults["unit"]), passed[-1]
+        for step in defaults["thresholds"]["steps"]:
+            if step["value"] is None or value >= step["value"]:
+                colour = step["color"]
+        shown = _said(
+            float(round(value)) if defaults["unit"] == "short" else value, defaults["unit"]
+        )
         for mapping in defaults.get("mappings") or ():
             if word := mapping["options"].get(f"{value:g}"):
                 shown, colour = word["text"], word["color"]
@@ -159,10 +116,10 @@ def _table(panel: Mapping[str, Any], source: Source, area: Area) -> Iterator[str
     options = panel["transformations"][0]["options"]
     heads, order = options["renameByName"], options["indexByName"]
     labels = sorted((label for label in heads if label != "Value"), key=order.__getitem__)
-    found = [
-        (float(one["value"][1]), one["metric"]) for one in source.instant(filled(target["expr"]))
-    ]
-    found.sort(key=lambda row: -row[0])
+    result = source.instant(filled(target["expr"]))
+    found = sorted(
+        ((float(one["value"][1]), one["metric"]) for one in result), key=lambda row: -row[0]
+    )
     column = (width - 90) / len(labels)
     for place, label in enumerate(labels):
         yield _text(x + 10 + place * column, y + 42, heads[label], "small quiet")
@@ -220,9 +177,7 @@ class Plot:
         self.start, self.end, self.step = source.start, source.end, source.step
         times = {time for line in lines for time in line.points}
         add = sum if stacked else max
-        highest = max(
-            (add([line.points.get(time, 0) for line in lines]) for time in times), default=0
-        )
+        highest = max([0, *(add([line.points.get(time, 0) for line in lines]) for time in times)])
         self.most, self.grid = 1.0, 0.5
         if highest > 0:
             power = 10 ** math.floor(math.log10(highest / 3))
@@ -249,9 +204,8 @@ class Plot:
         for time in range(int(first), int(self.end) + 1, _TICK_S):
             x = self.across(time)
             yield _path(f"M{x:.1f} {low:.1f}v4", "axis")
-            yield _text(
-                x, low + 14, clock.strftime("%H:%M", clock.gmtime(time)), "small quiet middle"
-            )
+            at = clock.strftime("%H:%M", clock.gmtime(time))
+            yield _text(x, low + 14, at, "small quiet middle")
 
     def paths(self) -> Iterator[str]:
         for place, line in enumerate(self.lines):

@@ -58,17 +58,14 @@ _PAUSED = {"advice-35": (36, 55), "advice-102": (103, TURNS)}
 """Sessions that somebody pauses: when, and when they go on."""
 
 _COLLECTOR: Final = {
-    **{
-        f"otelcol_receiver_{what}_{kind}": {"receiver": "otlp", "transport": "grpc"}
-        for what in ("accepted", "refused")
-        for kind in ("spans", "log_records", "metric_points")
-    },
-    **{
-        f"otelcol_exporter_{what}_{kind}": {"exporter": "otlp_grpc/jaeger"}
-        for what in ("sent", "send_failed", "enqueue_failed")
-        for kind in ("spans", "log_records", "metric_points")
-    },
-}
+    f"otelcol_{what}_{kind}": {"receiver": "otlp", "transport": "grpc"}
+    if what.startswith("receiver") else {"exporter": "otlp_grpc/jaeger"}
+    for what in (
+        "receiver_accepted", "receiver_refused", "exporter_sent", "exporter_send_failed",
+        "exporter_enqueue_failed",
+    )
+    for kind in ("spans", "log_records", "metric_points")
+}  # fmt: skip
 """Counters of the Collector, as its own reader names them, with their labels."""
 
 _GAUGES: Final = {
@@ -79,12 +76,7 @@ _GAUGES: Final = {
 
 
 class Exposition:
-    """Lines of samples; of one series in order of time.
-
-    Args:
-        job: Label `job` of all samples that do not say another.
-        instance: The same of `instance`.
-    """
+    """Lines of samples, of one series in order of time; its labels are for those without others."""
 
     def __init__(self, job: str = "shop", instance: str = "shop-1") -> None:
         self._own = {"job": job, "instance": instance}
@@ -122,12 +114,7 @@ def collector(past: Exposition, turn: int, time: float) -> None:
 
 
 class Shop:
-    """Agents with a guard of their own, and what its metrics said.
-
-    Args:
-        folder: Where its Redis keeps its files.
-        now: The end of the hour, seconds since the epoch.
-    """
+    """Agents with a guard and a Redis of their own, and what its metrics said until `now`."""
 
     def __init__(self, folder: Path, now: float) -> None:
         self._began = now - START_S
@@ -214,15 +201,7 @@ class Shop:
 
 
 class Agents:
-    """What agents do, as their instrumentation tells it.
-
-    Args:
-        tracer: Makes their spans.
-        dice: Says what comes out.
-
-    Attributes:
-        decided: Ids of decisions that they heard of, in order.
-    """
+    """What agents do, as their instrumentation tells it; `decided` has ids that they heard of."""
 
     def __init__(self, tracer: Tracer, dice: random.Random) -> None:
         self._tracer = tracer
@@ -285,9 +264,8 @@ class Agents:
             tool = ("search", "data_analysis", "video_process", "crawl")[turn % 4]
             found = execution.admit(tool, {"path": f"{turn}.csv"}, user="ada")
             if turn % 3 == 0:
-                sessions.feedback(
-                    found.id, choice=self._dice.choice(("execute_sync", found.choice))
-                )
+                choice = self._dice.choice(("execute_sync", found.choice))
+                sessions.feedback(found.id, choice=choice)
             self._call("support", "search", {"path": f"{turn}.csv"}, f"{turn} rows.")
 
     def begins(self, name: str, key: str) -> Span:
@@ -343,17 +321,11 @@ class Agents:
 
 def _settings(store: str) -> Settings:
     """What takes minutes in an hour takes a part of a second here."""
-    return Settings(
-        store_url=store,
-        step_timeout_s=0.1,
-        breaker="shared",
-        tuning={
-            "stores": {"timeout_s": 0.1, "delay_s": 0.02, "retry_s": 0.2},
-            "telemetry": {"sample": 4},
-            "resources": {"sample_s": 0},
-            "resilience": {"breaker_open_s": 0.5},
-        },
-    )
+    tuning = {
+        "stores": {"timeout_s": 0.1, "delay_s": 0.02, "retry_s": 0.2}, "telemetry": {"sample": 4},
+        "resources": {"sample_s": 0}, "resilience": {"breaker_open_s": 0.5},
+    }  # fmt: skip
+    return Settings(store_url=store, step_timeout_s=0.1, breaker="shared", tuning=tuning)
 
 
 def _agent(name: str) -> dict[str, str]:

@@ -16,13 +16,13 @@ import tempfile
 import time
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 from stack import ui
 from stack.builds import HERE, MissingError
 from stack.ports import Ports, free_ports
@@ -47,9 +47,6 @@ from tests.operations.drawing import Source, drawn
 from tests.operations.hour import STEP_S, Shop
 from tests.operations.programs import ROOT
 from tests.operations.servers import Prometheus
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 FOLDER: Final = ROOT / "docs/pictures"
 THEME: Final = ROOT / "docs/theme"
@@ -117,10 +114,8 @@ def _take_jaeger(opened: Browser, url: str) -> None:
     page.mouse.up()
     end = page.locator(".detail-row").bounding_box()
     assert end is not None
-    page.screenshot(
-        path=FOLDER / "jaeger.png",
-        clip={"x": 0, "y": 0, "width": 1000, "height": end["y"] + end["height"]},
-    )
+    whole = {"x": 0, "y": 0, "width": 1000, "height": end["y"] + end["height"]}
+    page.screenshot(path=FOLDER / "jaeger.png", clip=whole)  # type: ignore[arg-type]
 
 
 def _take_phoenix(opened: Browser, url: str) -> None:
@@ -206,10 +201,7 @@ def shown(server: Prometheus, end: float) -> dict[str, str]:
         lambda expr: server.range(expr, start, end, step)["data"]["result"],
         start, end, step,
     )  # fmt: skip
-    return {
-        name: drawn(boards.board(name), source, _BOARD, without)
-        for name, without in _WITHOUT.items()
-    }
+    return {name: drawn(boards.board(name), source, _BOARD, row) for name, row in _WITHOUT.items()}
 
 
 def main() -> None:

@@ -75,9 +75,7 @@ class _Server:
 class Prometheus(_Server):
     """A Prometheus with the rules of this repository, which scrapes nothing; or with others.
 
-    Args:
-        folder: Where it keeps its files.
-        history: What it knows from the start, in the format of OpenMetrics with times.
+    It knows a history from the start, in the format of OpenMetrics with times.
     """
 
     def __init__(self, folder: Path, history: str) -> None:
@@ -87,10 +85,8 @@ class Prometheus(_Server):
         run(need("promtool"), "tsdb", "create-blocks-from", "openmetrics", past, folder / "data")
 
     def start(self, config: dict[str, Any] | None = None) -> Prometheus:
-        config = config or {
-            "global": {"evaluation_interval": "1s"},
-            "rule_files": [str(path) for path in RULES],
-        }
+        rules = [str(path) for path in RULES]
+        config = config or {"global": {"evaluation_interval": "1s"}, "rule_files": rules}
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         self._start([
             need("prometheus"),

@@ -120,14 +120,10 @@ def test_a_dashboard_asks_only_sources_that_can_be_chosen(name: str) -> None:
 
 def test_actions_are_told_apart() -> None:
     """Each of the six has a colour of its own."""
-    (panel,) = (
-        panel
-        for panel in boards.panels(boards.board("operators"))
-        if panel["title"] == "Decisions by action"
-    )
+    found = {panel["title"]: panel for panel in boards.panels(boards.board("operators"))}
     colours = {
         each["matcher"]["options"]: each["properties"][0]["value"]["fixedColor"]
-        for each in panel["fieldConfig"]["overrides"]
+        for each in found["Decisions by action"]["fieldConfig"]["overrides"]
     }
     actions = {action.value for action in Action} - {"allow"}
     assert actions < set(colours)
@@ -230,15 +226,12 @@ def test_what_a_guard_sends_is_what_rules_and_dashboards_ask_for(hour: Hour) -> 
 
 def test_the_story_of_the_hour_is_seen(hour: Hour) -> None:
     """Aborts, a stall, an open breaker, a store that hung, who waits: all of it is in metrics."""
+    gauges = "session_stalled breaker_open escalation_waiting session_paused saved_tokens_total"
     for expr in (
         'increase(loopguard_decisions_total{loopguard_decision_action="abort"}[5m])',
-        "loopguard_session_stalled",
-        "loopguard_breaker_open",
         'loopguard_store_status{loopguard_store_state!="available"}',
-        "loopguard_escalation_waiting",
-        "loopguard_session_paused",
         "increase(loopguard_tool_recoveries_total[1h])",
-        "loopguard_saved_tokens_total",
+        *(f"loopguard_{name}" for name in gauges.split()),
     ):
         assert hour.answers(f"sum({expr}) > 0"), expr
 

@@ -9,9 +9,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import httpx
 import pytest
@@ -19,9 +20,6 @@ import pytest
 from tests.operations.programs import OPERATIONS, ROOT, run
 from tests.server.process import PROGRAM
 from tests.stores.servers import free_port, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DEPLOY: Final = ROOT / "deploy"
 UNIT: Final = DEPLOY / "otel-loopguard.service"
@@ -49,11 +47,8 @@ def analyzed(tmp_path: Path, *command: str) -> str:
 
 
 def test_systemd_reads_the_unit(tmp_path: Path) -> None:
+    """And it may do little, by systemd's own measure, from 0 (best) to 10."""
     analyzed(tmp_path, "verify", "--man=no")
-
-
-def test_the_unit_may_do_little(tmp_path: Path) -> None:
-    """By systemd's own measure, from 0 (best) to 10."""
     said = analyzed(tmp_path, "security", "--offline=yes")
     found = re.search(r"exposure level for \S+: ([\d.]+)", said)
     assert found

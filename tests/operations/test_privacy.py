@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import Status, StatusCode
+from opentelemetry.trace import Status, StatusCode, Tracer
 from prometheus_client import CollectorRegistry, generate_latest
 
 from otel_loopguard import (
@@ -31,33 +30,18 @@ from otel_loopguard import (
 )
 from tests.agents import agent, provider_with
 from tests.docs.markdown import ROOT
-from tests.stores.servers import Server, need_redis
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.trace import Tracer
+from tests.stores.servers import Server
 
 SECRETS = ("tulip", "orchid", "saffron", "juniper")
 """In arguments, in results, in errors, and in what was written to a file."""
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Server]:
-    need_redis()
-    server = Server(tmp_path / "redis").start()
-    yield server
-    server.kill()
 
 
 def test_the_page_says_all_that_leaves() -> None:
     """docs/security.md has every name that the guard writes or reads; metrics have their page."""
     page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
     text = page.partition("\n## Privacy\n")[2].partition("\n## ")[0]
-    names = {
-        value
-        for name, value in vars(semconv).items()
-        if name.isupper() and not name.startswith("METRIC_") and name != "RULES"
-    }
+    constants = {name for name in vars(semconv) if name.isupper() and name != "RULES"}
+    names = {vars(semconv)[name] for name in constants if not name.startswith("METRIC_")}
     assert len(names) > 40
     families = tuple(re.findall(r"`([\w.]+\.)\*`", text))
     others = {name for name in names if not name.startswith(families)}
@@ -70,7 +54,7 @@ def test_the_page_says_all_that_leaves() -> None:
     ids=["aborted", "denied"],
 )
 def test_nothing_of_what_calls_say_leaves(
-    redis: Server, caplog: pytest.LogCaptureFixture, settings: dict[str, Any]
+    own_redis: Server, caplog: pytest.LogCaptureFixture, settings: dict[str, Any]
 ) -> None:
     """No argument, result or error text is in spans' own names, metrics, logs or the store."""
     caplog.set_level(logging.DEBUG)
@@ -78,13 +62,12 @@ def test_nothing_of_what_calls_say_leaves(
     meters = MeterProvider([PrometheusMetricReader(registry=registry)], shutdown_on_exit=False)
     loggers = LoggerProvider(shutdown_on_exit=False)
     loggers.add_log_record_processor(SimpleLogRecordProcessor(logs))
-    guard = LoopGuard(
-        Settings(store_url=redis.url, **settings), meter_provider=meters, logger_provider=loggers
-    )
+    given = Settings(store_url=own_redis.url, **settings)
+    guard = LoopGuard(given, meter_provider=meters, logger_provider=loggers)
     provider = provider_with(
         LoopGuardSpanProcessor(guard), SimpleSpanProcessor(LoopGuardSpanExporter(spans, guard))
     )
-    _runs(provider.get_tracer("my.agent"), redis.port)
+    _runs(provider.get_tracer("my.agent"), own_redis.port)
     metrics = generate_latest(registry).decode()
     provider.shutdown()
     guard.shutdown()
@@ -93,7 +76,7 @@ def test_nothing_of_what_calls_say_leaves(
         "metrics": metrics,
         "events": "\n".join(each.to_json() for each in logs.get_finished_logs()),
         "log": caplog.text,
-        "store": _everything(redis),
+        "store": _everything(own_redis),
     }
     meters.shutdown()
     loggers.shutdown()
@@ -128,32 +111,22 @@ def _call(tracer: Tracer, tool: str, args: dict[str, str], answer: str | None) -
 
 def _ours(span: ReadableSpan) -> str:
     """What the guard wrote on a span: its attributes, its events, and the status of its own."""
-    found = {
-        name: value
-        for name, value in (span.attributes or {}).items()
-        if name.startswith("loopguard.")
-    }
-    events = [
-        dict(event.attributes or {}) for event in span.events if event.name.startswith("loopguard")
-    ]
+    found = [each for each in (span.attributes or {}).items() if each[0].startswith("loopguard.")]
+    events = [dict(one.attributes or {}) for one in span.events if one.name.startswith("loopguard")]
     said = span.status.description or ""
-    status = said if said.startswith("loopguard") else ""
-    return json.dumps([found, events, status], default=str)
+    return json.dumps([found, events, said * said.startswith("loopguard")], default=str)
 
 
-def _everything(redis: Server) -> str:
+def _everything(server: Server) -> str:
     """All keys and values of a Redis, as text."""
-    client = redis.client
+    client = server.client
     said: list[str] = []
     for key in client.scan_iter(count=1000):
         kind = client.type(key)
         value = {
-            b"string": client.get,
+            b"string": client.get, b"set": client.smembers, b"stream": client.xrange,
+            b"hash": client.hgetall, b"list": lambda name: client.lrange(name, 0, -1),
             b"zset": lambda name: client.zrange(name, 0, -1, withscores=True),
-            b"set": client.smembers,
-            b"stream": client.xrange,
-            b"hash": client.hgetall,
-            b"list": lambda name: client.lrange(name, 0, -1),
-        }[kind](key)
+        }[kind](key)  # fmt: skip
         said.append(f"{key!r} {value!r}")
     return "\n".join(said)

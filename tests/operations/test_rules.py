@@ -38,22 +38,17 @@ ALERTS = list(alerts())
 NAMES = [alert["alert"] for alert in ALERTS]
 
 
-def test_prometheus_takes_the_configuration() -> None:
-    """promtool finds nothing wrong with prometheus.yaml, its rules and its targets."""
-    said = run(need("promtool"), "check", "config", CONFIG / "prometheus/prometheus.yaml")
-    assert f"SUCCESS: {len(RULES)} rule files found" in said
+CHECKS: list[tuple[str, Path, str]] = [
+    ("check config", CONFIG / "prometheus/prometheus.yaml", f": {len(RULES)} rule files found"),
+    *(("check rules --lint-fatal", path, "") for path in RULES),
+    *(("test rules", path, "") for path in RULE_TESTS),
+]
 
 
-@pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
-def test_rules_are_sound(path: Path) -> None:
-    """promtool finds nothing wrong with a file of rules, with its lint switched on."""
-    assert "SUCCESS" in run(need("promtool"), "check", "rules", "--lint-fatal", path)
-
-
-@pytest.mark.parametrize("path", RULE_TESTS, ids=lambda path: path.stem)
-def test_rules_do_what_their_tests_say(path: Path) -> None:
-    """promtool runs the unit tests of the rules."""
-    assert "SUCCESS" in run(need("promtool"), "test", "rules", path)
+@pytest.mark.parametrize(("words", "path", "more"), CHECKS, ids=lambda part: Path(part).stem)
+def test_promtool_finds_nothing_wrong(words: str, path: Path, more: str) -> None:
+    """With the configuration and its rules; and the unit tests of the rules pass."""
+    assert f"SUCCESS{more}" in run(need("promtool"), *words.split(), path)
 
 
 @pytest.mark.parametrize("name", NAMES)

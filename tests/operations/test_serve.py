@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -14,9 +15,6 @@ from tests.operations.servers import Prometheus
 from tests.server.process import Serve
 from tests.server.serving import CLIENT, PROTOBUF, next_hop
 from tests.stores.servers import wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOKEN, SCRAPES = "the token of a tenant", "the token of Prometheus"
 _SUFFIXES = ("", "_bucket", "_count", "_sum")
@@ -32,11 +30,7 @@ def questions() -> list[str]:
 def test_the_questions_of_the_page_name_metrics_that_there_are() -> None:
     known = {one.prometheus + suffix for one in (*METRICS, *OF_SERVERS) for suffix in _SUFFIXES}
     asked = {name for one in questions() for name in re.findall(r"\bloopguard_\w+", one)}
-    labels = {
-        attribute.replace(".", "_")
-        for one in (*METRICS, *OF_SERVERS)
-        for attribute in one.attributes
-    }
+    labels = {name.replace(".", "_") for one in (*METRICS, *OF_SERVERS) for name in one.attributes}
     assert len(questions()) == 8
     assert asked - known - labels == set()
 

@@ -8,26 +8,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import requests
 from opentelemetry.instrumentation.requests import RequestsInstrumentor
+from opentelemetry.sdk.trace import Tracer
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._control import signing as keyring
 from otel_loopguard.core import Action
+from otel_loopguard.sdk.propagator import LoopGuardPropagator
 from tests.agents import agent, provider_with
 from tests.control.messages import new_name
 from tests.stores.servers import Server, wait_for
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import Tracer
-
-    from otel_loopguard.sdk.propagator import LoopGuardPropagator
 
 ROOT = Path(__file__).resolve().parents[2]
 PROPAGATORS = "tracecontext,baggage,loopguard"
@@ -57,13 +54,6 @@ class Service:
         self._process.stdout.close()
 
 
-@pytest.fixture
-def store_url(tmp_path: Path) -> Iterator[str]:
-    server = Server(tmp_path / "redis").start()
-    yield server.url
-    server.kill()
-
-
 class Pair(NamedTuple):
     """The guard and the tracer of this process, and the service that it calls."""
 
@@ -84,24 +74,20 @@ Make = Callable[..., Pair]
 @pytest.fixture
 def pair(propagator: LoopGuardPropagator) -> Iterator[Make]:
     """Makes both, with the same settings; requests are instrumented."""
-    begun: list[Pair] = []
-    services: list[Service] = []
     instrumentor = RequestsInstrumentor()
+    with ExitStack() as ends:
 
-    def make(**settings: str) -> Pair:
-        guard = LoopGuard(Settings(**settings))
-        provider = provider_with(LoopGuardSpanProcessor(guard))
-        instrumentor.instrument(tracer_provider=provider)
-        services.append(Service(**settings))
-        begun.append(Pair(guard, provider.get_tracer("caller"), services[-1].ask))
-        return begun[-1]
+        def make(**settings: str) -> Pair:
+            guard = LoopGuard(Settings(**settings))
+            ends.callback(guard.shutdown)
+            provider = provider_with(LoopGuardSpanProcessor(guard))
+            instrumentor.instrument(tracer_provider=provider)
+            ends.callback(instrumentor.uninstrument)
+            service = Service(**settings)
+            ends.callback(service.end)
+            return Pair(guard, provider.get_tracer("caller"), service.ask)
 
-    yield make
-    instrumentor.uninstrument()
-    for service in services:
-        service.end()
-    for one in begun:
-        one.guard.shutdown()
+        yield make
 
 
 KEY = "a key that is theirs"
@@ -114,9 +100,9 @@ def _check_for(seconds: float) -> None:
         time.sleep(0.002)
 
 
-def test_an_abort_in_the_service_stops_the_caller(store_url: str, pair: Make) -> None:
+def test_an_abort_in_the_service_stops_the_caller(own_redis: Server, pair: Make) -> None:
     """Its policy decides; the caller's `check` raises, by the store."""
-    two = pair(store_url=store_url, propagation_trust="store")
+    two = pair(store_url=own_redis.url, propagation_trust="store")
     wait_for(keyring.keys)
     with two.agent() as run:
         # The service takes the key from the store while it starts.
@@ -128,9 +114,9 @@ def test_an_abort_in_the_service_stops_the_caller(store_url: str, pair: Make) ->
         assert control.current().by == "policy"
 
 
-def test_an_abort_in_the_caller_stops_the_service(store_url: str, pair: Make) -> None:
+def test_an_abort_in_the_caller_stops_the_service(own_redis: Server, pair: Make) -> None:
     """While the service works on a request, a person stops the caller's session."""
-    two = pair(store_url=store_url, propagation_key=KEY)
+    two = pair(store_url=own_redis.url, propagation_key=KEY)
     runs: list[str] = []
     answers: list[dict[str, Any]] = []
 
@@ -167,9 +153,9 @@ def test_without_a_store_baggage_carries_the_stop_down(pair: Make) -> None:
         assert control.current().action is Action.ALLOW
 
 
-def test_the_trace_alone_is_enough_with_a_store(store_url: str, pair: Make) -> None:
+def test_the_trace_alone_is_enough_with_a_store(own_redis: Server, pair: Make) -> None:
     """With no name and no key both processes call the session by the id of its trace."""
-    two = pair(store_url=store_url)
+    two = pair(store_url=own_redis.url)
     with agent(two.tracer) as span:
         key = f"{span.get_span_context().trace_id:032x}"
         with two.tracer.start_as_current_span("chat", attributes={"gen_ai.operation.name": "chat"}):

@@ -31,23 +31,20 @@ propagator:
 """
 
 
-WAYS = {
-    "environment": (
-        ("opentelemetry.sdk", ""),
-        {
-            "OTEL_PROPAGATORS": "tracecontext,baggage,loopguard",
-            "LOOPGUARD_PROPAGATION_KEY": "a key that is theirs",
-            "PYTHONWARNINGS": "error",
-        },
-    ),
-    "configuration file": (("opentelemetry.configuration", FROM_FILE), {}),
-}
+WAYS = [
+    ("opentelemetry.sdk", "", {
+        "OTEL_PROPAGATORS": "tracecontext,baggage,loopguard", "PYTHONWARNINGS": "error",
+        "LOOPGUARD_PROPAGATION_KEY": "a key that is theirs",
+    }),
+    ("opentelemetry.configuration", FROM_FILE, {}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_key_is_all_it_takes(way: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("needed", "begin", "variables"), WAYS)
+def test_a_key_is_all_it_takes(
+    needed: str, begin: str, variables: dict[str, str], tmp_path: Path
+) -> None:
     """Beside `OTEL_PROPAGATORS`, or beside the name of the propagator in a configuration file."""
-    (needed, begin), variables = WAYS[way]
     place = tmp_path / "otel.yaml"
     place.write_text(FILE, encoding="utf-8")
     program = PROGRAM.format(begin=begin)

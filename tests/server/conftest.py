@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from otel_loopguard import Settings
 from tests.server.serving import Hop, next_hop
 from tests.stores.servers import Server as Redis
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -21,16 +17,9 @@ def hop() -> Iterator[Hop]:
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Redis]:
-    started = Redis(tmp_path / "redis").start()
-    yield started
-    started.kill()
-
-
-@pytest.fixture
-def guard(redis: Redis) -> Settings:
+def guard(own_redis: Redis) -> Settings:
     """Settings of servers that share a store."""
     return Settings(
-        abort_after=2, store_url=redis.url, digest_key="a key of all workers",
+        abort_after=2, store_url=own_redis.url, digest_key="a key of all workers",
         tuning={"stores": {"timeout_s": 0.5}},
     )  # fmt: skip

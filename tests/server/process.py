@@ -8,28 +8,22 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
+from typing_extensions import Self
 
 from tests.server.serving import CLIENT, PROTOBUF, bearer, call, request
 from tests.stores.servers import wait_for
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 PROGRAM = str(Path(sys.executable).with_name("otel-loopguard"))
 _URL = re.compile(r"flag's API: (\S+)")
 
 
 class Serve:
-    """A server in a process of its own, as a context; its log is a file.
+    """A server in a process of its own, as a context, with options of `serve` and more variables.
 
-    Args:
-        log: Where its log goes.
-        options: Options of `serve`.
-        http: Its address; by default any port.
-        environ: Variables that it has besides those of this process.
+    Its log is a file; its address is by default any port.
     """
 
     def __init__(self, log: Path, *options: str, http: str = "127.0.0.1:0", **environ: str) -> None:
@@ -41,9 +35,8 @@ class Serve:
 
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, env=self._environ
-            )
+            out: Any = {"stdout": log, "stderr": log}
+            self.process = subprocess.Popen(self._command, env=self._environ, **out)
         wait_for(self._listens)
         return self
 
@@ -74,11 +67,7 @@ class Serve:
         return CLIENT.post(url, content=body, headers=headers).status_code
 
     def ready(self) -> tuple[int, dict[str, str]]:
-        """What it answers to an orchestrator: the status, and what is not well."""
-        answer = CLIENT.get(f"{self.url}/readyz")
-        return answer.status_code, {
-            check: said for check, said in answer.json().items() if said != "ok"
-        }
+        return ready(self)
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of the series of a metric that have these labels; -1 without any."""
@@ -89,6 +78,12 @@ class Serve:
         found = _URL.search(self.log)
         self.url = found[1] if found else ""
         return "spans go " in self.log
+
+
+def ready(server: Any) -> tuple[int, dict[str, str]]:
+    """What a server answers to an orchestrator: the status, and what is not well."""
+    answer = CLIENT.get(f"{server.url}/readyz")
+    return answer.status_code, {key: said for key, said in answer.json().items() if said != "ok"}
 
 
 def total(text: str, name: str, **labels: str) -> float:

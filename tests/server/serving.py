@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import os
 import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import grpc
 import httpx
-import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -28,12 +29,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from otel_loopguard import Settings
 from otel_loopguard.server import Server, ServerSettings, Tenants
 from otel_loopguard.server.forward import SIGNALS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from pathlib import Path
-
-    from otel_loopguard.server.metrics import ServerTelemetry
+from otel_loopguard.server.metrics import ServerTelemetry
+from tests.zero_code.interpreter import lacking
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 SECOND = 1_000_000_000
@@ -76,13 +73,24 @@ def serving(
 
 def certified(folder: Path) -> tuple[str, str]:
     """Writes a new certificate for 127.0.0.1, and its key; returns their paths."""
-    if shutil.which("openssl") is None and "CI" not in os.environ:
-        pytest.skip("there is no openssl")
+    if shutil.which("openssl") is None:
+        lacking("there is no openssl")
     certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=127.0.0.1"
     name = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
     subprocess.run([*command.split(), *name], check=True, capture_output=True)
     return certificate, key
+
+
+def log_record(event: str, number: int, *attributes: KeyValue, body: str = "") -> bytes:
+    """A request with one log record, numbered: an event by its name, or a body."""
+    made = ExportLogsServiceRequest()
+    record = made.resource_logs.add().scope_logs.add().log_records.add(
+        time_unix_nano=BEGIN + number * SECOND, event_name=event, attributes=attributes
+    )  # fmt: skip
+    if body:
+        record.body.string_value = body
+    return made.SerializeToString()
 
 
 def request(*spans: dict[str, Any], scope: str = "test.agent") -> ExportTraceServiceRequest:
@@ -103,21 +111,16 @@ def call(number: int, session: str = "chat-1", **more: Any) -> dict[str, Any]:
     """The span of the same call each time, right behind the one before; in its own trace."""
     start = BEGIN + number * SECOND
     return {
-        "trace_id": (number + 1).to_bytes(16, "big"),
-        "span_id": (number + 1).to_bytes(8, "big"),
-        "name": "execute_tool search",
-        "kind": 1,
-        "start_time_unix_nano": start,
-        "end_time_unix_nano": start + SECOND,
+        "trace_id": (number + 1).to_bytes(16, "big"), "span_id": (number + 1).to_bytes(8, "big"),
+        "name": "execute_tool search", "kind": 1,
+        "start_time_unix_nano": start, "end_time_unix_nano": start + SECOND,
         "attributes": {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": "search",
-            "gen_ai.conversation.id": session,
-            "gen_ai.tool.call.arguments": '{"q": "x"}',
+            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search",
+            "gen_ai.conversation.id": session, "gen_ai.tool.call.arguments": '{"q": "x"}',
             "gen_ai.tool.call.result": "nothing was found for this query",
         },
         **more,
-    }
+    }  # fmt: skip
 
 
 def asking(tool: str) -> dict[str, Any]:
@@ -131,12 +134,9 @@ def asking(tool: str) -> dict[str, Any]:
 
 
 def post(
-    server: Server,
-    *spans: dict[str, Any],
-    body: bytes | None = None,
-    path: str = "traces",
+    server: Server, *spans: dict[str, Any], body: bytes | None = None, path: str = "traces",
     **headers: str,
-) -> httpx.Response:
+) -> httpx.Response:  # fmt: skip
     """Sends spans, or bytes; returns the answer."""
     sent = request(*spans).SerializeToString() if body is None else body
     url = f"{server.url}/v1/{path}"
@@ -184,28 +184,23 @@ def exporter(server: Server, signal: str = "traces") -> Generator[Callable[..., 
         yield channel.unary_unary(SIGNALS[signal].method)
 
 
+@dataclass
 class Hop:
     """A next hop that keeps its requests, and answers as the test says.
 
-    Attributes:
-        answers: Status codes of the next answers; 200 once there are none.
-        of_logs: The status code for log records, after these.
-        said: Headers of each answer.
-        body: The body of each answer.
-        asked: Path and authorization of each request that was not refused.
-        url: Where it listens.
+    `answers` are the next status codes, then 200, or for log records `of_logs`; `said` and `body`
+    are of each answer. `asked` has path and authorization of what was not refused.
     """
 
-    def __init__(self) -> None:
-        self.traces: list[ExportTraceServiceRequest] = []
-        self.logs: list[ExportLogsServiceRequest] = []
-        self.metrics: list[ExportMetricsServiceRequest] = []
-        self.answers: list[int] = []
-        self.of_logs = 200
-        self.said: tuple[str, ...] = ()
-        self.body = b""
-        self.asked: list[tuple[str, str | None]] = []
-        self.url = ""
+    traces: list[ExportTraceServiceRequest] = field(default_factory=list)
+    logs: list[ExportLogsServiceRequest] = field(default_factory=list)
+    metrics: list[ExportMetricsServiceRequest] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    of_logs: int = 200
+    said: tuple[str, ...] = ()
+    body: bytes = b""
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    url: str = ""
 
     def answer(self, to: BaseHTTPRequestHandler, body: bytes) -> None:
         """Keeps a request, unless it is one of those that are refused."""

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 
 from otel_loopguard._control.flag import Flag
 from otel_loopguard.core import Action
+from otel_loopguard.server import Server
 from otel_loopguard.server.app import Changes
 from tests.server.serving import CLIENT, call, control, post, send, serving
-
-if TYPE_CHECKING:
-    import httpx
-
-    from otel_loopguard.server import Server
 
 
 def act(server: Server, action: str, session: str = "chat-1", **body: str) -> httpx.Response:
@@ -47,16 +43,13 @@ def test_a_question_waits_for_a_change() -> None:
         assert wrong.json()["detail"] == "wait must be a number of seconds"
         send(server, 0)
         known = control(server)
-        rows: list[dict[str, object]] = []
-        waiting = threading.Thread(
-            target=lambda: rows.append(control(server, wait="20", since=known["version"]))
-        )
-        waiting.start()
-        time.sleep(0.2)
-        assert not rows
-        assert act(server, "pause", by="ann", reason="looking").is_success
-        waiting.join()
-        assert (rows[0]["action"], rows[0]["by"], rows[0]["reason"]) == ("pause", "ann", "looking")
+        with ThreadPoolExecutor() as asker:
+            waiting = asker.submit(control, server, wait="20", since=known["version"])
+            time.sleep(0.2)
+            assert not waiting.done()
+            assert act(server, "pause", by="ann", reason="looking").is_success
+        row = waiting.result()
+        assert (row["action"], row["by"], row["reason"]) == ("pause", "ann", "looking")
 
 
 def test_who_has_just_looked_hears_of_a_change_and_nobody_else() -> None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_loopguard import Settings, set_testing
 from otel_loopguard._util.clock import now
 from otel_loopguard.engine import Engine
+from otel_loopguard.server import Server
 from otel_loopguard.server.tenant_guard import TenantGuard
 from otel_loopguard.spans.views import RecordedSpan
 from tests.server.serving import call, control, post, serving
-
-if TYPE_CHECKING:
-    from otel_loopguard.server import Server
 
 STEPS = 400
 RUNGS = ["allow", "hint", "deny", "abort"]

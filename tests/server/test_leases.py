@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_loopguard import Settings
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -24,20 +23,19 @@ from tests.server.serving import (
     asking,
     call,
     control,
+    log_record,
     pair,
     post,
     send,
     serving,
     sessions,
 )
+from tests.stores.servers import Server as Redis
 from tests.stores.servers import wait_for
+from tests.tables import rows
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+Leases = Callable[..., SessionLeases]
 
-    from tests.stores.servers import Server as Redis
-
-    Leases = Callable[..., SessionLeases]
 
 A, B = (1, 1), (1, 2)
 
@@ -81,7 +79,9 @@ class Fleet:
             url = f"{self[name].url}/v1/sessions/chat-1/abort"
             CLIENT.post(url, json={"by": "ann"}).raise_for_status()
         elif kind == "prompt":
-            post(self[name], body=prompt(*numbers), path="logs").raise_for_status()
+            told = pair("session.id", "chat-1")
+            wrote = log_record("claude_code.user_prompt", numbers[0], told)
+            post(self[name], body=wrote, path="logs").raise_for_status()
         else:
             self.hop.answers = [503] * (sign == "!")
             status = post(self[name], *spans_of(kind, numbers)).status_code
@@ -97,16 +97,6 @@ def fleet(guard: Settings, hop: Hop) -> Iterator[Fleet]:
     made = Fleet(guard, hop)
     yield made
     made.end()
-
-
-def prompt(number: int) -> bytes:
-    """A record that says that the user wrote."""
-    made = ExportLogsServiceRequest()
-    record = made.resource_logs.add().scope_logs.add().log_records.add(
-        time_unix_nano=BEGIN + number * SECOND, event_name="claude_code.user_prompt"
-    )  # fmt: skip
-    record.attributes.append(pair("session.id", "chat-1"))
-    return made.SerializeToString()
 
 
 def telling(number: int) -> dict[str, Any]:
@@ -153,34 +143,12 @@ def spans_of(kind: str, numbers: list[int]) -> list[dict[str, Any]]:
 
 
 WORD = re.compile(r"([ABC])([:!=])([a-z]*)(\d*)-?(\d*)/?(\w*)")
-CASES = {
-    "two equal calls at each of two are as many as four at one; each decision is one":
-        "A:0-1 A=allow B:2-3 B=deny told=hint,deny A:1-3 A=deny told=hint,deny",
-    "a server that is new says at once what was decided":
-        "A:0-5 A=abort/policy A:end B=abort/policy",
-    "and what a person did": "A:0 A:abort A=abort/ann A:end B=abort/ann",
-    "a turn after an abort": "A:turn0-6 A=abort B:turn20-21 B=hint",
-    # The span of a run comes when it ends, and the record of a prompt may come late, wherever.
-    "an abort outlives what was begun before it":
-        "A:calls1-6 A=abort told=hint,deny,abort B:run1-6 B:prompt0 B=abort C:40 C=abort"
-        " told=hint,deny,abort",
-    # Of a prompt and the calls after it, the prompt may be judged when the calls have ended.
-    "an abort outlives the prompt before it":
-        "A:0 A:prompt1 A:2-7 A=abort told=hint,deny,abort B:8 told=hint,deny,abort",
-    "spans that come again count once": "A!0-2 B:0-2 A:0-2 spans=6 entries=3 told=hint",
-    "a span that comes again has its decision on it":
-        "A:0-3 B:0-3 decided=,,hint,deny,,,hint,deny",
-    "a decision that nobody was told of is told by the next":
-        "A!0-3 told= B:4 told=hint,deny,abort",
-    # Each request shows the result of what was asked for at another server.
-    "calls that only messages tell of":
-        "A:model0 A=allow B:model1 B=allow A:model2 A=allow B:model3 B=hint A:model4 A=deny"
-        " B:model5 B=abort",
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("script", CASES.values(), ids=CASES)
-def test_a_session_goes_on_at_another_server(fleet: Fleet, leases: Leases, script: str) -> None:
+@pytest.mark.parametrize(("_name", "script"), rows(__file__, "scripts"))
+def test_a_session_goes_on_at_another_server(
+    fleet: Fleet, leases: Leases, _name: str, script: str
+) -> None:
     """What each server is sent behind `:` and says behind `=`.
 
     A request with `!` is judged and stored, but not taken by the next hop. `told` are the decisions
@@ -253,6 +221,7 @@ def test_sessions_with_open_calls_are_found_when_nobody_watches_them(leases: Lea
 
 
 def test_what_comes_with_a_lower_number_is_refused(leases: Leases) -> None:
+    """Who never took a lease stores only what is new."""
     one, other = leases(), leases()
     one.take({"s": [A], "t": [B]})
     one.submit("s", [("1-a", b"entry")])
@@ -265,22 +234,18 @@ def test_what_comes_with_a_lower_number_is_refused(leases: Leases) -> None:
     assert one.commit() == ({}, [])
     assert other.journal("s") == []
     assert other.take({"s": [A], "t": [B]})["t"].known == {B: None}
+    third = leases()
+    third.submit("s", [("1-a", b"entry")])
+    third.submit("u", [("1-a", b"entry")])
+    assert third.commit() == ({}, ["s"])
+    assert third.journal("u") == [("1-a", b"entry")]
 
 
-def test_who_never_took_a_lease_stores_only_what_is_new(leases: Leases) -> None:
-    one, other = leases(), leases()
-    one.take({"s": []})
-    other.submit("s", [("1-a", b"entry")])
-    other.submit("t", [("1-a", b"entry")])
-    assert other.commit() == ({}, ["s"])
-    assert other.journal("t") == [("1-a", b"entry")]
-
-
-def test_what_is_kept_has_an_end(leases: Leases, redis: Redis) -> None:
+def test_what_is_kept_has_an_end(leases: Leases, own_redis: Redis) -> None:
     """A lease that the store lost is held on."""
     one = leases()
     one.take({"s": [A]})
-    with redis.client as client:
+    with own_redis.client as client:
         client.flushall()
     one.judged("s", A, None)
     assert one.commit() == ({}, [])
@@ -290,7 +255,7 @@ def test_what_is_kept_has_an_end(leases: Leases, redis: Redis) -> None:
     one.decided("s", "d1", b"record")
     one.call("s", b"[1]")
     one.commit()
-    with redis.client as client:
+    with own_redis.client as client:
         keys = client.keys("*")
         assert len(keys) >= 6
         assert all(client.pttl(key) > 0 for key in keys)
@@ -343,12 +308,11 @@ def test_a_call_that_hangs_is_a_stall_though_its_server_is_gone(fleet: Fleet) ->
 
 def test_who_takes_a_session_over_watches_its_calls_and_says_nothing_twice(fleet: Fleet) -> None:
     fleet.guard = fleet.guard.model_copy(update={"step_timeout_s": 1.0})
-    asked = asking("deploy")
-    post(fleet["A"], deepcopy(asked)).raise_for_status()
+    post(fleet["A"], asking("deploy")).raise_for_status()
     wait_for(lambda: "step_timeout" in fleet.hop.told("reason"))
     made = fleet.hop.told("id")
     # An exporter that heard no answer sends the same to another.
-    post(fleet["B"], deepcopy(asked)).raise_for_status()
+    post(fleet["B"], asking("deploy")).raise_for_status()
     (watched,) = fleet["B"].engines["default"].guard.active
     assert watched.said == {"step_timeout", "step_timeout_near"}
     assert set(fleet.hop.told("id")) == set(made)
@@ -364,6 +328,6 @@ def test_a_call_whose_result_another_server_got_is_no_stall(fleet: Fleet) -> Non
     assert control(fleet["A"])["action"] == "allow"
 
 
-def test_a_store_needs_the_key_that_its_journals_are_read_with(redis: Redis) -> None:
+def test_a_store_needs_the_key_that_its_journals_are_read_with(own_redis: Redis) -> None:
     with pytest.raises(LoopGuardSettingsError, match="digest_key"):
-        Server(ServerSettings(), Settings(store_url=redis.url))
+        Server(ServerSettings(), Settings(store_url=own_redis.url))

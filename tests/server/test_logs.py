@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from tests.server.serving import BEGIN, CLIENT, SECOND, pair, post, serving, sessions
+from tests.server.serving import CLIENT, log_record, pair, post, serving, sessions
 
 CAPTURES = Path(__file__).resolve().parents[1] / "dialects" / "node_captures"
 JSON = {"content-type": "application/json"}
@@ -34,24 +33,14 @@ RECORDS: dict[str, dict[str, Any]] = {
 
 
 def records(event: str, number: int, *, named: bool = True) -> bytes:
-    """A request with one log record, numbered."""
-    made = ExportLogsServiceRequest()
-    record = (
-        made.resource_logs.add()
-        .scope_logs.add()
-        .log_records.add(time_unix_nano=BEGIN + number * SECOND)
-    )
-    if named:
-        record.event_name = event
-    else:
-        record.body.string_value = event
-        record.attributes.append(pair("event.name", event.partition(".")[2]))
-    agent = event.partition(".")[0]
+    """A request with one log record, numbered, as an event or as a text."""
+    agent, _, kind = event.partition(".")
     (fields,) = (list(given.items()) for name, given in RECORDS.items() if name.startswith(agent))
+    told = [] if named else [pair("event.name", kind)]
     for name, value in fields if event in RECORDS else fields[:1]:  # the session of a prompt
         written = value.format(number) if isinstance(value, str) and "{}" in value else value
-        record.attributes.append(pair(name, number if name == "event.sequence" else written))
-    return made.SerializeToString()
+        told.append(pair(name, number if name == "event.sequence" else written))
+    return log_record(event if named else "", number, *told, body="" if named else event)
 
 
 @pytest.mark.parametrize("named", [True, False])

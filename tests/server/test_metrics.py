@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import grpc
 import pytest
@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from otel_loopguard import Settings
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.server import Tenants
+from otel_loopguard.server import Server, Tenants
 from otel_loopguard.server.metrics import METRICS, ServerTelemetry
 from tests.server.process import Serve, total
 from tests.server.serving import (
@@ -26,33 +26,10 @@ from tests.server.serving import (
 )
 from tests.stores.servers import wait_for
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_loopguard.server import Server
-
 ONE, TWO, SCRAPES = ("one token of all there are", "another one of the same", "what Prometheus has")
 
 
-SERIES = """
-loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=200
-loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=400
-loopguard_server_request_duration_seconds_count 1 http_route=/v1/traces http_response_status_code=421
-loopguard_server_request_duration_seconds_count 1 http_route=/v1/sessions/{session}/control http_response_status_code=200
-loopguard_server_request_duration_seconds_count 1 http_response_status_code=404
-loopguard_server_request_duration_seconds_count 1 rpc_response_status_code=OK rpc_method=opentelemetry.proto.collector.logs.v1.LogsService/Export
-loopguard_server_request_duration_seconds_count 1 rpc_response_status_code=INVALID_ARGUMENT
-loopguard_server_refusals_total 2 error_type=bad_request
-loopguard_server_refusals_total 1 error_type=host
-loopguard_server_forward_duration_seconds_count 1 loopguard_server_signal=traces
-loopguard_server_judging_delay_seconds_count 1
-loopguard_server_held_usage_bytes 0
-loopguard_server_held_limit_bytes 134217728
-loopguard_server_judging_queue_size 0
-loopguard_server_forward_queue_capacity 10000
-loopguard_steps_total 1
-"""  # noqa: E501
-"""What is counted of six requests, and of the guard's step."""
+SERIES = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()[1:]
 
 
 def scraped(server: Server) -> str:
@@ -76,7 +53,7 @@ def test_requests_refusals_and_what_the_next_hop_took(hop: Hop) -> None:
                 export(b"[", timeout=60)
         text = scraped(server)
     assert "nowhere" not in text  # no series for whatever a stranger asks for
-    for line in SERIES.strip().splitlines():
+    for line in SERIES:
         name, count, *labels = line.split()
         assert total(text, name, **dict(one.split("=") for one in labels)) == float(count), line
 
@@ -117,17 +94,15 @@ def test_sessions_that_had_to_make_room_are_counted() -> None:
         assert total(scraped(server), "loopguard_session_evictions_total") >= 3
 
 
-@pytest.mark.parametrize(
-    ("tenants", "prometheus", "token", "status"),
-    [
-        ({}, "", "", 200),
-        ({ONE: "one"}, "", ONE, 200),
-        ({ONE: "one"}, "", "", 401),
-        ({ONE: "one", TWO: "two"}, "", ONE, 401),
-        ({ONE: "one"}, SCRAPES, SCRAPES, 200),
-        ({ONE: "one"}, SCRAPES, ONE, 401),
-    ],
-)
+TENANT = {ONE: "one"}
+ASKING: list[tuple[dict[str, str], str, str, int]] = [
+    *(({}, "", "", 200), (TENANT, "", ONE, 200), (TENANT, "", "", 401)),
+    *((TENANT | {TWO: "two"}, "", ONE, 401), (TENANT, SCRAPES, SCRAPES, 200)),
+    (TENANT, SCRAPES, ONE, 401),
+]
+
+
+@pytest.mark.parametrize(("tenants", "prometheus", "token", "status"), ASKING)
 def test_metrics_are_for_who_may_see_all_tenants(
     tenants: dict[str, str], prometheus: str, token: str, status: int
 ) -> None:
@@ -142,11 +117,10 @@ def test_metrics_are_for_who_may_see_all_tenants(
 def test_they_are_exported_where_the_variables_say(hop: Hop, tmp_path: Path) -> None:
     """With the service's own name, by a real process; what it counted last goes out at its end."""
     environ = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": hop.url,
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-        "OTEL_METRIC_EXPORT_INTERVAL": "600000",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": hop.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test",
-    }
+        "OTEL_METRIC_EXPORT_INTERVAL": "600000",
+    }  # fmt: skip
     with Serve(tmp_path / "log", **environ) as server:
         assert server.send() == 200
         server.process.terminate()

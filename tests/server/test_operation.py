@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from otel_loopguard.server import Tenants
 from otel_loopguard.server import metrics as server_metrics
-from tests.server.process import Serve
+from tests.server.process import Serve, ready
 from tests.server.serving import CLIENT, Hop, send, serving
 from tests.stores.servers import Server as Redis
 from tests.stores.servers import free_port, wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_loopguard.server import Server
 
 ONE = Tenants({"a token of sixteen signs or more": "one"})
 READY = "loopguard_server_ready"
@@ -165,9 +161,3 @@ def test_it_is_not_ready_while_it_cannot_judge(
             assert CLIENT.get(server.url + path).text == "ok"
     (line,) = said(caplog, "the server ends: requests are refused")
     assert "(busy, 1 times" in line
-
-
-def ready(server: Server) -> tuple[int, dict[str, str]]:
-    """What it answers to an orchestrator: the status, and what is not well."""
-    answer = CLIENT.get(f"{server.url}/readyz")
-    return answer.status_code, {key: said for key, said in answer.json().items() if said != "ok"}

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from otel_loopguard import LoopGuard, Settings
+from otel_loopguard.core import Decision, Step
 from otel_loopguard.errors import StoreError
+from otel_loopguard.sessions import Session
 from tests.calls import call as tool_call
 from tests.merged import merged
 from tests.stores.memory import MemoryStore
 from tests.stores.servers import wait_for as until  # noqa: F401  # what all journals wait by
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Step
-    from otel_loopguard.sessions import Session
 
 KEYED: dict[str, object] = {
     "digest_key": "the key of the tests",

@@ -72,18 +72,19 @@ def test_topics_are_told_apart_by_digests_with_a_key(key: str) -> None:
 
 
 def test_the_entries_say_what_became_of_it() -> None:
-    """Patterns, count, intervention, escalation and how it ended."""
     run = Run()
     rally(run, 9, (TEXTS[0], TEXTS[0]))
     (entry,) = cycles(run)
     assert set(entry.patterns) == {"pair_cycle", "topic_cycle"}
     assert (entry.found, entry.last, entry.escalated, entry.resolution) == (3, 8, False, None)
-    assert entry.intervention == "inject_context"
-    assert entry.count == pytest.approx(9)
+    assert (entry.intervention, entry.count) == ("inject_context", pytest.approx(9))
 
 
 def test_a_cycle_ends_by_itself_or_when_somebody_lets_the_session_go_on() -> None:
-    """Not seen for as many steps as the window has it is over; a new one gets a new entry."""
+    """Not seen for as many steps as the window has it is over; a new one gets a new entry.
+
+    The newest thirty-two are kept, however often a session goes in circles.
+    """
     run = Run(Settings(**PAIRS))
     rally(run, 4)
     run.calls(*(node(f"node{number}", at=0) for number in range(105)))
@@ -91,12 +92,7 @@ def test_a_cycle_ends_by_itself_or_when_somebody_lets_the_session_go_on() -> Non
     run.guard.flag_named("run").clear()
     run.calls(node("node"))
     assert [(one.id, one.resolution) for one in cycles(run)] == [(1, "faded"), (2, "cleared")]
-
-
-def test_only_the_newest_are_kept() -> None:
-    """Thirty-two entries, however often a session goes in circles."""
-    run = Run(Settings(**PAIRS))
-    for turn in range(40):
+    for turn in range(4, 42):
         rally(run, 4, begin=4 * turn)
         run.calls(USER)
     assert (len(cycles(run)), cycles(run)[-1].id) == (32, 40)

@@ -48,9 +48,8 @@ def test_looking_for_a_file_is_bounded(text: str) -> None:
     for _ in range(20):
         written_file(parsed(long))
         written_file(parsed("{" + long))
-    assert (
-        written_file(parsed('{"content": "' + "x" * 100_000 + '", "path": "end.py"}')) == "end.py"
-    )
+    content = '{"content": "' + "x" * 100_000 + '", "path": "end.py"}'
+    assert written_file(parsed(content)) == "end.py"
 
 
 def test_entries_are_bounded_and_the_newest_stay() -> None:

@@ -6,29 +6,23 @@ import gc
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from lab import tables
 from lab.recorded import steps
+from lab.tables import Table
 from otel_loopguard import LoopGuard, Settings, execution
+from otel_loopguard.core import Step
 from otel_loopguard.core.milestones import Reached
 from otel_loopguard.sessions import Session
 from otel_loopguard.sessions import registry as table
 from tests.calls import Run, call, handle_of
 
-if TYPE_CHECKING:
-    from lab.tables import Table
-    from otel_loopguard.core import Step
-
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
-ALL = [
-    table
-    for name in ("stuck", "work", "everyday-work")
-    for table in tables.load(SCENARIOS / f"{name}.txt")
-]
+SCENARIOS, RUNS = Path(__file__).parents[2] / "scenarios", ("stuck", "work", "everyday-work")
+ALL = [*chain(*(tables.load(SCENARIOS / f"{name}.txt") for name in RUNS))]
 
 
 def put_away(guard: LoopGuard) -> list[Session]:

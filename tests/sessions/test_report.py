@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from lab import recorded, tables
+from lab.tables import Table
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.report import Report
 from tests.calls import EPOCH, SECOND, Run, call, handle_of
-
-if TYPE_CHECKING:
-    from lab.tables import Table
-    from otel_loopguard.core.report import Report
 
 ANSWER = "No results were found for this question, in any of the sources."
 TABLES = Path(__file__).with_name("report.txt")

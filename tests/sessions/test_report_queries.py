@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
+from opentelemetry.trace import Tracer
 
 from otel_loopguard import (
     LoopGuard,
@@ -17,13 +17,9 @@ from otel_loopguard import (
     session,
     sessions,
 )
+from otel_loopguard.core.report import Report
 from tests.agents import provider_with, tool_call
 from tests.calls import Run, call
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
-
-    from otel_loopguard.core.report import Report
 
 ANSWER = "light rain in the west, twenty degrees, and a little wind"
 
@@ -118,9 +114,8 @@ def test_retries_and_degraded_steps_are_counted(tracer: Tracer) -> None:
         with resilience.degrading("search") as step:
             raise TimeoutError
         part = resilience.combined({"search": step.result, "read": "text"})
-        whole = resilience.combined(
-            {"part": part, "mail": resilience.degraded("mail", "no account")}
-        )
+        mail = resilience.degraded("mail", "no account")
+        whole = resilience.combined({"part": part, "mail": mail})
     assert set(whole.missing) == {"search", "mail"}
     assert resilience.degraded("search", "outside of a session").reason == "outside of a session"
     run = reported("troubled-run").run

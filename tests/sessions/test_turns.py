@@ -15,6 +15,7 @@ from otel_loopguard import LoopGuardAbort, control
 from otel_loopguard.core import Action, Kind, Step
 from tests.agents import tool_call
 from tests.hostile.rig import Rig
+from tests.tables import rows
 
 ANSWER = "No results were found for Paris, in any of the sources that were asked."
 KINDS = {
@@ -79,28 +80,12 @@ def app() -> App:
     return App()
 
 
-@pytest.mark.parametrize(
-    ("around", "turn", "calls", "said"),
-    [
-        # What was asked in the turn before does not count, however the run's span is written.
-        *[("", f"session, {kind}", 1, None) for kind in KINDS],
-        ("my.app", "session, genai", 1, None),
-        # What runs do that say they are nested, or are inside of a run, counts.
-        ("session", "a nested run", 1, "abort"),
-        ("genai", "genai", 1, "abort"),
-        ("genai", "sqlalchemy.engine, genai", 1, "abort"),
-        # One run spread over many tasks, or a loop that asks its model by an agent.
-        ("", "session", 1, "abort"),
-        ("", "session, a run that calls nothing", 1, "abort"),
-        # Counts weigh half after a turn, and do not vanish: an outer loop gets a hint at least.
-        ("session", "genai", 2, "hint"),
-    ],
-)
-def test_what_is_a_turn(app: App, around: str, turn: str, calls: int, said: str | None) -> None:
-    with suppress(LoopGuardAbort), app.within(around):
-        for _ in range(5 if said is None else 12):
+@pytest.mark.parametrize(("turn", "around", "calls", "said"), rows(__file__, "turns"))
+def test_what_is_a_turn(app: App, turn: str, around: str, calls: str, said: str) -> None:
+    with suppress(LoopGuardAbort), app.within(around.strip("-")):
+        for _ in range(12 if said else 5):
             with app.within(turn):
-                app.work(calls)
+                app.work(int(calls))
     assert (said in app.said) if said else app.said == []
 
 
@@ -237,9 +222,8 @@ def test_a_run_that_says_so_only_at_its_end(app: App) -> None:
             for _ in range(times):
                 control.check()
                 made = tracer.start_span("search", trace.set_span_in_context(root))
-                made.set_attributes(
-                    {**FOUND, "openinference.span.kind": "TOOL", "session.id": app.key}
-                )
+                kind = {"openinference.span.kind": "TOOL", "session.id": app.key}
+                made.set_attributes({**FOUND, **kind})
                 made.end()
         finally:
             root.set_attributes({"openinference.span.kind": "CHAIN", "metadata": facts})

@@ -7,31 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors
+from otel_loopguard.core import Decision
 from otel_loopguard.sessions.journal_worker import WriterJournalStore
 from otel_loopguard.stores import Writer, open_store, open_writer
 from tests.sessions.journals import KEYED, call, guard, session_of, until
 from tests.stores.servers import Server
 
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision
-
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    server = Server(tmp_path / "redis").start()
-    yield server.url
-    server.kill()
 
 
 def sharing(address: str, found: list[Decision]) -> tuple[LoopGuard, Writer]:
@@ -64,9 +53,8 @@ def in_a_process(address: str, before: int, numbers: list[int], *, dies: bool = 
     """What a process of its own decided."""
     spawning = multiprocessing.get_context("spawn")
     said = spawning.SimpleQueue()
-    process = spawning.Process(
-        target=run, args=(address, before, numbers, said), kwargs={"dies": dies}
-    )
+    given = (address, before, numbers, said)
+    process = spawning.Process(target=run, args=given, kwargs={"dies": dies})
     process.start()
     process.join(60)
     assert process.exitcode == (-signal.SIGKILL if dies else 0)
@@ -76,11 +64,11 @@ def in_a_process(address: str, before: int, numbers: list[int], *, dies: bool = 
     return found
 
 
-def test_a_killed_process_has_a_successor_that_knows(address: str) -> None:
+def test_a_killed_process_has_a_successor_that_knows(own_redis: Server) -> None:
     """Two equal calls and a kill; the third equal call, in another process, is noticed as such."""
-    assert in_a_process(address, 0, [0, 1], dies=True) == []
-    assert in_a_process(address, 2, [2, 3]) == ["hint", "deny"]
-    store = open_store(Settings(store_url=address))
+    assert in_a_process(own_redis.url, 0, [0, 1], dies=True) == []
+    assert in_a_process(own_redis.url, 2, [2, 3]) == ["hint", "deny"]
+    store = open_store(Settings(store_url=own_redis.url))
     entries = store.journal("run")
     store.close()
     names = [name for name, _ in entries]
@@ -88,10 +76,10 @@ def test_a_killed_process_has_a_successor_that_knows(address: str) -> None:
     assert max(len(name) + len(raw) for name, raw in entries) <= 200
 
 
-def test_two_guards_share_a_session_while_both_run(address: str) -> None:
+def test_two_guards_share_a_session_while_both_run(own_redis: Server) -> None:
     """Each sees the calls of the other before its own next one, and what it decided."""
     found: list[Decision] = []
-    guards = [sharing(address, found)[0] for _ in range(2)]
+    guards = [sharing(own_redis.url, found)[0] for _ in range(2)]
     for number in range(6):
         mine, other = guards[number % 2], guards[1 - number % 2]
         mine.observe(call(number), "run")
@@ -104,9 +92,9 @@ def test_two_guards_share_a_session_while_both_run(address: str) -> None:
 
 
 @pytest.mark.rare  # half a minute; the tests above see the same in the default suite
-def test_the_example_runs(address: str) -> None:
+def test_the_example_runs(own_redis: Server) -> None:
     """The researcher that was started again is stopped, and the planner with it."""
-    environment = {**os.environ, "LOOPGUARD_STORE_URL": address, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "LOOPGUARD_STORE_URL": own_redis.url, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "examples/two_processes.py"],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False,
@@ -116,8 +104,7 @@ def test_the_example_runs(address: str) -> None:
     assert last.startswith("planner is stopped by the policy: ")
     # How many calls that takes depends on how long they rest, on a busy machine.
     assert said[:3] == ["planner asked for rain: allow", *["researcher asked for loops: allow"] * 2]
-    again = list(
-        dict.fromkeys(line.removeprefix("researcher asked for loops: ") for line in said[3:])
-    )
+    lines = (line.removeprefix("researcher asked for loops: ") for line in said[3:])
+    again = list(dict.fromkeys(lines))
     assert again[-3:] == ["hint", "deny", "abort"]
     assert again[:-3] in ([], ["allow"])

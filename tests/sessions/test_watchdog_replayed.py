@@ -45,15 +45,11 @@ def _span(kind: str, name: str, start: int, end: int | None, above: int | None) 
     if kind in NAMED:
         operation, naming = NAMED[kind]
         attributes |= {"gen_ai.operation.name": operation, naming: name}
+    until = None if end is None else EPOCH + end * SECOND
     return RecordedSpan(
-        span_id=next(IDS),
-        trace_id=1,
-        start=EPOCH + start * SECOND,
-        end=None if end is None else EPOCH + end * SECOND,
-        parent_id=above,
-        name=f"{kind} {name}",
-        attributes=attributes,
-    )
+        f"{kind} {name}", span_id=next(IDS), trace_id=1, start=EPOCH + start * SECOND, end=until,
+        parent_id=above, attributes=attributes,
+    )  # fmt: skip
 
 
 class Known:

@@ -92,10 +92,7 @@ class MemoryStore(RedisStore):
                 take(message)
 
     def subscribe(
-        self,
-        topic: str,
-        take: Callable[[bytes], None],
-        joined: Callable[[], None] | None = None,
+        self, topic: str, take: Callable[[bytes], None], joined: Callable[[], None] | None = None
     ) -> Subscribed:
         entry = (topic, take)
         self._listeners = (*self._listeners, entry)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
@@ -11,20 +10,18 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import pytest
 import redis
+
+from tests.zero_code.interpreter import lacking
+
+_T = TypeVar("_T")
 
 
 def need_redis() -> str:
     """The program; skips without it, and fails under CI, which has to have it."""
-    found = shutil.which("redis-server")
-    if found is None:
-        if os.environ.get("CI"):
-            pytest.fail("redis-server is missing")
-        pytest.skip("redis-server is missing")
-    return found
+    return shutil.which("redis-server") or lacking("redis-server is missing")
 
 
 def free_port() -> int:
@@ -37,12 +34,13 @@ def free_port() -> int:
             return port
 
 
-def wait_for(true: Callable[[], object], limit_s: float = 60) -> None:
-    """Waits until something is true, or fails."""
+def wait_for(true: Callable[[], _T], limit_s: float = 300) -> _T:
+    """Waits until something is true, and returns it, or fails."""
     until = time.monotonic() + limit_s
-    while not true():
+    while not (found := true()):
         assert time.monotonic() < until, "it did not come true in time"
         time.sleep(0.005)
+    return found
 
 
 class Server:

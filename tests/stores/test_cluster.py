@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
@@ -14,11 +12,8 @@ import redis
 from otel_loopguard.errors import StoreError
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores.redis import RedisStore
-from tests.stores.conftest import cluster_url
+from tests.stores.conftest import Write, cluster_url
 from tests.stores.servers import Server, free_port, need_redis, wait_for
-
-if TYPE_CHECKING:
-    from tests.stores.conftest import Write
 
 
 def test_topics_work_on_a_cluster(cluster: list[Server]) -> None:
@@ -72,7 +67,6 @@ def test_a_node_that_is_killed_comes_back_with_all(cluster: list[Server], write:
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[tuple[Server, Server, int]]:
     """A master, its replica, and a Sentinel that takes half a second to see a death."""
-    need_redis()
     master = Server(tmp_path / "master").start()
     replica = Server(tmp_path / "replica", "--replicaof", "127.0.0.1", str(master.port)).start()
     wait_for(lambda: master.client.info("replication")["connected_slaves"] == 1)
@@ -84,10 +78,10 @@ def watched(tmp_path: Path) -> Iterator[tuple[Server, Server, int]]:
         f"sentinel monitor mine 127.0.0.1 {master.port} 1\n"
         "sentinel down-after-milliseconds mine 500\nsentinel failover-timeout mine 2000\n"
     )
-    program = shutil.which("redis-server")
-    assert program
     with (tmp_path / "sentinel.log").open("wb") as log:
-        process = subprocess.Popen([program, str(config), "--sentinel"], stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [need_redis(), str(config), "--sentinel"], stdout=log, stderr=log
+        )
     wait_for(lambda: _sees_replica(port))
     yield master, replica, port
     process.kill()

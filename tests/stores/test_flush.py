@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
-from otel_loopguard.stores import open_store
+from otel_loopguard.stores.redis import RedisStore
 from tests.agents import provider_with
 from tests.control.messages import call, flag, new_name
 from tests.escalation.hooks import Hook, served
@@ -24,26 +25,23 @@ Make = Callable[..., LoopGuard]
 @pytest.fixture
 def made() -> Iterator[Make]:
     """Makes guards, and ends them."""
-    guards: list[LoopGuard] = []
+    with ExitStack() as ends:
 
-    def make(**settings: Any) -> LoopGuard:
-        guards.append(LoopGuard(Settings(**merged({"tuning": LAZY}, settings))))
-        return guards[-1]
+        def make(**settings: Any) -> LoopGuard:
+            guard = LoopGuard(Settings(**merged({"tuning": LAZY}, settings)))
+            ends.callback(guard.shutdown)
+            return guard
 
-    yield make
-    for guard in guards:
-        guard.shutdown()
+        yield make
 
 
-def test_a_flush_stores_everything(kept: Server, made: Make) -> None:
+def test_a_flush_stores_everything(kept: Server, store: RedisStore, made: Make) -> None:
     """A process that is killed after it loses nothing of what was done before."""
     guard, run, tool = made(store_url=kept.url), new_name(), new_name("tool")
     guard.observe(call(tool), run)
     assert provider_with(LoopGuardSpanProcessor(guard)).force_flush()
-    store = open_store(guard.settings)
     assert store.journal(run)
     assert store.records(tool)
-    store.close()
 
 
 def test_a_flush_that_fails_says_so(made: Make) -> None:
@@ -75,12 +73,10 @@ def test_a_flush_waits_for_the_webhook(made: Make) -> None:
     assert len(hook.posts) == 1
 
 
-def test_a_decision_does_not_wait_for_others(kept: Server, made: Make) -> None:
+def test_a_decision_does_not_wait_for_others(kept: Server, store: RedisStore, made: Make) -> None:
     """Without a flush: nothing but the way to the store is between it and a kill."""
     guard, run = made(store_url=kept.url), new_name()
     for _ in range(4):
         guard.observe(call(), run)
     assert flag(guard, run).raised
-    store = open_store(guard.settings)
-    wait_for(lambda: len(store.journal(run)) >= 4, 30)
-    store.close()
+    wait_for(lambda: len(store.journal(run)) >= 4)

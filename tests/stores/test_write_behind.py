@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry import context
@@ -16,11 +15,9 @@ from opentelemetry import context
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import PublishedValue
+from tests.stores.conftest import Start, Write
 from tests.stores.memory import MemoryStore
 from tests.stores.servers import listen, wait_for
-
-if TYPE_CHECKING:
-    from tests.stores.conftest import Start, Write
 
 
 class Flaky(MemoryStore):

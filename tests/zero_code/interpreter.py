@@ -68,11 +68,6 @@ def environment(**variables: str) -> dict[str, str]:
 def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs a command for at most two minutes and returns what it wrote."""
     return subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        command, cwd=ROOT, env=environment(**variables), capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip

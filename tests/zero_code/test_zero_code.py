@@ -84,11 +84,8 @@ def spans(output: str) -> list[dict[str, Any]]:
 
 def actions(output: str, name: str = TOOL) -> list[str | None]:
     """Returns the action on each span of that name, in order of export."""
-    return [
-        span["attributes"].get(semconv.DECISION_ACTION)
-        for span in spans(output)
-        if span["name"] == name
-    ]
+    named = [span["attributes"] for span in spans(output) if span["name"] == name]
+    return [attributes.get(semconv.DECISION_ACTION) for attributes in named]
 
 
 def announced(log: str) -> Counter[str]:
@@ -111,27 +108,16 @@ SAMPLER = "  sampler: {loopguard: {}}"
 
 
 class Case(NamedTuple):
-    """What is set, and what comes of it.
-
-    Attributes:
-        given: Variables.
-        file: Exporter and what else stands in a configuration file.
-        hint: The call whose exported span has the hint; 0: no span has any decision.
-        run: The action on the span of the run.
-        flag: What the agent finds when it asks.
-        spans: How many are exported.
-        said: A part of the log.
-        traceback: Whether `opentelemetry-instrument` logs one, of its own first try.
-    """
+    """What is set, and what comes of it."""
 
     given: Mapping[str, str] = {}
-    file: tuple[str, ...] = ()
-    hint: int | None = None
-    run: str | None = None
-    flag: str = "allow"
-    spans: int = 9
-    said: str = ""
-    traceback: bool = False
+    file: tuple[str, ...] = ()  # exporter and what else stands in a configuration file
+    hint: int | None = None  # the call whose exported span has it; 0: no span has any decision
+    run: str | None = None  # the action on its span
+    flag: str = "allow"  # what the agent finds when it asks
+    spans: int = 9  # that are exported
+    said: str = ""  # a part of the log
+    traceback: bool = False  # `opentelemetry-instrument` logs one, of its own first try
 
 
 CASES = {
@@ -166,13 +152,7 @@ CASES = {
         for argument in ("0", "parentbased_traceidratio,0", "always_off")
     },
     # It is our sampler that helps.
-    "the SDK's sampler of nothing": Case(
-        {
-            **CONSOLE, "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
-            "OTEL_TRACES_SAMPLER_ARG": "0",
-        },
-        spans=0,
-    ),
+    "the SDK's sampler of nothing": Case({**CONSOLE, "OTEL_TRACES_SAMPLER": "always_off"}, spans=0),
     # The SDK uses its default sampler then.
     "a bad argument of the sampler": Case(
         {**CONSOLE, "OTEL_TRACES_SAMPLER": "loopguard", "OTEL_TRACES_SAMPLER_ARG": "often"},
@@ -262,17 +242,12 @@ def test_options_of_the_file_may_be_lists_maps_and_variables(tmp_path: Path) -> 
 def test_the_environment_and_the_file_of_settings(tmp_path: Path) -> None:
     """Every `LOOPGUARD_` variable counts, and goes before the file in `LOOPGUARD_SETTINGS_FILE`."""
     file = tmp_path / "loopguard.toml"
-    file.write_text(
-        'repeat_threshold = 4\nmode = "shadow"\npoll_tools = ["other"]\n'
-        "[tools.search]\nerror_threshold = 4\n",
-        encoding="utf-8",
-    )
+    text = 'repeat_threshold = 4\nmode = "shadow"\npoll_tools = ["other"]\n'
+    file.write_text(text + "[tools.search]\nerror_threshold = 4\n", encoding="utf-8")
     done = instrumented(
-        "settings",
-        LOOPGUARD_SETTINGS_FILE=str(file),
-        LOOPGUARD_REPEAT_THRESHOLD="6",
+        "settings", LOOPGUARD_SETTINGS_FILE=str(file), LOOPGUARD_REPEAT_THRESHOLD="6",
         LOOPGUARD_POLL_TOOLS="job_status,wait_for_build",
-    )
+    )  # fmt: skip
     assert "settings: 6.0 shadow ['job_status', 'wait_for_build'] 4.0" in done.stderr
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor
+from otel_loopguard import LoopGuard
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation.admin import unix as places
@@ -131,7 +131,7 @@ def test_another_user_is_refused(guard: LoopGuard, monkeypatch: pytest.MonkeyPat
         pytest.skip("this system does not tell who connects")
     path, mine = path_of(guard), os.getuid()
     for user in (mine + 1, mine):
-        monkeypatch.setattr("otel_loopguard.escalation.admin.unix.os.getuid", lambda it=user: it)
+        monkeypatch.setattr(os, "getuid", lambda it=user: it)
         assert (said(path, b'{"op": "sessions"}\n') is None) is (user != mine)
 
 
@@ -146,9 +146,7 @@ def test_a_folder_that_cannot_be_trusted(
         place.mkdir()
         place.chmod(0o755 if wrong == "open" else 0o700)
     if wrong == "other":
-        monkeypatch.setattr(
-            "otel_loopguard.escalation.admin.unix.os.getuid", lambda: os.geteuid() + 1
-        )
+        monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
     guard = watched(control_socket="auto")
     guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "a")
     until(lambda: "cannot be served" in caplog.text)
@@ -161,17 +159,16 @@ def test_a_folder_that_cannot_be_trusted(
 def test_without_a_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with the user's number below the one for temporary files."""
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr(
-        "otel_loopguard.escalation.admin.unix.tempfile.gettempdir", lambda: str(tmp_path)
-    )
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     assert places.sockets() == []
     found = places.trusted_folder(make=True)
     assert found == tmp_path / f"otel-loopguard-{os.getuid()}"
     assert stat.S_IMODE(found.stat().st_mode) == 0o700
 
 
-def test_a_path_of_its_own(tmp_path: Path) -> None:
-    """A stale socket there is replaced."""
+@pytest.mark.parametrize("meanwhile", ["", "precious"])
+def test_a_path_of_its_own(tmp_path: Path, meanwhile: str) -> None:
+    """A stale socket there is replaced; a shutdown removes the one that it made, nothing else."""
     path = tmp_path / "own.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
@@ -179,15 +176,20 @@ def test_a_path_of_its_own(tmp_path: Path) -> None:
     stuck(guard, "held")
     assert path_of(guard) == path
     assert listed(path) == {"held": "pause"}
+    if meanwhile:
+        path.unlink()
+        path.write_text(meanwhile)
     guard.shutdown()
-    assert not path.exists()
-    with pytest.raises(LoopGuardError, match="there is no socket"):
+    assert path.exists() is bool(meanwhile)
+    assert not meanwhile or path.read_text() == meanwhile
+    with pytest.raises(LoopGuardError, match="own.sock" if meanwhile else "there is no socket"):
         listed(path)
 
 
-@pytest.mark.parametrize(
-    "what", ["file", "folder", "link", "dead link", "other kind", "pipe", "long"]
-)
+ODD = ["file", "folder", "link", "dead link", "other kind", "pipe", "long"]
+
+
+@pytest.mark.parametrize("what", ODD)
 def test_what_is_no_socket_of_ours_is_left_alone(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -223,18 +225,6 @@ def test_what_is_no_socket_of_ours_is_left_alone(
     other.close()
 
 
-def test_what_took_its_place_is_left_alone(tmp_path: Path) -> None:
-    """A shutdown removes the socket that it made, and not what lies there meanwhile."""
-    path = tmp_path / "own.sock"
-    guard = watched(control_socket=str(path))
-    stuck(guard, "held")
-    assert path_of(guard) == path
-    path.unlink()
-    path.write_text("precious")
-    guard.shutdown()
-    assert path.read_text() == "precious"
-
-
 def test_two_that_want_the_same_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of eight that begin at once one has it, and keeps it when the others end."""
     path = tmp_path / "own.sock"
@@ -253,19 +243,13 @@ def test_two_that_want_the_same_path(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_gone_with_its_guard(place: Path) -> None:
-    """The thread ends and the socket goes, whether it is shut down or forgotten."""
+    """The thread ends and the socket goes, also where nobody shuts it down."""
     guard = watched(control_socket="auto")
     stuck(guard, "held")
     path = path_of(guard)
     del guard
     gc.collect()
     until(lambda: not path.exists())
-    processor = LoopGuardSpanProcessor(control_socket="auto")
-    processor.guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), "a")
-    path = path_of(processor.guard)
-    assert path.exists()
-    processor.shutdown()
-    assert not path.exists()
 
 
 _PROGRAM = """
