@@ -13,11 +13,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import (
-    ConsoleSpanExporter,
-    SpanExporter,
-    SpanExportResult,
-)
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from otel_loopguard import LoopGuard, semconv
@@ -268,9 +264,7 @@ def _of_ours(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.name == "otel_loopguard"]
 
 
-def test_none_exports_nothing_and_still_feeds_the_guard(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_none_exports_nothing_and_still_feeds_the_guard(caplog: pytest.LogCaptureFixture) -> None:
     """`none` is a choice: detection works and nothing is warned about."""
     guard = ScriptedGuard()
     exporter = LoopGuardSpanExporter("none", guard)

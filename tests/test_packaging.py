@@ -15,6 +15,7 @@ import yaml
 from otel_loopguard import __version__
 from tests.docs.markdown import ROOT
 from tests.programs import printed
+from tests.tables import rows
 
 AT = "https://forge.example/team/otel-loopguard"
 
@@ -32,17 +33,7 @@ def urls(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, str]]:
     return module.urls
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
-        AT,
-        f"{AT}.git",
-        f"{AT}/",
-        "https://name:token@forge.example/team/otel-loopguard.git",
-        "git@forge.example:team/otel-loopguard.git",
-        "ssh://git@forge.example:2222/team/otel-loopguard.git",
-    ],
-)
+@pytest.mark.parametrize("origin", rows(__file__, "cloned"))
 def test_a_build_names_the_repository_it_was_cloned_from(
     urls: Callable[[str], dict[str, str]], origin: str
 ) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -19,6 +19,7 @@ from otel_loopguard.stores import open_store
 from otel_loopguard.stores.redis_url import parse_redis_url
 from tests.escalation.agents import stuck, until, watched
 from tests.escalation.hooks import Hook, served
+from tests.tables import rows
 
 SECRETS = {
     "webhook_url": "https://hooks.example.com/services/s3cret-path?token=s3cret",
@@ -67,23 +68,10 @@ def test_a_short_key_is_refused(name: str, value: str, monkeypatch: pytest.Monke
     assert not getattr(Settings(**{name: ""}), name)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"webhook_url": 5_131_313},
-        {"store_url": ["s3cret"]},
-        {"digest_key": {"s3cret": 1}},
-        {"webhook_secret": "whsec_s3cret%%"},
-        {"webhok_url": "https://h/s3cret"},
-        {"store": {"password": "s3cret"}},
-        {"redis_password": "s3cret"},
-        {"tuning": {"nosuch": "s3cret"}},
-        {"tuning": {"stores": {"nosuch": "s3cret"}}},
-    ],
-    ids=str,
-)
-def test_a_wrong_value_is_not_repeated(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("wrong", rows(__file__, "wrong"))
+def test_a_wrong_value_is_not_repeated(wrong: str) -> None:
     """The message names the setting; nor does it repeat what was meant for one of these."""
+    given = json.loads(wrong)
     with pytest.raises(LoopGuardSettingsError) as error:
         Settings(**given)
     assert next(iter(given)) in str(error.value)
@@ -92,15 +80,7 @@ def test_a_wrong_value_is_not_repeated(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("sign", ["/", "#", "?", "@", ":", "//", "/#?@", "%2", " ", "\n"])
-@pytest.mark.parametrize(
-    "address",
-    [
-        "redis://:{}@h:6379/0", "redis://user:{}@h", "rediss://u:{}@h:1/3?x=1", "redis://{}@h:x",
-        "redis+sentinel://:{}@a:1,b/mine/2", "redis+cluster://:{}@a,b", "unix://:{}@/run/r.sock",
-        "redis://h?password={}&nonsense=1", "redis+sentinel://h/mine?sentinel_password={}",
-        "redis:/:{}@h", "redis://:{}@:x", "http://u:{}@h",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("address", rows(__file__, "addresses"))
 def test_no_password_of_a_store_is_told(address: str, sign: str) -> None:
     """Whatever signs it has, and whatever else is wrong with the address."""
     password = f"s3c{sign}r3t"

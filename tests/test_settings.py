@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 from pydantic import create_model
 
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardSettingsError,
-    LoopGuardSpanProcessor,
-    Settings,
-)
+from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
 from otel_loopguard.settings._names import retired, variable_of
 from otel_loopguard.settings.tuning import TextTuning, Tuning
 from tests.tables import rows
@@ -94,60 +89,29 @@ def test_settings_are_a_field_of_a_model() -> None:
         model(guard={"mode": "loud"})
 
 
-TAIL, ALIKE = "tuning.text.tail_period", "tuning.text.alike"
-GROUP = "LOOPGUARD_TUNING__TEXT"
-TAIL_VARIABLE = f"{GROUP}__TAIL_PERIOD"
-MODEL = Tuning(text=TextTuning(alike=0.5))
-Sources = tuple[dict[str, Any], dict[str, str], str]
-"""Keyword arguments, variables, and a file in TOML."""
+TAIL_VARIABLE = "LOOPGUARD_TUNING__TEXT__TAIL_PERIOD"
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (({"tuning": {"text": {"tail_period": 7}}}, {}, ""), {TAIL: 7}),
-        (({"tuning": MODEL}, {}, ""), {ALIKE: 0.5}),
-        (({}, {TAIL_VARIABLE: "7"}, ""), {TAIL: 7}),
-        (({}, {}, "[tuning.text]\ntail_period = 7"), {TAIL: 7}),
-        (({"max_sessions": 7}, {}, ""), {"max_sessions": 7}),
-        (({}, {}, "max_sessions = 7"), {"max_sessions": 7}),
-        (
-            (
-                {"tuning": {"text": {"tail_period": 7}}},
-                {TAIL_VARIABLE: "8", f"{GROUP}__ALIKE": "0.5"},
-                "[tuning.text]\ntail_period = 9\nalike = 0.6\nnews = 0.2",
-            ),
-            {TAIL: 7, ALIKE: 0.5, "tuning.text.news": 0.2},
-        ),
-        (
-            ({}, {"LOOPGUARD_EXEMPT_TOOLS": "['a', 'b']", "LOOPGUARD_POLL_TOOLS": "a, b"}, ""),
-            {"exempt_tools": {"a", "b"}, "poll_tools": {"a", "b"}},
-        ),
-        (
-            ({}, {"LOOPGUARD_TUNING__POLICY__COOLDOWN_S": '{"hint": 2}'}, ""),
-            {"tuning.policy.cooldown_s": {"hint": 2}},
-        ),
-    ],
-    ids=["keyword", "model", "variable", "file", "flat keyword", "flat in a file",
-         "one group in all three", "names with commas between", "JSON"],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "expected", "file"), rows(__file__, "sources"))
 def test_where_values_come_from(
-    given: Sources, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: str, expected: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keywords take precedence over the environment, and that over the file, value by value."""
-    assert different(given, tmp_path, monkeypatch) == expected
-
-
-def different(given: Sources, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the sources change of the defaults."""
-    keywords, environment, file = given
+    keywords, environment = json.loads(given)
     for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    path = folder / "settings.toml"
-    path.write_text(file)
+        monkeypatch.setenv(f"LOOPGUARD_{name}", value)
+    path = tmp_path / "settings.toml"
+    path.write_text(file.replace("\\n", "\n"))
     monkeypatch.setenv("LOOPGUARD_SETTINGS_FILE", str(path))
     values = Settings(**keywords).values()
-    return {name: value for name, value in values.items() if value != DEFAULTS[name]}
+    found = {name: value for name, value in values.items() if value != DEFAULTS[name]}
+    assert json.loads(json.dumps(found, default=sorted)) == json.loads(expected)
+
+
+def test_a_group_may_be_a_model() -> None:
+    """Of tuning values, in code."""
+    made = Settings(tuning=Tuning(text=TextTuning(alike=0.5)))
+    assert made == Settings(tuning={"text": {"alike": 0.5}})
 
 
 STANDARD = {
@@ -205,15 +169,7 @@ def test_a_bad_setting_fails_at_start(given: str, parts: tuple[str, ...]) -> Non
         assert [part for part in parts if part not in str(error.value)] == [], str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "name"),
-    [
-        ("STRATEGIES", "grep: read the index", "strategies"),
-        ("TUNING__POLICY__COOLDOWN_S", "hint", "tuning.policy.cooldown_s"),
-        ("TOOLS", '{"search": ', "tools"),
-        ("DETECTORS", "my_module:MyDetector", "detectors"),
-    ],
-)
+@pytest.mark.parametrize(("variable", "value", "name"), rows(__file__, "no_json"))
 def test_a_variable_that_is_no_json_is_refused(
     variable: str, value: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,20 +180,13 @@ def test_a_variable_that_is_no_json_is_refused(
     assert str(error.value) == f"{name} (LOOPGUARD_{variable}) = {value!r}: expected JSON"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("s.toml", "repeat_threshold = 5\nmode = 'shadow'\n[tuning.text]\nalike = 0.5\n"),
-        ("s.json", '{"repeat_threshold": 5, "mode": "shadow", "tuning": {"text": {"alike": 0.5}}}'),
-        ("s.yaml", "repeat_threshold: 5\nmode: shadow\ntuning: {text: {alike: 0.5}}\n"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), rows(__file__, "files"))
 def test_a_settings_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
 ) -> None:
     """A file sets what the environment and the call do not."""
     file = tmp_path / name
-    file.write_text(text)
+    file.write_text(text.replace("\\n", "\n"))
     assert Settings.from_file(file).repeat_threshold == 5
     monkeypatch.setenv("LOOPGUARD_SETTINGS_FILE", str(file))
     monkeypatch.setenv("LOOPGUARD_REPEAT_THRESHOLD", "6")
