@@ -79,9 +79,7 @@ def test_nobody_is_waited_for_where_nobody_can_answer(caplog: pytest.LogCaptureF
 
     def outage() -> list[str]:
         found: list[str] = []
-        guard = LoopGuard(
-            on_decision=lambda _, one: found.append(f"{one.detector}: {one.action}"),
-        )
+        guard = LoopGuard(on_decision=lambda _, one: found.append(f"{one.detector}: {one.action}"))
         for step in OUTAGE:
             guard.observe(step, "live")
         guard.shutdown()

@@ -129,9 +129,7 @@ def test_what_it_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [RuntimeError("no quota"), "stuck", 7, float("nan"), -1, [0.9]],
-    ids=repr,
+    "answer", [RuntimeError("no quota"), "stuck", 7, float("nan"), -1, [0.9]], ids=repr
 )
 def test_a_judge_that_fails_is_counted_and_off_for_that_session(answer: object) -> None:
     """Also one whose answer is of no use; other sessions go on asking."""

@@ -8,6 +8,7 @@ import importlib
 import sys
 import threading
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -363,8 +364,8 @@ def test_a_call_that_is_put_off_did_not_fail() -> None:
     assert span.status.status_code is StatusCode.UNSET
 
 
-ADAPTERS = ["agent_framework", "crewai", "langchain", "llama_index", "pydantic_ai", "smolagents"]
-ADAPTERS += ["autogen", "google_adk", "mcp", "openai_agents", "strands"]
+PLACE = Path(resilience.__file__).parents[1] / "integrations"
+ADAPTERS = sorted(one.stem for one in PLACE.glob("[a-z]*.py") if one.stem != "own_loop")
 MODULES = {
     "autogen": "autogen_agentchat",
     "google_adk": "google.adk",

@@ -25,6 +25,7 @@ from otel_loopguard.integrations.pydantic_ai import LoopGuardCapability
 from otel_loopguard.integrations.pydantic_ai import _rounds as pydantic_rounds
 from tests.agents import provider_with
 from tests.control.messages import new_name
+from tests.tables import rows
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -39,29 +40,14 @@ def rounds_of(keys: Sequence[str]) -> list[Round]:
     return [Round(place, place + 1, key) for place, key in enumerate(known)]
 
 
-@pytest.mark.parametrize(
-    ("history", "left"),
-    [
-        ("qAA", "qAA"),
-        ("qAAA", "q(3)A"),
-        ("qAAAAAb", "q(5)Ab"),
-        ("qABABAB", "q(3)AB"),
-        ("qABABABA", "q(3)ABA"),
-        ("qABCDABCDABCD", "q(3)ABCD"),
-        ("qAAAuAAA", "q(3)Au(3)A"),
-        ("qAAABBB", "q(3)A(3)B"),
-        ("qAABAABAAB", "q(3)AAB"),
-        ("qBBBABABA", "q(3)(3)BA"),
-        ("aaa", "aaa"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("history", "left"), rows(__file__, "folded"))
 def test_what_is_folded(history: str, left: str) -> None:
     """Three times and more, up to four rounds long; what is no round is never left out."""
     found = folded(
         list(history), rounds_of(history), lambda said: f"({said.split(' times')[0][-1]})"
     )
     assert "".join(found) == left
+    assert folded([], [], str) == []
 
 
 @given(st.text(alphabet="ABCu", max_size=40))

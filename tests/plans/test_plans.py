@@ -16,6 +16,7 @@ from otel_loopguard import Settings
 from otel_loopguard.core.task import Problem, Task
 from otel_loopguard.errors import PlanError
 from otel_loopguard.plans import checked, complexity, groups, independent, phases, validate
+from tests.tables import rows
 
 NAMES = "abcdefgh"
 
@@ -51,19 +52,6 @@ def plan(text: str) -> list[Task]:
     return [Task(name, depends_on=tuple(needs)) for name, _, needs in parts]
 
 
-WRONG = """
-a:a | task 'a' depends on itself
-a:x | task 'a' depends on 'x', and there is no such task
-a a a | there are 3 tasks with the id 'a'
-a:b b:c c:a | CIRCLE a -> b -> c -> a
-a:b b:ac c:d d:c | CIRCLE a -> b -> a | CIRCLE c -> d -> c
-a:b b:ac c:b | CIRCLE a -> b -> a | LATE c 'b', which is in the circle a -> b -> a
-a:b b:a c:a | CIRCLE a -> b -> a | LATE c 'a', which is in the circle a -> b -> a
-a:x b:a | task 'a' UNKNOWN | LATE b 'a', which UNKNOWN
-a:x b:a c:b | task 'a' UNKNOWN | LATE b 'a', which UNKNOWN | LATE c 'a', which UNKNOWN
-a:a b:a | task 'a' depends on itself | LATE b 'a', which depends on itself
-b:a a c:ab
-"""
 WORDS = {
     "CIRCLE": "tasks depend on each other in a circle:",
     r"LATE (\w)": r"task '\1' can never start: it waits for",
@@ -71,11 +59,11 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("line", WRONG.strip().splitlines())
-def test_what_is_wrong_is_said_in_a_sentence(line: str) -> None:
+@pytest.mark.parametrize("cells", [row.values for row in rows(__file__, "wrong")], ids=str)
+def test_what_is_wrong_is_said_in_a_sentence(cells: tuple[str, ...]) -> None:
     """With the ids, and the circle spelled out; a sound plan is given as it is."""
-    text, *said = line.split(" | ")
-    tasks = plan(text)
+    said = [one for one in cells[1:] if one]
+    tasks = plan(cells[0])
     for short, words in WORDS.items():
         said = [re.sub(short, words, one) for one in said]
     assert [problem.message for problem in validate(tasks)] == said

@@ -16,6 +16,7 @@ from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.resilience.checks import Checks, described, shape_of
 from tests.agents import provider_with
 from tests.calls import call
+from tests.tables import rows
 
 if TYPE_CHECKING:
     from otel_loopguard._util.clock import TestMode
@@ -82,20 +83,7 @@ def test_what_is_not_learned(exempt: str, args: object, kind: ErrorClass) -> Non
     assert checks.learned("search", args) is None
 
 
-BY_VALUE = """
-Error: file 'notes.txt' not found
-HTTP 404
-old_str did not match anything in the file
-PermissionError: [Errno 13] Permission denied: 'secret.txt'
-403 Forbidden
-401 Unauthorized: not your project
-sqlite3.OperationalError: no such table: orders
-FileExistsError: [Errno 17] File exists: 'out.txt'
-SyntaxError: invalid syntax
-"""
-
-
-@pytest.mark.parametrize("said", [*BY_VALUE.strip().splitlines(), ""])
+@pytest.mark.parametrize("said", [*rows(__file__, "by_value"), ""])
 def test_what_depends_on_the_value_is_not_learned(guard: LoopGuard, said: str) -> None:
     """Ten good reads and three misses say nothing about the next read, in whatever session."""
     for number in range(10):
