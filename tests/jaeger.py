@@ -13,11 +13,7 @@ References = Mapping[str, Sequence[tuple[str, str]]]
 
 
 def undrawn(trace: References) -> set[str]:
-    """The spans that are below no root, so that the page draws none of the trace.
-
-    The parent of a span is its first reference `CHILD_OF` to a span of the trace; without one, the
-    first reference of any type to a span of the trace.
-    """
+    """Spans below no root: a parent is the first `CHILD_OF` in the trace, or else the first."""
     below: dict[str | None, list[str]] = {}
     for span, references in trace.items():
         known = sorted(

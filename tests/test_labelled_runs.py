@@ -138,10 +138,7 @@ def test_as_recorded(shared: Path, kind: str, runs: str, noticed: str, stopped: 
 
 @pytest.mark.parametrize("tier", [*STUCK, *HEALTHY])
 def test_volatile_values_hide_next_to_nothing_and_make_no_loops(shared: Path, tier: str) -> None:
-    """With clocks, durations and request ids everywhere at most one stuck run less is noticed.
-
-    Nor is a healthy one hinted at because of them, but for two: a short answer gets longer.
-    """
+    """With clocks and ids everywhere one stuck run less is noticed, and two healthy ones more."""
     plain, volatile = (judged(shared, change) for change in (CHANGES[0], CHANGES[-1]))
     more = volatile[f"{tier} noticed"] - plain[f"{tier} noticed"]
     assert more >= -1 if tier in STUCK else more <= 2

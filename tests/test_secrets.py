@@ -50,10 +50,7 @@ def test_settings_do_not_show_them() -> None:
 @pytest.mark.parametrize("name", ["propagation_key", "digest_key", "webhook_secret"])
 @pytest.mark.parametrize("value", ["s3cret", "s3cret-15-bytes", "whsec_czNjcmV0"])
 def test_a_short_key_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In code and in the environment: by its name and with the reason, without its value.
-
-    Bytes and not characters are counted; an empty key is none.
-    """
+    """By its name, without its value; bytes, not characters, are counted; an empty key is none."""
     if name != "webhook_secret" and value.startswith("whsec_"):
         value = "whsec_s3cret"
     for given in ({name: value}, {}):

@@ -123,10 +123,7 @@ def test_arguments_that_are_no_texts(log: io.StringIO) -> None:
 
 
 def test_an_exception_forges_no_line_either(log: io.StringIO) -> None:
-    """Below a counted fault its traceback is set in, so that no line of it begins a line.
-
-    One that could forge none stays as it is: formatters of the application see it.
-    """
+    """Its traceback is set in, if it could; others stay as they are for the user's formatters."""
     InternalErrors().note("store", ValueError("plain"))
     assert log.getvalue().splitlines()[-1] == "ValueError: plain"
     log.truncate(0)

@@ -136,10 +136,7 @@ CONTENT = [name for name in loops.names() if name not in loops.BARE]
 def test_loops_with_a_plain_client_tell_their_calls(
     name: str, live: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Names, order, arguments and results are those that ran; the failing call is a failure.
-
-    A loop whose messages are read is not blind, and warned of nothing.
-    """
+    """Names, order, arguments, results and the failure are those that ran; nothing is warned of."""
     seen = Seen(live=live)
     if live:
         seen.end(*loops.spans(name))
@@ -356,10 +353,7 @@ def test_a_refusal_in_place_of_a_result_is_no_result(quotes: bool) -> None:
 
 @pytest.mark.parametrize("quotes", [False, True])
 def test_a_hint_behind_a_result_does_not_change_it(quotes: bool) -> None:
-    """An application that appends the hint to a result gets no loop forgiven by that.
-
-    A loop of one's own without a span for its tool climbs as one with spans does.
-    """
+    """No loop is forgiven by that: it climbs as one with a span for its tool does."""
     seen, loop = Seen(), Loop()
     for turn in range(7):
         seen.end(loop.model(call(f"c{turn}")))

@@ -12,10 +12,7 @@ from otel_loopguard.core.decision import Fix
 
 
 def test_values_of_equal_fields_are_equal() -> None:
-    """As are their hashes, and copies of them; a value of another class never is.
-
-    It is not changed.
-    """
+    """As are their hashes and copies; a value of another class never is. None is changed."""
     one, same, other = Fix("Wait."), Fix("Wait.", "low"), Fix("Wait.", "high")
     assert one == same == copy.copy(one) == pickle.loads(pickle.dumps(one))
     assert hash(one) == hash(same)

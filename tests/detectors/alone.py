@@ -33,10 +33,7 @@ def alone(detector: str, *steps: Step, **settings: Any) -> list[Decision]:
 
 
 def steps_of(table: Table) -> list[Step]:
-    """The steps of a table, without turns of a model; `model_call(tokens_in=300)` is one.
-
-    So is `agent_run(cost=0.7)` a run of an agent.
-    """
+    """The steps of a table; `model_call(tokens_in=300)` and `agent_run(cost=0.7)` are such, too."""
     return [_used(step) for step in recorded.steps(table.draw(bare=True))]
 
 

@@ -106,10 +106,7 @@ def unanswered(times: int, gap_s: float, **given: str) -> list[Step]:
 
 
 def test_a_model_that_works_again_ends_what_its_failures_led_to() -> None:
-    """The flag is lowered, and the next failure is the first one.
-
-    Model calls that failed side by side, or that the guard stopped itself, are let be.
-    """
+    """The next failure is the first one; calls side by side, or stopped by the guard, are none."""
     run = Run()
     run.calls(*unanswered(10, 0.1))
     flag = run.guard.flag_named("run")

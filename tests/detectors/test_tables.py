@@ -25,10 +25,7 @@ CASES = [
 
 
 def decided(table: Table) -> list[Decision]:
-    """What is decided about a session; without times where the table has none.
-
-    A table that is called `[error_repeat: …]` is about this detector alone.
-    """
+    """About a session, without times where none are told; `[error_repeat: …]` is about that one."""
     texts = [line.text for line in tables.every(table.lines)] + [cell for _, cell in table.values]
     steps = steps_of(table)
     if not any(map(TIMED.search, texts)):

@@ -59,10 +59,7 @@ def columns(rows: Iterator[tuple[float, float]]) -> Iterator[list[float]]:
 
 @pytest.mark.parametrize(("kind", "answer"), CASES)
 def test_weights_have_no_cliff_and_point_one_way(kind: str, answer: str) -> None:
-    """The longer the pause and the more news, the less; the longer the answer, the more.
-
-    No tenth of a second, no character and no hundredth of news changes a weight by a tenth.
-    """
+    """Pauses and news lower them, length raises them, and none of these by a tenth at once."""
     given = {**KINDS[kind], **ANSWERS[answer]}
     falling = [(weights(pause, **given) for pause in PAUSES)]
     falling += [(weights(news=n / 100, **given) for n in range(101))]

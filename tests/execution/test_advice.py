@@ -49,10 +49,7 @@ def test_the_total(what: str, added: str) -> None:
 
 @pytest.mark.parametrize(("what", "votes", "pressure"), rows(__file__, "votes"))
 def test_votes(what: str, votes: str, pressure: str) -> None:
-    """Each rule votes past its threshold and not at it; 2 s are added to the time of a call.
-
-    The one about the time always does.
-    """
+    """Past a threshold and not at it; 2 s are added to a call. One is always about the time."""
     busy = ResourcePressure(**json.loads(pressure or "{}"))
     _, factors = advise(work(**json.loads(what)), PLAIN, busy)
     time, *others = [f"{vote.rule} {vote.choice} {vote.confidence}" for vote in factors.votes]

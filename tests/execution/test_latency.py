@@ -116,10 +116,7 @@ SIZES = {
 
 
 def test_size_is_that_of_the_json() -> None:
-    """Arguments that were not captured have none; of long ones the head is looked at.
-
-    A JSON text and the equal map are of one size and complexity.
-    """
+    """As a text or as a map; of long ones the head is looked at, and what is not there has none."""
     assert {args: measure(args)[0] for args in SIZES} == SIZES
     assert measure({"q": "nile"}) == measure('{"q":"nile"}')
     assert measure({"q": "尼罗河"}) == measure('{"q":"尼罗河"}')

@@ -146,10 +146,7 @@ def rig() -> Iterator[Rig]:
 
 
 def test_the_store_is_read_once_in_the_background(rig: Rig) -> None:
-    """The first question is answered without the store, later ones with what it knew.
-
-    A call that was written before the store was read counts once.
-    """
+    """Later questions are answered with what it knew; what was written before counts once."""
     store, writer, profiler = rig
     again = record(100, 60.0, size=None)._replace(time=START + 100 * SECOND + 60_000_000)
     store.add_records("t", [*encoded([40.0] * 20), again.encoded()])
@@ -165,10 +162,7 @@ def test_the_store_is_read_once_in_the_background(rig: Rig) -> None:
 
 
 def test_calls_are_written_behind(rig: Rig) -> None:
-    """Every finished call reaches the store, with its session and without its arguments.
-
-    One that follows a write is written too.
-    """
+    """Each reaches the store with its session and without its arguments, after a write too."""
     store, writer, profiler = rig
     store.let.set()
     for number in range(3):

@@ -148,10 +148,7 @@ def test_the_thread_ends_with_the_shutdown_of_its_guard() -> None:
 
 
 def test_it_rests_when_nobody_asks_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that has nothing to decide pays nothing; what was measured grows stale.
-
-    Its thread holds nothing alive, and a sample every 0 seconds needs none.
-    """
+    """What was measured grows stale; the thread holds nothing alive, and 0 seconds need none."""
     assert resources(0).pressure == UNKNOWN_PRESSURE
     assert not threads()
     assert resources().pressure == UNKNOWN_PRESSURE

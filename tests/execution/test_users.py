@@ -60,10 +60,7 @@ def test_the_settings_are_what_everybody_prefers() -> None:
 
 @pytest.mark.parametrize(("changes", "told"), rows(__file__, "refused"))
 def test_a_bad_preference_is_refused(changes: str, told: str) -> None:
-    """The error has name and value, and nothing is changed.
-
-    A call cannot be asked about for longer than it takes to go to the background.
-    """
+    """With name and value, and nothing is changed; to ask comes before to go to the background."""
     known = users()
     with pytest.raises(ValueError, match=f"^{told}"):
         known.prefer("ada", json.loads(changes))
@@ -73,10 +70,7 @@ def test_a_bad_preference_is_refused(changes: str, told: str) -> None:
 
 
 def test_who_wants_no_answers_remembered_is_asked_anew() -> None:
-    """Answers given before do not vote either; they do again once they are wanted.
-
-    A refusal is no way to run a call.
-    """
+    """Answers vote again once they are wanted; a refusal is no way to run a call."""
     known = users()
     known.answered("ada", ("crawl",), BACKGROUND)
     known.answered("ada", ("crawl",), Choice.DENY)

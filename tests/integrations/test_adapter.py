@@ -274,10 +274,7 @@ def test_a_framework_lets_its_own_exceptions_through() -> None:
 
 
 def test_a_run_has_one_key_and_each_its_own() -> None:
-    """By identity: a run that is over keeps its place, so that no other can have it.
-
-    Of the newest 1024.
-    """
+    """By identity: a run that is over keeps its place, among the newest 1024."""
     runs, one, other = Adapter("none"), [0], [0]
     assert not runs.knows_run(one)
     assert runs.run_key(one) == runs.run_key(one)

@@ -97,10 +97,7 @@ def test_a_round_of_pydantic_ai_has_all_its_results() -> None:
 
 
 class Shop:
-    """A model that goes on with what it reads: it repeats a call that it made twice in a row.
-
-    No hint changes that, only its history does.
-    """
+    """A model that repeats a call that it made twice in a row: only its history changes that."""
 
     def __init__(self) -> None:
         self.requests = 0

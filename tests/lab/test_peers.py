@@ -35,9 +35,8 @@ def test_equal_calls(peer: str, verdicts: str) -> None:
     detector = getattr(peers, name)(**({"shipped": True} if shipped else {}))
     found = said(detector, equal(10))
     first = {verdict: at for at, verdict in reversed(list(enumerate(found, 1))) if verdict}
-    assert ", ".join(
-        f"{at} {one}" for one, at in sorted(first.items(), key=lambda one: one[1])
-    ) == (verdicts)
+    spoken = sorted((at, verdict) for verdict, at in first.items())
+    assert ", ".join(f"{at} {verdict}" for at, verdict in spoken) == verdicts
 
 
 def test_another_answer_matters_to_those_that_compare_it() -> None:

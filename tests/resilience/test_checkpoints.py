@@ -117,11 +117,7 @@ def test_it_has_tracked_and_untracked_files(repository: Repository) -> None:
 
 
 def test_only_named_paths_are_restored_and_nothing_is_deleted(repository: Repository) -> None:
-    """A folder means the files below it, `*` the file of that name; what was added since stays.
-
-    An executable is one again, a link leads where it led, and what a restore overwrites is a
-    checkpoint of its own.
-    """
+    """Folders, a file called `*`, modes and links; what is overwritten is a checkpoint as well."""
     folder, checkpoints = repository.folder, points(repository.folder)
     script = repository.write("run.sh", "#!/bin/sh\n")
     script.chmod(0o755)

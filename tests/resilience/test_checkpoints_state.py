@@ -190,10 +190,7 @@ def test_what_was_spent_stays_spent() -> None:
 
 
 def test_the_session_of_the_checkpoint_goes_back() -> None:
-    """Whoever restores it; another session keeps what was counted of it.
-
-    What is not known, as of a checkpoint that was made outside of any session, is forgotten.
-    """
+    """Whoever restores it; another session keeps its counts, and what is not known is forgotten."""
     scene = Scene()
     outside = scene.points.create()
     scene.does(*EQUAL)

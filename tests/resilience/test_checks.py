@@ -104,10 +104,7 @@ def teach(guard: LoopGuard, tool: str = "search") -> None:
 
 
 def test_what_was_learned_warns(guard: LoopGuard) -> None:
-    """Of all runs; the call may be made, and the admission says what failed before.
-
-    Of a shell nothing is learned, whose arguments are all of one kind.
-    """
+    """Of all runs; the call may be made. Of a shell, whose calls are alike, nothing is learned."""
     teach(guard)
     teach(guard, "bash")
     found = execution.admit("search", {"q": "y", "year": 2})

@@ -78,10 +78,7 @@ def test_strategies_follow_each_other_at_most_n_times_each() -> None:
 
 
 def test_a_loop_of_failing_calls_does_not_recover_for_ever() -> None:
-    """Tries are counted over all calls of a tool in a session, until one goes well.
-
-    Where no session is known each call has its own.
-    """
+    """Tries are counted over a tool's calls in a session until one goes well, or else per call."""
     tried: list[object] = []
     resilience.recoveries().register("again", tried.append, attempts=2)
 
