@@ -60,11 +60,6 @@ def tool_call(
 
 def agent(tracer: Tracer, **attributes: str) -> trace._AgnosticContextManager[trace.Span]:
     """An open `invoke_agent` span."""
-    return tracer.start_as_current_span(
-        "invoke_agent a",
-        attributes={
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": "a",
-            **{name.replace("__", "."): value for name, value in attributes.items()},
-        },
-    )
+    known = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
+    more = {name.replace("__", "."): value for name, value in attributes.items()}
+    return tracer.start_as_current_span("invoke_agent a", attributes=known | more)

@@ -25,13 +25,8 @@ def browser() -> Generator[Browser]:
     assert _CHROMIUM is not None, "CI needs chromium"
     expect.set_options(timeout=_LIMIT_MS)
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(
-            executable_path=_CHROMIUM,
-            args=[
-                "--no-sandbox",
-                "--disable-background-networking",
-                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
-            ],
-        )
+        apart = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
+        options = ["--no-sandbox", "--disable-background-networking", apart]
+        opened = playwright.chromium.launch(executable_path=_CHROMIUM, args=options)
         yield opened
         opened.close()

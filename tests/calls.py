@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Action, Decision, Kind, Step
@@ -27,16 +27,8 @@ def call(
     """One finished tool call; `at` seconds after the epoch of the tests, or without times."""
     start = 0 if at is None else EPOCH + round(at * SECOND)
     end = 0 if at is None else start + round(took * SECOND)
-    return Step(
-        Kind.TOOL,
-        tool,
-        args=args,
-        outcome=outcome,
-        error=error is not None,
-        error_text=error,
-        start=start,
-        end=end,
-    )
+    failed: dict[str, Any] = {"error": error is not None, "error_text": error}
+    return Step(Kind.TOOL, tool, args=args, outcome=outcome, start=start, end=end, **failed)
 
 
 def node(

@@ -81,13 +81,8 @@ def test_it_works_in_the_package_by_one_file_and_one_line(name: str, package: Pa
     for now, then in given("trial", name):
         assert now in program
         program = program.replace(now, then)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        env={**os.environ, "PYTHONPATH": str(package)},
-        cwd=package,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-W", "error", "-c", program]
+    options = {"cwd": package, "env": {**os.environ, "PYTHONPATH": str(package)}}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr
     assert done.stdout == output.text

@@ -197,9 +197,7 @@ def test_a_stop_turns_the_span_to_error(
 def test_a_guard_without_a_processor_is_fed_as_it_happened(batch: str, order: str) -> None:
     """The starts and ends of a batch come in order of time, parents around their children."""
     spans = [
-        ReadableSpan(
-            name, SpanContext(1, n, is_remote=False), start_time=int(at), end_time=int(end)
-        )
+        ReadableSpan(name, SpanContext(1, n, False), start_time=int(at), end_time=int(end))
         for n, (name, at, end) in enumerate(map(str.split, batch.split(", ")), 1)
     ]
     guard = ScriptedGuard()

@@ -20,6 +20,7 @@ from otel_loopguard import (
     setup,
 )
 from tests.agents import provider_with, tool_call
+from tests.calls import handle_of
 from tests.programs import printed
 
 
@@ -40,9 +41,7 @@ def test_it_puts_processor_and_exporter_on_a_provider_once() -> None:
     spans = memory.get_finished_spans()
     assert len(spans) == 4
     assert dict(spans[3].attributes or {})["loopguard.decision.action"] == "hint"
-    report = guard.report(key)
-    assert report is not None
-    assert report.steps == 4
+    assert handle_of(guard, key).report().steps == 4
 
 
 @pytest.mark.parametrize("first", ["by hand", "setup"])
@@ -58,9 +57,7 @@ def test_two_processors_of_one_guard_count_once(first: str) -> None:
     with session(uuid.uuid4().hex) as key:
         for _ in range(2):
             tool_call(provider.get_tracer("my.agent"))
-    report = guard.report(key)
-    assert report is not None
-    assert report.steps == 2
+    assert handle_of(guard, key).report().steps == 2
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,9 @@ from tests.escalation.agents import stuck, until, watched
 from tests.escalation.hooks import Hook, served
 from tests.tables import rows
 
-SECRETS = {
-    "webhook_url": "https://hooks.example.com/services/s3cret-path?token=s3cret",
-    "webhook_secret": "s3cret-s3cret-s3cret",
-    "store_url": "redis://:s3cret@h/1?sentinel_password=s3cret",
-    "propagation_key": "s3cret-s3cret-s3cret",
-    "digest_key": "s3cret-s3cret-s3cret",
-}
+SECRETS = dict.fromkeys(("webhook_secret", "propagation_key", "digest_key"), "s3cret-s3cret-s3cret")
+SECRETS["webhook_url"] = "https://hooks.example.com/services/s3cret-path?token=s3cret"
+SECRETS["store_url"] = "redis://:s3cret@h/1?sentinel_password=s3cret"
 
 
 def chained(error: BaseException) -> str:

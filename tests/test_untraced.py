@@ -77,16 +77,10 @@ class Loop:
     def model(self, *calls: dict[str, Any], **more: object) -> RecordedSpan:
         """A model call that asks for these calls; its answer goes into the history."""
         answer = {"role": "assistant", "parts": list(calls) or [{"type": "text", "content": "ok"}]}
-        span = self.span(
-            {
-                "gen_ai.operation.name": "chat",
-                "gen_ai.request.model": "m",
-                "gen_ai.input.messages": json.dumps(self.messages),
-                "gen_ai.output.messages": json.dumps([answer]),
-                **self.more,
-                **more,
-            }
-        )
+        known = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+        said = {"gen_ai.input.messages": self.messages, "gen_ai.output.messages": [answer]}
+        texts = {name: json.dumps(one) for name, one in said.items()}
+        span = self.span({**known, **texts, **self.more, **more})
         self.messages.append(answer)
         return span
 

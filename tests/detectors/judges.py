@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -53,12 +52,8 @@ class Judged:
     patience_s: float = 2
 
     def __post_init__(self) -> None:
-        self.guard = LoopGuard(
-            self.settings,
-            clock="replay",
-            on_decision=lambda _, found: self.decisions.append(found),
-            judge=self.judge,  # type: ignore[arg-type]
-        )
+        listen, judge = (lambda _, found: self.decisions.append(found)), self.judge
+        self.guard = LoopGuard(self.settings, clock="replay", on_decision=listen, judge=judge)  # type: ignore[arg-type]
 
     def steps(self, steps: Iterator[Step], number: int, session: str = "run") -> list[str]:
         """Observes so many steps, with time to answer between them; the actions so far."""
@@ -75,17 +70,6 @@ class Judged:
     def worker(self) -> JudgeWorker:
         (entry,) = [one for one in self.guard._registry.entries if one.name == "judge"]
         return entry.make.worker
-
-
-def wait_until(done: Callable[[], bool], limit_s: float = 60) -> bool:
-    """Waits for something that another thread does."""
-    deadline = time.monotonic() + limit_s
-    while not done():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.0005)
-    time.sleep(0.0005)
-    return done()
 
 
 def failing() -> Iterator[Step]:

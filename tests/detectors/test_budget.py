@@ -41,11 +41,8 @@ def test_a_limit_that_was_set_stops(somebody: bool, request: Any) -> None:
 def test_odd_times_are_no_time() -> None:
     """Ends before starts, and steps without times."""
     run = Run(Settings(budget_steps=0, tuning={"stalls": {"compact_tokens": 2**71}}))
-    run.calls(
-        Step(Kind.TOOL, "t", start=EPOCH, end=EPOCH - SECOND),
-        Step(Kind.TOOL, "t", end=None),
-        Step(Kind.MODEL, None, start=EPOCH, end=0, tokens_in=2**70, cost=1e300),
-    )
+    run.calls(Step(Kind.TOOL, "t", start=EPOCH, end=EPOCH - SECOND), Step(Kind.TOOL, "t", end=None))
+    run.calls(Step(Kind.MODEL, None, start=EPOCH, end=0, tokens_in=2**70, cost=1e300))
     assert (run.decisions, run.guard.faults.counts) == ([], {})
 
 

@@ -16,7 +16,8 @@ from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors.llm_judge import Opinion, Question
 from tests.calls import call
-from tests.detectors.judges import Bench, Judged, failing, healthy, talking, wait_until
+from tests.detectors.judges import Bench, Judged, failing, healthy, talking
+from tests.stores.servers import wait_for
 
 
 def settings(**own: object) -> Settings:
@@ -202,7 +203,7 @@ def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(8):
         found.steps(failing(), 31, f"s{number}")
         if number == 0:
-            wait_until(lambda: found.worker._current is not None)
+            wait_for(lambda: found.worker._current is not None)
     assert len(found.worker._worker) == 2
     release.set()
     assert found.settled(60)

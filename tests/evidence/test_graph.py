@@ -72,7 +72,6 @@ def test_a_home_that_is_left_is_given_up() -> None:
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=20,
 )
 
 

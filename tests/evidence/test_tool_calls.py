@@ -101,11 +101,11 @@ def test_what_a_call_shows_is_told_apart_from_what_was_shown_before() -> None:
 
 def test_a_file_that_is_written_has_a_state() -> None:
     """The same content of the same file is the same state; a failed edit leaves none."""
-    one, same, other, failed = evidence(
-        *(
-            Step(Kind.TOOL, "write_file", args={"path": "a.py", "content": text}, error=error)
-            for text, error in (("1", False), ("1", False), ("2", False), ("3", True))
-        )
-    )
+    edits = (("1", False), ("1", False), ("2", False), ("3", True))
+    made = [
+        Step(Kind.TOOL, "write_file", args={"path": "a.py", "content": text}, error=error)
+        for text, error in edits
+    ]
+    one, same, other, failed = evidence(*made)
     assert one.state == same.state != other.state
     assert failed.state is None

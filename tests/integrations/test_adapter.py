@@ -363,12 +363,8 @@ def test_a_call_that_is_put_off_did_not_fail() -> None:
 
 PLACE = Path(resilience.__file__).parents[1] / "integrations"
 ADAPTERS = sorted(one.stem for one in PLACE.glob("[a-z]*.py") if one.stem != "own_loop")
-MODULES = {
-    "autogen": "autogen_agentchat",
-    "google_adk": "google.adk",
-    "mcp": "mcp_types",
-    "openai_agents": "agents",
-}
+MODULES = {"autogen": "autogen_agentchat", "google_adk": "google.adk", "mcp": "mcp_types"}
+MODULES["openai_agents"] = "agents"
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

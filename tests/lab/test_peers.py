@@ -111,14 +111,9 @@ def test_calls_of_steps() -> None:
         {"end": "assistant"},
     )
     made = list(calls(Scenario("s", told)))
-    assert [(one.tool, one.text, one.last) for one in made] == [
-        ("a", "I look.", False),
-        ("b", "", True),
-        (None, "nothing there", True),
-        ("scout", "", True),
-        (None, "hm", True),
-        (None, "done", True),
-    ]
+    assert [one.tool for one in made] == ["a", "b", None, "scout", None, None]
+    assert [one.text for one in made] == ["I look.", "", "nothing there", "", "hm", "done"]
+    assert [one.last for one in made] == [False, *[True] * 5]
     assert [one.answers_user for one in made] == [False, False, True, False, False, True]
     assert made[0].after_user
     assert made[3].answer == "nothing there"
