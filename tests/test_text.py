@@ -62,21 +62,19 @@ def test_nothing_gets_through(text: str) -> None:
     assert printable(printable(text)) == printable(text)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        pytest.param(None, "", id="nothing"),
-        pytest.param("a  b\nc", "a b c", id="a text"),
-        pytest.param({"q": "x", "n": [1, 2.5, True, None]}, None, id="a map"),
-        pytest.param("x" * 50, "x" * 27 + "...", id="a long text"),
-        pytest.param(10**5000, "...", id="a huge number"),
-        pytest.param(b"ab", "<bytes>", id="bytes"),
-        pytest.param([], "[]", id="an empty list"),
-    ],
-)
-def test_what_is_shown_of_a_value(value: object, text: str | None) -> None:
+def test_what_is_shown_of_a_value() -> None:
     """About as JSON would write it."""
-    assert truncate(value, 30) == (text if text is not None else '{"q": "x", "n": [1, 2.5, tr...')
+    values = [None, "a  b\nc", {"q": "x", "n": [1, 2.5, True, None]}, "x" * 50, 10**5000, b"ab", []]
+    shown = [
+        "",
+        "a b c",
+        '{"q": "x", "n": [1, 2.5, tr...',
+        "x" * 27 + "...",
+        "...",
+        "<bytes>",
+        "[]",
+    ]
+    assert [truncate(value, 30) for value in values] == shown
 
 
 @given(st.recursive(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.lists))

@@ -96,15 +96,11 @@ def test_what_is_busy_speaks_against_a_remembered_answer(
     assert (chosen.choice, chosen.confidence) == (expected, pytest.approx(float(sure)))
 
 
-@pytest.mark.parametrize(
-    ("preferred", "choice"), [(None, PROMPT), (BACKGROUND, BACKGROUND), (DEFER, PROMPT)]
-)
-def test_a_tie_goes_to_the_user_or_to_what_the_user_prefers(
-    preferred: Choice | None, choice: Choice
-) -> None:
+def test_a_tie_goes_to_the_user_or_to_what_the_user_prefers() -> None:
     """Of equally sure options the user is asked, unless a default is preferred."""
     tied = work(60, 16, parallel=True)
-    assert choose(tied, wishes=Preferences(default_choice=preferred)).choice is choice
+    for preferred, choice in ((None, PROMPT), (BACKGROUND, BACKGROUND), (DEFER, PROMPT)):
+        assert choose(tied, wishes=Preferences(default_choice=preferred)).choice is choice
 
 
 def test_every_choice_has_follow_ups() -> None:

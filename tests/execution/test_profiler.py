@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -34,22 +33,16 @@ def count(profiler: Profiler) -> int:
     return 0 if summary is None else summary.calls
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "start", "end"),
-    [
-        (Kind.MODEL, "m", START, START + 1),
-        (Kind.TOOL, None, START, START + 1),
-        (Kind.TOOL, "no times", 0, 0),
-        (Kind.TOOL, "no start", 0, START),
-        (Kind.TOOL, "open", START, 0),
-        (Kind.TOOL, "backwards", START, START - 1),
-    ],
-    ids=["model", "no name", "no times", "no start", "open", "backwards"],
-)
-def test_what_is_no_finished_call_is_passed(kind: Kind, name: Any, start: int, end: int) -> None:
+NOT_CALLS = [(Kind.MODEL, "m", START, START + 1), (Kind.TOOL, None, START, START + 1)]
+NOT_CALLS += [(Kind.TOOL, "t", start, end) for start, end in ((0, 0), (0, START), (START, 0))]
+NOT_CALLS += [(Kind.TOOL, "backwards", START, START - 1)]
+
+
+def test_what_is_no_finished_call_is_passed() -> None:
     """Nothing is learned of other steps, nor of calls whose duration is not known."""
     profiler = Profiler(Settings())
-    profiler.finished(Step(kind, name, start=start, end=end))
+    for kind, name, start, end in NOT_CALLS:
+        profiler.finished(Step(kind, name, start=start, end=end))
     assert profiler.tools == ()
 
 

@@ -113,6 +113,9 @@ def test_ten_thousand_tasks_are_validated() -> None:
     kinds = Counter(problem.kind for problem in validate(knot))
     assert 1 <= kinds["cycle"] <= 20
     assert kinds["cycle"] + kinds["unreachable"] == sum(kinds.values()) <= MANY
+    tree = wide(lambda each: each // 2 if each else None)
+    assert len(groups(tree)) == 15
+    assert sum(len(phase) for phase in phases(tree, DEFAULT)) == MANY
 
 
 @given(any_plans())
@@ -204,21 +207,6 @@ def test_a_plan_that_is_not_sound_has_no_groups(make: Callable[..., object], tex
     assert [*refused.value.problems] == validate(plan(text))
 
 
-def test_ten_thousand_tasks_are_grouped() -> None:
-    """In a tree, with phases."""
-    tasks = wide(lambda each: each // 2 if each else None)
-    assert len(groups(tasks)) == 15
-    assert sum(len(phase) for phase in phases(tasks, DEFAULT)) == MANY
-
-
-@pytest.mark.parametrize(
-    ("text", "free"), [("", True), ("a b", True), ("a b:a", False), ("a:x b:x", True)]
-)
-def test_calls_that_need_each_other_are_told(text: str, free: bool) -> None:
-    """By their dependencies, where those are among them."""
-    assert independent(plan(text)) is free
-
-
 @pytest.mark.parametrize(
     "args", [{"in": "${a.rows}"}, ["x", {"deep": ["see {{ a }}"]}], "$a", {"u": "$a.url"}], ids=str
 )
@@ -227,6 +215,8 @@ def test_arguments_name_another_call(args: object) -> None:
     assert not independent([Task("a"), Task("b", args=args)])
     other = {"price": "$a is a text", "cost": "$5", "home": "${HOME}", "n": 2**70}
     assert independent([Task("a"), Task("b", args=other)])
+    free = [independent(plan(text)) for text in ("", "a b", "a b:a", "a:x b:x")]
+    assert free == [True, True, False, True]
 
 
 def place(found: list[list[Task]]) -> dict[str, int]:
@@ -250,7 +240,7 @@ def test_a_plan_worked_out_by_hand() -> None:
 
 
 def test_every_part_is_capped() -> None:
-    """The highest score is 1."""
+    """The highest score is 1; nothing is divided by zero, and an agent stands for a tool."""
     names = [str(each) for each in range(40)]
     tasks = [
         Task(name, tool=name, depends_on=tuple(names[:each]), priority=each, estimate_ms=each**9)
@@ -259,17 +249,6 @@ def test_every_part_is_capped() -> None:
     found = complexity(tasks)
     assert (found.score, found.count, found.tools, found.dependencies) == (1, 1, 1, 1)
     assert (found.priorities, found.durations) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("tasks", "score"),
-    [
-        ([], 0),
-        ([Task("a")], 0.01),
-        ([Task("a", estimate_ms=0), Task("b", estimate_ms=0)], 0.02),
-        ([Task("a", agent="x"), Task("b", agent="y")], 0.02 + 0.05),
-    ],
-)
-def test_small_plans(tasks: list[Task], score: float) -> None:
-    """Nothing is divided by zero; an agent stands for a tool."""
-    assert complexity(tasks).score == pytest.approx(score)
+    small = [[], [Task("a")], [Task(each, estimate_ms=0) for each in "ab"]]
+    small += [[Task("a", agent="x"), Task("b", agent="y")]]
+    assert [complexity(each).score for each in small] == pytest.approx([0, 0.01, 0.02, 0.07])
