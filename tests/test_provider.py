@@ -117,7 +117,7 @@ print([one.log_record.event_name for one in memory.get_finished_logs()])
 
 
 def test_where_there_is_no_provider_it_sets_one() -> None:
-    """The SDK's; it exports to where the environment says."""
+    """The SDK's, which exports as the environment says; where that disables it, it is told."""
     program = f"""
 from opentelemetry import trace
 import otel_loopguard
@@ -128,6 +128,8 @@ assert otel_loopguard.setup() is guard is otel_loopguard.LoopGuard.default()
     assert "now: hint" in printed(program)
     out = printed(program, OTEL_TRACES_EXPORTER="console")
     assert '"loopguard.decision.action": "hint"' in out
+    out = printed("import otel_loopguard; otel_loopguard.setup()", OTEL_SDK_DISABLED="true")
+    assert "OTEL_SDK_DISABLED is set" in out
 
 
 def test_it_works_after_logfire() -> None:
@@ -143,9 +145,3 @@ for _ in range(2):
 {_SEEN}
 """
     assert "now: hint" in printed(program)
-
-
-def test_a_disabled_sdk_is_told() -> None:
-    """There are no spans then, and the guard logs that."""
-    out = printed("import otel_loopguard; otel_loopguard.setup()", OTEL_SDK_DISABLED="true")
-    assert "OTEL_SDK_DISABLED is set" in out

@@ -80,13 +80,15 @@ def test_a_copy_keeps_what_was_set() -> None:
         assert (bool(made.store_url), made.store_url.get_secret_value()) == (False, "")
 
 
-def test_settings_are_a_field_of_a_model() -> None:
-    """Of pydantic, for an application whose own settings hold those of the guard."""
+def test_settings_and_models_of_pydantic_go_together() -> None:
+    """An application's own settings hold those of the guard; a group of them may be a model."""
     model = create_model("Model", guard=(Settings, Settings()))
     assert model(guard={"mode": "shadow"}).guard == Settings(mode="shadow")
     assert model(guard=Settings(mode="shadow")).guard.mode == "shadow"
     with pytest.raises(ValueError, match=r"guard\.mode"):
         model(guard={"mode": "loud"})
+    made = Settings(tuning=Tuning(text=TextTuning(alike=0.5)))
+    assert made == Settings(tuning={"text": {"alike": 0.5}})
 
 
 TAIL_VARIABLE = "LOOPGUARD_TUNING__TEXT__TAIL_PERIOD"
@@ -108,12 +110,6 @@ def test_where_values_come_from(
     assert json.loads(json.dumps(found, default=sorted)) == json.loads(expected)
 
 
-def test_a_group_may_be_a_model() -> None:
-    """Of tuning values, in code."""
-    made = Settings(tuning=Tuning(text=TextTuning(alike=0.5)))
-    assert made == Settings(tuning={"text": {"alike": 0.5}})
-
-
 STANDARD = {
     "limits": "standard",
     "budget_steps": 50, "budget_tokens": 100_000, "budget_actions": 500,
@@ -124,14 +120,11 @@ STANDARD = {
 
 
 def test_the_standard_limits_are_one_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They set what is not set by itself; without them there is no limit at all."""
+    """They set what is not set by itself; a checkpoint is advised where somebody asked for it."""
     assert Settings().budgets == ()
     assert changed("limits", monkeypatch, "LOOPGUARD_LIMITS") == STANDARD
     own = Settings(limits="standard", budget_steps=0, budget_tokens=7)
     assert (own.budget_steps, own.budget_tokens, own.budget_actions) == (0, 7, 500)
-
-
-def test_a_checkpoint_is_advised_where_somebody_asked_for_it() -> None:
     assert Settings(budget_action="hint").checkpoint_every == 0
     assert Settings(limits="standard").checkpoint_every == 25
     assert Settings(tuning={"budget": {"checkpoint_every": 9}}).checkpoint_every == 9

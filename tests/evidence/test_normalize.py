@@ -64,15 +64,11 @@ def test_long_text_keeps_head_tail_and_length() -> None:
         assert form(bounded(one, 1_000)) != form(bounded(other, 1_000))
 
 
-def test_what_has_too_many_items_is_equal_to_nothing() -> None:
-    """It is not looked at to its end, so nobody knows that it is the same again."""
+def test_what_is_too_large_is_not_looked_at_to_its_end() -> None:
+    """Too many items equal nothing; text that is too costly to parse stays text, all of it."""
     values = {(number, 1): number for number in range(20_000)}
     assert canonical(values) != canonical(values)
     assert canonical([b"a", *range(20_000)]) != canonical([b"a", *range(20_000)])
-
-
-def test_text_that_is_too_costly_to_parse_stays_text() -> None:
-    """It is told apart as text, by all of it; a comma inside of a string is no value."""
     for text in ("[1.0," + "[]," * 100_000 + "1]", '{"a":' * 3_000 + "1" + "}" * 3_000):
         assert parsed(text) is text
     assert parsed('{"page": "' + "a, b [c] " * 50_000 + '"}') == {"page": "a, b [c] " * 50_000}
@@ -120,8 +116,19 @@ def left(
 
 
 def test_a_value_that_is_new_in_four_equal_calls_is_learned() -> None:
-    """From the fourth on the argument is left out."""
+    """From the fourth on it is left out, of that tool only; memory is bounded."""
     assert left("zz") == [True] * 3 + [False] * 7
+    volatile = VolatileArguments()
+    given: dict[str, object] = {"user": "u", "zz": nonce(9)}
+    for n in range(6):
+        volatile.without(1, {"user": "u", "zz": nonce(n)}, 1)
+    assert "zz" not in volatile.without(1, given, 1)
+    assert volatile.without(2, given, 1) is given  # the common case makes no copy
+    for tool in range(300):
+        for n in range(5):
+            volatile.without(tool, {"user": "u", f"z{tool}": nonce(n)}, 1)
+    assert len(volatile._learned) <= 64
+    assert len(volatile._runs) <= 64
 
 
 OTHERS: list[dict[str, Any]] = [
@@ -134,21 +141,6 @@ OTHERS: list[dict[str, Any]] = [
 def test_calls_that_differ_in_anything_else_teach_nothing(given: dict[str, Any]) -> None:
     """And the only argument is what is asked for."""
     assert all(left("zz", **given))
-
-
-def test_what_is_learned_of_one_tool_does_not_hold_for_another() -> None:
-    """And of many tools, arguments and values that never come again memory is bounded."""
-    volatile = VolatileArguments()
-    given: dict[str, object] = {"user": "u", "zz": nonce(9)}
-    for n in range(6):
-        volatile.without(1, {"user": "u", "zz": nonce(n)}, 1)
-    assert "zz" not in volatile.without(1, given, 1)
-    assert volatile.without(2, given, 1) is given  # the common case makes no copy
-    for tool in range(300):
-        for n in range(5):
-            volatile.without(tool, {"user": "u", f"z{tool}": nonce(n)}, 1)
-    assert len(volatile._learned) <= 64
-    assert len(volatile._runs) <= 64
 
 
 def test_what_rests_on_it_stops_later() -> None:

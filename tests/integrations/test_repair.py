@@ -75,8 +75,8 @@ def calls(number: int, *names: str) -> AIMessage:
     return AIMessage(f"try {number}", tool_calls=asked)
 
 
-def test_a_round_of_langchain_has_all_its_results() -> None:
-    """Parallel calls are one round; one without its result, or with a stranger's, is none."""
+def test_a_round_has_all_its_results() -> None:
+    """Of parallel calls; one without a result, or with a stranger's or other messages, is none."""
     results = [ToolMessage("2", tool_call_id="b1"), ToolMessage("1", tool_call_id="a1")]
     whole = [calls(1, "a", "b"), *results]
     assert [(one.start, one.stop) for one in _rounds(whole)] == [(0, 3)]
@@ -84,10 +84,6 @@ def test_a_round_of_langchain_has_all_its_results() -> None:
     assert [one.key for one in _rounds(lacking)] == [None] * 3
     stranger = [calls(1, "a"), ToolMessage("1", tool_call_id="b1")]
     assert [one.key for one in _rounds(stranger)] == [None] * 2
-
-
-def test_a_round_of_pydantic_ai_has_all_its_results() -> None:
-    """A request with anything beside the results is none."""
     asked = ModelResponse([TextPart("hm"), ToolCallPart("a", {"q": 1}, tool_call_id="1")])
     result = ToolReturnPart("a", "none", tool_call_id="1")
     assert [one.stop for one in pydantic_rounds([asked, ModelRequest([result])])] == [2]

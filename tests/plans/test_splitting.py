@@ -57,7 +57,7 @@ def test_an_ordinary_small_request_is_not(said: str) -> None:
 
 
 def test_the_parts_come_before_the_check_of_the_whole() -> None:
-    """A part for each file, with actions for it."""
+    """A part for each file, with actions for it; files that no part names are shared out."""
     advice = advise(Work(WIDE, FILES))
     *parts, check = advice.subtasks
     assert [part.id for part in parts] == list(FILES)
@@ -65,6 +65,10 @@ def test_the_parts_come_before_the_check_of_the_whole() -> None:
     assert [advice.actions[part.id] for part in parts] == [7] * 9
     assert advice.actions[check.id] == 3
     assert "many files are touched; changes may contradict each other" in advice.risks
+    files = tuple(f"f{n}.py" for n in range(5))
+    advice = advise(Work("Improve things somehow, better?", files, has_tests=False))
+    assert advice.strategy is Strategy.TEST_FIRST
+    assert list(advice.actions.values()) == [3, 15, 15, 3]
 
 
 def test_the_factors_are_counted() -> None:
@@ -139,16 +143,8 @@ def test_long_texts_are_read(text: str) -> None:
     advise(text)
 
 
-def test_files_that_no_part_names_are_shared_out() -> None:
-    """Tests first: five files, among the tests and the work."""
-    files = tuple(f"f{n}.py" for n in range(5))
-    advice = advise(Work("Improve things somehow, better?", files, has_tests=False))
-    assert advice.strategy is Strategy.TEST_FIRST
-    assert list(advice.actions.values()) == [3, 15, 15, 3]
-
-
 def test_an_ordinary_request_is_split_into_what_it_lists() -> None:
-    """What stands behind a verb is a part each; actions follow what a part asks for."""
+    """Each part stands behind a verb; actions follow what is asked for, in a whole too."""
     advice = advise("Add OAuth login to the web shop, sessions in Redis, tests, docs")
     assert advice.split
     assert "; ".join(f"{part}: {count}" for part, count in advice.actions.items()) == (
@@ -159,10 +155,6 @@ def test_an_ordinary_request_is_split_into_what_it_lists() -> None:
         "Research the market for electric bikes in Europe; compare the five largest vendors; "
         "analyse their prices; write a report with charts; check the whole"
     )
-
-
-def test_actions_follow_what_the_words_name() -> None:
-    """Where it is not split as well; a file that is named is a file."""
     texts = ("Fix the typo in the readme", "Fix the crash and add a test", "Fix docs/index.md")
     found = [advise(text) for text in texts]
     assert [one.split for one in found] == [False, False, False]
