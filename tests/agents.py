@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.trace import Tracer
 
 from otel_loopguard import LoopGuard
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from opentelemetry import trace
-    from opentelemetry.trace import Tracer
 
 
 def settle() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Action, Decision, Kind, Step
-
-if TYPE_CHECKING:
-    from otel_loopguard.guard.queries import SessionHandle
+from otel_loopguard.guard.queries import SessionHandle
 
 SECOND = 1_000_000_000
 EPOCH = 1_700_000_000 * SECOND

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry import trace
@@ -23,10 +22,8 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.sdk import exporter as onward
 from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
 from otel_loopguard.settings import Settings
+from otel_loopguard.spans.views import SpanView
 from tests.tables import rows
-
-if TYPE_CHECKING:
-    from otel_loopguard.spans.views import SpanView
 
 HINT = {semconv.DECISION_ACTION: "hint", semconv.DETECTION_REPEAT_COUNT: 3.0}
 DENY = {semconv.DECISION_ACTION: "deny", semconv.DECISION_MESSAGE: "3 equal calls"}

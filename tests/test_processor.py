@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import StatusCode, Tracer
 
 from otel_loopguard import (
     LoopGuard,
@@ -21,12 +20,8 @@ from otel_loopguard import (
     control,
     session,
 )
+from otel_loopguard.core import Decision
 from tests.agents import Ended, agent, provider_with, settle, tool_call
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
-
-    from otel_loopguard.core import Decision
 
 
 def listening(**settings: object) -> tuple[LoopGuard, list[Decision], Tracer, Ended]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuard, Settings, semconv
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.replay.replay import SpanReplay
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.views import RecordedSpan
 from tests.dialects import captures, loops
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Step
 
 SECOND = 1_000_000_000
 NOTHING = "no results for weather in Paris"

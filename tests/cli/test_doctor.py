@@ -8,12 +8,11 @@ import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.cli.conftest import Command
+from tests.cli.conftest import Command
 
 Found = list[dict[str, Any]]
 SECRET = "hunter2-hunter2-hunter2"

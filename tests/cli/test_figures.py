@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from otel_loopguard.cli.calibrate import HIGHEST, allowed, changes
 from otel_loopguard.cli.evaluate import Judgement, score
 from otel_loopguard.errors import LoopGuardError
 from tests.cli.conftest import tried
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def judged(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab import recorded
+from lab.tables import Table
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
 from otel_loopguard.detectors import DETECTORS, Registry
 from tests.calls import Run
-
-if TYPE_CHECKING:
-    from lab.tables import Table
-    from otel_loopguard.core import Decision, Step
 
 _ENTRIES = Registry(Settings(), DETECTORS).entries
 NAMES = frozenset(entry.name for entry in _ENTRIES)

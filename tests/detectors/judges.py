@@ -7,16 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
 
 from opentelemetry import context
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Decision, Kind, Step
+from otel_loopguard.detectors.llm_judge import JudgeWorker, Question
 from tests.calls import call
-
-if TYPE_CHECKING:
-    from otel_loopguard.detectors.llm_judge import JudgeWorker, Question
 
 WORDS = (
     "amber birch cedar delta ember fjord grove heath inlet jetty kelp larch mango night ocean "

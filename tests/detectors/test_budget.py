@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuardSettingsError, Settings, control, session
-from otel_loopguard.core import Kind, Step
+from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.core.milestones import Milestones, Reached
 from tests.calls import EPOCH, SECOND, Run, call
 from tests.evidence.test_readings import rows
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision
 
 ROWS = rows(Path(__file__).with_name("milestones.rows"))
 

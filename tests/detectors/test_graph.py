@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_loopguard.core import Decision, Step
 from tests.calls import agent, node
 from tests.detectors.alone import alone
 from tests.zero_code.interpreter import interpreter, run
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Step
 
 FAMILY = frozenset(
     ("node_cycle", "state_convergence", "no_progress", "rapid_iteration", "graph_limit")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from lab import tables
+from lab.tables import Table
+from otel_loopguard.core import Decision
 from tests.detectors.alone import NAMES, alone, steps_of
-
-if TYPE_CHECKING:
-    from lab.tables import Table
-    from otel_loopguard.core import Decision
 
 TIMED = re.compile(r"  (?:after|took) |^(?:wait|together):")
 CASES = [

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import Evidence
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.evidence.tool_calls import Rounds
 from tests.calls import EPOCH, SECOND, Run, call
-
-if TYPE_CHECKING:
-    from otel_loopguard.core.evidence import Evidence
 
 IN_VAIN = "no results for weather in Paris"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from opentelemetry.sdk.trace import TracerProvider
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
@@ -26,9 +27,6 @@ from otel_loopguard.integrations.pydantic_ai import _rounds as pydantic_rounds
 from tests.agents import provider_with
 from tests.control.messages import new_name
 from tests.tables import rows
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
 
 FINAL = "The shop is shut."
 MOST = 30

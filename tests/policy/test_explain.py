@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, Settings, control
 from otel_loopguard.core import Action
+from otel_loopguard.policy.explain import Explanation
 from tests.calls import Run, call, handle_of
-
-if TYPE_CHECKING:
-    from otel_loopguard.policy.explain import Explanation
 
 SEARCH = call("search", {"q": "x"}, "No results for that.")
 

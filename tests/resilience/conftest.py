@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_loopguard import LoopGuard, set_testing
-
-if TYPE_CHECKING:
-    from otel_loopguard._util.clock import TestMode
+from otel_loopguard._util.clock import TestMode
 
 
 @pytest.fixture

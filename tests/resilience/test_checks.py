@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry.trace import StatusCode
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, execution, resilience
+from otel_loopguard._util.clock import TestMode as Moved
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.resilience.checks import Checks, described, shape_of
 from tests.agents import provider_with
 from tests.calls import call
 from tests.tables import rows
-
-if TYPE_CHECKING:
-    from otel_loopguard._util.clock import TestMode
 
 WRONG = ErrorClass.DETERMINISTIC
 
@@ -117,7 +115,7 @@ def test_what_was_learned_warns(guard: LoopGuard) -> None:
     assert resilience.problems("bash", {"q": "y", "year": 2}) == ()
 
 
-def test_what_was_learned_expires(clock: TestMode, guard: LoopGuard) -> None:
+def test_what_was_learned_expires(clock: Moved, guard: LoopGuard) -> None:
     """Whoever obeys makes no such call that could take it back."""
     teach(guard)
     clock.advance(590)

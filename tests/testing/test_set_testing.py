@@ -7,9 +7,10 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -30,9 +31,6 @@ from otel_loopguard import (
 from otel_loopguard._util import clock as rehearsal
 from tests.agents import agent, provider_with, tool_call
 from tests.stores.servers import wait_for
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
 
 CALL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 
