@@ -1,7 +1,5 @@
 """Debian's Chromium, for tests of pages and for pictures of them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Generator

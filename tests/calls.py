@@ -1,7 +1,5 @@
 """Steps for tests, and a session that judges them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

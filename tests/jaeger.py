@@ -1,7 +1,5 @@
 """Traces as Jaeger's page draws them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hooks only append; whoever asks has everything judged that ended by then."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

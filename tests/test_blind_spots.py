@@ -1,7 +1,5 @@
 """What the guard cannot see is logged once per process and reason."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -4,8 +4,6 @@
 package, as a new file and a line that registers it, and the trial runs with that package.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

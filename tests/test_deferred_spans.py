@@ -1,7 +1,5 @@
 """Calls, and spans of no interest: decided is what would be if each was followed."""
 
-from __future__ import annotations
-
 from itertools import count
 from typing import Any
 

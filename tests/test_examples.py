@@ -1,7 +1,5 @@
 """Each example is a real agent that the guard stops."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

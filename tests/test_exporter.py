@@ -1,7 +1,5 @@
 """Annotated spans go out as copies, all others as they are, and none is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ These are bounds, not the figures themselves (docs/project/evaluation.md has tho
 a little room, so that they catch a rule that hurts, and not the last run.
 """
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections import Counter

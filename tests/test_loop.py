@@ -1,7 +1,5 @@
 """`turn()`: a loop of one's own, guarded by one call."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -1,7 +1,5 @@
 """What a build says of its version and its repository, and what a workflow of the forge runs."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -1,7 +1,5 @@
 """The span processor, on real SDK spans."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import contextvars

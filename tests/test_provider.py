@@ -1,7 +1,5 @@
 """`setup()`: the guard on the tracer provider that is there."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

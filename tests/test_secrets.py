@@ -1,7 +1,5 @@
 """Secrets of the settings appear in no log, no error and no print of the settings."""
 
-from __future__ import annotations
-
 import json
 import logging
 import socket

@@ -1,7 +1,5 @@
 """Settings and tuning values: sources, precedence, errors, documentation."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

@@ -1,7 +1,5 @@
 """A settings file that is made to hurt is refused with its name and a reason, at once."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What others wrote reaches a log or a terminal as short text, and as nothing else."""
 
-from __future__ import annotations
-
 import io
 import logging
 import unicodedata

@@ -1,7 +1,5 @@
 """Values that users hold: equal by their fields, shown by them, hashed where they are frozen."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

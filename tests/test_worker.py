@@ -1,7 +1,5 @@
 """Background threads: late, idle, renewed after a fork, gone with what they work for."""
 
-from __future__ import annotations
-
 import gc
 import os
 import pickle

@@ -1,7 +1,5 @@
 """`otel-loopguard doctor` says what is there, what is missing, and the line that adds it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

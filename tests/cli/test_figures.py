@@ -1,7 +1,5 @@
 """The figures of `eval` and `calibrate`, and the stop line that they rest on."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """People and live sessions: `sessions`, `watch`, `show`, `pause`, `resume`, `abort`, `answer`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What one detector of tool calls decides by itself, and evidence made by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

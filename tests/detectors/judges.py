@@ -1,7 +1,5 @@
 """Judges for tests, and runs that show weak signs."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

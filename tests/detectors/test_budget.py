@@ -1,7 +1,5 @@
 """Budgets that are spent, and milestones that are missed: what `budget.txt` cannot say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the tables beside cannot say of calls that repeat, fail or stand still, and of texts."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

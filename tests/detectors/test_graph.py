@@ -1,7 +1,5 @@
 """Graph nodes and agents that come back without progress: what `graph.txt` cannot say."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

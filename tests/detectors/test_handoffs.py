@@ -1,7 +1,5 @@
 """Work that agents hand back and forth: what `handoffs.txt` cannot say."""
 
-from __future__ import annotations
-
 import pytest
 
 from otel_loopguard import Settings

@@ -1,7 +1,5 @@
 """A judge of the user's: when it is asked, what follows, and that nothing waits for it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

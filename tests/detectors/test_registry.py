@@ -1,7 +1,5 @@
 """Which detectors there are: switched off, and of users' own."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What is decided about runs that are told in the `*.txt` files beside: `scenarios/README.md`."""
 
-from __future__ import annotations
-
 import re
 from itertools import groupby
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the rules of the detectors say: `rules.txt`."""
 
-from __future__ import annotations
-
 import pytest
 
 from otel_loopguard._util.tables import rows_in

@@ -1,7 +1,5 @@
 """The identity of a call."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Visits of nodes and runs of agents: what `readings.txt` cannot say."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """What models write, and what is new in what tools answer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Canonical forms, masks, and arguments that change by themselves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The outcome of a call: keys, and what it says in words."""
 
-from __future__ import annotations
-
 import pytest
 
 from otel_loopguard.core import Kind, Step

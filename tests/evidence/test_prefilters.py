@@ -1,7 +1,5 @@
 """What is looked for in one look must not hide what a pattern finds."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

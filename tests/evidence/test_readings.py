@@ -4,8 +4,6 @@ Each section begins with its `[name]`; a row has what is read of the values behi
 spaces or more between them. A value is JSON, or else text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

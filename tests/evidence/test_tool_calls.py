@@ -1,7 +1,5 @@
 """Rounds of tool calls, by times and by the messages of models; and what single calls are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

@@ -1,7 +1,5 @@
 """What a repeat weighs, what was between two calls, and tools whose repeats pay off."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise, product
 from typing import Any

@@ -1,7 +1,5 @@
 """What a runtime asks before a call, and what it says of the answers."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -1,7 +1,5 @@
 """The execution choice: the times that are added, the votes, and who wins."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

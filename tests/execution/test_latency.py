@@ -1,7 +1,5 @@
 """Arguments, records and estimates of the calls of one tool."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The profiler: what it learns, what it answers, and what a store gives back; batches."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import replace

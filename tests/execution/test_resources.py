@@ -1,7 +1,5 @@
 """Resources: what is measured, when it is an alert, who looks, and how deep the queue is."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

@@ -1,7 +1,5 @@
 """What users prefer and answered: in memory, in a store, and from a store that has strange data."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

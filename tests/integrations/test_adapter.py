@@ -1,7 +1,5 @@
 """What every adapter asks the guard, without a framework, and what a missing framework says."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import importlib

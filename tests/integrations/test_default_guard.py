@@ -1,7 +1,5 @@
 """An adapter without a processor feeds the guard of the process, and never counts twice."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The run that something belongs to, and functions of tools that are the call they run for."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

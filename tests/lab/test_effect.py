@@ -1,7 +1,5 @@
 """`lab.effect` against a scripted model: what it asks, how it pairs, and what it says of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Figures on labelled runs: what a decision saves, how far a share counts, other thresholds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rules of other agents, each on small cases, and what a detector is given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The text format of runs: what a line means, and what is said of a wrong one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

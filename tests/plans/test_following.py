@@ -1,7 +1,5 @@
 """A plan is followed while it runs: by `session(tasks=...)`, and off spans."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

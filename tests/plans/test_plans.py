@@ -1,7 +1,5 @@
 """Plans: what is wrong with them, groups and phases, complexity."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

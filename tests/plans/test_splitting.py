@@ -1,7 +1,5 @@
 """Whether work is better split, and how."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Tasks are read from what people write."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`explain`: why a session was stopped, or why not."""
 
-from __future__ import annotations
-
 import json
 
 import otel_loopguard

@@ -1,7 +1,5 @@
 """A loop is aborted after a refusal of it was heard, or nobody ever asked about its session."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some

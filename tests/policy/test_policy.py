@@ -1,7 +1,5 @@
 """The policy of a session: verdicts on and past the ladder, warnings, the end, modes, switches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a hint quotes is for the model of this process, and stands nowhere else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

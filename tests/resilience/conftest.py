@@ -1,7 +1,5 @@
 """The guard that `resilience` uses, and a clock that tests move."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

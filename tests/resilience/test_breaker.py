@@ -1,7 +1,5 @@
 """Breakers: in one process, fed by spans, and shared by several processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

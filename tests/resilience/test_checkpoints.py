@@ -1,7 +1,5 @@
 """Checkpoints of an application, and of git workspaces: real repositories."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

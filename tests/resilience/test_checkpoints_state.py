@@ -1,7 +1,5 @@
 """What the guard counted goes with a checkpoint: work that is done again is no repeat (C19)."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """resilience.problems: what was learned, and what was registered."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

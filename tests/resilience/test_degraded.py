@@ -1,7 +1,5 @@
 """resilience.degraded, resilience.degrading, resilience.combined."""
 
-from __future__ import annotations
-
 import pytest
 
 from otel_loopguard import BreakerOpenError, LoopGuardAbort, resilience

@@ -1,7 +1,5 @@
 """resilience.recovering and the strategies."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from pathlib import Path

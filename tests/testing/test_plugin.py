@@ -1,7 +1,5 @@
 """The pytest plugin, in a pytest of its own: the cases of `plugin.txt`, whose head says how."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

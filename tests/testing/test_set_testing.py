@@ -1,7 +1,5 @@
 """Guards switched off, or made deterministic, in somebody's own tests."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

@@ -1,7 +1,5 @@
 """The trace tree in the message of a failed assertion."""
 
-from __future__ import annotations
-
 import re
 from contextlib import ExitStack
 

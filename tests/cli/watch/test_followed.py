@@ -1,7 +1,5 @@
 """Transcripts are followed while they are written: what comes in pieces is judged as a whole is."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

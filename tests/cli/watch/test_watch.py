@@ -1,7 +1,5 @@
 """`otel-loopguard watch --agents` over agents that run: warns, stops, and lets go on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
