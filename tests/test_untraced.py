@@ -14,6 +14,7 @@ from otel_loopguard.replay.replay import SpanReplay
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.views import RecordedSpan
 from tests.dialects import captures, loops
+from tests.tables import rows
 
 SECOND = 1_000_000_000
 NOTHING = "no results for weather in Paris"
@@ -152,18 +153,9 @@ def test_a_told_call_lies_between_the_models_that_asked_and_that_heard(name: str
         assert (after.start == before.start) is together
 
 
-# Captures cut long values: there the names and arguments come from answers, and few results.
-CUT_RESULTS = [
-    "agent-framework__native", "google-adk__native-latest", "langgraph-async__genai",
-    "langgraph-async__openllmetry", "langgraph__genai", "langgraph__langfuse",
-    "langgraph__openllmetry", "openai-agents__openllmetry", "pydantic-ai-retry__native",
-    "pydantic-ai__logfire", "pydantic-ai__native", "pydantic-ai__native-v2",
-    "pydantic-ai__native-v5", "strands__native-latest", "vercel-ai-sdk__native",
-]  # fmt: skip
-WHOLE = [
-    "langgraph__all3", "langgraph__openinference", "llama-index__openinference",
-    "openai-agents__openinference", "strands__native",
-]  # fmt: skip
+CUT_RESULTS, WHOLE, BLIND = (
+    [row.values[0] for row in rows(__file__, section)] for section in ("cut", "whole", "blind")
+)
 
 
 @pytest.mark.parametrize("name", [*WHOLE, *CUT_RESULTS])
@@ -459,12 +451,6 @@ def test_tool_spans_without_content_are_warned_of(caplog: pytest.LogCaptureFixtu
     seen.end(*(loop.tool() for _ in range(4)))
     assert len(_warnings(caplog)) == 1
     assert "5 tool spans had neither arguments nor results" in _warnings(caplog)[0]
-
-
-BLIND = {
-    "agent-framework__native-nosensitive", "autogen__native", "google-adk__native",
-    "langgraph__genai-default", "mcp__native", "openai-agents__genai-default",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", captures.names())
