@@ -15,14 +15,7 @@ from otel_loopguard.settings._names import retired, variable_of
 from otel_loopguard.settings.tuning import TextTuning, Tuning
 from tests.tables import rows
 
-CANDIDATES = (
-    "false", "true", "77", "7", "3", "2", "1", "0.5", "0.3", "1.5", "5000", "k", "a, b", '["a:b"]',
-    "all", "shadow", "hint", "deny", "pause", "abort", "escalate_human", "critical", "high", "low",
-    "none", "unclear",
-    '{"hint": 2}', '{"grep": ["read the index"]}', '{"bash": {"exempt": true}}',
-    '{"writer": {"actions": 5}}', "annotations", "standard", "session", "at_end",
-)  # fmt: skip
-"""Values as an environment has them; of each setting the first is taken that changes it."""
+CANDIDATES = [row.values[0] for row in rows(__file__, "candidates")]
 DEFAULTS = Settings().values()
 
 
@@ -108,19 +101,13 @@ def test_where_values_come_from(
     assert json.loads(json.dumps(found, default=sorted)) == json.loads(expected)
 
 
-STANDARD = {
-    "limits": "standard",
-    "budget_steps": 50, "budget_tokens": 100_000, "budget_actions": 500,
-    "budget_task_actions": 100, "budget_errors": 10, "budget_elapsed_s": 3600,
-    "budget_phases": 20, "stall_idle_s": 30, "stall_run_s": 300, "stall_overall_s": 840,
-    "graph_iterations": 50,
-}  # fmt: skip
+STANDARD = {name: int(value) for name, value in (row.values for row in rows(__file__, "standard"))}
 
 
 def test_the_standard_limits_are_one_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     """They set what is not set by itself; a checkpoint is advised where somebody asked for it."""
     assert Settings().budgets == ()
-    assert changed("limits", monkeypatch, "LOOPGUARD_LIMITS") == STANDARD
+    assert changed("limits", monkeypatch, "LOOPGUARD_LIMITS") == {"limits": "standard", **STANDARD}
     own = Settings(limits="standard", budget_steps=0, budget_tokens=7)
     assert (own.budget_steps, own.budget_tokens, own.budget_actions) == (0, 7, 500)
     assert Settings(budget_action="hint").checkpoint_every == 0

@@ -91,18 +91,10 @@ def test_other_seeds_begin_with_other_work(tmp_path: Path) -> None:
     assert not any("model" in row for row in table.draw(2).steps)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("t() -> a\n", "runs.txt:1: 't() -> a': expected a [name] first"),
-        ("[one]\nt() -> a\n", "expected what is wanted"),
-        ("[one]\nnonsense\n: nothing\n", "'nonsense': expected tool(name=value) -> answer"),
-        ("[one]\n| a | b\n| 1\nt()\n: nothing\n", "expected 2 cells"),
-        ("[one]\nnow:\n  t()\n: nothing\n", "'now:': expected a block"),
-    ],
-)
-def test_a_wrong_line_is_named(tmp_path: Path, text: str, why: str) -> None:
+@pytest.mark.parametrize("cells", [row.values for row in rows(__file__, "wrong")], ids=str)
+def test_a_wrong_line_is_named(tmp_path: Path, cells: tuple[str, ...]) -> None:
     """With its file, its number, and what was expected."""
+    text = " | ".join(cells[1:]).rstrip(" |").replace("\\n", "\n")
     with pytest.raises(ValueError, match=r"runs\.txt:1") as error:
         read(tmp_path, text)[0].draw()
-    assert why in str(error.value)
+    assert cells[0] in str(error.value)

@@ -71,17 +71,11 @@ def test_what_has_no_id_is_no_task(item: object) -> None:
     assert problem.message.startswith("task number 2: expected ")
 
 
-@pytest.mark.parametrize(
-    ("plan", "got"),
-    [
-        ("a, b", "'a, b'"),
-        (b"a", "a bytes"),
-        (5, "5"),
-        (None, "None"),
-        ({"plan": []}, "a map without 'tasks'"),
-        ({"tasks": 5}, "5"),
-    ],
-)
+NO_LISTS = [("a, b", "'a, b'"), (b"a", "a bytes"), (5, "5"), (None, "None")]
+NO_LISTS += [({"plan": []}, "a map without 'tasks'"), ({"tasks": 5}, "5")]
+
+
+@pytest.mark.parametrize(("plan", "got"), NO_LISTS)
 def test_what_is_no_list_is_no_plan(plan: object, got: str) -> None:
     """The error names what was passed instead."""
     with pytest.raises(PlanError, match=f"expected a list of tasks, got {got}"):
