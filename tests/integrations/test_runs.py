@@ -23,6 +23,7 @@ def test_a_run_has_a_key_of_its_own_and_leaves_nothing_behind() -> None:
     assert run.call(named_session) != other.call(named_session)
     assert (named_session(), AgentRun.current()) == (None, None)
     assert run.call(lambda: AgentRun.begin(traced=False)) is run
+    assert run.call(lambda: run.call(named_session)) == run.call(named_session)
     assert AgentRun.begin(traced=True).call(named_session) is None
     with otel_loopguard.session("mine"):
         assert AgentRun.begin(traced=False).call(named_session) == "mine"
