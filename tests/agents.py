@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.trace import Tracer
 
 from otel_loopguard import LoopGuard
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from opentelemetry import trace
-    from opentelemetry.trace import Tracer
 
 
 def settle() -> None:
@@ -60,11 +56,6 @@ def tool_call(
 
 def agent(tracer: Tracer, **attributes: str) -> trace._AgnosticContextManager[trace.Span]:
     """An open `invoke_agent` span."""
-    return tracer.start_as_current_span(
-        "invoke_agent a",
-        attributes={
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": "a",
-            **{name.replace("__", "."): value for name, value in attributes.items()},
-        },
-    )
+    known = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
+    more = {name.replace("__", "."): value for name, value in attributes.items()}
+    return tracer.start_as_current_span("invoke_agent a", attributes=known | more)

@@ -1,7 +1,5 @@
 """Debian's Chromium, for tests of pages and for pictures of them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Generator
@@ -25,13 +23,8 @@ def browser() -> Generator[Browser]:
     assert _CHROMIUM is not None, "CI needs chromium"
     expect.set_options(timeout=_LIMIT_MS)
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(
-            executable_path=_CHROMIUM,
-            args=[
-                "--no-sandbox",
-                "--disable-background-networking",
-                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
-            ],
-        )
+        apart = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
+        options = ["--no-sandbox", "--disable-background-networking", apart]
+        opened = playwright.chromium.launch(executable_path=_CHROMIUM, args=options)
         yield opened
         opened.close()

@@ -1,15 +1,11 @@
 """Steps for tests, and a session that judges them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Action, Decision, Kind, Step
-
-if TYPE_CHECKING:
-    from otel_loopguard.guard.queries import SessionHandle
+from otel_loopguard.guard.queries import SessionHandle
 
 SECOND = 1_000_000_000
 EPOCH = 1_700_000_000 * SECOND
@@ -27,16 +23,8 @@ def call(
     """One finished tool call; `at` seconds after the epoch of the tests, or without times."""
     start = 0 if at is None else EPOCH + round(at * SECOND)
     end = 0 if at is None else start + round(took * SECOND)
-    return Step(
-        Kind.TOOL,
-        tool,
-        args=args,
-        outcome=outcome,
-        error=error is not None,
-        error_text=error,
-        start=start,
-        end=end,
-    )
+    failed: dict[str, Any] = {"error": error is not None, "error_text": error}
+    return Step(Kind.TOOL, tool, args=args, outcome=outcome, start=start, end=end, **failed)
 
 
 def node(

@@ -1,7 +1,5 @@
 """What all tests share: faults of ours are raised, and the environment sets nothing."""
 
-from __future__ import annotations
-
 import concurrent.futures.thread  # noqa: F401  # imported later, a fork hangs inside the SDK
 import gc
 import logging
@@ -121,50 +119,23 @@ def own_redis(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def _no_span_is_current() -> Iterator[None]:
-    # What another test left attached in this process.
-    token = context.attach(Context())
-    yield
-    context.detach(token)
-
-
-@pytest.fixture(autouse=True)
-def _no_provider_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The global one is set once in a process, and adapters behave as it says.
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", trace._TRACER_PROVIDER)
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
-
-
-@pytest.fixture(autouse=True)
-def _faults_are_raised() -> Iterator[None]:
-    raise_faults(True)
-    yield
-    raise_faults(False)
-
-
-@pytest.fixture(autouse=True)
-def _the_log_is_whole() -> Iterator[None]:
-    # The command line leaves decisions out of the log, for the rest of its process.
-    log = logging.getLogger("otel_loopguard")
-    filters = list(log.filters)
-    yield
-    log.filters[:] = filters
-
-
-@pytest.fixture(autouse=True)
-def _the_clock_is_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A clock that a test moved on never goes back by itself, and others measure by it.
-    monkeypatch.setattr(rehearsal, "_ahead", 0)
-    rehearsal.moves.clear()
-
-
-@pytest.fixture(autouse=True)
-def _blind_spots_are_told_again() -> None:
-    forget_warnings()
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_is_left_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Neither spans, providers, warnings, filters and clocks, nor settings from outside."""
     for name in [name for name in os.environ if name.startswith("LOOPGUARD_")]:
         if not name.startswith(("LOOPGUARD_FRAMEWORKS_", "LOOPGUARD_WRITE_DOCS")):
             monkeypatch.delenv(name)
+    # The global one is set once in a process, and adapters behave as it says.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", trace._TRACER_PROVIDER)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
+    # A clock that a test moved on never goes back by itself, and others measure by it.
+    monkeypatch.setattr(rehearsal, "_ahead", 0)
+    rehearsal.moves.clear()
+    forget_warnings()
+    # The command line leaves decisions out of the log, for the rest of its process.
+    log = logging.getLogger("otel_loopguard")
+    filters, token = list(log.filters), context.attach(Context())
+    raise_faults(True)
+    yield
+    raise_faults(False)
+    context.detach(token)
+    log.filters[:] = filters

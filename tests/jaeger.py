@@ -1,23 +1,16 @@
 """Traces as Jaeger's page draws them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan
 
 References = Mapping[str, Sequence[tuple[str, str]]]
 """By the id of a span of the trace: type and span id of its references, in their order."""
 
 
 def undrawn(trace: References) -> set[str]:
-    """The spans that are below no root, so that the page draws none of the trace.
-
-    The parent of a span is its first reference `CHILD_OF` to a span of the trace; without one, the
-    first reference of any type to a span of the trace.
-    """
+    """Spans below no root: a parent is the first `CHILD_OF` in the trace, or else the first."""
     below: dict[str | None, list[str]] = {}
     for span, references in trace.items():
         known = sorted(

@@ -1,7 +1,5 @@
 """Settings of several places as one: what comes later takes precedence, value by value."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cases that are data: in a text file beside the test, `[section]` and then rows, `a | b`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,14 +1,14 @@
 """Hooks only append; whoever asks has everything judged that ended by then."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.trace import Tracer
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, sessions
@@ -17,11 +17,6 @@ from otel_loopguard._util import backlog as backlogs
 from otel_loopguard.spans.reader import Reader
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.stores.servers import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from opentelemetry.trace import Tracer
 
 
 class Scene:

@@ -4,99 +4,29 @@
 package, as a new file and a line that registers it, and the trial runs with that package.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests.docs.markdown import ROOT, Block, blocks
+from tests.tables import rows
 
 PAGE = ROOT / "CONTRIBUTING.md"
 PACKAGE = "otel_loopguard"
-FIELD = "the field that the page shows"
 
 
-class Task(NamedTuple):
-    """What a newcomer adds to the package.
-
-    Attributes:
-        file: The new file; empty if there is none.
-        edits: File (empty: the only one with that text), a text in it, and what is put before it.
-        trial: What of the trial is not needed any more, and what takes its place.
-    """
-
-    file: str
-    edits: tuple[tuple[str, str, str], ...]
-    trial: dict[str, str]
+def given(section: str, task: str) -> list[list[str]]:
+    """What the table beside says of what a newcomer does to the package."""
+    found = [row.values for row in rows(__file__, section) if row.values[0] == task]
+    return [[str(cell).replace("\\n", "\n") for cell in cells[1:]] for cells in found]
 
 
-IMPORT = "from otel_loopguard."
-TASKS = {
-    "a detector": Task(
-        "detectors/long_answers.py",
-        (
-            (
-                "detectors/__init__.py",
-                f"{IMPORT}detectors.registry import",
-                f"{IMPORT}detectors.long_answers import LongAnswers\n",
-            ),
-            ("detectors/__init__.py", "    repetition.ExactRepeat,", "    LongAnswers,\n"),
-        ),
-        {
-            'Settings(detectors=("__main__:LongAnswers",))': "Settings()",
-            "import LoopGuard\n": "import LoopGuard, Settings\n",
-        },
-    ),
-    "a dialect": Task(
-        "spans/dialects/myagents.py",
-        (
-            (
-                "spans/dialects/registry.py",
-                f"{IMPORT}spans.dialects.openinference import",
-                f"{IMPORT}spans.dialects.myagents import MyAgents\n",
-            ),
-            ("spans/dialects/registry.py", "    Vercel(),\n", "    MyAgents(),\n"),
-        ),
-        {"register(MyAgents())\n": ""},
-    ),
-    "a setting": Task(
-        "",
-        (("", "    sensitivity: float = value(", FIELD),),
-        {
-            "Mine": "Settings",
-            "import LoopGuardSettingsError": "import LoopGuardSettingsError, Settings",
-        },
-    ),
-    "an adapter": Task(
-        "integrations/myframework.py",
-        (),
-        {"hooks =": f"{IMPORT}integrations.myframework import LoopGuardHooks\nhooks ="},
-    ),
-    "a piece of evidence": Task(
-        "evidence/retrieval.py",
-        (
-            (
-                "evidence/__init__.py",
-                f"{IMPORT}evidence.tool_calls import",
-                f"{IMPORT}evidence.retrieval import Retrievals\n",
-            ),
-            ("evidence/__init__.py", "ToolCallExtractor, PlanExtractor", "Retrievals, "),
-        ),
-        {
-            "EXTRACTORS[Kind.TOOL] += (Retrievals,)\n": "",
-            "evidence import EXTRACTORS\n": "evidence.retrieval import Retrieval\n",
-            "import LoopGuard\n": "import LoopGuard, Settings\n",
-            "import Kind\n": "import Kind, Step\n",
-        },
-    ),
-}
+TASKS = [row.values[0] for row in rows(__file__, "files")]
 
 
 def shown(task: str) -> list[Block]:
@@ -126,16 +56,17 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("newcomer")
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / PACKAGE, folder / PACKAGE, ignore=ignored)
-    for name, task in TASKS.items():
+    for name in TASKS:
         thing = shown(name)[0].text
-        if task.file:
-            (folder / PACKAGE / task.file).write_text(thing, encoding="utf-8")
-        for file, before, new in task.edits:
+        ((file,),) = given("files", name)
+        if file:
+            (folder / PACKAGE / file).write_text(thing, encoding="utf-8")
+        for file, before, new in given("edits", name):
             paths = [folder / PACKAGE / file] if file else (folder / PACKAGE).rglob("*.py")
             texts = {path: path.read_text(encoding="utf-8") for path in paths}
             (path, text) = next((path, text) for path, text in texts.items() if before in text)
             assert sum(each.count(before) for each in texts.values()) == 1, (file, before)
-            line = thing[thing.index("    ") :] if new is FIELD else new
+            line = new or thing[thing.index("    ") :]
             path.write_text(text.replace(before, line + before), encoding="utf-8")
     return folder
 
@@ -145,16 +76,11 @@ def test_it_works_in_the_package_by_one_file_and_one_line(name: str, package: Pa
     """Each program prints what the page says, and nothing is registered manually."""
     _, trial, output = shown(name)
     program = trial.text
-    for now, then in TASKS[name].trial.items():
+    for now, then in given("trial", name):
         assert now in program
         program = program.replace(now, then)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        env={**os.environ, "PYTHONPATH": str(package)},
-        cwd=package,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-W", "error", "-c", program]
+    options = {"cwd": package, "env": {**os.environ, "PYTHONPATH": str(package)}}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr
     assert done.stdout == output.text

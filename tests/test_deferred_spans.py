@@ -1,9 +1,7 @@
 """Calls, and spans of no interest: decided is what would be if each was followed."""
 
-from __future__ import annotations
-
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,20 +9,16 @@ from hypothesis import strategies as st
 from opentelemetry import context as otel_context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.trace import set_span_in_context
+from opentelemetry.trace import Span, Tracer, set_span_in_context
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard._util import clock as rehearsal
+from otel_loopguard._util.clock import TestMode as Moved
+from otel_loopguard.core import Decision, Step
+from otel_loopguard.sessions import Session
 from otel_loopguard.sessions.active import ActiveSpans
 from tests.agents import agent, tool_call
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
-
-    from otel_loopguard._util.clock import TestMode
-    from otel_loopguard.core import Decision, Step
-    from otel_loopguard.sessions import Session
 
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
@@ -78,7 +72,7 @@ class Run:
     def _decided(self, session: Session, decision: Decision) -> None:
         self.seen.append((session.key, decision.action, decision.detector, decision.reason))
 
-    def play(self, nodes: list[Node], machine: Clock, clock: TestMode) -> None:
+    def play(self, nodes: list[Node], machine: Clock, clock: Moved) -> None:
         """Spans as a tree says, each ended after those below it, or after its next sibling."""
         left: Span | None = None
         for kind, below in nodes:

@@ -1,9 +1,6 @@
 """Each example is a real agent that the guard stops."""
 
-from __future__ import annotations
-
 import re
-import sys
 from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -13,11 +10,6 @@ import pytest
 from tests.docs.markdown import Block, blocks
 from tests.frameworks.harness import FRAMEWORKS
 from tests.zero_code.interpreter import ROOT, interpreter, run
-
-if sys.version_info >= (3, 11):
-    pass
-else:
-    pass
 
 PAGE = ROOT / "examples" / "README.md"
 OUTPUTS = [block for block in blocks(PAGE) if block.note.startswith("of: ")]

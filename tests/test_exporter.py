@@ -1,11 +1,8 @@
 """Annotated spans go out as copies, all others as they are, and none is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry import trace
@@ -13,11 +10,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import (
-    ConsoleSpanExporter,
-    SpanExporter,
-    SpanExportResult,
-)
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from otel_loopguard import LoopGuard, semconv
@@ -27,10 +20,8 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.sdk import exporter as onward
 from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
 from otel_loopguard.settings import Settings
+from otel_loopguard.spans.views import SpanView
 from tests.tables import rows
-
-if TYPE_CHECKING:
-    from otel_loopguard.spans.views import SpanView
 
 HINT = {semconv.DECISION_ACTION: "hint", semconv.DETECTION_REPEAT_COUNT: 3.0}
 DENY = {semconv.DECISION_ACTION: "deny", semconv.DECISION_MESSAGE: "3 equal calls"}
@@ -201,9 +192,7 @@ def test_a_stop_turns_the_span_to_error(
 def test_a_guard_without_a_processor_is_fed_as_it_happened(batch: str, order: str) -> None:
     """The starts and ends of a batch come in order of time, parents around their children."""
     spans = [
-        ReadableSpan(
-            name, SpanContext(1, n, is_remote=False), start_time=int(at), end_time=int(end)
-        )
+        ReadableSpan(name, SpanContext(1, n, False), start_time=int(at), end_time=int(end))
         for n, (name, at, end) in enumerate(map(str.split, batch.split(", ")), 1)
     ]
     guard = ScriptedGuard()
@@ -268,9 +257,7 @@ def _of_ours(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.name == "otel_loopguard"]
 
 
-def test_none_exports_nothing_and_still_feeds_the_guard(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_none_exports_nothing_and_still_feeds_the_guard(caplog: pytest.LogCaptureFixture) -> None:
     """`none` is a choice: detection works and nothing is warned about."""
     guard = ScriptedGuard()
     exporter = LoopGuardSpanExporter("none", guard)

@@ -1,7 +1,5 @@
 """What a process imports that only adds the processor: what is not configured is not loaded."""
 
-from __future__ import annotations
-
 import json
 
 from tests.programs import printed

@@ -1,7 +1,5 @@
 """The instrumentor adds the live processor, once, and takes it out of work again."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from weakref import WeakKeyDictionary

@@ -1,7 +1,5 @@
 """`turn()`: a loop of one's own, guarded by one call."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
@@ -339,10 +337,7 @@ def test_partial_results_of_the_loop_come_with_the_stop(house: House) -> None:
 
 
 def test_misuse_is_told() -> None:
-    """Keys that are none, a turn that has not begun, one that begins twice.
-
-    Without a key each turn is a session of its own.
-    """
+    """Keys that are none, no begin, two of them; without a key each turn has its own session."""
     turns = [turn(tracer_provider=provider_with()) for _ in range(3)]
     keys = set[str]()
     for each in turns:

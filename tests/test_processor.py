@@ -1,17 +1,14 @@
 """The span processor, on real SDK spans."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import contextvars
-from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import StatusCode, Tracer
 
 from otel_loopguard import (
     LoopGuard,
@@ -21,12 +18,8 @@ from otel_loopguard import (
     control,
     session,
 )
+from otel_loopguard.core import Decision
 from tests.agents import Ended, agent, provider_with, settle, tool_call
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
-
-    from otel_loopguard.core import Decision
 
 
 def listening(**settings: object) -> tuple[LoopGuard, list[Decision], Tracer, Ended]:
@@ -65,10 +58,7 @@ def test_one_line_stops_a_stuck_agent() -> None:
 
 @pytest.mark.parametrize("span_events", [True, False])
 def test_the_open_agent_span_says_what_was_decided(span_events: bool) -> None:
-    """Attributes are updated in place, an abort turns it red; an event marks each change, if asked.
-
-    Span events are off by default: OpenTelemetry gives them up for log events.
-    """
+    """In place, red if aborted; events are off, for OpenTelemetry gives them up for log events."""
     _, _, tracer, ended = listening(span_events=span_events)
     stuck(tracer)
     (root,) = ended.named("invoke_agent")
@@ -87,10 +77,7 @@ def test_the_open_agent_span_says_what_was_decided(span_events: bool) -> None:
 
 @pytest.mark.parametrize(("calls", "action"), [(3, "hint"), (8, "deny")])
 def test_a_hint_and_a_deny_leave_the_status_alone(calls: int, action: str) -> None:
-    """A red span for a warning would be noise, and after a refusal another way may be found.
-
-    The very next call of a denied loop carries the deny while it runs.
-    """
+    """A red span for a warning would be noise; the next call of a denied loop carries the deny."""
     _, _, tracer, ended = listening(max_action="deny")
     stuck(tracer, calls)
     (root,) = ended.named("invoke_agent")

@@ -1,7 +1,5 @@
 """`setup()`: the guard on the tracer provider that is there."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 
@@ -20,6 +18,7 @@ from otel_loopguard import (
     setup,
 )
 from tests.agents import provider_with, tool_call
+from tests.calls import handle_of
 from tests.programs import printed
 
 
@@ -40,9 +39,7 @@ def test_it_puts_processor_and_exporter_on_a_provider_once() -> None:
     spans = memory.get_finished_spans()
     assert len(spans) == 4
     assert dict(spans[3].attributes or {})["loopguard.decision.action"] == "hint"
-    report = guard.report(key)
-    assert report is not None
-    assert report.steps == 4
+    assert handle_of(guard, key).report().steps == 4
 
 
 @pytest.mark.parametrize("first", ["by hand", "setup"])
@@ -58,9 +55,7 @@ def test_two_processors_of_one_guard_count_once(first: str) -> None:
     with session(uuid.uuid4().hex) as key:
         for _ in range(2):
             tool_call(provider.get_tracer("my.agent"))
-    report = guard.report(key)
-    assert report is not None
-    assert report.steps == 2
+    assert handle_of(guard, key).report().steps == 2
 
 
 @pytest.mark.parametrize(
@@ -120,7 +115,7 @@ print([one.log_record.event_name for one in memory.get_finished_logs()])
 
 
 def test_where_there_is_no_provider_it_sets_one() -> None:
-    """The SDK's; it exports to where the environment says."""
+    """The SDK's, which exports as the environment says; where that disables it, it is told."""
     program = f"""
 from opentelemetry import trace
 import otel_loopguard
@@ -131,6 +126,8 @@ assert otel_loopguard.setup() is guard is otel_loopguard.LoopGuard.default()
     assert "now: hint" in printed(program)
     out = printed(program, OTEL_TRACES_EXPORTER="console")
     assert '"loopguard.decision.action": "hint"' in out
+    out = printed("import otel_loopguard; otel_loopguard.setup()", OTEL_SDK_DISABLED="true")
+    assert "OTEL_SDK_DISABLED is set" in out
 
 
 def test_it_works_after_logfire() -> None:
@@ -146,9 +143,3 @@ for _ in range(2):
 {_SEEN}
 """
     assert "now: hint" in printed(program)
-
-
-def test_a_disabled_sdk_is_told() -> None:
-    """There are no spans then, and the guard logs that."""
-    out = printed("import otel_loopguard; otel_loopguard.setup()", OTEL_SDK_DISABLED="true")
-    assert "OTEL_SDK_DISABLED is set" in out

@@ -1,7 +1,5 @@
 """The public surface."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

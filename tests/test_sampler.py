@@ -1,7 +1,5 @@
 """Agent spans keep recording when head sampling drops them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

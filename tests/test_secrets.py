@@ -1,14 +1,12 @@
 """Secrets of the settings appear in no log, no error and no print of the settings."""
 
-from __future__ import annotations
-
+import json
 import logging
 import socket
 import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -19,14 +17,11 @@ from otel_loopguard.stores import open_store
 from otel_loopguard.stores.redis_url import parse_redis_url
 from tests.escalation.agents import stuck, until, watched
 from tests.escalation.hooks import Hook, served
+from tests.tables import rows
 
-SECRETS = {
-    "webhook_url": "https://hooks.example.com/services/s3cret-path?token=s3cret",
-    "webhook_secret": "s3cret-s3cret-s3cret",
-    "store_url": "redis://:s3cret@h/1?sentinel_password=s3cret",
-    "propagation_key": "s3cret-s3cret-s3cret",
-    "digest_key": "s3cret-s3cret-s3cret",
-}
+SECRETS = dict.fromkeys(("webhook_secret", "propagation_key", "digest_key"), "s3cret-s3cret-s3cret")
+SECRETS["webhook_url"] = "https://hooks.example.com/services/s3cret-path?token=s3cret"
+SECRETS["store_url"] = "redis://:s3cret@h/1?sentinel_password=s3cret"
 
 
 def chained(error: BaseException) -> str:
@@ -49,10 +44,7 @@ def test_settings_do_not_show_them() -> None:
 @pytest.mark.parametrize("name", ["propagation_key", "digest_key", "webhook_secret"])
 @pytest.mark.parametrize("value", ["s3cret", "s3cret-15-bytes", "whsec_czNjcmV0"])
 def test_a_short_key_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In code and in the environment: by its name and with the reason, without its value.
-
-    Bytes and not characters are counted; an empty key is none.
-    """
+    """By its name, without its value; bytes, not characters, are counted; an empty key is none."""
     if name != "webhook_secret" and value.startswith("whsec_"):
         value = "whsec_s3cret"
     for given in ({name: value}, {}):
@@ -67,23 +59,10 @@ def test_a_short_key_is_refused(name: str, value: str, monkeypatch: pytest.Monke
     assert not getattr(Settings(**{name: ""}), name)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"webhook_url": 5_131_313},
-        {"store_url": ["s3cret"]},
-        {"digest_key": {"s3cret": 1}},
-        {"webhook_secret": "whsec_s3cret%%"},
-        {"webhok_url": "https://h/s3cret"},
-        {"store": {"password": "s3cret"}},
-        {"redis_password": "s3cret"},
-        {"tuning": {"nosuch": "s3cret"}},
-        {"tuning": {"stores": {"nosuch": "s3cret"}}},
-    ],
-    ids=str,
-)
-def test_a_wrong_value_is_not_repeated(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("wrong", rows(__file__, "wrong"))
+def test_a_wrong_value_is_not_repeated(wrong: str) -> None:
     """The message names the setting; nor does it repeat what was meant for one of these."""
+    given = json.loads(wrong)
     with pytest.raises(LoopGuardSettingsError) as error:
         Settings(**given)
     assert next(iter(given)) in str(error.value)
@@ -92,15 +71,7 @@ def test_a_wrong_value_is_not_repeated(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("sign", ["/", "#", "?", "@", ":", "//", "/#?@", "%2", " ", "\n"])
-@pytest.mark.parametrize(
-    "address",
-    [
-        "redis://:{}@h:6379/0", "redis://user:{}@h", "rediss://u:{}@h:1/3?x=1", "redis://{}@h:x",
-        "redis+sentinel://:{}@a:1,b/mine/2", "redis+cluster://:{}@a,b", "unix://:{}@/run/r.sock",
-        "redis://h?password={}&nonsense=1", "redis+sentinel://h/mine?sentinel_password={}",
-        "redis:/:{}@h", "redis://:{}@:x", "http://u:{}@h",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("address", rows(__file__, "addresses"))
 def test_no_password_of_a_store_is_told(address: str, sign: str) -> None:
     """Whatever signs it has, and whatever else is wrong with the address."""
     password = f"s3c{sign}r3t"

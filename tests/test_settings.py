@@ -1,7 +1,5 @@
 """Settings and tuning values: sources, precedence, errors, documentation."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle
@@ -12,24 +10,12 @@ from typing import Any
 import pytest
 from pydantic import create_model
 
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardSettingsError,
-    LoopGuardSpanProcessor,
-    Settings,
-)
+from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
 from otel_loopguard.settings._names import retired, variable_of
 from otel_loopguard.settings.tuning import TextTuning, Tuning
 from tests.tables import rows
 
-CANDIDATES = (
-    "false", "true", "77", "7", "3", "2", "1", "0.5", "0.3", "1.5", "5000", "k", "a, b", '["a:b"]',
-    "all", "shadow", "hint", "deny", "pause", "abort", "escalate_human", "critical", "high", "low",
-    "none", "unclear",
-    '{"hint": 2}', '{"grep": ["read the index"]}', '{"bash": {"exempt": true}}',
-    '{"writer": {"actions": 5}}', "annotations", "standard", "session", "at_end",
-)  # fmt: skip
-"""Values as an environment has them; of each setting the first is taken that changes it."""
+CANDIDATES = [row.values[0] for row in rows(__file__, "candidates")]
 DEFAULTS = Settings().values()
 
 
@@ -85,89 +71,45 @@ def test_a_copy_keeps_what_was_set() -> None:
         assert (bool(made.store_url), made.store_url.get_secret_value()) == (False, "")
 
 
-def test_settings_are_a_field_of_a_model() -> None:
-    """Of pydantic, for an application whose own settings hold those of the guard."""
+def test_settings_and_models_of_pydantic_go_together() -> None:
+    """An application's own settings hold those of the guard; a group of them may be a model."""
     model = create_model("Model", guard=(Settings, Settings()))
     assert model(guard={"mode": "shadow"}).guard == Settings(mode="shadow")
     assert model(guard=Settings(mode="shadow")).guard.mode == "shadow"
     with pytest.raises(ValueError, match=r"guard\.mode"):
         model(guard={"mode": "loud"})
+    made = Settings(tuning=Tuning(text=TextTuning(alike=0.5)))
+    assert made == Settings(tuning={"text": {"alike": 0.5}})
 
 
-TAIL, ALIKE = "tuning.text.tail_period", "tuning.text.alike"
-GROUP = "LOOPGUARD_TUNING__TEXT"
-TAIL_VARIABLE = f"{GROUP}__TAIL_PERIOD"
-MODEL = Tuning(text=TextTuning(alike=0.5))
-Sources = tuple[dict[str, Any], dict[str, str], str]
-"""Keyword arguments, variables, and a file in TOML."""
+TAIL_VARIABLE = "LOOPGUARD_TUNING__TEXT__TAIL_PERIOD"
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (({"tuning": {"text": {"tail_period": 7}}}, {}, ""), {TAIL: 7}),
-        (({"tuning": MODEL}, {}, ""), {ALIKE: 0.5}),
-        (({}, {TAIL_VARIABLE: "7"}, ""), {TAIL: 7}),
-        (({}, {}, "[tuning.text]\ntail_period = 7"), {TAIL: 7}),
-        (({"max_sessions": 7}, {}, ""), {"max_sessions": 7}),
-        (({}, {}, "max_sessions = 7"), {"max_sessions": 7}),
-        (
-            (
-                {"tuning": {"text": {"tail_period": 7}}},
-                {TAIL_VARIABLE: "8", f"{GROUP}__ALIKE": "0.5"},
-                "[tuning.text]\ntail_period = 9\nalike = 0.6\nnews = 0.2",
-            ),
-            {TAIL: 7, ALIKE: 0.5, "tuning.text.news": 0.2},
-        ),
-        (
-            ({}, {"LOOPGUARD_EXEMPT_TOOLS": "['a', 'b']", "LOOPGUARD_POLL_TOOLS": "a, b"}, ""),
-            {"exempt_tools": {"a", "b"}, "poll_tools": {"a", "b"}},
-        ),
-        (
-            ({}, {"LOOPGUARD_TUNING__POLICY__COOLDOWN_S": '{"hint": 2}'}, ""),
-            {"tuning.policy.cooldown_s": {"hint": 2}},
-        ),
-    ],
-    ids=["keyword", "model", "variable", "file", "flat keyword", "flat in a file",
-         "one group in all three", "names with commas between", "JSON"],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "expected", "file"), rows(__file__, "sources"))
 def test_where_values_come_from(
-    given: Sources, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: str, expected: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keywords take precedence over the environment, and that over the file, value by value."""
-    assert different(given, tmp_path, monkeypatch) == expected
-
-
-def different(given: Sources, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the sources change of the defaults."""
-    keywords, environment, file = given
+    keywords, environment = json.loads(given)
     for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    path = folder / "settings.toml"
-    path.write_text(file)
+        monkeypatch.setenv(f"LOOPGUARD_{name}", value)
+    path = tmp_path / "settings.toml"
+    path.write_text(file.replace("\\n", "\n"))
     monkeypatch.setenv("LOOPGUARD_SETTINGS_FILE", str(path))
     values = Settings(**keywords).values()
-    return {name: value for name, value in values.items() if value != DEFAULTS[name]}
+    found = {name: value for name, value in values.items() if value != DEFAULTS[name]}
+    assert json.loads(json.dumps(found, default=sorted)) == json.loads(expected)
 
 
-STANDARD = {
-    "limits": "standard",
-    "budget_steps": 50, "budget_tokens": 100_000, "budget_actions": 500,
-    "budget_task_actions": 100, "budget_errors": 10, "budget_elapsed_s": 3600,
-    "budget_phases": 20, "stall_idle_s": 30, "stall_run_s": 300, "stall_overall_s": 840,
-    "graph_iterations": 50,
-}  # fmt: skip
+STANDARD = {name: int(value) for name, value in (row.values for row in rows(__file__, "standard"))}
 
 
 def test_the_standard_limits_are_one_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They set what is not set by itself; without them there is no limit at all."""
+    """They set what is not set by itself; a checkpoint is advised where somebody asked for it."""
     assert Settings().budgets == ()
-    assert changed("limits", monkeypatch, "LOOPGUARD_LIMITS") == STANDARD
+    assert changed("limits", monkeypatch, "LOOPGUARD_LIMITS") == {"limits": "standard", **STANDARD}
     own = Settings(limits="standard", budget_steps=0, budget_tokens=7)
     assert (own.budget_steps, own.budget_tokens, own.budget_actions) == (0, 7, 500)
-
-
-def test_a_checkpoint_is_advised_where_somebody_asked_for_it() -> None:
     assert Settings(budget_action="hint").checkpoint_every == 0
     assert Settings(limits="standard").checkpoint_every == 25
     assert Settings(tuning={"budget": {"checkpoint_every": 9}}).checkpoint_every == 9
@@ -205,15 +147,7 @@ def test_a_bad_setting_fails_at_start(given: str, parts: tuple[str, ...]) -> Non
         assert [part for part in parts if part not in str(error.value)] == [], str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "name"),
-    [
-        ("STRATEGIES", "grep: read the index", "strategies"),
-        ("TUNING__POLICY__COOLDOWN_S", "hint", "tuning.policy.cooldown_s"),
-        ("TOOLS", '{"search": ', "tools"),
-        ("DETECTORS", "my_module:MyDetector", "detectors"),
-    ],
-)
+@pytest.mark.parametrize(("variable", "value", "name"), rows(__file__, "no_json"))
 def test_a_variable_that_is_no_json_is_refused(
     variable: str, value: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,20 +158,13 @@ def test_a_variable_that_is_no_json_is_refused(
     assert str(error.value) == f"{name} (LOOPGUARD_{variable}) = {value!r}: expected JSON"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("s.toml", "repeat_threshold = 5\nmode = 'shadow'\n[tuning.text]\nalike = 0.5\n"),
-        ("s.json", '{"repeat_threshold": 5, "mode": "shadow", "tuning": {"text": {"alike": 0.5}}}'),
-        ("s.yaml", "repeat_threshold: 5\nmode: shadow\ntuning: {text: {alike: 0.5}}\n"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), rows(__file__, "files"))
 def test_a_settings_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
 ) -> None:
     """A file sets what the environment and the call do not."""
     file = tmp_path / name
-    file.write_text(text)
+    file.write_text(text.replace("\\n", "\n"))
     assert Settings.from_file(file).repeat_threshold == 5
     monkeypatch.setenv("LOOPGUARD_SETTINGS_FILE", str(file))
     monkeypatch.setenv("LOOPGUARD_REPEAT_THRESHOLD", "6")

@@ -1,7 +1,5 @@
 """Tables of words and texts, as files of plain text beside the code."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

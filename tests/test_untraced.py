@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuard, Settings, semconv
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.replay.replay import SpanReplay
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.views import RecordedSpan
 from tests.dialects import captures, loops
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Step
+from tests.tables import rows
 
 SECOND = 1_000_000_000
 NOTHING = "no results for weather in Paris"
@@ -77,16 +75,10 @@ class Loop:
     def model(self, *calls: dict[str, Any], **more: object) -> RecordedSpan:
         """A model call that asks for these calls; its answer goes into the history."""
         answer = {"role": "assistant", "parts": list(calls) or [{"type": "text", "content": "ok"}]}
-        span = self.span(
-            {
-                "gen_ai.operation.name": "chat",
-                "gen_ai.request.model": "m",
-                "gen_ai.input.messages": json.dumps(self.messages),
-                "gen_ai.output.messages": json.dumps([answer]),
-                **self.more,
-                **more,
-            }
-        )
+        known = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+        said = {"gen_ai.input.messages": self.messages, "gen_ai.output.messages": [answer]}
+        texts = {name: json.dumps(one) for name, one in said.items()}
+        span = self.span({**known, **texts, **self.more, **more})
         self.messages.append(answer)
         return span
 
@@ -136,10 +128,7 @@ CONTENT = [name for name in loops.names() if name not in loops.BARE]
 def test_loops_with_a_plain_client_tell_their_calls(
     name: str, live: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Names, order, arguments and results are those that ran; the failing call is a failure.
-
-    A loop whose messages are read is not blind, and warned of nothing.
-    """
+    """Names, order, arguments, results and the failure are those that ran; nothing is warned of."""
     seen = Seen(live=live)
     if live:
         seen.end(*loops.spans(name))
@@ -164,18 +153,9 @@ def test_a_told_call_lies_between_the_models_that_asked_and_that_heard(name: str
         assert (after.start == before.start) is together
 
 
-# Captures cut long values: there the names and arguments come from answers, and few results.
-CUT_RESULTS = [
-    "agent-framework__native", "google-adk__native-latest", "langgraph-async__genai",
-    "langgraph-async__openllmetry", "langgraph__genai", "langgraph__langfuse",
-    "langgraph__openllmetry", "openai-agents__openllmetry", "pydantic-ai-retry__native",
-    "pydantic-ai__logfire", "pydantic-ai__native", "pydantic-ai__native-v2",
-    "pydantic-ai__native-v5", "strands__native-latest", "vercel-ai-sdk__native",
-]  # fmt: skip
-WHOLE = [
-    "langgraph__all3", "langgraph__openinference", "llama-index__openinference",
-    "openai-agents__openinference", "strands__native",
-]  # fmt: skip
+CUT_RESULTS, WHOLE, BLIND = (
+    [row.values[0] for row in rows(__file__, section)] for section in ("cut", "whole", "blind")
+)
 
 
 @pytest.mark.parametrize("name", [*WHOLE, *CUT_RESULTS])
@@ -356,10 +336,7 @@ def test_a_refusal_in_place_of_a_result_is_no_result(quotes: bool) -> None:
 
 @pytest.mark.parametrize("quotes", [False, True])
 def test_a_hint_behind_a_result_does_not_change_it(quotes: bool) -> None:
-    """An application that appends the hint to a result gets no loop forgiven by that.
-
-    A loop of one's own without a span for its tool climbs as one with spans does.
-    """
+    """No loop is forgiven by that: it climbs as one with a span for its tool does."""
     seen, loop = Seen(), Loop()
     for turn in range(7):
         seen.end(loop.model(call(f"c{turn}")))
@@ -474,12 +451,6 @@ def test_tool_spans_without_content_are_warned_of(caplog: pytest.LogCaptureFixtu
     seen.end(*(loop.tool() for _ in range(4)))
     assert len(_warnings(caplog)) == 1
     assert "5 tool spans had neither arguments nor results" in _warnings(caplog)[0]
-
-
-BLIND = {
-    "agent-framework__native-nosensitive", "autogen__native", "google-adk__native",
-    "langgraph__genai-default", "mcp__native", "openai-agents__genai-default",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", captures.names())

@@ -1,29 +1,22 @@
 """Values that users hold: equal by their fields, shown by them, hashed where they are frozen."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
 import pytest
 
-from otel_loopguard.core import Diagnosis, Kind, Step
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Fix
 
 
 def test_values_of_equal_fields_are_equal() -> None:
-    """As are their hashes, and copies of them; a value of another class never is.
-
-    It shows names and values, of nested values too, and is not changed.
-    """
+    """As are their hashes and copies; a value of another class never is. None is changed."""
     one, same, other = Fix("Wait."), Fix("Wait.", "low"), Fix("Wait.", "high")
     assert one == same == copy.copy(one) == pickle.loads(pickle.dumps(one))
     assert hash(one) == hash(same)
     assert {one, same, other} == {one, other}
     assert one != other
     assert one != ("Wait.", "low")
-    shown = "Diagnosis(signature='busy', cause='Load.', fixes=(Fix(text='Wait.', risk='low'),)"
-    assert repr(Diagnosis("busy", "Load.", (one,))) == f"{shown}, prevention='')"
     with pytest.raises(AttributeError, match="risk"):
         one.risk = "high"  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -32,6 +25,5 @@ def test_what_was_read_off_a_step_is_no_part_of_it() -> None:
     """Nor can a step be hashed, as it may be changed."""
     step, parsed = Step(Kind.TOOL, "search"), Step(Kind.TOOL, "search", reading=object())
     assert step == parsed
-    assert repr(step) == repr(parsed)
     with pytest.raises(TypeError, match="unhashable"):
         hash(step)

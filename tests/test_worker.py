@@ -1,7 +1,5 @@
 """Background threads: late, idle, renewed after a fork, gone with what they work for."""
 
-from __future__ import annotations
-
 import gc
 import os
 import pickle
@@ -34,10 +32,7 @@ def test_a_fault_ends_no_thread() -> None:
     ("drop_oldest", "left"), [(False, [0, 1, 2, 3]), (True, [0, 7, 8, 9])], ids=["newest", "oldest"]
 )
 def test_a_queue_is_bounded_and_keeps_its_order(drop_oldest: bool, left: list[int]) -> None:
-    """Past its bound the new ones are refused, or the oldest are lost.
-
-    What waits is delivered though nobody holds the queue any more.
-    """
+    """New ones are refused or the oldest lost; what waits is delivered though nobody holds it."""
     go, done = threading.Event(), list[int]()
 
     def deliver(item: int) -> None:

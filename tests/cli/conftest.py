@@ -1,7 +1,5 @@
 """Fixtures for the command line."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

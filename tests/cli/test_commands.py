@@ -1,7 +1,5 @@
 """What commands print and end with, as `commands.txt` has it; its head says how it is read."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,19 +1,16 @@
 """`otel-loopguard doctor` says what is there, what is missing, and the line that adds it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.cli.conftest import Command
+from tests.cli.conftest import Command
 
 Found = list[dict[str, Any]]
 SECRET = "hunter2-hunter2-hunter2"

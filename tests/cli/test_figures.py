@@ -1,9 +1,8 @@
 """The figures of `eval` and `calibrate`, and the stop line that they rest on."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +11,7 @@ from otel_loopguard.cli.calibrate import HIGHEST, allowed, changes
 from otel_loopguard.cli.evaluate import Judgement, score
 from otel_loopguard.errors import LoopGuardError
 from tests.cli.conftest import tried
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.tables import rows
 
 
 def judged(
@@ -39,28 +36,19 @@ def test_scores() -> None:
     assert unsaid["noticed_recall"] is unsaid["stopped_median_steps"] is None
 
 
-@pytest.mark.parametrize(
-    ("runs", "rate", "above"),
-    [(999, 0.001, 0), (1999, 0.001, 1), (99, 0.05, 4), (99, 0.01, 0), (1, 0.5, 0), (3, 1, 3)],
-)
-def test_how_many_runs_may_be_stopped(runs: int, rate: float, above: int) -> None:
+@pytest.mark.parametrize(("given", "above"), rows(__file__, "allowed"))
+def test_how_many_runs_may_be_stopped(given: str, above: str) -> None:
     """The line is put at the conformal quantile, ceil((n + 1)(1 - rate)) of n."""
-    assert allowed(runs, rate) == above
+    runs, rate = map(float, given.split())
+    assert allowed(int(runs), rate) == int(above)
 
 
-@pytest.mark.parametrize(
-    ("runs", "rate", "said"),
-    [
-        (998, 0.001, "at least 999 good runs, and there are 998, enough for one false stop in 999"),
-        (0, 0.1, "at least 9 good runs, and there are 0"),
-        (10, 0, "more than 0"),
-        (10, float("nan"), "more than 0"),
-    ],
-)
-def test_too_few_runs(runs: int, rate: float, said: str) -> None:
+@pytest.mark.parametrize(("given", "said"), rows(__file__, "refused"))
+def test_too_few_runs(given: str, said: str) -> None:
     """It is refused, with how many are needed and which rate there are enough for."""
+    runs, rate = map(float, given.split())
     with pytest.raises(LoopGuardError, match=said):
-        allowed(runs, rate)
+        allowed(int(runs), rate)
 
 
 def test_the_highest_line_is_a_setting() -> None:

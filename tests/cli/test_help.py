@@ -1,7 +1,5 @@
 """What `--help` shows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

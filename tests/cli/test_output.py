@@ -1,7 +1,5 @@
 """What commands print: on a narrow terminal, to a full disk, to streams that are closed."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

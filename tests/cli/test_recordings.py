@@ -1,7 +1,5 @@
 """Commands that read recordings: what is broken, empty or not there, and real files."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields

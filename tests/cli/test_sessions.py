@@ -1,8 +1,7 @@
 """People and live sessions: `sessions`, `watch`, `show`, `pause`, `resume`, `abort`, `answer`."""
 
-from __future__ import annotations
-
 import json
+import os
 import re
 import socketserver
 import subprocess
@@ -19,6 +18,7 @@ from tests.escalation.agents import until
 from tests.stores.servers import Server
 
 Command = Callable[..., Result]
+Start = Callable[..., Any]
 
 _AGENT = """
 import os, sys, time
@@ -82,14 +82,9 @@ class Agent:
 
 @pytest.fixture(params=["redis", "socket"])
 def way(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    runtime_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    request: Any, tmp_path: Path, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, str]]:
     """The environment of agents and command line, over Redis and over sockets."""
-    import os
-
     server = None
     if request.param == "redis":
         server = Server(tmp_path / "redis").start()
@@ -121,9 +116,7 @@ def listed(command: Command) -> dict[str, dict[str, Any]]:
     return {row["session"]: row for row in map(json.loads, done.stdout.splitlines())}
 
 
-def test_pause_answer_and_abort_from_another_process(
-    agents: Callable[..., Agent], command: Command
-) -> None:
+def test_pause_answer_and_abort_from_another_process(agents: Start, command: Command) -> None:
     """The whole way: it is stuck and waits, is listed and shown, is answered, and is aborted."""
     agent, other = agents("run-1"), agents("run-2", 1)
     agent.says("waits")
@@ -163,7 +156,7 @@ def test_pause_answer_and_abort_from_another_process(
 
 
 def test_a_false_alarm_is_explained_and_allowed_from_another_process(
-    agents: Callable[..., Agent], command: Command
+    agents: Start, command: Command
 ) -> None:
     """Once it is explained, a false alarm costs one command, and is not stopped for it again."""
     agent = agents("run-1")
@@ -182,7 +175,7 @@ def test_a_false_alarm_is_explained_and_allowed_from_another_process(
     assert listed(command)["run-1"]["action"] == "allow"
 
 
-def test_pause_and_resume_by_hand(agents: Callable[..., Agent], command: Command) -> None:
+def test_pause_and_resume_by_hand(agents: Start, command: Command) -> None:
     """An agent that is well is held at its gate, and let go on."""
     agent = agents("run", 2000)
     until(lambda: "run" in listed(command))
@@ -196,7 +189,7 @@ def test_pause_and_resume_by_hand(agents: Callable[..., Agent], command: Command
     assert agent.says("hint use the index")
 
 
-def test_unknown(agents: Callable[..., Agent], command: Command) -> None:
+def test_unknown(agents: Start, command: Command) -> None:
     """A clear message on standard error, and exit code 1; an answer that is none is not sent."""
     agents("run", 1).says("goes on")
     until(lambda: "run" in listed(command))
@@ -211,7 +204,7 @@ def test_unknown(agents: Callable[..., Agent], command: Command) -> None:
     assert "answer must be one of continue, abort, modify_plan, skip_task" in done.stderr
 
 
-def test_watch(agents: Callable[..., Agent], command: Command) -> None:
+def test_watch(agents: Start, command: Command) -> None:
     """One table for each look, where the output is no terminal."""
     agents("run", 1).says("goes on")
     until(lambda: listed(command).get("run", {}).get("agent"))

@@ -1,7 +1,5 @@
 """`otel-loopguard transcripts` shows which sessions with coding agents went in circles."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,20 +1,15 @@
 """What one detector of tool calls decides by itself, and evidence made by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab import recorded
+from lab.tables import Table
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
 from otel_loopguard.detectors import DETECTORS, Registry
 from tests.calls import Run
-
-if TYPE_CHECKING:
-    from lab.tables import Table
-    from otel_loopguard.core import Decision, Step
 
 _ENTRIES = Registry(Settings(), DETECTORS).entries
 NAMES = frozenset(entry.name for entry in _ENTRIES)
@@ -33,10 +28,7 @@ def alone(detector: str, *steps: Step, **settings: Any) -> list[Decision]:
 
 
 def steps_of(table: Table) -> list[Step]:
-    """The steps of a table, without turns of a model; `model_call(tokens_in=300)` is one.
-
-    So is `agent_run(cost=0.7)` a run of an agent.
-    """
+    """The steps of a table; `model_call(tokens_in=300)` and `agent_run(cost=0.7)` are such, too."""
     return [_used(step) for step in recorded.steps(table.draw(bare=True))]
 
 

@@ -1,22 +1,17 @@
 """Judges for tests, and runs that show weak signs."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
 
 from opentelemetry import context
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Decision, Kind, Step
+from otel_loopguard.detectors.llm_judge import JudgeWorker, Question
 from tests.calls import call
-
-if TYPE_CHECKING:
-    from otel_loopguard.detectors.llm_judge import JudgeWorker, Question
 
 WORDS = (
     "amber birch cedar delta ember fjord grove heath inlet jetty kelp larch mango night ocean "
@@ -53,12 +48,8 @@ class Judged:
     patience_s: float = 2
 
     def __post_init__(self) -> None:
-        self.guard = LoopGuard(
-            self.settings,
-            clock="replay",
-            on_decision=lambda _, found: self.decisions.append(found),
-            judge=self.judge,  # type: ignore[arg-type]
-        )
+        listen, judge = (lambda _, found: self.decisions.append(found)), self.judge
+        self.guard = LoopGuard(self.settings, clock="replay", on_decision=listen, judge=judge)  # type: ignore[arg-type]
 
     def steps(self, steps: Iterator[Step], number: int, session: str = "run") -> list[str]:
         """Observes so many steps, with time to answer between them; the actions so far."""

@@ -18,13 +18,11 @@ from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 TURNS = 30
 learning = sys.argv[1] == "learning"
 visits, decisions = [], []
+# What looks at the calls themselves would stop it sooner.
 guard = LoopGuard(
-    # What looks at the calls themselves would stop it sooner.
     Settings(switched_off=frozenset(sys.argv[2:])),
-    on_step=lambda _session, _index, step: visits.append(step.name) if step.kind == "node" else 0,
-    on_decision=lambda _session, decision: decisions.append(
-        [decision.detector, decision.action.value, len(visits)]
-    ),
+    on_step=lambda _, __, step: visits.append(step.name) if step.kind == "node" else 0,
+    on_decision=lambda _, one: decisions.append([one.detector, one.action.value, len(visits)]),
 )
 provider = TracerProvider()
 provider.add_span_processor(LoopGuardSpanProcessor(guard))

@@ -1,20 +1,15 @@
 """Budgets that are spent, and milestones that are missed: what `budget.txt` cannot say."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuardSettingsError, Settings, control, session
-from otel_loopguard.core import Kind, Step
+from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.core.milestones import Milestones, Reached
 from tests.calls import EPOCH, SECOND, Run, call
 from tests.evidence.test_readings import rows
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision
 
 ROWS = rows(Path(__file__).with_name("milestones.rows"))
 
@@ -41,11 +36,8 @@ def test_a_limit_that_was_set_stops(somebody: bool, request: Any) -> None:
 def test_odd_times_are_no_time() -> None:
     """Ends before starts, and steps without times."""
     run = Run(Settings(budget_steps=0, tuning={"stalls": {"compact_tokens": 2**71}}))
-    run.calls(
-        Step(Kind.TOOL, "t", start=EPOCH, end=EPOCH - SECOND),
-        Step(Kind.TOOL, "t", end=None),
-        Step(Kind.MODEL, None, start=EPOCH, end=0, tokens_in=2**70, cost=1e300),
-    )
+    run.calls(Step(Kind.TOOL, "t", start=EPOCH, end=EPOCH - SECOND), Step(Kind.TOOL, "t", end=None))
+    run.calls(Step(Kind.MODEL, None, start=EPOCH, end=0, tokens_in=2**70, cost=1e300))
     assert (run.decisions, run.guard.faults.counts) == ([], {})
 
 

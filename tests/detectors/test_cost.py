@@ -1,7 +1,5 @@
 """A budget in money: what calls cost, who is asked, and how far it goes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

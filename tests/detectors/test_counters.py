@@ -1,7 +1,5 @@
 """Counters and windows that detectors share."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """What the tables beside cannot say of calls that repeat, fail or stand still, and of texts."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 
@@ -79,9 +77,7 @@ def test_nobody_is_waited_for_where_nobody_can_answer(caplog: pytest.LogCaptureF
 
     def outage() -> list[str]:
         found: list[str] = []
-        guard = LoopGuard(
-            on_decision=lambda _, one: found.append(f"{one.detector}: {one.action}"),
-        )
+        guard = LoopGuard(on_decision=lambda _, one: found.append(f"{one.detector}: {one.action}"))
         for step in OUTAGE:
             guard.observe(step, "live")
         guard.shutdown()
@@ -108,10 +104,7 @@ def unanswered(times: int, gap_s: float, **given: str) -> list[Step]:
 
 
 def test_a_model_that_works_again_ends_what_its_failures_led_to() -> None:
-    """The flag is lowered, and the next failure is the first one.
-
-    Model calls that failed side by side, or that the guard stopped itself, are let be.
-    """
+    """The next failure is the first one; calls side by side, or stopped by the guard, are none."""
     run = Run()
     run.calls(*unanswered(10, 0.1))
     flag = run.guard.flag_named("run")

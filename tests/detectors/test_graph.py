@@ -1,20 +1,14 @@
 """Graph nodes and agents that come back without progress: what `graph.txt` cannot say."""
 
-from __future__ import annotations
-
 import json
-import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_loopguard.core import Decision, Step
 from tests.calls import agent, node
 from tests.detectors.alone import alone
-from tests.zero_code.interpreter import environment, interpreter
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Step
+from tests.zero_code.interpreter import interpreter, run
 
 FAMILY = frozenset(
     ("node_cycle", "state_convergence", "no_progress", "rapid_iteration", "graph_limit")
@@ -72,14 +66,7 @@ def ran(how: str, *switched_off: str) -> tuple[list[str], list[tuple[str, str, i
     """The visits of a run, and the family's decisions on it: detector, action, visits so far."""
     python = interpreter("langgraph", "openinference.instrumentation.langchain")
     script = Path(__file__).with_name("langgraph_loop.py")
-    done = subprocess.run(
-        [python, str(script), how, *switched_off],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run(python, str(script), how, *switched_off)
     assert done.returncode == 0, done.stderr
     visits, decisions, faults = json.loads(done.stdout.splitlines()[-1])
     assert faults == {}

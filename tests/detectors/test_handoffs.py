@@ -1,7 +1,5 @@
 """Work that agents hand back and forth: what `handoffs.txt` cannot say."""
 
-from __future__ import annotations
-
 import pytest
 
 from otel_loopguard import Settings
@@ -48,21 +46,13 @@ def test_a_sub_agent_that_nothing_announced_counts_by_its_runs(*, announced: boo
 
 CYCLIC: list[object] = []
 CYCLIC.append(CYCLIC)
-ODD: dict[str, object] = {
-    "nothing": "",
-    "a number": 7,
-    "bytes": b"\xff\x00",
-    "an object": object(),
-    "a cycle": CYCLIC,
-    "half a pair": "look at \ud800 this and that and those",
-    "broken JSON": '{"instruction": "look at',
-    "a long word": "a" * 1_000_000,
-    "long JSON": '{"instruction": "' + "look at this " * 100_000 + '"}',
-    "many names": " ".join(f"the Name{number}" for number in range(10_000)),
-}
+ODD: list[object] = ["", 7, b"\xff\x00", object(), CYCLIC, "look at \ud800 this and that and those"]
+ODD += ['{"instruction": "look at', "a" * 1_000_000]
+ODD += ['{"instruction": "' + "look at this " * 100_000 + '"}']
+ODD += [" ".join(f"the Name{number}" for number in range(10_000))]
 
 
-@pytest.mark.parametrize("args", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("args", ODD, ids=range(len(ODD)))
 def test_odd_instructions_never_throw(args: object) -> None:
     """Whatever an instrumentation writes, the hand-off is taken; so is one to nobody."""
     run = Run()

@@ -1,7 +1,5 @@
 """A judge of the user's: when it is asked, what follows, and that nothing waits for it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -16,7 +14,8 @@ from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors.llm_judge import Opinion, Question
 from tests.calls import call
-from tests.detectors.judges import Bench, Judged, failing, healthy, talking, wait_until
+from tests.detectors.judges import Bench, Judged, failing, healthy, talking
+from tests.stores.servers import wait_for
 
 
 def settings(**own: object) -> Settings:
@@ -129,9 +128,7 @@ def test_what_it_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [RuntimeError("no quota"), "stuck", 7, float("nan"), -1, [0.9]],
-    ids=repr,
+    "answer", [RuntimeError("no quota"), "stuck", 7, float("nan"), -1, [0.9]], ids=repr
 )
 def test_a_judge_that_fails_is_counted_and_off_for_that_session(answer: object) -> None:
     """Also one whose answer is of no use; other sessions go on asking."""
@@ -204,7 +201,7 @@ def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(8):
         found.steps(failing(), 31, f"s{number}")
         if number == 0:
-            wait_until(lambda: found.worker._current is not None)
+            wait_for(lambda: found.worker._current is not None)
     assert len(found.worker._worker) == 2
     release.set()
     assert found.settled(60)

@@ -1,7 +1,5 @@
 """Which detectors there are: switched off, and of users' own."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -129,10 +127,7 @@ def test_a_function_may_make_it() -> None:
 def test_one_that_throws_is_switched_off_for_the_session(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is asked once, counted and logged once; the others go on, and the next session has it.
-
-    What is no detection is a fault of its detector as well.
-    """
+    """Or gives no detection: counted and logged once; others go on, and the next session has it."""
     raise_faults(False)
     run = Run(named(name))
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
@@ -225,10 +220,7 @@ class Unwanted(Waits):
 
 
 def test_what_cannot_move_a_detector_is_kept_from_it() -> None:
-    """It is made with the first sign; in the order of registration all the same.
-
-    One that lasts sees what it has no sign in, also where others' signs were seen before it.
-    """
+    """It is made with its first sign, in the registered order; one that lasts sees all after it."""
     registry = Registry(Settings(), (Lasts, Waits, Unwanted))
     seen = DetectorSet(registry, Settings(), InternalErrors())
     said = [

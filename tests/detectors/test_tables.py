@@ -1,20 +1,15 @@
 """What is decided about runs that are told in the `*.txt` files beside: `scenarios/README.md`."""
 
-from __future__ import annotations
-
 import re
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from lab import tables
+from lab.tables import Table
+from otel_loopguard.core import Decision
 from tests.detectors.alone import NAMES, alone, steps_of
-
-if TYPE_CHECKING:
-    from lab.tables import Table
-    from otel_loopguard.core import Decision
 
 TIMED = re.compile(r"  (?:after|took) |^(?:wait|together):")
 CASES = [
@@ -25,10 +20,7 @@ CASES = [
 
 
 def decided(table: Table) -> list[Decision]:
-    """What is decided about a session; without times where the table has none.
-
-    A table that is called `[error_repeat: …]` is about this detector alone.
-    """
+    """About a session, without times where none are told; `[error_repeat: …]` is about that one."""
     texts = [line.text for line in tables.every(table.lines)] + [cell for _, cell in table.values]
     steps = steps_of(table)
     if not any(map(TIMED.search, texts)):

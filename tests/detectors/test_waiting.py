@@ -1,7 +1,5 @@
 """What looks at what is not ready cost: counted, and how long to wait instead."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from otel_loopguard import LoopGuard, Settings, control

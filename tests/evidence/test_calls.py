@@ -1,7 +1,5 @@
 """The identity of a call."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -20,11 +18,7 @@ def of(arguments: object, tool: str = "search", agent: str | None = None, **give
 
 
 def test_tool_and_agent_belong_to_the_call() -> None:
-    """The same arguments of another tool, or of another agent, are another call.
-
-    Arguments that were not captured have no key, and an empty map is a call; of a tool's name the
-    first 200 characters count.
-    """
+    """Of a name 200 signs count; what was not captured has no key, and an empty map is a call."""
     calls = [of({"q": "x"}), of({"q": "x"}, "find"), *(of({"q": "x"}, agent=one) for one in "ab")]
     assert len({one.key for one in calls}) == 4
     assert of(None)[:3] == (None, None, None)

@@ -1,7 +1,5 @@
 """Visits of nodes and runs of agents: what `readings.txt` cannot say."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,7 +70,6 @@ def test_a_home_that_is_left_is_given_up() -> None:
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=20,
 )
 
 

@@ -1,7 +1,5 @@
 """The outcome of a call: keys, and what it says in words."""
 
-from __future__ import annotations
-
 import pytest
 
 from otel_loopguard.core import Kind, Step
@@ -21,10 +19,15 @@ def of(value: object, limit: int = 1_000_000) -> Outcome:
 
 
 def test_missing_is_not_empty() -> None:
+    """A long one is told by its head, its tail and its length; its size is bounded."""
     assert of(None).key is None
     assert of("").key is not None
     assert not says_nothing_found(of(None))
     assert not rejects(of(None))
+    long = "x" * 50_000
+    keys = {of(text, 1000).key for text in (long, long + "x", long + "y", "y" + long)}
+    assert len(keys) == 4
+    assert of(long, 1000).size < 1100
 
 
 def test_words_of_a_long_answer_count_at_its_ends() -> None:
@@ -48,14 +51,6 @@ def test_of_a_failed_call_its_error_is_the_outcome() -> None:
     assert outcome_of(Step(Kind.TOOL, "t", error=True), 1000).key is None
     # A call that did not fail has no error, whatever its outcome says.
     assert error_class(Step(Kind.TOOL, "t", outcome="429")) is ErrorClass.UNKNOWN
-
-
-def test_a_long_outcome_is_told_by_head_tail_and_length() -> None:
-    """Its size is bounded too."""
-    long = "x" * 50_000
-    keys = {of(text, 1000).key for text in (long, long + "x", long + "y", "y" + long)}
-    assert len(keys) == 4
-    assert of(long, 1000).size < 1100
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,17 @@ Each section begins with its `[name]`; a row has what is read of the values behi
 spaces or more between them. A value is JSON, or else text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import Evidence
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import ToolCallExtractor, parsed, prepare, signature_of
 from otel_loopguard.evidence.calls import Call, Calls, place_of
@@ -40,9 +39,6 @@ from tests.evidence.test_graph import told
 from tests.evidence.test_normalize import left
 from tests.evidence.test_tool_calls import rounds_of
 from tests.evidence.test_weight import ANSWERS, KINDS, between, rested, weights
-
-if TYPE_CHECKING:
-    from otel_loopguard.core.evidence import Evidence
 
 
 def answer(said: object) -> Outcome:

@@ -1,7 +1,5 @@
 """A set of keys that never grows."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as key_of

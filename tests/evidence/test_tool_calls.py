@@ -1,21 +1,16 @@
 """Rounds of tool calls, by times and by the messages of models; and what single calls are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import Evidence
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.evidence.tool_calls import Rounds
 from tests.calls import EPOCH, SECOND, Run, call
-
-if TYPE_CHECKING:
-    from otel_loopguard.core.evidence import Evidence
 
 IN_VAIN = "no results for weather in Paris"
 
@@ -101,11 +96,11 @@ def test_what_a_call_shows_is_told_apart_from_what_was_shown_before() -> None:
 
 def test_a_file_that_is_written_has_a_state() -> None:
     """The same content of the same file is the same state; a failed edit leaves none."""
-    one, same, other, failed = evidence(
-        *(
-            Step(Kind.TOOL, "write_file", args={"path": "a.py", "content": text}, error=error)
-            for text, error in (("1", False), ("1", False), ("2", False), ("3", True))
-        )
-    )
+    edits = (("1", False), ("1", False), ("2", False), ("3", True))
+    made = [
+        Step(Kind.TOOL, "write_file", args={"path": "a.py", "content": text}, error=error)
+        for text, error in edits
+    ]
+    one, same, other, failed = evidence(*made)
     assert one.state == same.state != other.state
     assert failed.state is None

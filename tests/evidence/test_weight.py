@@ -1,7 +1,5 @@
 """What a repeat weighs, what was between two calls, and tools whose repeats pay off."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise, product
 from typing import Any
@@ -59,10 +57,7 @@ def columns(rows: Iterator[tuple[float, float]]) -> Iterator[list[float]]:
 
 @pytest.mark.parametrize(("kind", "answer"), CASES)
 def test_weights_have_no_cliff_and_point_one_way(kind: str, answer: str) -> None:
-    """The longer the pause and the more news, the less; the longer the answer, the more.
-
-    No tenth of a second, no character and no hundredth of news changes a weight by a tenth.
-    """
+    """Pauses and news lower them, length raises them, and none of these by a tenth at once."""
     given = {**KINDS[kind], **ANSWERS[answer]}
     falling = [(weights(pause, **given) for pause in PAUSES)]
     falling += [(weights(news=n / 100, **given) for n in range(101))]
@@ -175,23 +170,19 @@ def test_where_no_model_is_seen_its_time_is_what_is_usual() -> None:
     assert patient.waits
 
 
-def test_a_model_call_of_unknown_start_or_end_took_no_time() -> None:
-    """Its end alone would make it longer than every pause."""
-    first, again = twice(6)
-    plain = seen(first, again)[1].rested
-    for start, end in ((0, EPOCH), (EPOCH, None)):
-        assert seen(first, Step(Kind.MODEL, "m", start=start, end=end), again)[1].rested == plain
-    assert seen(first, model(1, 5.4), again)[1].rested < plain
-
-
 def test_what_is_not_known_is_no_pause() -> None:
-    """A clock that goes back, no clock at all, no arguments."""
+    """A clock that goes back, no clock, no arguments, and model calls without a start or an end."""
     pace = Pace()
     add(pace, "same", 60, 61)
     assert add(pace, "same", 0, 1).pause == 0
     assert seen(*[call("job", {"id": 9}, UNCHANGED)] * 2)[1].rested == 0
     unknown = seen(*[call("job", None, UNCHANGED, at=at) for at in (0, 60)])
     assert [(one.fresh, one.rested) for one in unknown] == [(False, 0.0)] * 2
+    first, again = twice(6)
+    plain = seen(first, again)[1].rested
+    for start, end in ((0, EPOCH), (EPOCH, None)):
+        assert seen(first, Step(Kind.MODEL, "m", start=start, end=end), again)[1].rested == plain
+    assert seen(first, model(1, 5.4), again)[1].rested < plain
 
 
 def between(*calls: list[Any]) -> dict[str, float]:

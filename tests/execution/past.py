@@ -1,7 +1,5 @@
 """Calls that were made, as profiles see them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

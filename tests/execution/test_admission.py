@@ -1,7 +1,5 @@
 """What a runtime asks before a call, and what it says of the answers."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
@@ -133,11 +131,7 @@ def test_a_batch_that_cannot_be_read(guard: LoopGuard, calls: list[object], told
 
 
 def test_a_denied_call_is_refused_and_others_are_not(guard: LoopGuard) -> None:
-    """A loop goes before the choice, with the certainty and the follow-ups of its decision.
-
-    A remembered answer does not speak against it, a false alarm is one of its decision, and an
-    aborted session makes no call.
-    """
+    """A loop goes before the choice and what is remembered; an aborted session makes no call."""
     given = execution.admit("search", X, user="ada", session="run")
     sessions.feedback(given.id, choice="execute_sync")
     loop(guard, 4)
@@ -261,10 +255,7 @@ def test_answers_are_counted_and_remembered(guard: LoopGuard) -> None:
 
 
 def test_overrides_count(guard: LoopGuard) -> None:
-    """One decides where nothing was agreed to before, three after that; of others nothing.
-
-    To agree again and again changes nothing.
-    """
+    """One decides where nothing was agreed to, three after that; to agree again changes nothing."""
 
     def answer(user: str, taken: str) -> str:
         given = execution.admit("video_process", user=user)
@@ -284,13 +275,11 @@ def test_who_speaks_last_is_right(guard: LoopGuard) -> None:
     given = execution.admit("video_process")
     for taken in ("execute_sync", "execute_sync", "auto_background"):
         assert sessions.feedback(given.id, choice=taken)
-    found = execution.acceptance()
-    assert found is not None
+    found: Any = execution.acceptance()
     assert (found.answered, found.overridden, found.background_acceptance_rate) == (1, 0, 1)
-    with pytest.raises(ValueError, match="'perhaps'"):
-        sessions.feedback(given.id, choice="perhaps")
-    with pytest.raises(ValueError, match="must say"):
-        sessions.feedback(given.id)
+    for wrong, told in (({"choice": "perhaps"}, "'perhaps'"), ({}, "must say")):
+        with pytest.raises(ValueError, match=told):
+            sessions.feedback(given.id, **wrong)
     assert not sessions.feedback("0" * 16, choice="defer")
 
 
@@ -335,11 +324,7 @@ def test_it_is_safe_on_an_event_loop_and_between_threads(guard: LoopGuard) -> No
 
 
 def spans_of(guard: LoopGuard, *tools: str, name: str | None = None) -> list[Any]:
-    """What was written on the spans of calls, one after the other, with names of their own or one.
-
-    A span whose name does not say its tool is settled while it is open, as the timer does 20 ms
-    later.
-    """
+    """What was written on spans of calls; one that names no tool is settled while it is open."""
     ended = Ended()
     tracer = provider_with(LoopGuardSpanProcessor(guard), ended).get_tracer("my.agent")
     for number, tool in enumerate(tools):
@@ -357,10 +342,7 @@ def spans_of(guard: LoopGuard, *tools: str, name: str | None = None) -> list[Any
 
 
 def test_a_call_with_a_past_has_the_choice_on_its_span(guard: LoopGuard) -> None:
-    """From the fifth call on, where it is not to run at once: a default alone says nothing.
-
-    On the fourth already where the timer comes by while it is open.
-    """
+    """From the fifth call on (the fourth, if the timer comes by): a default alone says nothing."""
     execution.prefer(prompt_threshold_s=0.001)
     *early, _, _, (chosen, sure, estimate) = spans_of(guard, *["web_search"] * 6)
     assert early == [[None] * 3] * 3

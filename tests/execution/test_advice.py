@@ -1,8 +1,6 @@
 """The execution choice: the times that are added, the votes, and who wins."""
 
-from __future__ import annotations
-
-from typing import Any
+import json
 
 import pytest
 
@@ -12,16 +10,18 @@ from otel_loopguard.core.admission import UNKNOWN_PRESSURE, Alert, Factors, Reso
 from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, advise
 from otel_loopguard.settings.preferences import Preferences, default_preferences
+from tests.tables import rows
 
 SYNC, PROMPT = Choice.EXECUTE_SYNC, Choice.PROMPT_USER
 BACKGROUND, DEFER = Choice.AUTO_BACKGROUND, Choice.DEFER
 BUSY = ResourcePressure(load=0.9)
 SHORT = ResourcePressure(1.0, None, (Alert("cpu", 99, 80, critical=True),))
+PRESSURES = {"": UNKNOWN_PRESSURE, "busy": BUSY, "short": SHORT}
 PLAIN = Preferences()
 
 
 def work(
-    seconds: float = 1, tasks: int = 1, *, parallel: bool = False, complexity: float = 0
+    seconds: float = 1, tasks: int = 1, parallel: bool = False, complexity: float = 0
 ) -> Factors:
     return Factors(tasks, ("t",), parallel, seconds * 1e3, complexity, 10, {"t": "profile"})
 
@@ -35,53 +35,21 @@ def choose(
     return advise(what, wishes, pressure, remembered)[0]
 
 
-@pytest.mark.parametrize(
-    ("what", "added"),
-    [
-        (work(1), (2, 0, 0)),
-        (work(1, 4), (8, 0, 0)),
-        (work(1, 5), (10, 10, 0)),
-        (work(1, 12, complexity=0.5), (24, 20, 2.5)),
-        (work(1, 12, parallel=True), (6, 20, 0)),
-        (work(1, complexity=1), (2, 0, 5)),
-    ],
-)
-def test_the_total(what: Factors, added: tuple[float, float, float]) -> None:
+@pytest.mark.parametrize(("what", "added"), rows(__file__, "total"))
+def test_the_total(what: str, added: str) -> None:
     """Tools, changing between tasks, a checkpoint for every five, five seconds of complexity."""
-    _, factors = advise(what, PLAIN, UNKNOWN_PRESSURE)
+    _, factors = advise(work(**json.loads(what)), PLAIN, UNKNOWN_PRESSURE)
     found = (factors.switching_ms, factors.checkpoints_ms, factors.complexity_ms)
-    assert [value / 1e3 for value in found] == pytest.approx(added)
-    assert factors.total_ms == pytest.approx(factors.tool_ms + sum(added) * 1e3)
+    wanted = [float(value) * 1e3 for value in added.split()]
+    assert found == pytest.approx(wanted)
+    assert factors.total_ms == pytest.approx(factors.tool_ms + sum(wanted))
 
 
-@pytest.mark.parametrize(
-    ("what", "pressure", "votes"),
-    [
-        (work(12.9), UNKNOWN_PRESSURE, "time_sync execute_sync 0.9"),
-        (work(13), UNKNOWN_PRESSURE, "time_prompt prompt_user 0.8"),
-        (work(42.9), UNKNOWN_PRESSURE, "time_prompt prompt_user 0.8"),
-        (work(43), UNKNOWN_PRESSURE, "time_background auto_background 0.85"),
-        (work(1, 15, parallel=True), UNKNOWN_PRESSURE, ""),
-        (work(1, 16, parallel=True), UNKNOWN_PRESSURE, "tasks_prompt prompt_user 0.85"),
-        (work(1, 26, parallel=True), UNKNOWN_PRESSURE, "tasks_background auto_background 0.9"),
-        (work(1, 10), UNKNOWN_PRESSURE, ""),
-        (work(1, 11), UNKNOWN_PRESSURE, "sequential_background auto_background 0.75"),
-        (work(1, complexity=0.7), UNKNOWN_PRESSURE, ""),
-        (work(1, complexity=0.71), UNKNOWN_PRESSURE, "complexity_prompt prompt_user 0.8"),
-        (work(28.1), BUSY, "load_background auto_background 0.75"),
-        (work(28), BUSY, "load_defer defer 0.6"),
-        (work(28.1), ResourcePressure(load=0.8), ""),
-        (work(17.9), ResourcePressure(queue=11), "queue_sync execute_sync 0.7"),
-        (work(18), ResourcePressure(queue=11), ""),
-        (work(1), ResourcePressure(queue=10), ""),
-    ],
-)
-def test_votes(what: Factors, pressure: ResourcePressure, votes: str) -> None:
-    """Each rule votes past its threshold and not at it; 2 s are added to the time of a call.
-
-    The one about the time always does.
-    """
-    _, factors = advise(what, PLAIN, pressure)
+@pytest.mark.parametrize(("what", "votes", "pressure"), rows(__file__, "votes"))
+def test_votes(what: str, votes: str, pressure: str) -> None:
+    """Past a threshold and not at it; 2 s are added to a call. One is always about the time."""
+    busy = ResourcePressure(**json.loads(pressure or "{}"))
+    _, factors = advise(work(**json.loads(what)), PLAIN, busy)
     time, *others = [f"{vote.rule} {vote.choice} {vote.confidence}" for vote in factors.votes]
     assert time.startswith("time_")
     assert votes in (others or [time, ""])
@@ -116,32 +84,21 @@ def test_a_remembered_answer_decides(what: Factors, remembered: Choice) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "pressure", "remembered", "expected", "confidence"),
-    [
-        (1, UNKNOWN_PRESSURE, BACKGROUND, BACKGROUND, 0.65),
-        (60, UNKNOWN_PRESSURE, BACKGROUND, BACKGROUND, 0.75),
-        (60, BUSY, SYNC, BACKGROUND, 0.8),
-        (60, BUSY, BACKGROUND, BACKGROUND, 0.75),
-        (1, SHORT, SYNC, DEFER, 0.8),
-    ],
+    ("seconds", "remembered", "expected", "sure", "pressure"), rows(__file__, "busy")
 )
 def test_what_is_busy_speaks_against_a_remembered_answer(
-    seconds: float, pressure: Any, remembered: Choice, expected: Choice, confidence: float
+    seconds: str, remembered: str, expected: str, sure: str, pressure: str
 ) -> None:
     """Then all votes count; where it is for the same option nothing speaks against it."""
-    chosen = choose(work(seconds), pressure, remembered)
-    assert (chosen.choice, chosen.confidence) == (expected, pytest.approx(confidence))
+    chosen = choose(work(float(seconds)), PRESSURES[pressure], Choice(remembered))
+    assert (chosen.choice, chosen.confidence) == (expected, pytest.approx(float(sure)))
 
 
-@pytest.mark.parametrize(
-    ("preferred", "choice"), [(None, PROMPT), (BACKGROUND, BACKGROUND), (DEFER, PROMPT)]
-)
-def test_a_tie_goes_to_the_user_or_to_what_the_user_prefers(
-    preferred: Choice | None, choice: Choice
-) -> None:
+def test_a_tie_goes_to_the_user_or_to_what_the_user_prefers() -> None:
     """Of equally sure options the user is asked, unless a default is preferred."""
     tied = work(60, 16, parallel=True)
-    assert choose(tied, wishes=Preferences(default_choice=preferred)).choice is choice
+    for preferred, choice in ((None, PROMPT), (BACKGROUND, BACKGROUND), (DEFER, PROMPT)):
+        assert choose(tied, wishes=Preferences(default_choice=preferred)).choice is choice
 
 
 def test_every_choice_has_follow_ups() -> None:

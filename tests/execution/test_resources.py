@@ -1,7 +1,5 @@
 """Resources: what is measured, when it is an alert, who looks, and how deep the queue is."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os
@@ -20,6 +18,7 @@ from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard.core.admission import UNKNOWN_PRESSURE, ResourceUse
 from otel_loopguard.execution.resources import Gauges, Reading, Resources, queue_depth
 from tests.stores.servers import Server, free_port, wait_for
+from tests.tables import rows
 
 LOOKING = Settings(tuning={"resources": {"sample_s": 0.02}})
 
@@ -28,14 +27,13 @@ def resources(sample_s: float = 0.02) -> Resources:
     return Resources(Settings(tuning={"resources": {"sample_s": sample_s}}), InternalErrors())
 
 
-_of_others: set[threading.Thread] = set()
+_of_others: list[threading.Thread] = []
 
 
 @pytest.fixture(autouse=True)
 def _only_own_threads() -> None:
     """Guards of other tests may still look."""
-    _of_others.clear()
-    _of_others.update(threading.enumerate())
+    _of_others[:] = threading.enumerate()
 
 
 def threads() -> list[threading.Thread]:
@@ -91,27 +89,11 @@ def test_rates_and_io_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     assert after.network == 0
 
 
-ALERTS = """
-cpu 79.9, memory 84.9, io_wait 69.9, queue 14:
-cpu 80: cpu
-cpu 96: cpu!
-memory 85: memory
-memory 98: memory!
-io_wait 70: io_wait
-io_wait 84: io_wait!
-queue 15: queue
-queue 18: queue!
-cpu 81, queue 20: cpu queue!
-:
-"""
-
-
-@pytest.mark.parametrize("line", ALERTS.strip().splitlines())
-def test_alerts(line: str) -> None:
+@pytest.mark.parametrize(("reading", "expected"), rows(__file__, "alerts"))
+def test_alerts(reading: str, expected: str) -> None:
     """80, 85, 70 % and 15 tasks; critical (!) at 1.2 times that, of a percentage at 98 at most."""
-    reading, expected = line.split(":")
     known = resources(0)
-    values = dict(one.split() for one in reading.split(", ") if one)
+    values = dict(one.split() for one in reading.split(", "))
     known.add(Reading(1, **{name: float(value) for name, value in values.items()}))
     pressure = known.pressure
     found = [alert.resource + "!" * alert.critical for alert in pressure.alerts]
@@ -164,10 +146,7 @@ def test_the_thread_ends_with_the_shutdown_of_its_guard() -> None:
 
 
 def test_it_rests_when_nobody_asks_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that has nothing to decide pays nothing; what was measured grows stale.
-
-    Its thread holds nothing alive, and a sample every 0 seconds needs none.
-    """
+    """What was measured grows stale; the thread holds nothing alive, and 0 seconds need none."""
     assert resources(0).pressure == UNKNOWN_PRESSURE
     assert not threads()
     assert resources().pressure == UNKNOWN_PRESSURE
@@ -241,22 +220,9 @@ def asked(place: str, faults: InternalErrors) -> int | None:
     return depth()
 
 
-UNUSABLE = """
-nowhere: No module named
-no_such_module_here:f: No module named
-os:nothing: no attribute
-os:sep: expected module:function
-redis://localhost/0: expected
-amqp://localhost/q#x: expected
-kafka+redis://localhost/0#x: expected
-redis://user:secret@localhost/0: expected
-"""
-
-
-@pytest.mark.parametrize("line", UNUSABLE.strip().splitlines())
-def test_a_queue_that_cannot_be_read(line: str) -> None:
+@pytest.mark.parametrize(("place", "told"), rows(__file__, "unusable"))
+def test_a_queue_that_cannot_be_read(place: str, told: str) -> None:
     """The error comes at the start, with the setting and its value, without a password."""
-    place, told = line.split(": ")
     with pytest.raises(LoopGuardSettingsError, match=told) as error:
         queue_depth(place, InternalErrors())
     assert repr(place.rpartition("@")[2]) in str(error.value)

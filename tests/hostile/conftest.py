@@ -80,6 +80,6 @@ def rig(rigs: Callable[..., Rig]) -> Rig:
 
 
 @pytest.fixture
-def no_raise(_faults_are_raised: None) -> None:
+def no_raise(_nothing_is_left_of_other_tests: None) -> None:
     """Faults are swallowed, as they are outside of tests."""
     raise_faults(False)

@@ -1,13 +1,12 @@
 """What every adapter asks the guard, without a framework, and what a missing framework says."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import importlib
 import sys
 import threading
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -273,10 +272,7 @@ def test_a_framework_lets_its_own_exceptions_through() -> None:
 
 
 def test_a_run_has_one_key_and_each_its_own() -> None:
-    """By identity: a run that is over keeps its place, so that no other can have it.
-
-    Of the newest 1024.
-    """
+    """By identity: a run that is over keeps its place, among the newest 1024."""
     runs, one, other = Adapter("none"), [0], [0]
     assert not runs.knows_run(one)
     assert runs.run_key(one) == runs.run_key(one)
@@ -363,14 +359,10 @@ def test_a_call_that_is_put_off_did_not_fail() -> None:
     assert span.status.status_code is StatusCode.UNSET
 
 
-ADAPTERS = ["agent_framework", "crewai", "langchain", "llama_index", "pydantic_ai", "smolagents"]
-ADAPTERS += ["autogen", "google_adk", "mcp", "openai_agents", "strands"]
-MODULES = {
-    "autogen": "autogen_agentchat",
-    "google_adk": "google.adk",
-    "mcp": "mcp_types",
-    "openai_agents": "agents",
-}
+PLACE = Path(resilience.__file__).parents[1] / "integrations"
+ADAPTERS = sorted(one.stem for one in PLACE.glob("[a-z]*.py") if one.stem != "own_loop")
+MODULES = {"autogen": "autogen_agentchat", "google_adk": "google.adk", "mcp": "mcp_types"}
+MODULES["openai_agents"] = "agents"
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

@@ -1,7 +1,5 @@
 """An adapter without a processor feeds the guard of the process, and never counts twice."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 
@@ -141,8 +139,7 @@ def test_hand_offs_that_cannot_be_refused_end_the_run() -> None:
     """The next model call or hand-off raises the abort."""
     adapter = Adapter("test")
     with pytest.raises(LoopGuardAbort):
-        for number in range(40):
-            giver, taker = ("triage", "billing") if number % 2 else ("billing", "triage")
+        for giver, taker in [("triage", "billing"), ("billing", "triage")] * 20:
             adapter.before_model("chat-1")
             adapter.after_model(Answer("", agent=giver), "chat-1")
             adapter.handed_off(taker, giver, session="chat-1")
@@ -171,12 +168,18 @@ def test_the_next_run_of_a_conversation_is_the_users_next_turn() -> None:
     assert search(adapter) is None
 
 
-def test_a_processor_that_is_there_counts_alone(seen: Seen) -> None:
-    """The default guard is not fed where another guard is."""
+@pytest.mark.parametrize("own", [True, False], ids=["its provider", "another"])
+def test_a_processor_that_is_there_counts_alone(
+    own: bool, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No second guard is fed; that the processor does not see the adapter's spans is told once."""
     steps, provider = _watched()
-    search(Adapter("test", tracer_provider=provider))
-    assert seen() == []
-    assert len(steps()) == 1
+    adapter = Adapter("test", tracer_provider=provider if own else TracerProvider())
+    with caplog.at_level(logging.WARNING, "otel_loopguard"):
+        search(adapter)
+        search(adapter)
+    assert (len(seen()), len(steps())) == (0, 2 * own)
+    assert caplog.text.count("no LoopGuardSpanProcessor sees") == (not own)
 
 
 def test_a_processor_that_comes_later_counts_alone_from_then_on(seen: Seen) -> None:
@@ -191,20 +194,6 @@ def test_a_processor_that_comes_later_counts_alone_from_then_on(seen: Seen) -> N
     counted = [step.args for each in (seen, steps) for _, step in each()]
     assert len(seen()) == 1
     assert len(counted) == 3
-
-
-def test_a_processor_on_another_provider_counts_alone(
-    seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The adapter does not feed a second guard; it says once that its spans are not seen."""
-    steps, _ = _watched()
-    adapter = Adapter("test", tracer_provider=TracerProvider())
-    with caplog.at_level(logging.WARNING, "otel_loopguard"):
-        search(adapter)
-        search(adapter)
-    assert seen() == []
-    assert steps() == []
-    assert caplog.text.count("no LoopGuardSpanProcessor sees") == 1
 
 
 def test_what_the_guard_is_shown_is_exported_nowhere() -> None:

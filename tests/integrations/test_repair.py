@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from opentelemetry.sdk.trace import TracerProvider
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
@@ -25,9 +26,7 @@ from otel_loopguard.integrations.pydantic_ai import LoopGuardCapability
 from otel_loopguard.integrations.pydantic_ai import _rounds as pydantic_rounds
 from tests.agents import provider_with
 from tests.control.messages import new_name
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+from tests.tables import rows
 
 FINAL = "The shop is shut."
 MOST = 30
@@ -39,29 +38,14 @@ def rounds_of(keys: Sequence[str]) -> list[Round]:
     return [Round(place, place + 1, key) for place, key in enumerate(known)]
 
 
-@pytest.mark.parametrize(
-    ("history", "left"),
-    [
-        ("qAA", "qAA"),
-        ("qAAA", "q(3)A"),
-        ("qAAAAAb", "q(5)Ab"),
-        ("qABABAB", "q(3)AB"),
-        ("qABABABA", "q(3)ABA"),
-        ("qABCDABCDABCD", "q(3)ABCD"),
-        ("qAAAuAAA", "q(3)Au(3)A"),
-        ("qAAABBB", "q(3)A(3)B"),
-        ("qAABAABAAB", "q(3)AAB"),
-        ("qBBBABABA", "q(3)(3)BA"),
-        ("aaa", "aaa"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("history", "left"), rows(__file__, "folded"))
 def test_what_is_folded(history: str, left: str) -> None:
     """Three times and more, up to four rounds long; what is no round is never left out."""
     found = folded(
         list(history), rounds_of(history), lambda said: f"({said.split(' times')[0][-1]})"
     )
     assert "".join(found) == left
+    assert folded([], [], str) == []
 
 
 @given(st.text(alphabet="ABCu", max_size=40))
@@ -89,8 +73,8 @@ def calls(number: int, *names: str) -> AIMessage:
     return AIMessage(f"try {number}", tool_calls=asked)
 
 
-def test_a_round_of_langchain_has_all_its_results() -> None:
-    """Parallel calls are one round; one without its result, or with a stranger's, is none."""
+def test_a_round_has_all_its_results() -> None:
+    """Of parallel calls; one without a result, or with a stranger's or other messages, is none."""
     results = [ToolMessage("2", tool_call_id="b1"), ToolMessage("1", tool_call_id="a1")]
     whole = [calls(1, "a", "b"), *results]
     assert [(one.start, one.stop) for one in _rounds(whole)] == [(0, 3)]
@@ -98,10 +82,6 @@ def test_a_round_of_langchain_has_all_its_results() -> None:
     assert [one.key for one in _rounds(lacking)] == [None] * 3
     stranger = [calls(1, "a"), ToolMessage("1", tool_call_id="b1")]
     assert [one.key for one in _rounds(stranger)] == [None] * 2
-
-
-def test_a_round_of_pydantic_ai_has_all_its_results() -> None:
-    """A request with anything beside the results is none."""
     asked = ModelResponse([TextPart("hm"), ToolCallPart("a", {"q": 1}, tool_call_id="1")])
     result = ToolReturnPart("a", "none", tool_call_id="1")
     assert [one.stop for one in pydantic_rounds([asked, ModelRequest([result])])] == [2]
@@ -111,10 +91,7 @@ def test_a_round_of_pydantic_ai_has_all_its_results() -> None:
 
 
 class Shop:
-    """A model that goes on with what it reads: it repeats a call that it made twice in a row.
-
-    No hint changes that, only its history does.
-    """
+    """A model that repeats a call that it made twice in a row: only its history changes that."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -154,11 +131,9 @@ class LangChainModel(GenericFakeChatModel):
 def in_langchain(
     shop: Shop, provider: TracerProvider, *, repair: bool, later: bool = False
 ) -> tuple[str, int]:
-    agent = create_agent(
-        LangChainModel(messages=iter(()), shop=shop),
-        [shop.search],
-        middleware=[LoopGuardMiddleware(repair=repair, tracer_provider=provider)],
-    )
+    model, guarding = LangChainModel(messages=iter(()), shop=shop), LoopGuardMiddleware
+    middleware = [guarding(repair=repair, tracer_provider=provider)]
+    agent = create_agent(model, [shop.search], middleware=middleware)
     asked: Any = {"messages": [("user", "Is it open?")]}, {"recursion_limit": 200}
     done = asyncio.run(agent.ainvoke(*asked)) if later else agent.invoke(*asked)
     return str(done["messages"][-1].content), len(done["messages"])
@@ -211,9 +186,5 @@ def test_a_model_that_follows_its_history_goes_on(
     # The application's own history has all of it, that of pydantic-ai the hint too.
     assert messages == kept
     assert figures.pop(("abort", False))[:2] == ("aborted", 4)
-    answered = (FINAL, 3, 4)
-    assert figures == {
-        ("hint", False): (FINAL, MOST, MOST + 1),
-        ("hint", True): answered,
-        ("abort", True): answered,
-    }
+    assert figures.pop(("hint", False)) == (FINAL, MOST, MOST + 1)
+    assert figures == {("hint", True): (FINAL, 3, 4), ("abort", True): (FINAL, 3, 4)}

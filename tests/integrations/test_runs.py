@@ -1,7 +1,5 @@
 """The run that something belongs to, and functions of tools that are the call they run for."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator
@@ -19,26 +17,16 @@ from otel_loopguard.integrations._runs import AgentRun, captured, capturing
 
 
 def test_a_run_has_a_key_of_its_own_and_leaves_nothing_behind() -> None:
-    """Two runs are two sessions; the caller's context is as before."""
-    keys = [AgentRun.begin(traced=False).call(named_session) for _ in range(2)]
-    assert len(set(keys)) == 2
-    assert None not in keys
+    """What an agent starts belongs to its run; a trace or a name of the context is the session."""
+    run, other = (AgentRun.begin(traced=False) for _ in range(2))
+    assert None not in (run.call(named_session), other.call(named_session))
+    assert run.call(named_session) != other.call(named_session)
     assert (named_session(), AgentRun.current()) == (None, None)
-
-
-def test_a_trace_or_a_name_is_the_session() -> None:
-    """No key is made where spans have a trace of their own, or the context names a session."""
+    assert run.call(lambda: AgentRun.begin(traced=False)) is run
+    assert run.call(lambda: run.call(named_session)) == run.call(named_session)
     assert AgentRun.begin(traced=True).call(named_session) is None
     with otel_loopguard.session("mine"):
         assert AgentRun.begin(traced=False).call(named_session) == "mine"
-
-
-def test_a_run_inside_of_a_run_is_the_same() -> None:
-    """What an agent starts belongs to its run."""
-    run = AgentRun.begin(traced=False)
-    inner = run.call(lambda: AgentRun.begin(traced=False))
-    assert inner is run
-    assert run.call(lambda: inner.call(named_session)) == run.call(named_session)
 
 
 def test_a_stream_is_in_the_run_at_each_step() -> None:
@@ -103,11 +91,6 @@ def test_a_call_is_noted_once_and_only_inside_the_block(function: Any) -> None:
 
     plain = asyncio.run(_run(function))
     assert asyncio.run(run()) == [plain] * 3
+    assert captured(once := captured(function)) is once
     (span,) = exporter.get_finished_spans()
     assert (span.attributes or {})["gen_ai.tool.call.result"] == "done"
-
-
-def test_what_notes_is_not_wrapped_again() -> None:
-    """The very same function comes back."""
-    once = captured(now)
-    assert captured(once) is once

@@ -1,12 +1,11 @@
 """`lab.effect` against a scripted model: what it asks, how it pairs, and what it says of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -224,9 +223,7 @@ def test_figures_of_runs_that_are_known() -> None:
     """A table worked out by hand: 8 tasks, the guard ends the two that never solve theirs."""
     runs = [
         made(f"task-{number}", seed, guarded, solved=number > 2)
-        for number in range(1, 9)
-        for seed in (1, 2)
-        for guarded in (False, True)
+        for number, seed, guarded in product(range(1, 9), (1, 2), (False, True))
     ]
     for one in runs:
         if one.task in ("task-1", "task-2"):
@@ -260,12 +257,8 @@ def test_a_pair_without_one_of_its_runs_is_left_out() -> None:
 
 def test_intervals_draw_tasks_and_not_runs() -> None:
     """Ten seeds of one task are no ten tasks: the interval is that of two."""
-    runs = [
-        made(task, seed, on, solved=on and task == "a")
-        for task in ("a", "b")
-        for seed in range(10)
-        for on in (False, True)
-    ]
+    every = product(("a", "b"), range(10), (False, True))
+    runs = [made(task, seed, on, solved=on and task == "a") for task, seed, on in every]
     assert "| +50.0 points (+0.0 to +100.0) |" in report(runs)
 
 

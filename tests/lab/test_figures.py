@@ -1,7 +1,5 @@
 """Figures on labelled runs: what a decision saves, how far a share counts, other thresholds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.replay import Run
 from otel_loopguard.settings import Settings
 from tests.cli.conftest import line, runs
+from tests.tables import rows as cases
 
 __all__ = ["runs"]  # a fixture
 
@@ -102,42 +101,13 @@ def of(
     return list(costs(Run("r", "s", "t", loop, onset, steps=steps), judged))
 
 
-@pytest.mark.parametrize(
-    ("spent", "level", "said"),
-    [
-        pytest.param(
-            of(True, 4, 6, 9), "stopped",
-            {"median_steps": 6, "steps_after": 10, "steps_share": 10 / 16, "tokens_share": 10 / 16,
-             "median_tokens": 60, "tokens_after": 100},
-            id="stopped, with its own step",
-        ),
-        pytest.param(of(True, 4, 6, 9), "noticed", {"median_steps": 3}, id="noticed"),
-        pytest.param(
-            of(True, 4, 6, 9, None), "stopped",
-            {"steps_after": 10, "tokens_known": 0, "median_tokens": None, "tokens_after": None},
-            id="tokens not known",
-        ),
-        pytest.param(
-            of(True, 12, 3, None), "noticed", {"median_steps": 0, "steps_after": 16},
-            id="before the onset",
-        ),
-        pytest.param(
-            of(False, None, 6, 9), "stopped",
-            {"loops": 0, "steps_after": 10, "median_steps": None, "steps_share": None},
-            id="a healthy run loses",
-        ),
-        pytest.param(
-            [*of(True, 4, 6, 9), *of(True, 4, 6, None)], "stopped",
-            {"n": 2, "loops": 2, "steps_after": 10, "steps_share": 10 / 32},
-            id="of one that is not stopped nothing is saved",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("_", "spent", "level", "said"), cases(__file__, "spent"))
 def test_what_a_run_spends_up_to_a_decision_and_after_it(
-    spent: list[Cost], level: str, said: dict[str, Any]
+    _: str, spent: str, level: str, said: str
 ) -> None:
-    found = next(row for row in cost_rows(spent) if row["level"] == level)
-    wanted = {"reached": 1, "loops": 1, **said}
+    all_of_it = [cost for run in json.loads(spent) for cost in of(*run)]
+    found = next(row for row in cost_rows(all_of_it) if row["level"] == level)
+    wanted = {"reached": 1, "loops": 1, **json.loads(said)}
     assert {name: found[name] for name in wanted} == wanted
 
 

@@ -1,7 +1,5 @@
 """The rules of other agents, each on small cases, and what a detector is given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -9,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from lab import peers
 from lab.compare import of_recording
 from lab.peers import Cline, Crush, DeerFlow, GeminiCli, Goose, OpenCode, OpenHands, RooCode
 from lab.runs import Call, Detector, Found, Row, Scenario, calls, judged
 from otel_loopguard.core import Kind, Step
+from tests.tables import rows
 
 
 def said(detector: Detector, made: Iterable[Call]) -> list[str | None]:
@@ -26,27 +26,15 @@ def equal(count: int, **given: Any) -> list[Call]:
     return [replace(one, message=number) for number in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("detector", "verdicts"),
-    [
-        (OpenHands(), {4: "stop"}),
-        (GeminiCli(), {5: "warn", 6: "stop"}),
-        (OpenCode(), {3: "stop"}),
-        (OpenCode(shipped=True), {}),
-        (Goose(), {4: "stop"}),
-        (Goose(shipped=True), {}),
-        (RooCode(), {4: "stop"}),
-        (Cline(), {3: "warn", 5: "stop"}),
-        (Crush(), {10: "stop"}),
-        (DeerFlow(), {3: "warn", 5: "stop"}),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_equal_calls(detector: Detector, verdicts: dict[int, str]) -> None:
+@pytest.mark.parametrize(("peer", "verdicts"), rows(__file__, "equal"))
+def test_equal_calls(peer: str, verdicts: str) -> None:
     """At which of equal calls each one speaks first, and stops."""
+    name, _, shipped = peer.partition(" ")
+    detector = getattr(peers, name)(**({"shipped": True} if shipped else {}))
     found = said(detector, equal(10))
     first = {verdict: at for at, verdict in reversed(list(enumerate(found, 1))) if verdict}
-    assert {at: verdict for verdict, at in first.items()} == verdicts
+    spoken = sorted((at, verdict) for verdict, at in first.items())
+    assert ", ".join(f"{at} {verdict}" for at, verdict in spoken) == verdicts
 
 
 def test_another_answer_matters_to_those_that_compare_it() -> None:
@@ -108,7 +96,7 @@ def test_a_run_is_judged_until_it_is_stopped() -> None:
 
 def test_calls_of_steps() -> None:
     """What the model wrote, which message, which agent, who speaks."""
-    rows: tuple[Row, ...] = (
+    told: tuple[Row, ...] = (
         {"begin": "assistant", "user": "go"},
         {"model": {"seconds": 1, "text": "I look."}},
         {"tool": "a", "args": {}, "result": "1"},
@@ -120,15 +108,10 @@ def test_calls_of_steps() -> None:
         {"model": {"seconds": 1, "text": "done"}},
         {"end": "assistant"},
     )
-    made = list(calls(Scenario("s", rows)))
-    assert [(one.tool, one.text, one.last) for one in made] == [
-        ("a", "I look.", False),
-        ("b", "", True),
-        (None, "nothing there", True),
-        ("scout", "", True),
-        (None, "hm", True),
-        (None, "done", True),
-    ]
+    made = list(calls(Scenario("s", told)))
+    assert [one.tool for one in made] == ["a", "b", None, "scout", None, None]
+    assert [one.text for one in made] == ["I look.", "", "nothing there", "", "hm", "done"]
+    assert [one.last for one in made] == [False, *[True] * 5]
     assert [one.answers_user for one in made] == [False, False, True, False, False, True]
     assert made[0].after_user
     assert made[3].answer == "nothing there"

@@ -1,15 +1,14 @@
 """The text format of runs: what a line means, and what is said of a wrong one."""
 
-from __future__ import annotations
-
+import json
 from pathlib import Path
 
 import pytest
 
 from lab import tables
 from lab.recorded import steps
-from lab.runs import ANY
 from otel_loopguard.core import Kind
+from tests.tables import rows
 
 
 def read(tmp_path: Path, text: str) -> list[tables.Table]:
@@ -19,25 +18,12 @@ def read(tmp_path: Path, text: str) -> list[tables.Table]:
     return tables.load(path)
 
 
-@pytest.mark.parametrize(
-    ("line", "args", "answer", "error"),
-    [
-        ("t(a=1, b=x y) -> ok", {"a": 1, "b": "x y"}, "ok", None),
-        ("t(a=[1, 2], b=true)", {"a": [1, 2], "b": True}, None, None),
-        ("t(?) ->", None, "", None),
-        ("t() !! no\\nway", {}, None, "no\nway"),
-        ('t({"a": null}) -> {"b": [0]}', {"a": None}, '{"b": [0]}', None),
-        ("t(ls -la) -> a", "ls -la", "a", None),
-        ("t(a=f(x), b=2) -> (y)", {"a": "f(x)", "b": 2}, "(y)", None),
-    ],
-)
-def test_a_call(
-    tmp_path: Path, line: str, args: object, answer: str | None, error: str | None
-) -> None:
+@pytest.mark.parametrize(("line", "told"), rows(__file__, "calls"))
+def test_a_call(tmp_path: Path, line: str, told: str) -> None:
     """Arguments, answer or error of a line."""
     run = read(tmp_path, f"[one]\n{line}\n: nothing")[0].draw()
     (step,) = [row for row in run.steps if "tool" in row]
-    assert (step["args"], step.get("result"), step.get("error")) == (args, answer, error)
+    assert [step["args"], step.get("result"), step.get("error")] == json.loads(told)
 
 
 def test_blanks_are_filled(tmp_path: Path) -> None:
@@ -63,23 +49,13 @@ def test_a_row_is_a_run(tmp_path: Path) -> None:
     assert second.draw().steps[2]["args"] == {"of": "y"}
 
 
-@pytest.mark.parametrize(
-    ("want", "found"),
-    [
-        ("nothing", (None, None, True, True, False)),
-        ("no stop", (None, None, False, True, False)),
-        ("hint", (ANY, None, False, False, False)),
-        ("hint, no stop", (ANY, None, False, True, False)),
-        ("hint@3, stop@9", (3, 9, False, False, False)),
-        ("hint, abort", (ANY, ANY, False, False, True)),
-        ("nothing  # missed, because it is slow", (None, None, True, True, False)),
-    ],
-)
-def test_what_is_wanted(tmp_path: Path, want: str, found: tuple[object, ...]) -> None:
+@pytest.mark.parametrize(("want", "told"), rows(__file__, "wanted"))
+def test_what_is_wanted(tmp_path: Path, want: str, told: str) -> None:
     """Seen by, stopped by, quiet, let through, aborted: in a line of its own, or at one's end."""
     for text in (f"[one]\nt() -> a\n: {want}", f"[one]\nt() -> a : {want}"):
         it = read(tmp_path, text)[0].wanted
-        assert (it.seen_by, it.stopped_by, it.quiet, it.let_through, it.aborted) == found
+        found = [it.seen_by, it.stopped_by, it.quiet, it.let_through, it.aborted]
+        assert found == json.loads(told)
 
 
 def test_blocks(tmp_path: Path) -> None:
@@ -115,18 +91,10 @@ def test_other_seeds_begin_with_other_work(tmp_path: Path) -> None:
     assert not any("model" in row for row in table.draw(2).steps)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("t() -> a\n", "runs.txt:1: 't() -> a': expected a [name] first"),
-        ("[one]\nt() -> a\n", "expected what is wanted"),
-        ("[one]\nnonsense\n: nothing\n", "'nonsense': expected tool(name=value) -> answer"),
-        ("[one]\n| a | b\n| 1\nt()\n: nothing\n", "expected 2 cells"),
-        ("[one]\nnow:\n  t()\n: nothing\n", "'now:': expected a block"),
-    ],
-)
-def test_a_wrong_line_is_named(tmp_path: Path, text: str, why: str) -> None:
+@pytest.mark.parametrize("cells", [row.values for row in rows(__file__, "wrong")], ids=str)
+def test_a_wrong_line_is_named(tmp_path: Path, cells: tuple[str, ...]) -> None:
     """With its file, its number, and what was expected."""
+    text = " | ".join(cells[1:]).rstrip(" |").replace("\\n", "\n")
     with pytest.raises(ValueError, match=r"runs\.txt:1") as error:
         read(tmp_path, text)[0].draw()
-    assert why in str(error.value)
+    assert cells[0] in str(error.value)

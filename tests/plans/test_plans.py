@@ -1,7 +1,5 @@
 """Plans: what is wrong with them, groups and phases, complexity."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -16,6 +14,7 @@ from otel_loopguard import Settings
 from otel_loopguard.core.task import Problem, Task
 from otel_loopguard.errors import PlanError
 from otel_loopguard.plans import checked, complexity, groups, independent, phases, validate
+from tests.tables import rows
 
 NAMES = "abcdefgh"
 
@@ -51,19 +50,6 @@ def plan(text: str) -> list[Task]:
     return [Task(name, depends_on=tuple(needs)) for name, _, needs in parts]
 
 
-WRONG = """
-a:a | task 'a' depends on itself
-a:x | task 'a' depends on 'x', and there is no such task
-a a a | there are 3 tasks with the id 'a'
-a:b b:c c:a | CIRCLE a -> b -> c -> a
-a:b b:ac c:d d:c | CIRCLE a -> b -> a | CIRCLE c -> d -> c
-a:b b:ac c:b | CIRCLE a -> b -> a | LATE c 'b', which is in the circle a -> b -> a
-a:b b:a c:a | CIRCLE a -> b -> a | LATE c 'a', which is in the circle a -> b -> a
-a:x b:a | task 'a' UNKNOWN | LATE b 'a', which UNKNOWN
-a:x b:a c:b | task 'a' UNKNOWN | LATE b 'a', which UNKNOWN | LATE c 'a', which UNKNOWN
-a:a b:a | task 'a' depends on itself | LATE b 'a', which depends on itself
-b:a a c:ab
-"""
 WORDS = {
     "CIRCLE": "tasks depend on each other in a circle:",
     r"LATE (\w)": r"task '\1' can never start: it waits for",
@@ -71,11 +57,11 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("line", WRONG.strip().splitlines())
-def test_what_is_wrong_is_said_in_a_sentence(line: str) -> None:
+@pytest.mark.parametrize("cells", [row.values for row in rows(__file__, "wrong")], ids=str)
+def test_what_is_wrong_is_said_in_a_sentence(cells: tuple[str, ...]) -> None:
     """With the ids, and the circle spelled out; a sound plan is given as it is."""
-    text, *said = line.split(" | ")
-    tasks = plan(text)
+    said = [one for one in cells[1:] if one]
+    tasks = plan(cells[0])
     for short, words in WORDS.items():
         said = [re.sub(short, words, one) for one in said]
     assert [problem.message for problem in validate(tasks)] == said
@@ -125,6 +111,9 @@ def test_ten_thousand_tasks_are_validated() -> None:
     kinds = Counter(problem.kind for problem in validate(knot))
     assert 1 <= kinds["cycle"] <= 20
     assert kinds["cycle"] + kinds["unreachable"] == sum(kinds.values()) <= MANY
+    tree = wide(lambda each: each // 2 if each else None)
+    assert len(groups(tree)) == 15
+    assert sum(len(phase) for phase in phases(tree, DEFAULT)) == MANY
 
 
 @given(any_plans())
@@ -216,21 +205,6 @@ def test_a_plan_that_is_not_sound_has_no_groups(make: Callable[..., object], tex
     assert [*refused.value.problems] == validate(plan(text))
 
 
-def test_ten_thousand_tasks_are_grouped() -> None:
-    """In a tree, with phases."""
-    tasks = wide(lambda each: each // 2 if each else None)
-    assert len(groups(tasks)) == 15
-    assert sum(len(phase) for phase in phases(tasks, DEFAULT)) == MANY
-
-
-@pytest.mark.parametrize(
-    ("text", "free"), [("", True), ("a b", True), ("a b:a", False), ("a:x b:x", True)]
-)
-def test_calls_that_need_each_other_are_told(text: str, free: bool) -> None:
-    """By their dependencies, where those are among them."""
-    assert independent(plan(text)) is free
-
-
 @pytest.mark.parametrize(
     "args", [{"in": "${a.rows}"}, ["x", {"deep": ["see {{ a }}"]}], "$a", {"u": "$a.url"}], ids=str
 )
@@ -239,6 +213,8 @@ def test_arguments_name_another_call(args: object) -> None:
     assert not independent([Task("a"), Task("b", args=args)])
     other = {"price": "$a is a text", "cost": "$5", "home": "${HOME}", "n": 2**70}
     assert independent([Task("a"), Task("b", args=other)])
+    free = [independent(plan(text)) for text in ("", "a b", "a b:a", "a:x b:x")]
+    assert free == [True, True, False, True]
 
 
 def place(found: list[list[Task]]) -> dict[str, int]:
@@ -262,7 +238,7 @@ def test_a_plan_worked_out_by_hand() -> None:
 
 
 def test_every_part_is_capped() -> None:
-    """The highest score is 1."""
+    """The highest score is 1; nothing is divided by zero, and an agent stands for a tool."""
     names = [str(each) for each in range(40)]
     tasks = [
         Task(name, tool=name, depends_on=tuple(names[:each]), priority=each, estimate_ms=each**9)
@@ -271,17 +247,6 @@ def test_every_part_is_capped() -> None:
     found = complexity(tasks)
     assert (found.score, found.count, found.tools, found.dependencies) == (1, 1, 1, 1)
     assert (found.priorities, found.durations) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("tasks", "score"),
-    [
-        ([], 0),
-        ([Task("a")], 0.01),
-        ([Task("a", estimate_ms=0), Task("b", estimate_ms=0)], 0.02),
-        ([Task("a", agent="x"), Task("b", agent="y")], 0.02 + 0.05),
-    ],
-)
-def test_small_plans(tasks: list[Task], score: float) -> None:
-    """Nothing is divided by zero; an agent stands for a tool."""
-    assert complexity(tasks).score == pytest.approx(score)
+    small = [[], [Task("a")], [Task(each, estimate_ms=0) for each in "ab"]]
+    small += [[Task("a", agent="x"), Task("b", agent="y")]]
+    assert [complexity(each).score for each in small] == pytest.approx([0, 0.01, 0.02, 0.07])

@@ -1,7 +1,5 @@
 """Whether work is better split, and how."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,11 +7,11 @@ import pytest
 from otel_loopguard.core.task import Task
 from otel_loopguard.plans import Work, advise, answered, validate
 from otel_loopguard.plans.splitting import Strategy
+from tests.tables import rows
 
 WIDE = "Rewrite and migrate all of it, replace every call, update the whole store, add tests"
 FILES = tuple(f"app/part{each}.py" for each in range(9))
 FOLDERS = tuple(f"part{each}/main.py" for each in range(9))
-
 
 VAGUE = "Improve things somehow, maybe make stuff better and write it nicely?"
 
@@ -38,46 +36,26 @@ def test_how_work_is_split(work: Work, strategy: Strategy) -> None:
     assert all(count > 0 for count in advice.actions.values())
 
 
-BIG = """
-Build a REST API with user authentication, a PostgreSQL database, a React frontend and deploy it \
-to AWS with CI.
-Build a full-stack e-commerce website with user login, product catalog, shopping cart, payment \
-and an admin dashboard
-Refactor the payment module to use the new API client, update all call sites, add unit tests, \
-and write the documentation.
-Research the market for electric bikes in Europe, compare the five largest vendors, analyse their \
-prices and write a report with charts
-Migrate our monolith to microservices
-""".strip().splitlines()
-ITEMS = "We need:\n- a crawler for news\n- a summary of each page\n- a ranking\n- an index"
-SMALL = """
-Fix the typo in README.md
-Fix the login bug and add a test
-Write a function that parses dates, and add unit tests
-What is the capital of France?
-Rename the variable x to count in src/a.py
-Summarize this article in three sentences
-Update the version in pyproject.toml and tag the release
-"""
+BIG = rows(__file__, "big")
 
 
-@pytest.mark.parametrize("said", [*BIG, f"{ITEMS}\n- a mail every morning\n- a page"])
+@pytest.mark.parametrize("said", BIG)
 def test_an_ordinary_big_request_is_split(said: str) -> None:
     """By its words alone, without files or components; its parts are a sound plan."""
-    advice = advise(said)
+    advice = advise(said.replace("\\n", "\n"))
     assert advice.split
     assert len(advice.subtasks) >= 3
     assert validate(advice.subtasks) == []
 
 
-@pytest.mark.parametrize("said", SMALL.strip().splitlines())
+@pytest.mark.parametrize("said", rows(__file__, "small"))
 def test_an_ordinary_small_request_is_not(said: str) -> None:
     """However it is worded."""
     assert not advise(said, ask=lambda *_: pytest.fail("asked")).split
 
 
 def test_the_parts_come_before_the_check_of_the_whole() -> None:
-    """A part for each file, with actions for it."""
+    """A part for each file, with actions for it; files that no part names are shared out."""
     advice = advise(Work(WIDE, FILES))
     *parts, check = advice.subtasks
     assert [part.id for part in parts] == list(FILES)
@@ -85,6 +63,10 @@ def test_the_parts_come_before_the_check_of_the_whole() -> None:
     assert [advice.actions[part.id] for part in parts] == [7] * 9
     assert advice.actions[check.id] == 3
     assert "many files are touched; changes may contradict each other" in advice.risks
+    files = tuple(f"f{n}.py" for n in range(5))
+    advice = advise(Work("Improve things somehow, better?", files, has_tests=False))
+    assert advice.strategy is Strategy.TEST_FIRST
+    assert list(advice.actions.values()) == [3, 15, 15, 3]
 
 
 def test_the_factors_are_counted() -> None:
@@ -159,30 +141,18 @@ def test_long_texts_are_read(text: str) -> None:
     advise(text)
 
 
-def test_files_that_no_part_names_are_shared_out() -> None:
-    """Tests first: five files, among the tests and the work."""
-    files = tuple(f"f{n}.py" for n in range(5))
-    advice = advise(Work("Improve things somehow, better?", files, has_tests=False))
-    assert advice.strategy is Strategy.TEST_FIRST
-    assert list(advice.actions.values()) == [3, 15, 15, 3]
-
-
 def test_an_ordinary_request_is_split_into_what_it_lists() -> None:
-    """What stands behind a verb is a part each; actions follow what a part asks for."""
+    """Each part stands behind a verb; actions follow what is asked for, in a whole too."""
     advice = advise("Add OAuth login to the web shop, sessions in Redis, tests, docs")
     assert advice.split
     assert "; ".join(f"{part}: {count}" for part, count in advice.actions.items()) == (
         "Add OAuth login to the web shop: 6; sessions in Redis: 3; tests: 3; docs: 3; "
         "check the whole: 3"
     )
-    assert "; ".join(task.id for task in advise(BIG[3]).subtasks) == (
+    assert "; ".join(task.id for task in advise(BIG[3].values[0]).subtasks) == (
         "Research the market for electric bikes in Europe; compare the five largest vendors; "
         "analyse their prices; write a report with charts; check the whole"
     )
-
-
-def test_actions_follow_what_the_words_name() -> None:
-    """Where it is not split as well; a file that is named is a file."""
     texts = ("Fix the typo in the readme", "Fix the crash and add a test", "Fix docs/index.md")
     found = [advise(text) for text in texts]
     assert [one.split for one in found] == [False, False, False]

@@ -3,8 +3,6 @@
 `python -m tests.policy.hint_texts` writes them to `hint_texts.md`; read the diff aloud.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from textwrap import wrap
 from typing import Final

@@ -1,7 +1,5 @@
 """What users say about the action itself: none of these complaints holds here."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext

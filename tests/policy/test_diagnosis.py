@@ -1,7 +1,5 @@
 """What is known about errors: signatures, causes, fixes, and a user's own function (C13)."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,17 +1,12 @@
 """`explain`: why a session was stopped, or why not."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, Settings, control
 from otel_loopguard.core import Action
+from otel_loopguard.policy.explain import Explanation
 from tests.calls import Run, call, handle_of
-
-if TYPE_CHECKING:
-    from otel_loopguard.policy.explain import Explanation
 
 SEARCH = call("search", {"q": "x"}, "No results for that.")
 
@@ -59,9 +54,6 @@ def test_why_nothing_was_said() -> None:
     run = Run(Settings(exempt_tools=frozenset({"search"})))
     run.calls(*[SEARCH] * 30)
     assert explained(run).repeats[0].because[0] == "its tool is exempt"
-
-
-def test_another_answer_begins_the_count_anew() -> None:
     run = Run()
     answers = ["on", "on", "off", "off", "idle"]
     run.calls(*[call("read_state", {}, answer, at=n / 2) for n, answer in enumerate(answers)])
@@ -70,16 +62,14 @@ def test_another_answer_begins_the_count_anew() -> None:
     assert "its answer is another one than before" in repeat.because
 
 
-def test_a_rung_that_was_not_heard_waits() -> None:
+def test_it_says_what_a_loop_waits_for() -> None:
+    """Until its hint was heard, or ignored as often as it is set."""
     run = Run()
     run.calls(SEARCH)
     run.guard.flag_named("run").asked = True
     run.calls(*[SEARCH] * 4)
     said = explained(run).loops[0].why
     assert said == "waits until the hint was heard: no round before that counts"
-
-
-def test_an_ignored_hint_says_when_it_climbs() -> None:
     run = Run(Settings(hint_climbs_after=6))
     run.calls(*[call("poke", {"n": 1}, at=number / 2) for number in range(14)])
     assert run.actions == ["hint"]

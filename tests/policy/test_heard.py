@@ -1,7 +1,5 @@
 """A loop is aborted after a refusal of it was heard, or nobody ever asked about its session."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -11,14 +9,9 @@ from otel_loopguard.core import Action, Decision, Kind, Step
 from tests.calls import EPOCH, SECOND, Run, call
 from tests.sessions.journals import JournalsInMemory
 
-_EVENTS = some.lists(
-    some.one_of(
-        some.tuples(some.sampled_from(["x", "y", "other"]), some.integers(1, 4)),
-        some.sampled_from([("read", 0), ("late", 0), ("lost", 0), ("turn", 0), ("restart", 0)]),
-    ),
-    min_size=5,
-    max_size=60,
-)
+_CALLS = some.tuples(some.sampled_from(["x", "y", "other"]), some.integers(1, 4))
+_OTHERS = some.sampled_from([(name, 0) for name in ("read", "late", "lost", "turn", "restart")])
+_EVENTS = some.lists(some.one_of(_CALLS, _OTHERS), min_size=5, max_size=60)
 
 
 class Agent:

@@ -1,7 +1,5 @@
 """What a decision says to a model and to a user, and other ways than a tool that gets nowhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The ladder: which rung a loop stands on, how it climbs and how it goes down again."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

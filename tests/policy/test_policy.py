@@ -1,7 +1,5 @@
 """The policy of a session: verdicts on and past the ladder, warnings, the end, modes, switches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +10,7 @@ from otel_loopguard.core import Detection, Step
 from otel_loopguard.core.decision import FollowUp, Severity, Source
 from otel_loopguard.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
 from tests.calls import Run, call
+from tests.tables import rows
 
 
 def found(
@@ -37,17 +36,13 @@ def judged(*detections: Detection, **settings: Any) -> list[Detection]:
     return [replace(one.detection, own=one.action) for one in said]
 
 
-@pytest.mark.parametrize("most", [Action.HINT, Action.DENY, Action.ABORT])
-def test_a_verdict_of_its_own_goes_no_further_than_allowed(most: Action) -> None:
-    """`max_action` holds for budgets as for loops."""
-    assert [one.own for one in judged(found(own=Action.ABORT), max_action=most)] == [most]
-
-
 def test_the_strongest_comes_last_and_a_graph_is_heard_before_a_tool() -> None:
-    """The last one is what the span keeps; the order of sources counts where two go equally far."""
+    """The last one is what the span keeps; `max_action` holds for verdicts of budgets too."""
     said = judged(found(1, own=Action.PAUSE), found(2), found(3, own=Action.ALLOW))
     assert [one.own for one in said] == [Action.ALLOW, Action.HINT, Action.PAUSE]
     assert [one.family for one in judged(found(1), found(2, family="graph"))] == ["graph"]
+    for most in (Action.HINT, Action.DENY, Action.ABORT):
+        assert [one.own for one in judged(found(own=Action.ABORT), max_action=most)] == [most]
 
 
 def test_too_many_different_warnings_stop_a_session() -> None:
@@ -90,40 +85,19 @@ def test_every_decision_names_what_follows(most: Any) -> None:
     assert last.certainty == (0.95 if last.action.stops else 0.85)
 
 
-@pytest.mark.parametrize(
-    ("source", "families", "stops", "speaks"),
-    [
-        (Source.GRAPH_LOOP, ("graph", "exchange"), 0.98, 0.90),
-        # What has no place of its own is a loop of one agent's calls.
-        (Source.TOOL_LOOP, ("repetition", "text", "of a user's own"), 0.95, 0.85),
-        (Source.RESOURCES, ("budget",), 0.8, 0.8),
-        # An execution choice has its own confidence.
-        (Source.EXECUTION_CHOICE, (), 0.6, 0.6),
-    ],
-    ids=str,
-)
-def test_sources(source: Source, families: tuple[str, ...], stops: float, speaks: float) -> None:
+@pytest.mark.parametrize(("name", "families", "sure"), rows(__file__, "sources"))
+def test_sources(name: str, families: str, sure: str) -> None:
     """In this order; a stop is surer than a word."""
-    for family in families:
+    source = Source(name)
+    for family in filter(None, families.split(", ")):
         assert source_of(found(family=family)) is source
     said = [certainty_of(source, action, 0.6) for action in (Action.ABORT, Action.HINT)]
-    assert said == [stops, speaks]
+    assert said == [float(one) for one in sure.split()]
     later = [*Source][[*Source].index(source) + 1 :]
     assert all(place_of(source) < place_of(each) for each in later)
 
 
-@pytest.mark.parametrize(
-    ("action", "follow_ups"),
-    [
-        ("allow", "execute_immediately track_execution"),
-        ("hint", "execute_immediately track_execution"),
-        ("steer", "execute_immediately track_execution"),
-        ("ask", "wait_for_user_input track_execution"),
-        ("deny", "notify_user track_execution"),
-        ("pause", "pause_execution request_human_intervention"),
-        ("abort", "abort_execution notify_user"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("action", "follow_ups"), rows(__file__, "follow_ups"))
 def test_every_action_has_follow_ups(action: str, follow_ups: str) -> None:
     """No decision leaves the runtime without a word on what to do next."""
     assert " ".join(follow_ups_of(Action(action), None)) == follow_ups

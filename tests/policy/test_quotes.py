@@ -1,17 +1,12 @@
 """What a hint quotes is for the model of this process, and stands nowhere else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_loopguard.core import Step
 from tests.calls import Run, call, handle_of
 from tests.policy import hint_texts
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Step
 
 SECRET = "swordfish-4711"
 ANSWER = f"No results for {SECRET}."

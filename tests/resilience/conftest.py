@@ -1,16 +1,11 @@
 """The guard that `resilience` uses, and a clock that tests move."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_loopguard import LoopGuard, set_testing
-
-if TYPE_CHECKING:
-    from otel_loopguard._util.clock import TestMode
+from otel_loopguard._util.clock import TestMode
 
 
 @pytest.fixture

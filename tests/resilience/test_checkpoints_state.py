@@ -1,7 +1,5 @@
 """What the guard counted goes with a checkpoint: work that is done again is no repeat (C19)."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable
@@ -65,55 +63,45 @@ class Scene:
             self.points.restore(point)
 
 
-def equal_calls() -> list[Step]:
-    return [call("weather", {"city": "Paris"}, NOTHING) for _ in range(2)]
+EQUAL = [call("weather", {"city": "Paris"}, NOTHING)] * 2
+FAILURES = [call("mail", {"to": "Ann"}, error="ValueError: there is no route to the host of Ann")]
+LISTED = "one, two, three, and many more of the same kind"
+TURNS = [call("read", {"path": "a"}, FORECAST), call("list", {"path": "b"}, LISTED)] * 2
 
 
-def equal_failures() -> list[Step]:
-    return [call("mail", {"to": "Ann"}, error="ValueError: there is no route to the host of Ann")]
-
-
-def taking_turns() -> list[Step]:
-    pair = [
-        call("read", {"path": "a"}, FORECAST),
-        call("list", {"path": "b"}, "one, two, three, and many more of the same kind"),
-    ]
-    return pair * 2
-
-
-@pytest.mark.parametrize("work", [equal_calls, equal_failures, taking_turns])
-def test_work_done_again_is_no_repeat(work: Callable[[], list[Step]]) -> None:
+@pytest.mark.parametrize("work", [EQUAL, FAILURES, TURNS], ids=["calls", "failures", "turns"])
+def test_work_done_again_is_no_repeat(work: list[Step]) -> None:
     """However often; without a restore the same calls are noticed."""
     scene, other = Scene(), Scene()
     scene.does(call("start", {"n": 1}, "began"))
     point = scene.saves()
     for _ in range(4):
-        assert scene.does(*work()) == []
+        assert scene.does(*work) == []
         scene.restores(point)
-        other.does(*work())
+        other.does(*work)
     assert "hint" in other.actions
 
 
 def test_what_was_known_at_the_checkpoint_is_known_again() -> None:
     """A loop that was hinted at before it has had its hint, after each restore."""
     scene = Scene()
-    assert scene.does(*equal_calls(), *equal_calls()[:1]) == ["hint"]
+    assert scene.does(*EQUAL, EQUAL[0]) == ["hint"]
     point = scene.saves()
     for _ in range(2):
         scene.restores(point)
-        assert scene.does(*equal_calls(), *equal_calls()[:1]) == ["deny"]
+        assert scene.does(*EQUAL, EQUAL[0]) == ["deny"]
 
 
 def test_a_hint_and_a_deny_since_are_over() -> None:
     """The calls that were denied may be made again; a loop takes as many of them as any."""
     scene = Scene()
     point = scene.saves()
-    assert scene.does(*equal_calls(), *equal_calls()) == ["hint", "deny"]
+    assert scene.does(*EQUAL, *EQUAL) == ["hint", "deny"]
     assert scene.flag.control.action is Action.DENY
     scene.restores(point)
     assert scene.flag.control.action is Action.ALLOW
     assert not handle_of(scene.guard, scene.key).denies("weather", {"city": "Paris"})
-    assert scene.does(*equal_calls(), *equal_calls()) == ["hint", "deny"]
+    assert scene.does(*EQUAL, *EQUAL) == ["hint", "deny"]
 
 
 @pytest.mark.parametrize("stop", [control.pause, control.abort])
@@ -200,23 +188,20 @@ def test_what_was_spent_stays_spent() -> None:
 
 
 def test_the_session_of_the_checkpoint_goes_back() -> None:
-    """Whoever restores it; another session keeps what was counted of it.
-
-    What is not known, as of a checkpoint that was made outside of any session, is forgotten.
-    """
+    """Whoever restores it; another session keeps its counts, and what is not known is forgotten."""
     scene = Scene()
     outside = scene.points.create()
-    scene.does(*equal_calls())
+    scene.does(*EQUAL)
     scene.restores(outside)
     scene.guard.flag_named("boss")
     point = scene.saves()
-    assert scene.does(*equal_calls()) == []
-    for step in equal_calls():
+    assert scene.does(*EQUAL) == []
+    for step in EQUAL:
         scene.guard.observe(step, "boss")
     with session("boss"):
         scene.points.restore(point)
-    assert scene.does(*equal_calls()) == []
-    scene.guard.observe(equal_calls()[0], "boss")
+    assert scene.does(*EQUAL) == []
+    scene.guard.observe(EQUAL[0], "boss")
     assert scene.actions == ["hint"]
 
 
@@ -225,10 +210,10 @@ def test_a_restore_that_fails_takes_nothing_back() -> None:
     scene = Scene()
     scene.points = resilience.Checkpoints(resilience.Callbacks(str, {}.__getitem__))
     point = scene.saves()
-    scene.does(*equal_calls())
+    scene.does(*EQUAL)
     with pytest.raises(KeyError):
         scene.restores(point)
-    assert scene.does(*equal_calls()[:1]) == ["hint"]
+    assert scene.does(EQUAL[0]) == ["hint"]
 
 
 class Locked:
@@ -248,11 +233,11 @@ def test_a_detector_that_cannot_be_copied_begins_anew() -> None:
     """That is counted as a fault, and all others go back."""
     raise_faults(False)
     scene = Scene(Settings(detectors=(f"{__name__}:Locked",)))
-    scene.does(*equal_calls())
+    scene.does(*EQUAL)
     point = scene.saves()
     scene.restores(point)
     assert scene.guard.faults.counts == {"locked:TypeError": 1}
-    assert scene.does(*equal_calls()) == []
+    assert scene.does(*EQUAL) == []
     assert scene.report().switched_off == ()
 
 
@@ -264,14 +249,14 @@ def test_in_a_journal_the_restore_is_written_down() -> None:
     session_of(one, "restored")
     with session("restored"):
         point = points.create()
-        for step in equal_calls():
+        for step in EQUAL:
             one.observe(step, "restored")
         points.restore(point)
-        one.observe(equal_calls()[0], "restored")
+        one.observe(EQUAL[0], "restored")
     one.shutdown()
     known = session_of(other, "restored")
     until(lambda: known.journal is not None and known.journal.before.calls == 3)
-    for alerts, step in enumerate(equal_calls()):
+    for alerts, step in enumerate(EQUAL):
         other.observe(step, "restored")
         assert other.report("restored").alert_count == alerts  # type: ignore[union-attr]
     other.shutdown()

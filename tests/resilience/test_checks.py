@@ -1,24 +1,21 @@
 """resilience.problems: what was learned, and what was registered."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry.trace import StatusCode
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, execution, resilience
+from otel_loopguard._util.clock import TestMode as Moved
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.resilience.checks import Checks, described, shape_of
 from tests.agents import provider_with
 from tests.calls import call
-
-if TYPE_CHECKING:
-    from otel_loopguard._util.clock import TestMode
+from tests.tables import rows
 
 WRONG = ErrorClass.DETERMINISTIC
 
@@ -82,20 +79,7 @@ def test_what_is_not_learned(exempt: str, args: object, kind: ErrorClass) -> Non
     assert checks.learned("search", args) is None
 
 
-BY_VALUE = """
-Error: file 'notes.txt' not found
-HTTP 404
-old_str did not match anything in the file
-PermissionError: [Errno 13] Permission denied: 'secret.txt'
-403 Forbidden
-401 Unauthorized: not your project
-sqlite3.OperationalError: no such table: orders
-FileExistsError: [Errno 17] File exists: 'out.txt'
-SyntaxError: invalid syntax
-"""
-
-
-@pytest.mark.parametrize("said", [*BY_VALUE.strip().splitlines(), ""])
+@pytest.mark.parametrize("said", [*rows(__file__, "by_value"), ""])
 def test_what_depends_on_the_value_is_not_learned(guard: LoopGuard, said: str) -> None:
     """Ten good reads and three misses say nothing about the next read, in whatever session."""
     for number in range(10):
@@ -116,10 +100,7 @@ def teach(guard: LoopGuard, tool: str = "search") -> None:
 
 
 def test_what_was_learned_warns(guard: LoopGuard) -> None:
-    """Of all runs; the call may be made, and the admission says what failed before.
-
-    Of a shell nothing is learned, whose arguments are all of one kind.
-    """
+    """Of all runs; the call may be made. Of a shell, whose calls are alike, nothing is learned."""
     teach(guard)
     teach(guard, "bash")
     found = execution.admit("search", {"q": "y", "year": 2})
@@ -132,7 +113,7 @@ def test_what_was_learned_warns(guard: LoopGuard) -> None:
     assert resilience.problems("bash", {"q": "y", "year": 2}) == ()
 
 
-def test_what_was_learned_expires(clock: TestMode, guard: LoopGuard) -> None:
+def test_what_was_learned_expires(clock: Moved, guard: LoopGuard) -> None:
     """Whoever obeys makes no such call that could take it back."""
     teach(guard)
     clock.advance(590)

@@ -1,14 +1,12 @@
 """resilience.degraded, resilience.degrading, resilience.combined."""
 
-from __future__ import annotations
-
 import pytest
 
 from otel_loopguard import BreakerOpenError, LoopGuardAbort, resilience
 
 
 def test_dependants_run_on_partial_data(caplog: pytest.LogCaptureFixture) -> None:
-    """What is missing has a reason, what stands in is used, and both are told in a sentence."""
+    """What is missing has a reason, is told in a sentence, and is handed on."""
     results = {
         "prices": {"a": 1},
         "news": resilience.degraded("news", "its breaker is open"),
@@ -24,10 +22,6 @@ def test_dependants_run_on_partial_data(caplog: pytest.LogCaptureFixture) -> Non
         "otel-loopguard: step 'news' is skipped: its breaker is open; nothing stands in",
         "otel-loopguard: step 'rates' is skipped: time-out; a stand-in is used",
     ]
-
-
-def test_what_was_missing_two_steps_ago_is_still_told() -> None:
-    """A partial result hands its own on."""
     first = resilience.combined({"news": resilience.degraded("news", "time-out"), "prices": 3})
     second = resilience.combined({"summary": first, "rest": 4})
     assert (second.missing, second.complete) == ({"news": "time-out"}, False)

@@ -1,7 +1,5 @@
 """resilience.retrying, resilience.verified."""
 
-from __future__ import annotations
-
 import asyncio
 import builtins
 import contextlib

@@ -1,7 +1,5 @@
 """Real processes for tests of `watch --agents`: the watch, and an agent that writes."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

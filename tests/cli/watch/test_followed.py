@@ -1,26 +1,21 @@
 """Transcripts are followed while they are written: what comes in pieces is judged as a whole is."""
 
-from __future__ import annotations
-
 import os
 import random
 import re
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.cli.replay import result_of
+from otel_loopguard.core import Decision
 from otel_loopguard.replay import FollowedFolders
 from otel_loopguard.replay import followed_transcripts as followed
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES, lines, one
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision
 
 Told = tuple[str, str, str]
 """Action, rule and sentence of a decision."""

@@ -1,7 +1,5 @@
 """`otel-loopguard watch --agents` over agents that run: warns, stops, and lets go on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -25,6 +23,7 @@ from tests.replay.transcripts.reading import CAPTURES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 
+Start = Callable[..., Any]
 KEY = "996c115b-4f4b-4a0e-9161-c4e20b794525"
 (CAPTURE,) = (CAPTURES / "claude/projects/-app").glob("*.jsonl")
 STUCK = CAPTURE.read_text("utf-8").splitlines(keepends=True)
@@ -80,7 +79,7 @@ def agent(projects: Path) -> Iterator[Callable[..., Agent]]:
 
 
 @pytest.fixture
-def held(watch: Callable[..., Watch], agent: Callable[..., Agent]) -> tuple[Watch, Agent]:
+def held(watch: Start, agent: Start) -> tuple[Watch, Agent]:
     """A watch and an agent that it has stopped, and asks about."""
     watching, writer = watch("--may-stop"), agent()
     writer.write(STUCK[:CUT])
@@ -96,9 +95,7 @@ def control(*arguments: str) -> str:
     return done.stdout
 
 
-def test_each_decision_is_a_line_and_nothing_is_stopped(
-    watch: Callable[..., Watch], agent: Callable[..., Agent]
-) -> None:
+def test_each_decision_is_a_line_and_nothing_is_stopped(watch: Start, agent: Start) -> None:
     watching, writer = watch(), agent()
     writer.write(STUCK)
     watching.wait_for(f"deny {KEY} (claude-code, app): 'Bash' was called 3 times with equal")
@@ -169,7 +166,7 @@ def _looks_after(watching: Watch) -> bool:
 
 
 def test_an_agent_that_opens_the_file_for_each_line_is_known_by_name_and_folder(
-    watch: Callable[..., Watch], agent: Callable[..., Agent], projects: Path
+    watch: Start, agent: Start, projects: Path
 ) -> None:
     lines = [line.replace('"cwd": "/app"', f'"cwd": "{projects}"') for line in STUCK]
     other = agent("other", "--by-name")  # in the same folder, and no agent
@@ -182,7 +179,7 @@ def test_an_agent_that_opens_the_file_for_each_line_is_known_by_name_and_folder(
 
 
 def test_of_gemini_cli_the_process_is_stopped_that_its_launcher_started(
-    watch: Callable[..., Watch], projects: Path
+    watch: Start, projects: Path
 ) -> None:
     """It says in a file beside its transcripts where it works, and starts itself with options."""
     work, place = projects.parent / "work", projects / "app/chats"
@@ -214,7 +211,7 @@ def test_of_gemini_cli_the_process_is_stopped_that_its_launcher_started(
 
 
 def test_of_opencode_the_process_is_stopped_that_works_in_the_folder(
-    watch: Callable[..., Watch], projects: Path
+    watch: Start, projects: Path
 ) -> None:
     place = projects / "opencode.db"
     with closing(opencode.tables(place)) as database:
@@ -260,9 +257,7 @@ sleep(600)
 """Starts itself with an option, as gemini-cli does; then writes, and goes on."""
 
 
-def test_of_two_that_may_be_it_none_is_stopped(
-    watch: Callable[..., Watch], agent: Callable[..., Agent], projects: Path
-) -> None:
+def test_of_two_that_may_be_it_none_is_stopped(watch: Start, agent: Start, projects: Path) -> None:
     lines = [line.replace('"cwd": "/app"', f'"cwd": "{projects}"') for line in STUCK]
     other = agent("other", "--by-name", argv0="claude")
     watching, writer = watch("--may-stop"), agent(KEY, "--by-name", argv0="claude")
@@ -273,7 +268,7 @@ def test_of_two_that_may_be_it_none_is_stopped(
 
 
 def test_neither_readers_nor_itself_nor_who_started_it_is_stopped(
-    watch: Callable[..., Watch], agent: Callable[..., Agent], projects: Path
+    watch: Start, agent: Start, projects: Path
 ) -> None:
     """The test writes the second transcript, and is the parent of the watch."""
     place = projects / f"{KEY}.jsonl"
@@ -292,7 +287,7 @@ def test_neither_readers_nor_itself_nor_who_started_it_is_stopped(
 
 
 def test_the_webhook_is_told_of_what_is_new(
-    watch: Callable[..., Watch], agent: Callable[..., Agent], projects: Path,
+    watch: Start, agent: Start, projects: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     with served(Hook()) as hook:

@@ -5,8 +5,6 @@ number is printed. `--by-name` opens the file for each line, as Claude Code does
 each line is a statement with its values, as opencode has them.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import sys
