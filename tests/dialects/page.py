@@ -22,10 +22,7 @@ def recovered() -> str:
 
 def keys() -> str:
     """The attributes that name the session and the agent, in order."""
-    found = (
-        ("session", collect_keys("session_keys")),
-        ("agent", collect_keys("agent_keys")),
-    )
+    found = (("session", collect_keys("session_keys")), ("agent", collect_keys("agent_keys")))
     rows = (f"| {name} | {', '.join(f'`{key}`' for key in keys)} |" for name, keys in found)
     return "\n".join(["| | read from |", "|---|---|", *rows]) + "\n"
 

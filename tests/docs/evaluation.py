@@ -150,8 +150,7 @@ def _hits(shares: list[compare.Share]) -> int:
 def detectors_written() -> str:
     """All detectors on the written runs, with intervals."""
     return table(
-        ("detector", *compare.HEADS[:4]),
-        ((name, *found[:4]) for name, found in compared().items()),
+        ("detector", *compare.HEADS[:4]), ((name, *found[:4]) for name, found in compared().items())
     )
 
 
@@ -167,11 +166,7 @@ def detectors() -> str:
     return table(
         heads,
         (
-            (
-                name,
-                *found[4:6],
-                *(f"{found[at].hits} / {found[at + 1].hits}" for at in (6, 8, 10)),
-            )
+            (name, *found[4:6], *(f"{found[at].hits} / {found[at + 1].hits}" for at in (6, 8, 10)))
             for name, found in compared().items()
         ),
     )

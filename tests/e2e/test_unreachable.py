@@ -100,11 +100,7 @@ def ran(agents: Agents, port: int, protocol: str) -> tuple[int, float]:
     ],
 )
 def test_the_agent_is_not_slowed(
-    trouble: str,
-    protocol: str,
-    agents: Agents,
-    hanging: int,
-    answering: Callable[..., int],
+    trouble: str, protocol: str, agents: Agents, hanging: int, answering: Callable[..., int]
 ) -> None:
     """No step waits for an exporter, whose shortest wait is two seconds; the run goes on."""
     port = {

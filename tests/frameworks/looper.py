@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
-from otel_loopguard import (
-    LoopGuardPaused,
-    LoopGuardStop,
-    control,
-    resilience,
-    session,
-    set_testing,
-)
+from otel_loopguard import LoopGuardPaused, LoopGuardStop, control, resilience, session, set_testing
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter

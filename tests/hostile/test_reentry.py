@@ -164,8 +164,7 @@ def test_a_fault_under_the_lock_is_logged_after_it(
 
 
 def test_a_span_that_starts_and_ends_inside_is_counted_once(
-    rig: Rig,
-    monkeypatch: pytest.MonkeyPatch,
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In its own session, below its own agent, with all that it carries."""
 
