@@ -60,7 +60,6 @@ CONTENT = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}
 
 
 def run(*command: str, at: Path, **variables: str) -> str:
-    """What a command prints; fails with all of it if the command does."""
     done = subprocess.run(
         command,
         cwd=at,
@@ -92,7 +91,6 @@ def go() -> str:
 
 
 def built_go(folder: Path) -> list[str]:
-    """The command of the agent of ADK for Go, built in a folder."""
     run(go(), "build", "-o", str(folder / "agent"), ".", at=GO, GOFLAGS="-mod=readonly")
     return [str(folder / "agent")]
 
@@ -228,7 +226,6 @@ AGENTS = {
 
 
 def main(names: Sequence[str]) -> None:
-    """Records the agents."""
     for name in names:
         agent = AGENTS[name]
         for which, calls in (("", agent.script), ("-stuck", [agent.repeated] * STUCK)):

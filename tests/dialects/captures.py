@@ -65,13 +65,11 @@ def need_shared() -> None:
 
 
 def names() -> list[str]:
-    """Names of all captures, sorted."""
     return sorted(path.name[: -len(".json")] for path in SPANS.glob("*.json"))
 
 
 @cache
 def load(name: str) -> dict[str, Any]:
-    """One capture."""
     return json.loads((SPANS / f"{name}.json").read_text())
 
 
@@ -96,7 +94,6 @@ class Run:
     waited: int = 0
 
     def of(self, kind: Kind) -> list[Step]:
-        """Counted steps of a kind, by start."""
         return sorted((step for step in self.steps if step.kind is kind), key=lambda s: s.start)
 
 
@@ -168,12 +165,10 @@ def recorded(name: str) -> Run:
 
 
 def views(name: str) -> list[RecordedSpan]:
-    """The spans of a capture's OTLP file, in its order."""
     return spans_in(SPANS / f"{name}.otlp.jsonl")
 
 
 def spans_in(path: Path) -> list[RecordedSpan]:
-    """The ended spans of a file of OTLP."""
     report: list[str] = []
     lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     found = [span for line in lines for span in otlp_spans(line, report.append)]
@@ -182,7 +177,6 @@ def spans_in(path: Path) -> list[RecordedSpan]:
 
 
 def executed(name: str) -> int:
-    """How many tool calls were really made."""
     bodies = Counter(body["kind"] for body in load(name)["bodies"])
     return bodies["tool"] or OTHER_PROCESS.get(name, 0)
 
@@ -193,7 +187,6 @@ def scripted(name: str) -> bool:
 
 
 def loaded(value: object) -> object:
-    """Arguments as a value: JSON text is parsed."""
     if not isinstance(value, str):
         return value
     try:
@@ -209,5 +202,4 @@ def same_args(step: Step, expected: dict[str, Any]) -> bool:
 
 
 def expected_outcome(tool: str, args: dict[str, Any]) -> str:
-    """What the tool of the script returns."""
     return f"no results for {args['query']}" if tool == "search" else f"404 at {args['url']}"

@@ -13,7 +13,6 @@ from tests.dialects.captures import PARTLY, SCRIPT, UNREADABLE
 
 
 def recovered() -> str:
-    """What each capture gave back, and which are not wholly readable."""
     captures.need_shared()
     names = captures.names()
     table = "\n".join(_captures(names))
@@ -21,14 +20,12 @@ def recovered() -> str:
 
 
 def keys() -> str:
-    """The attributes that name the session and the agent, in order."""
     found = (("session", collect_keys("session_keys")), ("agent", collect_keys("agent_keys")))
     rows = (f"| {name} | {', '.join(f'`{key}`' for key in keys)} |" for name, keys in found)
     return "\n".join(["| | read from |", "|---|---|", *rows]) + "\n"
 
 
 def dialects() -> str:
-    """The dialects in the order in which they are asked."""
     return "\n".join(["| dialect | marks: one of | |", "|---|---|---|", *_dialects()]) + "\n"
 
 

@@ -72,7 +72,6 @@ class Recorder:
             self.lines[path].append(line)
 
     def save(self, folder: Path, name: str, *, logs: bool) -> None:
-        """Writes what came into files."""
         for path, ending in [("/v1/traces", "otlp"), ("/v1/logs", "logs")][: 1 + logs]:
             (folder / f"{name}.{ending}.jsonl").write_text("\n".join(self.lines[path]) + "\n")
 
@@ -124,7 +123,6 @@ class Recorder:
 def recording(
     script: Sequence[Turn] = SCRIPT, home: str = "", sub: Sequence[Turn] = ()
 ) -> Iterator[Recorder]:
-    """A recorder that listens, until the block ends."""
     recorder = Recorder(script, home, sub)
 
     class Handler(BaseHTTPRequestHandler):
@@ -190,7 +188,6 @@ def _usage(turn: int) -> tuple[int, int]:
 
 
 def _chat(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
-    """An answer of Chat Completions."""
     message: dict[str, Any] = {"role": "assistant", "content": "I found nothing."}
     if calls:
         message["content"] = "Let me look."
@@ -213,7 +210,6 @@ def _chat(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
 
 
 def _chunks(answer: dict[str, Any]) -> bytes:
-    """The same as a stream."""
     choice = answer["choices"][0]
     message = choice["message"]
     for index, call in enumerate(message.get("tool_calls", ())):
@@ -230,7 +226,6 @@ def _chunks(answer: dict[str, Any]) -> bytes:
 
 
 def _response(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
-    """An answer of the Responses API."""
     said = "Let me look." if calls else "I found nothing."
     output: list[dict[str, Any]] = [
         {
@@ -258,7 +253,6 @@ def _response(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
 
 
 def _message(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
-    """An answer of the Messages API."""
     content: list[dict[str, Any]] = [
         {"type": "text", "text": "Let me look." if calls else "I found nothing."},
         *(
@@ -275,7 +269,6 @@ def _message(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
 
 
 def _events(message: dict[str, Any]) -> bytes:
-    """The same as a stream."""
     stop = {"stop_reason": message["stop_reason"], "stop_sequence": None}
     empty = {**message, "content": [], "stop_reason": None}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": empty}]
@@ -297,7 +290,6 @@ def _events(message: dict[str, Any]) -> bytes:
 
 
 def _parts(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages of a request and the parts that they are made of."""
     said = request.get("messages") or request.get("input")
     parts = [one for one in (said if isinstance(said, list) else []) if isinstance(one, dict)]
     for message in tuple(parts):

@@ -34,7 +34,6 @@ TOLD = {name: path for name, path in FILES.items() if "-stuck" not in name}
 
 
 def run_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> captures.Run:
-    """What the spans of a capture are read as."""
     monkeypatch.setattr(captures, "SPANS", path.parent)
     return captures.recorded.__wrapped__(path.name.removesuffix(".otlp.jsonl"))
 
@@ -53,7 +52,6 @@ def steps_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Step]:
 
 
 def lines_of(steps: list[Step]) -> list[str]:
-    """The sessions of the steps, and calls, answers and agents."""
     kinds = (Kind.TOOL, Kind.MODEL, Kind.AGENT)
     sessions = ", ".join(sorted({str(step.session) for step in steps}))
     return [f"session {sessions}", *(told(step, "session") for step in steps if step.kind in kinds)]

@@ -26,14 +26,12 @@ HIDDEN = [title for title in sections("spans.txt") if "hidden: " in title and "b
 
 @pytest.fixture
 def tracer() -> Tracer:
-    """One whose spans a guard sees."""
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(LoopGuardSpanProcessor())
     return provider.get_tracer("framework")
 
 
 def called(tracer: Tracer, *calls: Mapping[str, Any]) -> list[Action]:
-    """What is decided after each of the calls of a run, given their attributes."""
     found: list[Action] = []
     with tracer.start_as_current_span("invoke_agent looper"):
         for attributes in calls:

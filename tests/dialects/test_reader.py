@@ -25,8 +25,6 @@ from otel_loopguard.spans.reader import ScopeKind
 
 
 class Mine:
-    """A dialect for tests."""
-
     name = "mine"
     marks = frozenset({"mine.kind"})
 
@@ -44,7 +42,6 @@ def _as_it_was() -> Iterator[None]:
 
 
 def tool(**attributes: object) -> RecordedSpan:
-    """An ended tool span of the GenAI conventions."""
     known: dict[str, object] = {
         "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search",
     }  # fmt: skip
@@ -112,8 +109,6 @@ def test_a_wrong_dialect_is_refused(dialect: Dialect, before: str | None, said: 
 
 
 class Declaring(Mine):
-    """A dialect that declares everything that it may."""
-
     scopes = ("mine.tracer", "mine-*")
     session_keys = ("mine.session",)
     fallback_agent_keys = ("mine.role",)

@@ -24,7 +24,6 @@ def test_a_span_is_the_step_that_the_table_tells(case: str) -> None:
 
 
 def span_of(lines: list[str]) -> RecordedSpan:
-    """The span that a section tells of."""
     name, scope, *more = lines[0].split("  ")
     said = dict(one.split(" ") for one in more if " " in one)
     span = RecordedSpan(

@@ -25,7 +25,6 @@ def measured() -> str:
 
 
 def versions() -> str:
-    """The versions that they were measured with."""
     rows = []
     for framework in _known():
         lines = framework.results.values()

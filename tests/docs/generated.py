@@ -47,7 +47,6 @@ TIMED = "../shared/traces/trail.jsonl.gz"
 
 
 def fenced(text: str, lang: str = "text") -> str:
-    """A fenced block."""
     return f"```{lang}\n{text}```\n"
 
 
@@ -63,13 +62,11 @@ def shown(*arguments: str, head: int | None = None) -> Write:
 
 
 def calibrated() -> str:
-    """What `calibrate` says of runs that went well."""
     need_shared()
     return shown("calibrate", GOOD, "--false-stops", "0.01")()
 
 
 def learned() -> str:
-    """What `learn` says of the real durations of TRAIL."""
     need_shared()
     return shown("learn", TIMED)()
 
@@ -92,7 +89,6 @@ FAMILIES = {
 
 
 def settings() -> str:
-    """The settings, a table for each family."""
     heads = ("setting", "value", "default", "meaning")
     found: dict[str, list[tuple[object, ...]]] = {family: [] for family in FAMILIES}
     for name, field in Settings.pydantic_fields().items():
@@ -178,7 +174,6 @@ def attributes() -> str:
 
 
 def metrics(those: Iterable[Metric]) -> str:
-    """A table of metrics."""
     return table(
         ("metric", "type", "unit", "attributes", "meaning"),
         (
@@ -209,7 +204,6 @@ def report() -> str:
 
 
 def named(names: Iterable[object]) -> str:
-    """Names as code, in a row."""
     return ", ".join(f"`{name}`" for name in names)
 
 

@@ -29,7 +29,6 @@ def aims() -> str:
 
 
 def figures() -> str:
-    """Every figure of the last `make bench`."""
     _, found = _found()
     rows = (
         (what, f"`{name}`", f"{value:,}" if isinstance(value, (int, float)) else str(value))

@@ -78,7 +78,6 @@ class Interpreter:
         )
 
     def run(self, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-        """Runs a program in an empty folder."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps([text, str(folder)]) + "\n")
@@ -88,7 +87,6 @@ class Interpreter:
         return subprocess.CompletedProcess(text, code, *said)
 
     def close(self) -> None:
-        """Ends the interpreter."""
         self._process.communicate()
 
 

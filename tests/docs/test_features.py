@@ -25,13 +25,10 @@ FEATURES: dict[str, dict[str, list[str]]] = tomllib.loads(
 
 
 def cells(row: str) -> list[str]:
-    """The cells of a row: id, capability, state, rooms, tests, note."""
     return [cell.strip() for cell in row.strip().strip("|").split("|")]
 
 
 def fresh(text: str) -> str:
-    """The page with the columns of rooms and tests written anew."""
-
     def write(row: re.Match[str]) -> str:
         name, capability, state, _, _, note = cells(row[0])
         feature = FEATURES.get(name, {"in": [], "by": []})

@@ -43,14 +43,12 @@ TOOLS |= {".venv/bin/python", "opentelemetry-instrument", "otel-loopguard"}
 
 
 def place(found: object) -> object:
-    """Page and line of a block, as an id."""
     block = found[0] if isinstance(found, tuple) else found
     return f"{block.page}:{block.line}" if isinstance(block, Block) else None
 
 
 @pytest.fixture(scope="module")
 def interpreters() -> Iterator[dict[str, Interpreter]]:
-    """An interpreter for each page."""
     made: dict[str, Interpreter] = {}
     yield made
     for each in made.values():

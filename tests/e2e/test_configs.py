@@ -30,7 +30,6 @@ PARTS = ("receivers", "processors", "exporters", "connectors", "extensions")
 
 
 def load(name: str) -> Any:
-    """A file of collector-config/, parsed."""
     return yaml.safe_load((HERE / name).read_text(encoding="utf-8"))
 
 

@@ -38,7 +38,6 @@ class Run:
 
 @pytest.fixture(scope="module", params=["grpc", "http"])
 def run(request: pytest.FixtureRequest, stack: Stack, webhook: Webhook) -> Iterator[Run]:
-    """An agent in a process of its own, sending OTLP by gRPC or HTTP."""
     protocol = str(request.param)
     port = stack.ports.gateway_grpc if protocol == "grpc" else stack.ports.gateway_http
     service = f"looping-{protocol}"

@@ -48,7 +48,6 @@ def decisions(sink: Sink) -> Counter[tuple[str, str]]:
 
 
 def homes(sink: Sink) -> dict[str, set[str]]:
-    """The workers that sent spans of each session."""
     found: dict[str, set[str]] = {}
     for worker, span in sink.spans:
         found.setdefault(attributes(span)["gen_ai.conversation.id"], set()).add(worker)
@@ -66,13 +65,11 @@ class Workers:
             self.add()
 
     def add(self) -> None:
-        """Starts one more worker; nothing is sent to it yet."""
         http, port = free_port(), free_port()
         hop, name = f"grpc://127.0.0.1:{self.sink.port}", f"worker-{len(self.workers)}"
         self.workers[port] = self.stack.worker(name, http, port, hop, **self._env)
 
     def take(self) -> Program:
-        """Takes the first worker out."""
         return self.workers.pop(next(iter(self.workers)))
 
     def tell(self, *spans: dict[str, Any]) -> None:
@@ -81,7 +78,6 @@ class Workers:
             channel.unary_unary(EXPORT)(request(*spans).SerializeToString(), timeout=60)
 
     def stop(self) -> None:
-        """Ends all of it."""
         self.stack.stop()
         self.sink.stop()
 
@@ -128,7 +124,6 @@ class Fleet(Workers):
 
 
 def span(number: int, session: int) -> dict[str, Any]:
-    """A call of a session, which is the same each time."""
     return call(session * CALLS + number, f"chat-{session}")
 
 
@@ -166,7 +161,6 @@ def judged_once(sink: Sink) -> None:
 
 
 def came(sink: Sink, rounds: int) -> None:
-    """Waits for as many spans as there are in so many rounds."""
     wait_for(lambda: len(sink.ids()) >= rounds * SESSIONS, "spans came", 60)
 
 

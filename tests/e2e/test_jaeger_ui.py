@@ -29,7 +29,6 @@ INDEX = """<html><script>JAEGER_CONFIG = DEFAULT_CONFIG;</script>
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files as a built page has them, with nothing in them."""
     made = tmp_path / "page"
     (made / "static").mkdir(parents=True)
     (made / "index.html").write_text(INDEX)
@@ -39,7 +38,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache with nothing in it."""
     monkeypatch.delenv(ui.VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "otel-loopguard"

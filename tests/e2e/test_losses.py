@@ -26,13 +26,11 @@ CALLS = {"hint": 1, "deny": 3, "abort": 1}
 
 
 def logged(stack: Stack) -> Counter[str]:
-    """How often each decision stands in the decision log."""
     found = (each for each in events(stack.decisions) if each["name"] == "loopguard.decision")
     return Counter(str(each["loopguard.decision.id"]) for each in found)
 
 
 def seen(stack: Stack) -> Counter[str]:
-    """How many tool spans in Jaeger carry each decision."""
     return Counter(
         str(span.tags["loopguard.decision.id"])
         for trace in traces(stack.ports.jaeger_query, "busy")

@@ -22,7 +22,6 @@ TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 
 @pytest.fixture(scope="module")
 def tracer(stack: Stack) -> Iterator[Tracer]:
-    """Spans of a web service; each is sent as it ends."""
     provider = TracerProvider(resource=Resource.create({"service.name": "shop"}))
     exporter = OTLPSpanExporter(f"http://127.0.0.1:{stack.ports.gateway_http}/v1/traces")
     provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -40,8 +40,6 @@ FAILED = "spans do not arrive"
 
 
 class Collector(BaseHTTPRequestHandler):
-    """A Collector that answers slowly, or has no room."""
-
     pause_s = 0.0
     status = 200
 
@@ -79,7 +77,6 @@ def answering() -> Iterator[Callable[..., int]]:
 
 @pytest.fixture
 def hanging() -> Iterator[int]:
-    """A port where connections are taken and nothing is ever said."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         yield server.getsockname()[1]
 
@@ -131,7 +128,6 @@ def test_what_is_dropped_is_counted(stack: Stack, agents: Agents) -> None:
 
 @pytest.fixture
 def self_signed(tmp_path: Path) -> ssl.SSLContext:
-    """A certificate that nobody trusts."""
     try:
         made = certificates.self_signed(tmp_path)
     except MissingError as error:

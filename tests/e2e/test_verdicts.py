@@ -31,15 +31,12 @@ LIMIT_S = 180
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    """A stack in which nothing runs yet."""
     with Stack(tmp_path, Ports.free()) as made:
         yield made
         made.stop(1)
 
 
 class Agent:
-    """An agent whose spans and verdicts go to one backend."""
-
     def __init__(self, backend: str, endpoint: str, headers: dict[str, str] | None = None) -> None:
         self.guard = LoopGuard(Settings(verdicts=backend, tuning={"delivery": {"flush_s": 60}}))
         self.records: list[DecisionRecord] = []
@@ -57,7 +54,6 @@ class Agent:
         return [*spans, run.get_span_context()]
 
     def close(self) -> None:
-        """Nothing is under way any more."""
         self.provider.force_flush()
         self.provider.shutdown()
 

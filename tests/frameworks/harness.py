@@ -58,18 +58,15 @@ class Framework:
 
     @property
     def folder(self) -> Path:
-        """Where its program is."""
         return HERE / self.name
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
-        """The lines of its program, by scenario and variant."""
         text = (self.folder / RESULTS).read_text(encoding="utf-8")
         found: dict[str, dict[str, Any]] = json.loads(text)
         return found
 
     def keep(self, key: str, line: dict[str, Any]) -> None:
-        """Writes a line of its program into its results."""
         known = self.results if (self.folder / RESULTS).exists() else {}
         text = json.dumps({**known, key: line}, indent=1, sort_keys=True)
         (self.folder / RESULTS).write_text(f"{text}\n", encoding="utf-8")
@@ -85,7 +82,6 @@ class Framework:
 
     @property
     def python(self) -> Path:
-        """The interpreter of its own environment."""
         return self.environment / "bin" / "python"
 
     @property
@@ -155,7 +151,6 @@ def python_of(framework: Framework) -> str:
 
 
 def lacks(framework: Framework) -> str:
-    """What the interpreter of the tests lacks for a framework; empty if it has all."""
     return missing_modules(PYTHON, framework.modules)
 
 
@@ -193,7 +188,6 @@ def finished(process: subprocess.Popen[str], limit_s: float = 180) -> str:
 
 
 def line_of(out: str) -> dict[str, Any]:
-    """The JSON line at the end of what a program printed."""
     found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
     return found
 

@@ -54,8 +54,6 @@ def paused(key: str) -> Script:
 
 @dataclass(frozen=True)
 class Asked:
-    """A tool call that the model asks for."""
-
     tool: str
     args: dict[str, Any]
     id: str
@@ -102,11 +100,9 @@ class Looper:
         """Makes the agent."""
 
     def run(self) -> str:
-        """Runs it once; its answer."""
         raise NotImplementedError
 
     def stream(self) -> object:
-        """Runs it once and reads it as a stream."""
         raise NotImplementedError
 
     def run_limited(self) -> tuple[str, Callable[[], object]]:
@@ -122,7 +118,6 @@ class Looper:
         raise NotImplementedError
 
     def talk(self, key: str) -> object:
-        """One turn of a conversation, whose key the framework knows."""
         raise NotImplementedError
 
     def history(self) -> tuple[list[str], list[str]]:
@@ -165,16 +160,13 @@ class Looper:
         return self.kept()
 
     def stopped(self, run: Callable[[], object] | None = None) -> LoopGuardStop:
-        """What stopped a run that has to be."""
         return self.ended(run) or sys.exit("it was not stopped")
 
     def count(self, run: Callable[[], object] | None = None) -> object:
-        """The calls and the results of a run that is stopped."""
         stop = self.stopped(run)
         return {"ran": len(self.ran), "parts": list(stop.parts)}
 
     def failures(self) -> list[bool]:
-        """Whether the calls on the trace failed."""
         spans = [
             span
             for span in self.spans.get_finished_spans()
@@ -183,7 +175,6 @@ class Looper:
         return [span.status.status_code.name == "ERROR" for span in spans]
 
     def errors(self) -> int:
-        """The number of spans that say that a tool raised."""
         kinds = [
             (one.attributes or {}).get("error.type") for one in self.spans.get_finished_spans()
         ]
@@ -391,8 +382,6 @@ def everyday(make: Make) -> object:
 def told_of(
     make: Make, tool: str, asked: Sequence[str], answers: Sequence[str], pause_s: float
 ) -> set[str]:
-    """What is said of a run, which comes to its end."""
-
     def script(turn: int, _: str) -> Sequence[Call]:
         clock.advance(pause_s)
         return [(tool, {"query": asked[turn - 1]})] if turn <= len(asked) else []

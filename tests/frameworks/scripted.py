@@ -147,7 +147,6 @@ class Run:
         self._counts: dict[Action, tuple[int, int]] = {}
 
     def script(self, _turn: int, request: str) -> Sequence[Call]:
-        """What the model of a scenario asks for, given all that it is told."""
         with self._lock:
             self._requests += 1
             number, heard = self._requests, self._hears(request)
@@ -351,5 +350,4 @@ def _until(true: Callable[[], bool]) -> None:
 
 
 def _plain(text: str) -> str:
-    """Text without what a `repr` or JSON makes of it."""
     return "".join(sign for sign in text if sign not in "\\\"'")

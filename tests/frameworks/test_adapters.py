@@ -28,7 +28,6 @@ _CLI = (sys.executable, "-c", "from otel_loopguard.cli import main; main()")
     ]
 )
 def framework(request: pytest.FixtureRequest) -> Framework:
-    """Each framework in turn."""
     found: Framework = request.param
     return found
 
@@ -41,7 +40,6 @@ def variant(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A real Redis."""
     server = Server(tmp_path_factory.mktemp("redis"))
     server.start()
     yield server
@@ -153,7 +151,6 @@ def _compare(framework: Framework, line: dict[str, Any]) -> None:
 
 
 def _tell(redis: Server, *words: str) -> None:
-    """Runs `otel-loopguard WORDS`, which is another process than the agent's."""
     done = subprocess.run(
         [*_CLI, *words, "--store", redis.url],
         cwd=ROOT,

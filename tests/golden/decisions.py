@@ -40,7 +40,6 @@ class Decided(NamedTuple):
 
 
 def recordings(shared: Path) -> list[Path]:
-    """All files of recorded runs, by name."""
     return [*sorted((shared / "traces").glob("*.jsonl.gz")), shared / "eval" / "scenarios.jsonl"]
 
 
@@ -61,7 +60,6 @@ def replayed(file: Path) -> dict[Run, Decided]:
 
 
 def golden() -> dict[Run, Decided]:
-    """What `decisions.jsonl` holds."""
     lines = map(orjson.loads, GOLDEN.read_bytes().splitlines())
     return {
         (line["file"], line["run"]): Decided(line["tier"], tuple(line["decisions"]))
@@ -70,7 +68,6 @@ def golden() -> dict[Run, Decided]:
 
 
 def write(found: Mapping[Run, Decided]) -> None:
-    """Writes `decisions.jsonl`."""
     with GOLDEN.open("wb") as file:
         for (name, run), (tier, decisions) in sorted(found.items()):
             row = {"file": name, "run": run, "tier": tier, "decisions": decisions}
@@ -91,7 +88,6 @@ def changes(before: Mapping[Run, Decided], now: Mapping[Run, Decided]) -> Iterat
 
 
 def _tiers(file: Path) -> Iterator[tuple[str, str]]:
-    """The tiers of labelled runs, by their ids."""
     raw = file.read_bytes()
     for line in (gzip.decompress(raw) if file.suffix == ".gz" else raw).splitlines():
         run = orjson.loads(line)

@@ -39,7 +39,6 @@ Decided = tuple[str, int, str, str, str]
 
 
 def runs(file: Path) -> Iterator[Run]:
-    """The labelled runs of a file."""
     raw = file.read_bytes()
     lines = (gzip.decompress(raw) if file.suffix == ".gz" else raw).splitlines()
     for number, line in enumerate(lines):
@@ -68,7 +67,6 @@ def decided(recorded: Sequence[Run], every: int, **settings: Any) -> list[Decide
 
 
 def _spans(provider: TracerProvider, recorded: Run) -> Iterator[None]:
-    """Makes the spans of a run; yields after the end of each."""
     tracer = provider.get_tracer(SCOPE)
     times = list(_times(recorded.steps))
     top = tracer.start_span(

@@ -124,11 +124,9 @@ class Timed(LoopGuardSpanProcessor):
         self.spent = 0
 
     def on_start(self, span: Span, parent_context: Any = None) -> None:
-        """Times the start."""
         self._timed(lambda: super(Timed, self).on_start(span, parent_context))
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Times the end."""
         self._timed(lambda: super(Timed, self).on_end(span))
 
     def collecting(self, phase: str, _info: object) -> None:
@@ -169,7 +167,6 @@ class Fuzz:
         ]
 
     def run(self, spans: int) -> None:
-        """Feeds a number of spans."""
         gc.callbacks.append(self.processor.collecting)
         try:
             self._feed(spans)
@@ -265,7 +262,6 @@ class Fuzz:
 
 
 def main() -> None:
-    """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spans", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=SEED)

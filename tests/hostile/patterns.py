@@ -69,7 +69,6 @@ def patterns() -> dict[str, re.Pattern[Any]]:
 
 
 def within(value: object) -> Iterator[re.Pattern[Any]]:
-    """The patterns in a value, or in a table of them."""
     if isinstance(value, re.Pattern):
         yield value
     elif isinstance(value, PrefilteredPattern):
@@ -122,7 +121,6 @@ _NOTHING: Final = Part(empty=True)
 
 
 def part_of(pattern: re.Pattern[Any]) -> Part:
-    """A pattern as a whole."""
     return _read(parser.parse(_text_of(pattern), pattern.flags & ~re.UNICODE))
 
 

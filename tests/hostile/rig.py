@@ -62,29 +62,24 @@ class Rig:
 
     @property
     def decisions(self) -> list[Decision]:
-        """What was decided."""
         self.guard.settle()
         return self._decisions
 
     @property
     def actions(self) -> list[str]:
-        """Actions that were decided, in order."""
         return [decision.action.value for decision in self.decisions]
 
     @property
     def exported(self) -> tuple[ReadableSpan, ...]:
-        """Spans that reached the exporter."""
         return self.memory.get_finished_spans()
 
     @property
     def faults(self) -> dict[str, int]:
-        """Faults that were swallowed, by kind."""
         self.guard.settle()
         return dict(self.guard.faults.counts)
 
 
 def printed(program: str, *arguments: str, limit_s: float = 300) -> str:
-    """What a program prints until its end, which has to be a good one."""
     ran = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         capture_output=True, text=True, timeout=limit_s, check=False,
@@ -156,7 +151,6 @@ class Throwing(Mapping[str, object]):
 
 
 def nested(depth: int) -> object:
-    """Lists and maps inside each other."""
     value: object = "end"
     for level in range(depth):
         value = [value] if level % 2 else {"inner": value}
@@ -164,7 +158,6 @@ def nested(depth: int) -> object:
 
 
 def cyclic() -> list[object]:
-    """A list that contains itself."""
     value: list[object] = ["x"]
     value.append({"again": value})
     return value

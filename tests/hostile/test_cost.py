@@ -111,7 +111,6 @@ class Parser:
         self.held: list[str] = []
 
     def loads(self, text: str) -> object:
-        """Parses a text."""
         self.given.append(len(text))
         if locks.held():
             self.held.append(text[:60])
@@ -119,7 +118,6 @@ class Parser:
 
 
 def recorded(number: int, attributes: dict[str, Any]) -> RecordedSpan:
-    """A span of half a second."""
     start = EPOCH + number * SECOND
     return RecordedSpan(
         "x", "my.agent", "INTERNAL", 1, number + 1, None, start, start + SECOND // 2, attributes
@@ -128,13 +126,11 @@ def recorded(number: int, attributes: dict[str, Any]) -> RecordedSpan:
 
 @pytest.fixture
 def guard() -> LoopGuard:
-    """A guard in a replay."""
     return LoopGuard(Settings(), clock="replay")
 
 
 @pytest.fixture
 def parser(monkeypatch: pytest.MonkeyPatch) -> Parser:
-    """What parses in the place of orjson."""
     found = Parser()
     monkeypatch.setattr(bounded_json, "orjson", SimpleNamespace(loads=found.loads))
     # The text that another test had parsed last is not parsed again.

@@ -30,12 +30,9 @@ pytestmark = pytest.mark.usefixtures("no_raise")
 
 
 class BrokenDetector:
-    """Throws at every call."""
-
     name = "broken"
 
     def __init__(self, settings: Settings) -> None:
-        """Needs nothing of the settings."""
         del settings
 
     def observe(self, evidence: Evidence) -> None:
@@ -47,8 +44,6 @@ class BrokenDetector:
 
 
 class Unmakeable(BrokenDetector):
-    """Throws already when it is made."""
-
     name = "Unmakeable"
 
     def __init__(self, settings: Settings) -> None:
@@ -176,8 +171,6 @@ def test_what_is_no_exception_passes() -> None:
 
 
 class BrokenExtractor:
-    """Fails at every step."""
-
     def __init__(self, *_given: object) -> None:
         pass
 

@@ -52,7 +52,6 @@ BOMBS: dict[str, Pieces] = {
 
 
 def written(path: Path, pieces: Pieces, opened: Callable[..., object]) -> Path:
-    """Writes a file piece by piece."""
     with opened(path, "wb") as out:  # type: ignore[attr-defined]
         for piece, count in pieces:
             block = max(1, MILLION // len(piece))

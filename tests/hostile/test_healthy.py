@@ -23,7 +23,6 @@ STOPS = {action.value for action in Action if action.stops}
 
 
 def flag_of(rig: Rig, session: str) -> Any:
-    """The flag of a session that is known."""
     flag = rig.guard.flag_of(session)
     assert flag is not None
     return flag

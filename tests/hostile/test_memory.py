@@ -38,12 +38,10 @@ _left: list[object] = []
 
 
 def trace(tracer: Tracer, number: int) -> None:
-    """A call that is a trace of its own."""
     tool_call(tracer, args=f'{{"q": {number}}}')
 
 
 def conversation(tracer: Tracer, number: int) -> None:
-    """A run of an agent that names its conversation."""
     with agent(tracer, gen_ai__conversation__id=f"c{number}"):
         tool_call(tracer, args=f'{{"q": {number}}}')
 
@@ -57,7 +55,6 @@ def named(tracer: Tracer, number: int) -> None:
 
 
 def loop(tracer: Tracer, number: int) -> None:
-    """A loop that is stopped, and put before people."""
     with otel_loopguard.session(f"l{number}"), agent(tracer):
         for _ in range(6):
             tool_call(tracer)
@@ -65,14 +62,12 @@ def loop(tracer: Tracer, number: int) -> None:
 
 
 def aborted(tracer: Tracer, number: int) -> None:
-    """A session that a person stops."""
     with otel_loopguard.session(f"a{number}"):
         tool_call(tracer, args=f'{{"q": {number}}}')
     assert control.abort(f"a{number}", by="ada")
 
 
 def unended(tracer: Tracer, number: int) -> None:
-    """A run whose spans nobody ends."""
     with agent(tracer):
         _left[:] = [*_left[-9:], tracer.start_span("execute_tool search", attributes=TOOL)]
     attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": f"u{number}"}
@@ -154,7 +149,6 @@ def step(number: int, tool: str = "search", **fields: Any) -> Step:
 
 
 def span_of(number: int, **fields: Any) -> RecordedSpan:
-    """A tool span in a trace of its own."""
     start = EPOCH + number * SECOND
     given: dict[str, Any] = {
         "name": "execute_tool search", "scope": "my.agent", "trace_id": number + 1,

@@ -25,23 +25,19 @@ Answer = Callable[[Words], "bytes | Iterable[bytes]"]
 
 
 def info(said: str = "redis_version:7.0.0\r\n") -> bytes:
-    """What INFO is answered, so that a client goes on."""
     return f"${len(said)}\r\n{said}\r\n".encode()
 
 
 def joined(topic: bytes) -> bytes:
-    """What SUBSCRIBE is answered."""
     return b"*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n" % (len(topic), topic)
 
 
 def told(topic: bytes, message: bytes) -> bytes:
-    """A message to who has subscribed."""
     parts = (b"message", topic, message)
     return b"*3\r\n" + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
 def slowly(answer: bytes, pause_s: float, released: threading.Event) -> Iterator[bytes]:
-    """An answer byte by byte."""
     for place in range(len(answer)):
         yield answer[place : place + 1]
         released.wait(pause_s)
@@ -78,7 +74,6 @@ def odd_redis(answer: Answer) -> Iterator[str]:
 
 
 def _command(stream: IO[bytes]) -> Words:
-    """The next command of a client; empty at the end."""
     line = stream.readline()
     return [_word(stream) for _ in range(int(line[1:]))] if line else []
 

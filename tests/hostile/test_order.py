@@ -79,8 +79,6 @@ def test_a_child_may_end_after_its_parents(rig: Rig) -> None:
 
 
 class OneId(RandomIdGenerator):
-    """Assigns every span the same id."""
-
     def generate_span_id(self) -> int:
         return 7
 

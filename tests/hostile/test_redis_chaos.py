@@ -50,7 +50,6 @@ class Agents:
         return all(one.poll() is None for one in self._all)
 
     def end(self) -> list[dict[str, Any]]:
-        """Ends them, and gives their accounts."""
         for one in self._all:
             assert one.stdin is not None
             one.stdin.close()
@@ -121,7 +120,6 @@ def lie(server: Server, draw: random.Random) -> None:
 
 
 def fill(server: Server) -> None:
-    """No room for anything more."""
     client = server.client
     client.config_set("maxmemory-policy", "noeviction")
     client.config_set("maxmemory", "1mb")

@@ -68,7 +68,6 @@ def within(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
 
 
 def equal_call(rig: Rig) -> Span:
-    """The call of `tool_call`, still open."""
     key = "gen_ai.tool.call."
     values = {f"{key}arguments": '{"q": "x"}', f"{key}result": "nothing"}
     return rig.tracer.start_span("execute_tool search", attributes={**TOOL, **values})
@@ -258,7 +257,6 @@ OURS = str(Path(otel_loopguard.__file__).parent)
 
 
 def again(guard: LoopGuard, session: str, times: int = 1) -> None:
-    """The same call, with the same outcome."""
     for _ in range(times):
         guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="none found"), session)
 

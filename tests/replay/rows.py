@@ -43,13 +43,11 @@ LABELLED: Final = {
 
 
 def request(span: object, *, scopes: str = "scopeSpans", scope: str = "scope") -> dict[str, Any]:
-    """An export request of OTLP with this span."""
     group = {scope: {"name": SCOPE, "version": "1"}, "spans": [span]}
     return {"resourceSpans": [{"resource": {}, scopes: [group]}]}
 
 
 def span(**fields: object) -> dict[str, Any]:
-    """A span of OTLP."""
     times = {"startTimeUnixNano": "1000", "endTimeUnixNano": "2000"}
     return {"traceId": TRACE, "spanId": SPAN, "name": "step", **times, **fields}
 
@@ -59,7 +57,6 @@ def attribute(value: object) -> dict[str, Any]:
 
 
 def jaeger(**fields: object) -> dict[str, Any]:
-    """What the API of Jaeger answers, with one span."""
     known = {
         "traceID": TRACE, "spanID": SPAN, "operationName": "step", "processID": "p1",
         "startTime": 1_700_000_000_000_001, "duration": 2_500, "logs": [], "references": [],
@@ -71,7 +68,6 @@ def jaeger(**fields: object) -> dict[str, Any]:
 
 
 def log_records(*records: Mapping[str, str], **resource: str) -> dict[str, Any]:
-    """An export request of log records with these attributes."""
     written = [
         {"timeUnixNano": str(TIME + place), "attributes": _pairs(each)}
         for place, each in enumerate(records)

@@ -28,7 +28,6 @@ def written(form: str, fields: str) -> str:
 
 
 def fields_of(entry: Any, wanted: Any) -> Any:
-    """Those of an entry that are asked for."""
     if isinstance(entry, Run):
         (entry,) = entry.steps
     found = {name: getattr(entry, name) for name in wanted if name != "step"}

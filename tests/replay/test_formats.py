@@ -26,7 +26,6 @@ LOGS = Path(__file__).resolve().parents[1] / "dialects" / "node_captures"
 
 
 def steps(spans: list[Any]) -> list[Step]:
-    """The steps of spans in the order in which they started."""
     read = Reader().read
     found = [read(span) for span in sorted(spans, key=lambda span: (span.start, -(span.end or 0)))]
     return [step for step in found if step is not None]

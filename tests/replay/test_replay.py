@@ -17,8 +17,6 @@ from otel_loopguard.spans.views import RecordedSpan, SpanView
 
 @dataclass
 class Log:
-    """Writes down what it is fed."""
-
     said: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     views: list[SpanView] = field(default_factory=list[SpanView])
     bound: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])

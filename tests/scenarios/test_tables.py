@@ -53,7 +53,6 @@ HIDDEN = "paging past the end: page"
 
 
 def parameters(*files: str, wanted: Callable[[Scenario], bool] = lambda _: True) -> list[object]:
-    """Tables as parameters."""
     return [
         pytest.param(table, file in DRAWN, id=f"{file}: {table.name}")
         for file in files or FILES
@@ -114,7 +113,6 @@ CHANGES = [without_times, without_outcomes, without_arguments, names_only, with_
 
 
 def of_tools(change: Change, seed: int) -> Callable[[Step], None]:
-    """The change for tool calls alone."""
     dice = random.Random(seed)
     return lambda step: change(step, dice) if step.kind is Kind.TOOL else None
 

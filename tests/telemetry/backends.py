@@ -16,8 +16,6 @@ from tests.server.serving import listening
 
 @dataclass(frozen=True)
 class Request:
-    """One request."""
-
     method: str
     path: str
     query: dict[str, str]
@@ -43,13 +41,11 @@ class Backend:
     free: threading.Event = field(default_factory=threading.Event)
 
     def of(self, method: str, path: str) -> list[Request]:
-        """The requests of a method and a path."""
         return [one for one in self.requests if (one.method, one.path) == (method, path)]
 
 
 @contextmanager
 def serving() -> Iterator[Backend]:
-    """A backend that is there for a test."""
     backend = Backend()
     backend.free.set()
 

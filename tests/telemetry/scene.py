@@ -46,7 +46,6 @@ class Scene:
         self.tracer = self.provider.get_tracer("agent")
 
     def loop(self, calls: int = 5, tool: str = "search") -> None:
-        """Makes one call again and again."""
         for _ in range(calls):
             tool_call(self.tracer, tool)
 
@@ -71,7 +70,6 @@ class Scene:
         return sum(value for found, value in self.values(metric) if wanted.items() <= found.items())
 
     def events(self, name: str | None = None) -> list[Any]:
-        """The log events that were emitted, by now all of them."""
         self.guard.settle()
         self.guard.telemetry.close()
         found = [entry.log_record for entry in self.logs.get_finished_logs()]

@@ -27,7 +27,6 @@ def _opted_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def proposed(scene: Scene) -> list[Any]:
-    """What came out by a convention."""
     return [event for event in scene.events() if event.event_name.startswith("gen_ai.")]
 
 

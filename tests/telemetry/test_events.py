@@ -124,8 +124,6 @@ def test_switched_off_nothing_is_told() -> None:
 
 
 class Troubled(LogRecordProcessor):
-    """Hangs, or throws."""
-
     def __init__(self, fault: str) -> None:
         self.fault = fault
         self.begun, self.free = threading.Event(), threading.Event()
@@ -206,7 +204,6 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(scene: Scene) -> tuple[list[Any], list[Any]]:
-    """The spans of decisions, and all others."""
     scene.guard.settle()
     scene.guard.telemetry.close()
     spans = scene.spans.get_finished_spans()

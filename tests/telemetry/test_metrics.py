@@ -353,8 +353,6 @@ def test_switched_off_nothing_is_counted() -> None:
 
 
 class Throws(ApiMeterProvider):
-    """A meter provider that throws."""
-
     def get_meter(self, *_: object, **__: object) -> object:  # type: ignore[override]
         msg = "no meter today"
         raise RuntimeError(msg)

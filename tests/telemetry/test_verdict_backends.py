@@ -56,7 +56,6 @@ _SCORE = {
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
-    """A backend that all addresses lead to."""
     with serving() as found:
         for name, value in KEYS.items():
             monkeypatch.setenv(name, value)
@@ -68,7 +67,6 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
 
 
 def guarded(name: str, **settings: Any) -> Scene:
-    """An agent whose verdicts go to one backend."""
     delivery = {"retry_s": 0.01, "flush_s": 30, **settings.pop("delivery", {})}
     return Scene(verdicts=name, tuning={"delivery": delivery}, **settings)
 

@@ -150,5 +150,4 @@ def test_a_session_that_is_forgotten_by_age_has_ended() -> None:
 
 
 def labels_of(scene: Scene) -> list[str]:
-    """The labels of the evaluations so far."""
     return [event.attributes[verdicts.EVALUATION_LABEL] for event in scene.events(RESULT)]

@@ -45,7 +45,6 @@ SCHEMAS = {name: {"type": "object", "properties": {arg: {}}} for name, arg in TO
 
 
 def answer(tool: str, args: dict) -> tuple[str, bool]:
-    """What a tool says, and whether it failed."""
     if tool == "broken":
         return "Error: broken backend for x=1", True
     said = f"no results for {args['query']}" if tool == "search" else f"404 at {args['url']}"

@@ -25,8 +25,6 @@ SAID = MessageRole.ASSISTANT
 
 
 class Model(smolagents.Model):
-    """Asks for calls, or says a code that makes them."""
-
     def __init__(self, looper: Looper, code: str) -> None:
         super().__init__(model_id="scripted")
         self.looper, self.code = looper, code

@@ -39,7 +39,6 @@ def tables(database: Path) -> sqlite3.Connection:
 
 
 def whole(database: Path) -> Path:
-    """The database as opencode left it."""
     with closing(sqlite3.connect(database)) as opened:
         opened.executescript(CAPTURE.read_text("utf-8"))
     return database
@@ -84,7 +83,6 @@ def changes() -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 def main() -> None:
-    """Runs opencode and keeps what it wrote."""
     from tests.dialects.recording import recording  # what tests do without
 
     look = ("bash", {"command": "cat missing.txt", "description": "Look"})

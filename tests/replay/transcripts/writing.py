@@ -16,7 +16,6 @@ USAGE: Final = {"input_tokens": 10, "cache_read_input_tokens": 80, "output_token
 
 
 def write(labelled: Labelled, form: str, folder: Path) -> Path:
-    """Writes a run into a folder; gives what a user would name."""
     folder.mkdir(parents=True, exist_ok=True)
     return FORMS[form](labelled, folder)
 
