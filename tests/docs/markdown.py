@@ -49,7 +49,6 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """All pages, in order."""
     names = ("README", "AGENTS", "CONTRIBUTING", "SECURITY", "CHANGELOG")
     folders = ("collector-config", "examples")
     found = [ROOT / f"{name}.md" for name in names]
@@ -63,7 +62,6 @@ def name_of(page: Path) -> str:
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     return [
         Block(
@@ -78,14 +76,11 @@ def blocks(page: Path) -> list[Block]:
 
 
 def sections(page: Path) -> dict[str, str]:
-    """The generated sections of a page: text by name."""
     found = _SECTION.finditer(page.read_text(encoding="utf-8"))
     return {section["name"]: section["text"] for section in found}
 
 
 def rewrite(page: Path, name: str, text: str) -> None:
-    """Puts a new text into a generated section."""
-
     def put(section: re.Match[str]) -> str:
         new = text if section["name"] == name else section["text"]
         return section["open"] + new + section["close"]
@@ -107,7 +102,8 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
 
-def table(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A table."""
+def table(heads: Sequence[object] | str, rows: Iterable[Sequence[object]]) -> str:
+    """A table; heads in a text have `|` between them."""
+    heads = heads.split("|") if isinstance(heads, str) else heads
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)

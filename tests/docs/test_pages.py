@@ -10,7 +10,9 @@ import pytest
 
 from bench.house import LOOKED_UP
 from otel_loopguard import LoopGuardError, Settings, semconv
+from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.settings._names import variable_of
+from otel_loopguard.telemetry import METRICS
 from tests.docs.generated import SECTIONS
 from tests.docs.markdown import ROOT, anchors, links, name_of, pages, rewrite, sections
 from tests.docs.programs import need_shared
@@ -91,11 +93,13 @@ def test_pages_can_be_read() -> None:
 
 
 def test_every_attribute_is_explained() -> None:
-    """docs/reference.md has every name of `semconv.py`."""
+    """docs/reference.md has every name of `semconv.py`, where every metric has one."""
     text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
-    names = [value for name, value in vars(semconv).items() if name.isupper()]
+    names = {name: value for name, value in vars(semconv).items() if name.isupper()}
     assert len(names) > 15
-    assert [name for name in names if f"`{name}`" not in text] == []
+    assert [name for name in names.values() if f"`{name}`" not in text] == []
+    metrics = sorted(names[name] for name in names if name.startswith("METRIC_"))
+    assert metrics == sorted(metric.name for metric in (*METRICS, *OF_SERVERS))
 
 
 def test_every_room_is_named() -> None:
