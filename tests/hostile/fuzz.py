@@ -83,32 +83,22 @@ _WRAPPINGS: Final[tuple[Callable[[str], str], ...]] = (
 )
 
 
+_SIZES: Final = {
+    0.97: (10, 100, 1_000), 0.995: (4_000, 20_000), 0.9995: (100_000, 300_000),
+    1: (1_000_000, 3_000_000),
+}  # fmt: skip
+
+
 @lru_cache(maxsize=64)
 def _hostile(size: int) -> tuple[str, ...]:
     """Texts of about a size that parsers and patterns stumble over, plain and wrapped."""
-    some = size // 3
     values = [
         *texts(size).values(),
-        "[1.0," + ",".join(["[]"] * some) + "]",
-        "[1.5," + ",".join(["{}"] * some) + "]",
-        "[" + ",".join(["1.0"] * (size // 4)) + "]",
-        "[" + ",".join(['"ab"'] * (size // 5)) + "]",
+        *texts(size, "documents").values(),
         "{" + ",".join(f'"k{number}":{number}' for number in range(size // 12)) + "}",
         "[" * size + "]" * size,
         '{"a":' * (size // 6) + "1" + "}" * (size // 6),
-        '[{"role": "user", "content": "' + "x, " * some + '"}]',
-        "[" + ",".join(['{"role":"tool","content":[]}'] * (size // 28)) + "]",
-        "[" + ",".join(['{"role":"assistant","tool_calls":[]}'] * (size // 36)) + "]",
-        '{"role"' * (size // 7),
-        "[" + ",".join(['{"role":[]}'] * (size // 11)) + "",
-        '{"tool_calls":' * (size // 14),
         "(" * 200 + "1" + ")" * 200,
-        "{" + "'a': [1.0], " * (size // 12) + "}",
-        '"' + '\\"' * (size // 2) + '"',
-        "[Scrubbed due to " * (size // 17),
-        "sleep 1" + " " * size,
-        "- [ ] do this\n" * (size // 14),
-        "I am sorry. " * (size // 12),
     ]
     drawn = random.Random(size)
     return tuple(values + [drawn.choice(_WRAPPINGS)(text) for text in values])
@@ -169,20 +159,16 @@ class Fuzz:
     def run(self, spans: int) -> None:
         gc.callbacks.append(self.processor.collecting)
         try:
-            self._feed(spans)
+            while self._open or len(self.took) < spans:
+                most = 200 if len(self.took) < spans else 0
+                if len(self._open) > most or (self._open and self._draw.random() < 0.5):
+                    self._end()
+                else:
+                    self._start()
         finally:
             gc.callbacks.remove(self.processor.collecting)
         self.processor.shutdown()
         assert self._numbers.get_metrics_data() is not None
-
-    def _feed(self, spans: int) -> None:
-        while len(self.took) < spans:
-            if len(self._open) > 200 or (self._open and self._draw.random() < 0.5):
-                self._end()
-            else:
-                self._start()
-        while self._open:
-            self._end()
 
     def _start(self) -> None:
         draw, parent = self._draw, None
@@ -194,9 +180,7 @@ class Fuzz:
         span = draw.choice(self._tracers).start_span(
             name,
             context=None if parent is None else set_span_in_context(parent),
-            attributes=attributes
-            if early
-            else {key: attributes[key] for key in list(attributes)[:2]},
+            attributes=attributes if early else dict(list(attributes.items())[:2]),
         )
         if not early:
             span.set_attributes(attributes)
@@ -209,9 +193,8 @@ class Fuzz:
         at = -1 if draw.random() < 0.8 else draw.randrange(len(self._open))
         span, spent = self._open.pop(at)
         if draw.random() < 0.1:
-            span.record_exception(
-                ValueError(self._text()[:200_000].encode("ascii", "replace").decode())
-            )
+            said = self._text()[:200_000].encode("ascii", "replace").decode()
+            span.record_exception(ValueError(said))
         if draw.random() < 0.1:
             span.set_status(StatusCode.ERROR, self._text()[:200_000])
         if draw.random() < 0.05:
@@ -248,17 +231,13 @@ class Fuzz:
 
     def _text(self) -> str:
         """A text: short as a rule, seldom of up to a megabyte, very seldom of ten."""
-        draw = self._draw
-        drawn = draw.random()
+        drawn, choice = self._draw.random(), self._draw.choice
         if drawn < 0.85:
-            return draw.choice(self._usual)
-        if drawn < 0.97:
-            return draw.choice(_hostile(draw.choice((10, 100, 1_000))))
-        if drawn < 0.995:
-            return draw.choice(_hostile(draw.choice((4_000, 20_000))))
-        if drawn < 0.9995:
-            return draw.choice(_hostile(draw.choice((100_000, 300_000))))
-        return draw.choice(_hostile(draw.choice((1_000_000, 3_000_000))))
+            return choice(self._usual)
+        for most, sizes in _SIZES.items():
+            if drawn < most:
+                return choice(_hostile(choice(sizes)))
+        raise AssertionError
 
 
 def main() -> None:

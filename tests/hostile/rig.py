@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.resources import Resource
@@ -17,6 +19,7 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, Settings
 from tests.calls import EPOCH, SECOND
+from tests.replay.transcripts.reading import cases
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -205,48 +208,20 @@ VALUES: dict[str, object] = {
 """Values that the SDK lets through to processors, one way or the other."""
 
 
-def texts(n: int) -> dict[str, str]:
-    """Texts of about `n` characters, by name; literals only as long as they are read."""
+_TEXTS = {
+    title: [pair for line in lines.split("\n") if line for pair in json.loads(line).items()]
+    for title, lines in cases(Path(__file__).with_name("texts.txt")).items()
+}
+
+
+def texts(n: int, title: str = "texts") -> dict[str, str]:
+    """Texts of about `n` characters, by name: what begins them, what is repeated, what ends them.
+
+    Literals have a limit: only so long they are read.
+    """
     return {
-        "newlines": "\n" * n,
-        "spaces": " " * n,
-        "digits": "1" * n,
-        "15": "15" * (n // 2),
-        "hex": "a1" * (n // 2),
-        "0x": "0x" * (n // 2),
-        "/tmp/": "/tmp/" * (n // 5),
-        "clock": "1:" * (n // 2),
-        "took": "took " * (n // 5),
-        "took=": "took=" * (n // 5),
-        "pid": "pid " * (n // 4),
-        "error": "error " * (n // 6),
-        "tool": "tool " * (n // 5),
-        "missing": "missing " * (n // 8),
-        "open(": "open(" * (n // 5),
-        "sed -a": "sed " + "-a " * (n // 3),
-        "sed -i": "sed -i" * (n // 6),
-        "; newline": ";\n" * (n // 2),
-        "; spaces": ";" + " " * n,
-        "<<-": "<<-" * (n // 3),
-        "git": "git " * (n // 4),
-        "npm": "npm aaaa " * (n // 9),
-        "sleep": "sleep 1" + " " * n + "x",
-        "half a UUID": "00000000-0000-" * (n // 14),
-        "1.1.": "1." * (n // 2),
-        "dates": "2024-01-01T" * (n // 11),
-        "one word": "A" * n,
-        "one error": "A" * n + "Error: x",
-        "tracebacks": "Traceback (most recent call last)" * (n // 33),
-        "brackets": "[" * n,
-        "braces": "{" * n,
-        "quotes": '"' * n,
-        "minus": "-" * min(n, 99_000) + "1",
-        "a list": "[" + "1," * min(n // 2, 49_000) + "]",
-        "a sum": "+".join(["1"] * min(n // 2, 45_000)),
-        "agno": "status='failure' result=" + " error=" * (n // 7) + " updated_session_state=",
-        "camel": "aB" * (n // 2),
-        "surrogates": "\ud800" * (n // 3),
-        "escapes": "'" + "\\d" * min(n // 2, 49_000) + "'",
+        name: head + unit * (min([n, *most]) // len(unit)) + tail
+        for name, (head, unit, tail, *most) in _TEXTS[title]
     }
 
 

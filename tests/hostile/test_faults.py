@@ -21,7 +21,6 @@ from tests.detectors.judges import wait_until
 from tests.hostile.rig import LOOP, TOOL, Rig
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
     from otel_loopguard.core.evidence import Evidence
     from otel_loopguard.dialects import SpanView
 
@@ -33,7 +32,7 @@ class BrokenDetector:
     name = "broken"
 
     def __init__(self, settings: Settings) -> None:
-        del settings
+        pass
 
     def observe(self, evidence: Evidence) -> None:
         msg = f"no idea about {evidence.number}"
@@ -47,7 +46,6 @@ class Unmakeable(BrokenDetector):
     name = "Unmakeable"
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
         raise ZeroDivisionError(settings.mode)
 
 
