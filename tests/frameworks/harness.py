@@ -62,9 +62,7 @@ class Framework:
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
-        text = (self.folder / RESULTS).read_text(encoding="utf-8")
-        found: dict[str, dict[str, Any]] = json.loads(text)
-        return found
+        return json.loads((self.folder / RESULTS).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
     def keep(self, key: str, line: dict[str, Any]) -> None:
         known = self.results if (self.folder / RESULTS).exists() else {}
@@ -90,41 +88,25 @@ class Framework:
         return (self.environment / "complete").exists()
 
 
+_BESIDE = ("langchain", "openai_agents", "pydantic_ai")
+"""Those that the interpreter of the tests has."""
+_TABLE = """
+langchain | LangChain, LangGraph | langchain.agents.middleware +langchain
+openai_agents | OpenAI Agents SDK | agents +openai_agents
+pydantic_ai | pydantic-ai | pydantic_ai.capabilities
+google_adk | Google ADK | google.adk
+crewai | CrewAI | crewai +crewai
+strands | Strands | strands
+smolagents | smolagents | smolagents +smolagents
+llama_index | LlamaIndex | llama_index.core +llama_index
+autogen | AutoGen | autogen_agentchat +autogen_agentchat
+agent_framework | Microsoft Agent Framework | agent_framework
+mcp | MCP | mcp
+"""
 FRAMEWORKS = {
-    framework.name: framework
-    for framework in (
-        Framework(
-            "langchain",
-            "LangChain, LangGraph",
-            ("langchain.agents.middleware", "openinference.instrumentation.langchain"),
-            apart=False,
-        ),
-        Framework(
-            "openai_agents",
-            "OpenAI Agents SDK",
-            ("agents", "openinference.instrumentation.openai_agents"),
-            apart=False,
-        ),
-        Framework("pydantic_ai", "pydantic-ai", ("pydantic_ai.capabilities",), apart=False),
-        Framework("google_adk", "Google ADK", ("google.adk",)),
-        Framework("crewai", "CrewAI", ("crewai", "openinference.instrumentation.crewai")),
-        Framework("strands", "Strands", ("strands",)),
-        Framework(
-            "smolagents", "smolagents", ("smolagents", "openinference.instrumentation.smolagents")
-        ),
-        Framework(
-            "llama_index",
-            "LlamaIndex",
-            ("llama_index.core", "openinference.instrumentation.llama_index"),
-        ),
-        Framework(
-            "autogen",
-            "AutoGen",
-            ("autogen_agentchat", "openinference.instrumentation.autogen_agentchat"),
-        ),
-        Framework("agent_framework", "Microsoft Agent Framework", ("agent_framework",)),
-        Framework("mcp", "MCP", ("mcp",)),
-    )
+    name: Framework(name, title, tuple(modules.split()), apart=name not in _BESIDE)
+    for line in _TABLE.replace("+", "openinference.instrumentation.").strip().splitlines()
+    for name, title, modules in [line.split(" | ")]
 }
 """Every framework by name; in this order it stands in docs/frameworks.md."""
 
@@ -188,14 +170,12 @@ def finished(process: subprocess.Popen[str], limit_s: float = 180) -> str:
 
 
 def line_of(out: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
-    return found
+    return json.loads(out.strip().splitlines()[-1])  # type: ignore[no-any-return]
 
 
 @cache
 def _ours(extras: tuple[str, ...]) -> str:
     """What our own package brings into an environment, by its pyproject.toml."""
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        project = tomllib.load(file)["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     brought = [project["optional-dependencies"][name] for name in extras]
     return json.dumps([project["dependencies"], brought])

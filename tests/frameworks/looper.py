@@ -52,6 +52,12 @@ def paused(key: str) -> Script:
     return script
 
 
+async def read(stream: Callable[[], Any]) -> None:
+    """Reads a stream that is made here to its end."""
+    async for _ in stream():
+        pass
+
+
 @dataclass(frozen=True)
 class Asked:
     tool: str
@@ -167,17 +173,15 @@ class Looper:
         return {"ran": len(self.ran), "parts": list(stop.parts)}
 
     def failures(self) -> list[bool]:
-        spans = [
-            span
+        return [
+            span.status.status_code.name == "ERROR"
             for span in self.spans.get_finished_spans()
             if "search" in span.name or "fail" in span.name or span.name in self.named
         ]
-        return [span.status.status_code.name == "ERROR" for span in spans]
 
     def errors(self) -> int:
-        kinds = [
-            (one.attributes or {}).get("error.type") for one in self.spans.get_finished_spans()
-        ]
+        spans = self.spans.get_finished_spans()
+        kinds = [(span.attributes or {}).get("error.type") for span in spans]
         return kinds.count("ValueError") + kinds.count("tool_error")
 
 
@@ -212,14 +216,12 @@ def named(make: Make) -> object:
 def next_turn(make: Make) -> object:
     """A conversation of the framework is the session, and a stop does not hold it for ever."""
     looper = make(always(SEARCH))
-    found = [
-        (looper.stopped(lambda: looper.talk("talk-7")).session, len(looper.ran) > 0)
-        for _ in range(3)
-    ]
-    keys = {key for key, _ in found}
+    keys, ran = set[str](), list[bool]()
+    for _ in range(3):
+        keys.add(looper.stopped(lambda: looper.talk("talk-7")).session or "")
+        ran.append(len(looper.ran) > 0)
     # Keys that nobody gave are random.
-    sessions = sorted(keys) if keys == {"talk-7"} else len(keys)
-    return {"ran": [made for _, made in found], "sessions": sessions}
+    return {"ran": ran, "sessions": [*keys] if keys == {"talk-7"} else len(keys)}
 
 
 def hint(make: Make) -> object:
@@ -227,12 +229,8 @@ def hint(make: Make) -> object:
     looper = make(turns([SEARCH], [SEARCH], [SEARCH], [search("y")]))
     answer = looper.run()
     told = [one for one in looper.requests if "Do not repeat" in str(one)]
-    return {
-        "end": [role for role, _ in told[0]][-2:],
-        "last": "Do not repeat" in told[0][-1][1],
-        "kept": len(told) > 1,
-        "answer": answer,
-    }
+    end, last = [role for role, _ in told[0]][-2:], "Do not repeat" in told[0][-1][1]
+    return {"end": end, "last": last, "kept": len(told) > 1, "answer": answer}
 
 
 def after_a_deny(make: Make) -> object:

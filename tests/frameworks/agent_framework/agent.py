@@ -21,7 +21,7 @@ from agent_framework import (
 from agent_framework.observability import ChatTelemetryLayer
 
 from otel_loopguard.integrations.agent_framework import loopguard_middleware
-from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always
+from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, read
 from tests.frameworks.scripted import Run
 
 run = Run("agent_framework", "agent-framework-core", native=True)
@@ -70,11 +70,7 @@ class Agent(Looper):
         return str(asyncio.run(self.agent.run(QUESTION, **options)))
 
     def stream(self):
-        async def read():
-            async for _ in self.agent.run(QUESTION, stream=True):
-                pass
-
-        asyncio.run(read())
+        asyncio.run(read(lambda: self.agent.run(QUESTION, stream=True)))
 
     def talk(self, key):
         self.run(session=AgentSession(session_id=key))
