@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from otel_loopguard.dialects import Reader, RecordedSpan
 from otel_loopguard.replay.formats import otlp_spans
 from otel_loopguard.sessions.active import ActiveSpan
 from otel_loopguard.spans.dedup import SpanDeduplicator
+from tests.zero_code.interpreter import lacking
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Kind, Step
@@ -25,11 +23,8 @@ SPANS = Path(__file__).resolve().parents[2].parent / "shared" / "spans"
 _PARIS = ("search", {"query": "weather in Paris"})
 _ALPHA = ("search", {"query": "alpha"})
 _BETA = ("fetch", {"url": "http://example.test/beta"})
-SCRIPT: list[tuple[str, dict[str, Any]]] = [
-    *[_PARIS] * 6,
-    *[_ALPHA, _BETA] * 3,
-    ("broken", {"x": 1}),
-]
+_BROKEN = ("broken", {"x": 1})
+SCRIPT: list[tuple[str, dict[str, Any]]] = [*[_PARIS] * 6, *[_ALPHA, _BETA] * 3, _BROKEN]
 """What every single-agent capture replays (`capture/script.py`)."""
 
 UNREADABLE = {
@@ -57,11 +52,8 @@ OTHER_PROCESS = {"mcp1-stdio__openllmetry": 13, "mcp-stdio__native": 13}
 
 def need_shared() -> None:
     """Skips without the shared folder; fails under CI, which has to have it."""
-    if SPANS.is_dir():
-        return
-    if os.environ.get("CI"):
-        pytest.fail(f"expected captures in {SPANS}")
-    pytest.skip(f"no captures in {SPANS}")
+    if not SPANS.is_dir():
+        lacking(f"no captures in {SPANS}")
 
 
 def names() -> list[str]:
@@ -157,11 +149,9 @@ def _view(span: dict[str, Any], name: str, attributes: dict[str, Any]) -> Record
 @cache
 def recorded(name: str) -> Run:
     """A capture out of its OTLP file: only ended spans, on their own clock."""
-    events: list[tuple[int, bool, RecordedSpan]] = []
-    for view in views(name):
-        events.append((view.start, False, view))
-        events.append((view.end or 0, True, view))
-    return drive(events)
+    found = views(name)
+    starts = [(view.start, False, view) for view in found]
+    return drive([*starts, *((view.end or 0, True, view) for view in found)])
 
 
 def views(name: str) -> list[RecordedSpan]:
@@ -187,10 +177,8 @@ def scripted(name: str) -> bool:
 
 
 def loaded(value: object) -> object:
-    if not isinstance(value, str):
-        return value
     try:
-        return json.loads(value)
+        return json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return value
 

@@ -64,12 +64,10 @@ class Recorder:
         """Keeps a request, without what is of this machine only."""
         document = MessageToDict(decode(_KINDS[path], body, media), use_integers_for_enums=True)
         _hex_ids(document)
-        _scrub(document)
-        line = _STACK.sub("", json.dumps(document, separators=(",", ":")))
-        if self._home:
-            line = line.replace(self._home, "/home/user")
-        if _has_entries(document):
-            self.lines[path].append(line)
+        if _scrub(document):
+            line = _STACK.sub("", json.dumps(document, separators=(",", ":")))
+            home = self._home or "/home/user"
+            self.lines[path].append(line.replace(home, "/home/user"))
 
     def save(self, folder: Path, name: str, *, logs: bool) -> None:
         for path, ending in [("/v1/traces", "otlp"), ("/v1/logs", "logs")][: 1 + logs]:
@@ -79,10 +77,8 @@ class Recorder:
         """The number of a request, by the results in it, and the calls that answer it."""
         self.asked.append(request)
         said = _parts(request)
-        done = sum(
-            one.get("role") == "tool" or one.get("type") in ("function_call_output", "tool_result")
-            for one in said
-        )
+        results = {"tool", "function_call_output", "tool_result"}
+        done = sum(not results.isdisjoint((one.get("role"), one.get("type"))) for one in said)
         sub = any(SUB_TASK in str(one.get("text", "")) for one in said)
         made = 0
         for turn in (self._sub if sub else self._script) if request.get("tools") else ():
@@ -141,9 +137,8 @@ def recording(
             if isinstance(answer, bytes):
                 self._answer(answer, "text/event-stream")
             else:
-                self._answer(
-                    json.dumps(answer).encode(), "application/json", 200 if answer else 404
-                )
+                code = 200 if answer else 404
+                self._answer(json.dumps(answer).encode(), "application/json", code)
 
         def do_GET(self) -> None:
             answer = recorder.fetched(self.path.rpartition("/")[2])
@@ -314,8 +309,9 @@ def _hex_ids(value: object) -> None:
             _hex_ids(entry)
 
 
-def _scrub(document: dict[str, Any]) -> None:
-    """Leaves out what is of this machine, and fills in lists that are empty."""
+def _scrub(document: dict[str, Any]) -> bool:
+    """Leaves out what is of this machine, and fills in empty lists; whether anything is left."""
+    kept = False
     for resource in document.get("resourceSpans", []) + document.get("resourceLogs", []):
         held = resource.setdefault("resource", {}).get("attributes", [])
         resource["resource"]["attributes"] = [one for one in held if _KEPT.match(one["key"])]
@@ -325,14 +321,8 @@ def _scrub(document: dict[str, Any]) -> None:
                 spans = scope.get("spans", [])
                 scope["spans"] = [span for span in spans if _OWN.match(span["name"])]
             entries = scope.get("spans", []) + scope.get("logRecords", [])
+            kept = kept or bool(entries)
             for entry in entries + [event for one in entries for event in one.get("events", ())]:
                 held = entry.get("attributes", [])
                 entry["attributes"] = [one for one in held if not _LEFT_OUT.search(one["key"])]
-
-
-def _has_entries(document: dict[str, Any]) -> bool:
-    return any(
-        scope.get("spans") or scope.get("logRecords")
-        for resource in document.get("resourceSpans", []) + document.get("resourceLogs", [])
-        for scope in resource.get("scopeSpans", []) + resource.get("scopeLogs", [])
-    )
+    return kept

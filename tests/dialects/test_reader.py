@@ -20,7 +20,6 @@ from otel_loopguard.dialects import (
     unregister,
 )
 from otel_loopguard.sdk.sampler import _may_be_agent
-from otel_loopguard.spans.dialects.registry import collect_keys
 from otel_loopguard.spans.reader import ScopeKind
 
 
@@ -42,10 +41,8 @@ def _as_it_was() -> Iterator[None]:
 
 
 def tool(**attributes: object) -> RecordedSpan:
-    known: dict[str, object] = {
-        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search",
-    }  # fmt: skip
-    known |= {key.replace("__", "."): value for key, value in attributes.items()}
+    attributes = {"gen_ai__operation__name": "execute_tool", **attributes}
+    known = {key.replace("__", "."): value for key, value in attributes.items()}
     return RecordedSpan(name="execute_tool search", scope="my.agent", end=9, attributes=known)
 
 
@@ -125,17 +122,15 @@ def test_what_a_dialect_declares_is_used_everywhere() -> None:
     assert not _may_be_agent("x", {"mine.kind": "run", "http.url": "u"})
     register(Declaring())
     reader = Reader()
-    assert [reader.interest(scope) for scope in ("mine.tracer", "mine-5", "mine.tracer.x")] == [
-        ScopeKind.AGENT, ScopeKind.AGENT, ScopeKind.UNKNOWN,
-    ]  # fmt: skip
-    step = reader.run(span)
-    assert step is not None
-    assert (step.session, step.agent) == ("s", "r")
-    span.attributes = {**keys, "session.id": "shared", "gen_ai.agent.name": "named"}
-    step = reader.run(span)
-    assert step is not None
+    found = [reader.interest(scope) for scope in ("mine.tracer", "mine-5", "mine.tracer.x")]
+    assert found == [ScopeKind.AGENT, ScopeKind.AGENT, ScopeKind.UNKNOWN]
     # Keys of conventions that appear on the spans of others are asked first, fallbacks last.
-    assert (step.session, step.agent) == ("shared", "named")
+    shared = {"session.id": "shared", "gen_ai.agent.name": "named"}
+    for more, whose in (({}, ("s", "r")), (shared, ("shared", "named"))):
+        span.attributes = keys | more
+        step = reader.run(span)
+        assert step is not None
+        assert (step.session, step.agent) == whose
     span.attributes = {"mine.kind": "tool"}
     assert reader.run(span) is None
     assert _may_be_agent("x", {"mine.kind": "run", "http.url": "u"})
@@ -157,15 +152,6 @@ def test_a_dialect_that_builds_on_another_is_not_filled_by_it() -> None:
         step = Reader((dialect, *registered())).read(wrapped)
         assert step is not None
         assert step.args == args
-
-
-def test_keys_are_asked_in_this_order() -> None:
-    """The keys of shared conventions first, then those of one framework, then what stands in."""
-    sessions, agents = collect_keys("session_keys"), collect_keys("agent_keys")
-    assert sessions[:3] == ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
-    assert set(sessions[-4:]) == {"conversation.id", "crew_id", "crewai.crew.id", "workflow.id"}
-    assert agents[0] == "gen_ai.agent.name"
-    assert agents[-2:] == ("crewai.agent.role", "ai.telemetry.functionId")
 
 
 def test_a_readers_memory_is_bounded() -> None:
