@@ -19,12 +19,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<note>[^\n]+?) -->\n+)?^```(?P<lang>\w*)\n(?P<text>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
+    r"(?ms)(?:^<!-- (?P<note>[^\n]+?) -->\n+)?^```(?P<lang>\w*)\n(?P<text>.*?)^```$"
 )
 _SECTION = re.compile(
-    r"(?P<open><!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(?P<close><!-- end -->)",
-    re.DOTALL,
+    r"(?s)(?P<open><!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(?P<close><!-- end -->)"
 )
 _LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\((?P<to>[^)\s]+)\)")
 
