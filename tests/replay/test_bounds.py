@@ -26,51 +26,39 @@ def whys(reports: Any) -> list[tuple[int, str]]:
 
 
 MANY = '{"data":[{}' + ",{}" * 2000 + "]}"
-BARREN = f"in a row hold nothing, the rest is not read; {recording.EXPECTED}"
-BOUNDS = {
-    "values": (shape, "MAX_RECORDED_VALUES", 2000), "steps": (lines, "MAX_STEPS", 10),
-    "barren": (recording, "_BARREN", 50), "blank": (file, "_BLANK", 50),
-}  # fmt: skip
+BOUNDS: dict[str, tuple[tuple[object, str, int], str]] = {
+    "line": ((shape, "MAX_RECORDED_VALUES", 2000), "the line has more than 2,000 values"),
+    "document": (
+        (shape, "MAX_RECORDED_VALUES", 2000),
+        "the document has more than 2,000 values, the rest is not read",
+    ),
+    "steps": ((lines, "MAX_STEPS", 10), "a run of 11 steps, more than 10, is left out"),
+    "barren": (
+        (recording, "_BARREN", 50),
+        f"50 lines in a row hold nothing, the rest is not read; {recording.EXPECTED}",
+    ),
+    "blank": ((file, "_BLANK", 50), "50 blank lines in a row, the rest is not read"),
+}
 LONG = json.dumps({"id": "long", "steps": [0] * 11})
 
 
 @pytest.mark.parametrize(
-    ("bound", "content", "runs", "number", "why"),
+    ("bound", "content", "runs", "number"),
     [
-        *(
-            (
-                "values",
-                [*[RUN] * at, MANY, *[RUN] * (2 - at)],
-                2,
-                at + 1,
-                "the line has more than 2,000",
-            )
-            for at in range(3)
-        ),
-        (
-            "values",
-            ["[", *["1,"] * 3000, "1", "]"],
-            0,
-            1,
-            "the document has more than 2,000 values, the",
-        ),
-        ("steps", [LONG, RUN], 1, 1, "a run of 11 steps, more than 10, is left out"),
-        ("barren", [*["{}"] * 49, RUN, *["{}"] * 60, RUN], 1, 100, f"50 lines {BARREN}"),
-        (
-            "blank",
-            [*[""] * 49, RUN, *[""] * 60, RUN],
-            1,
-            100,
-            "50 blank lines in a row, the rest is",
-        ),
+        *(("line", [*[RUN] * at, MANY, *[RUN] * (2 - at)], 2, at + 1) for at in range(3)),
+        ("document", ["[", *["1,"] * 3000, "1", "]"], 0, 1),
+        ("steps", [LONG, RUN], 1, 1),
+        ("barren", [*["{}"] * 49, RUN, *["{}"] * 60, RUN], 1, 100),
+        ("blank", [*[""] * 49, RUN, *[""] * 60, RUN], 1, 100),
     ],
 )
 def test_what_is_too_much_costs_one_report(  # noqa: PLR0917
     read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch, bound: str, content: list[str],
-    runs: int, number: int, why: str,
+    runs: int, number: int,
 ) -> None:  # fmt: skip
     """And what is honest around it is read."""
-    monkeypatch.setattr(*BOUNDS[bound])
+    place, why = BOUNDS[bound]
+    monkeypatch.setattr(*place)
     assert len(read("\n".join(content) + "\n")) == runs
     ((told, said),) = whys(reports)
     assert (told, said.startswith(why)) == (number, True), said
