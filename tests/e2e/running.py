@@ -34,12 +34,9 @@ def need(*builds: Build | Environment) -> None:
 
 def start_agent(port: int, *words: str, **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "stack.agent", *words],
-        env=agent_env(port) | env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-W", "error", "-m", "stack.agent", *words], env=agent_env(port) | env,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def lines_of(agent: subprocess.Popen[str], limit_s: float = 120) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ def test_collectors_that_are_killed_lose_nothing(
     stack = stacks()
     stack.jaeger()
     gateway, sidecar = stack.gateway(), stack.sidecar()
-    port = stack.ports.agent_grpc if protocol == "grpc" else stack.ports.agent_http
+    port = getattr(stack.ports, f"agent_{protocol}")
     agent = agents(port, *MANY, "--protocol", protocol, "--seconds", "12")
     for program in (gateway, sidecar, gateway):
         time.sleep(2)
