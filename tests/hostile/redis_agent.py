@@ -77,7 +77,7 @@ def _main() -> None:
         propagation_trust="store",
         tuning={
             "stores": {"timeout_s": 0.3, "retry_s": 0.3, "delay_s": 0.02} | _ROOM,
-            "journal": {"flush_s": 0.1, "read_s": 0.2},
+            "journal": {"flush_s": 0.1, "read_s": 0.2, "steps": 100_000},
             "admin": {"heartbeat_s": 0.5},
         },
         exempt_tools=frozenset(f"tool-{number}" for number in range(7)),

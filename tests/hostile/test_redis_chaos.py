@@ -148,7 +148,7 @@ def test_what_was_acknowledged_is_there_and_nothing_was_raised(
         for session, ids in told["acknowledged"].items():
             if "lied" not in session:
                 kept[session].update(ids)
-    store = RedisStore(Settings(store_url=server.url, tuning={"journal": {"steps": 10_000}}))
+    store = RedisStore(Settings(store_url=server.url, tuning={"journal": {"steps": 100_000}}))
     found = {name: [entry for entry, _ in store.journal(name)] for name in kept}
     store.close()
     assert sum(map(len, kept.values())) > 1000
