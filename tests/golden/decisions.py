@@ -49,22 +49,17 @@ def replayed(file: Path) -> dict[Run, Decided]:
     found: dict[Run, Decided] = {}
     with Inputs([str(file)], bar=False) as inputs:
         for result in replay_all(inputs, Settings()):
-            run = (file.name, result.session)
-            said = tuple(
-                f"{one.step} {one.action} {one.detector}/{one.reason}" for one in result.decisions
-            )
-            if said:
+            run, tier = (file.name, result.session), tiers.get(result.session, "")
+            for one in result.decisions:
+                said = f"{one.step} {one.action} {one.detector}/{one.reason}"
                 before = found[run].decisions if run in found else ()
-                found[run] = Decided(tiers.get(result.session, ""), before + said)
+                found[run] = Decided(tier, (*before, said))
     return found
 
 
 def golden() -> dict[Run, Decided]:
     lines = map(orjson.loads, GOLDEN.read_bytes().splitlines())
-    return {
-        (line["file"], line["run"]): Decided(line["tier"], tuple(line["decisions"]))
-        for line in lines
-    }
+    return {(one["file"], one["run"]): Decided(one["tier"], (*one["decisions"],)) for one in lines}
 
 
 def write(found: Mapping[Run, Decided]) -> None:

@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pytest
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.replay.labelled_runs import Run, run
+from tests.agents import provider_with
 from tests.golden.decisions import SHARED, golden
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
     from otel_loopguard.sessions import Session
 
 SCOPE: Final = "recorded.agent"
@@ -54,8 +56,7 @@ def decided(recorded: Sequence[Run], every: int, **settings: Any) -> list[Decide
 
     guard = LoopGuard(Settings(**settings), on_decision=on_decision)
     processor = LoopGuardSpanProcessor(guard)
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(processor)
+    provider = provider_with(processor)
     spans = count(1)
     for one in recorded:
         for _ in _spans(provider, one):
