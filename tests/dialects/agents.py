@@ -186,16 +186,7 @@ def _coding_agent(home: Path, program: str, *arguments: str, **variables: str) -
 
 
 class Agent(NamedTuple):
-    """How to record an agent.
-
-    Attributes:
-        run: Runs it in a folder of its own.
-        folder: Where its captures lie.
-        script: The calls that its model asks for.
-        repeated: The call that it repeats when it is stuck.
-        logs: Whether its log records are kept too.
-        sub: The calls that the model of its sub-agent asks for.
-    """
+    """How to record an agent: what its model asks for, when it is stuck, and in a sub-agent."""
 
     run: Callable[[Recorder, Path, Sequence[Call]], None]
     folder: Path

@@ -67,23 +67,15 @@ def load(name: str) -> dict[str, Any]:
 
 @dataclass
 class Run:
-    """What came out of one capture.
-
-    Attributes:
-        steps: The steps that were counted, in order.
-        read: All steps that were read at the ends of spans, before any was found to be a twin.
-        opened: Steps as they were when their spans started, by span id.
-        joined: Pairs of traces that were found to be one run.
-        spans: How many spans there were.
-        waited: How many steps were only counted because nothing better came.
-    """
+    """What came out of one capture."""
 
     steps: list[Step] = field(default_factory=list)
+    # At the ends of spans, before any was found to be a twin; then at their starts.
     read: list[Step] = field(default_factory=list)
     opened: dict[int, Step] = field(default_factory=dict)
     joined: list[tuple[int, int]] = field(default_factory=list)
     spans: int = 0
-    waited: int = 0
+    waited: int = 0  # steps that were only counted because nothing better came
 
     def of(self, kind: Kind) -> list[Step]:
         return sorted((step for step in self.steps if step.kind is kind), key=lambda s: s.start)

@@ -45,13 +45,7 @@ _OWN = re.compile(r"ai\.|Tool\.execute|LLM\.run|http\.")
 
 
 class Recorder:
-    """Takes OTLP, and answers as a model of OpenAI.
-
-    Attributes:
-        url: Where OTLP goes; the model is at `/openai/v1` of it.
-        lines: What came, by path, one JSON text for each request.
-        asked: The requests to the model.
-    """
+    """Takes OTLP, a JSON text for each request, and answers as a model at `/openai/v1`."""
 
     def __init__(self, script: Sequence[Turn], home: str, sub: Sequence[Turn] = ()) -> None:
         self.url = ""

@@ -29,15 +29,7 @@ _LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\((?P<to>[^)\s]+)\)")
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block of a page.
-
-    Attributes:
-        page: Path of the page below the repository's root.
-        line: Line of the page at which its text begins.
-        lang: Its language; empty if it has none.
-        text: Its text.
-        note: What the comment before it says; empty if there is none.
-    """
+    """One fenced block of a page, the line where its text begins, and the comment before it."""
 
     page: str
     line: int

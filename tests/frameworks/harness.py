@@ -40,15 +40,7 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework that has an adapter.
-
-    Attributes:
-        name: Name of its folder, and of the module in `otel_loopguard.integrations`.
-        title: Its name as people write it.
-        modules: What its program imports: framework and instrumentation.
-        apart: Whether it has an environment of its own; only `make test-all` tests it then.
-        extras: Extras of our package in its environment.
-    """
+    """A framework that has an adapter; `make test-all` alone tests one that stands apart."""
 
     name: str
     title: str
@@ -117,10 +109,7 @@ ENGINES = Framework(
 
 
 def python_of(framework: Framework) -> str:
-    """The interpreter that runs a framework's program.
-
-    Without one the test is skipped with the reason; under `CI` it fails.
-    """
+    """The interpreter that runs a framework's program; without one the test is skipped."""
     missing = lacks(framework)
     if not missing:
         return PYTHON
@@ -139,14 +128,7 @@ def lacks(framework: Framework) -> str:
 def started(
     framework: Framework, *arguments: str, program: Path | None = None, **variables: str
 ) -> subprocess.Popen[str]:
-    """Starts a framework's program.
-
-    Args:
-        framework: The framework.
-        *arguments: Arguments of the program.
-        program: Another program than `agent.py`: an example.
-        **variables: Added to its environment, which has no `OTEL_` or `LOOPGUARD_` variable else.
-    """
+    """Starts `agent.py` of a framework, or another program, with no other variables of ours."""
     return subprocess.Popen(
         [python_of(framework), str(program or framework.folder / "agent.py"), *arguments],
         cwd=ROOT,

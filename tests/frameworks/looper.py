@@ -66,26 +66,13 @@ class Asked:
 
 
 class Looper:
-    """An agent with the tools `search` and `fail`.
+    """An agent with the tools `search`, which may have another name, and `fail`."""
 
-    Args:
-        script: What its model asks for.
-        tool: The name of `search`.
-        **options: For the adapter, or what the framework's own cases need.
-
-    Attributes:
-        ran: The queries of the calls that were made.
-        requests: Role and text of each message, request by request.
-        spans: What was exported; set by `Run`.
-        decided: Action and reason of what was decided; set by `Run`.
-        alone: Whether nothing but the adapter writes spans; set by `Run`.
-        named: Names of spans of tool calls that have not the tool's name in theirs.
-    """
-
+    # Set by `Run`: what was exported, actions with reasons, whether only the adapter writes spans.
     spans: InMemorySpanExporter
     decided: list[str]
     alone: bool
-    named: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()  # spans of tool calls that have not the tool's name in theirs
     ends_equal_calls = False  # the framework does so itself, after a few
 
     def __init__(self, script: Script, *, tool: str = "search", **options: Any) -> None:

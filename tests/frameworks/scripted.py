@@ -79,22 +79,8 @@ class _WithoutTools(LoopGuardSpanProcessor):
 class Run:
     """One run: what the program was told to do, what the model says, and what was counted.
 
-    Args:
-        framework: Name of the folder below `tests/frameworks`.
-        *packages: Distributions whose versions are told: framework first, instrumentation after.
-        instrumentor: Module and class of what writes spans, as `MODULE:CLASS`.
-        native: Whether the framework writes spans itself as soon as there is a global provider; the
-            bare variant has none then, and the adapter has to be given `provider`.
-
-    Attributes:
-        scenario: What it was told to do.
-        variant: How it is watched.
-        bare: Whether there is no instrumentation but the adapter.
-        session: Key of the session; None: nobody names it.
-        provider: The tracer provider, which is the global one (but see `native`).
-        exporter: All spans that were exported.
-        guard: The guard.
-        processor: What watches for it, if anything does.
+    A framework that is `native` writes spans as soon as there is a global provider; the bare
+    variant has none then, and the adapter has to be given `provider`.
     """
 
     processor: LoopGuardSpanProcessor
@@ -155,13 +141,7 @@ class Run:
             self._asked += not self.bare
 
     def main(self, make: type[Looper], *cases: Callable[[], object], live: bool = False) -> None:
-        """Runs what the program was told to, and prints the line.
-
-        Args:
-            make: The agent.
-            *cases: The framework's own cases.
-            live: Whether those of `LIVE` are run too.
-        """
+        """Runs what the program was told to, or all cases, and prints the line."""
         make.spans, make.decided, make.alone = self.exporter, self._reasons, self.bare
         if self.scenario == "cases":
             ran = self._cases(make, SHARED | LIVE if live else SHARED, cases)

@@ -28,12 +28,7 @@ Run = tuple[str, str]
 
 
 class Decided(NamedTuple):
-    """What was decided about a run.
-
-    Attributes:
-        tier: What its label says, empty if there is none.
-        decisions: Index of the step, action, detector and reason of each, in order.
-    """
+    """The tier of a run's label, and step, action, detector and reason of each decision."""
 
     tier: str
     decisions: tuple[str, ...]

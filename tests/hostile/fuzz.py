@@ -105,37 +105,27 @@ def _hostile(size: int) -> tuple[str, ...]:
 
 
 class Timed(LoopGuardSpanProcessor):
-    """A processor that notes what its hooks take, in `spent`; of it not what the garbage collector
-    does, which looks at every object of the process and comes about in whichever hook it likes.
-    """
+    """Notes what its hooks take, without what the garbage collector takes in them."""
 
-    def __init__(self, guard: LoopGuard) -> None:
-        super().__init__(guard)
-        self.spent = 0
+    spent = 0
 
     def on_start(self, span: Span, parent_context: Any = None) -> None:
-        self._timed(lambda: super(Timed, self).on_start(span, parent_context))
+        self.spent -= time.thread_time_ns()
+        super().on_start(span, parent_context)
+        self.spent += time.thread_time_ns()
 
     def on_end(self, span: ReadableSpan) -> None:
-        self._timed(lambda: super(Timed, self).on_end(span))
+        self.spent -= time.thread_time_ns()
+        super().on_end(span)
+        self.spent += time.thread_time_ns()
 
     def collecting(self, phase: str, _info: object) -> None:
-        """Takes off what the collector takes; for `gc.callbacks`."""
-        now = time.thread_time_ns()
-        self.spent += now if phase == "start" else -now
-
-    def _timed(self, hook: Callable[[], None]) -> None:
-        self.spent -= time.thread_time_ns()
-        hook()
-        self.spent += time.thread_time_ns()
+        """For `gc.callbacks`."""
+        self.spent += time.thread_time_ns() * (1 if phase == "start" else -1)
 
 
 class Fuzz:
-    """Feeds spans to a guard.
-
-    Args:
-        seed: What everything is drawn from.
-    """
+    """Feeds spans to a guard, all drawn from a seed."""
 
     def __init__(self, seed: int = SEED) -> None:
         self._draw = random.Random(seed)

@@ -97,29 +97,17 @@ def attacks(pattern: re.Pattern[Any], length: int) -> Iterator[str]:
 
 
 class Part(NamedTuple):
-    """What a part of a pattern matches, and what may take long in it.
+    """What a part of a pattern matches, and what may take long in it."""
 
-    Attributes:
-        sample: A text that it matches, as a rule; what repeats does so three times.
-        first: What it may begin with.
-        holds: All that it may hold.
-        ends: What may go on an endless repetition that it ends with.
-        opens: What an endless repetition begins with that it may begin with.
-        empty: Whether it may match nothing.
-        endless: Whether it holds an endless repetition.
-        faults: Why it may take more than linear time, by its look.
-        pumps: For each long repetition what stands before it, and what may be repeated.
-    """
-
-    sample: str = ""
+    sample: str = ""  # matches, as a rule; what repeats does so three times
     first: Chars = frozenset()
     holds: Chars = frozenset()
-    ends: Chars = frozenset()
-    opens: Chars = frozenset()
+    ends: Chars = frozenset()  # what may go on an endless repetition at its end
+    opens: Chars = frozenset()  # and begin one at its beginning
     empty: bool = False
     endless: bool = False
-    faults: tuple[str, ...] = ()
-    pumps: tuple[tuple[str, str], ...] = ()
+    faults: tuple[str, ...] = ()  # why it may take more than linear time, by its look
+    pumps: tuple[tuple[str, str], ...] = ()  # what stands before a long repetition, and repeats
 
 
 _NOTHING: Final = Part(empty=True)

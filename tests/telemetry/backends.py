@@ -25,14 +25,7 @@ class Request:
 
 @dataclass
 class Backend:
-    """What was asked, and what is answered.
-
-    Attributes:
-        url: Address of it.
-        statuses: Statuses of the next answers; then 200.
-        replies: Replies by path; else an empty object.
-        free: While it is not set, nothing is answered.
-    """
+    """What was asked, the next statuses and replies by path; nothing is said until it is free."""
 
     url: str = ""
     requests: list[Request] = field(default_factory=list)

@@ -20,12 +20,7 @@ Attributes = Mapping[str, object]
 
 
 class Scene:
-    """A guard, its providers, and what came out of them.
-
-    Args:
-        exporter: Whether a `LoopGuardSpanExporter` stands before the exporter of spans.
-        **settings: Settings of the guard.
-    """
+    """A guard, its providers, and what came out, by a `LoopGuardSpanExporter` or without."""
 
     def __init__(self, *, exporter: bool = True, **settings: Any) -> None:
         self.reader = InMemoryMetricReader()
