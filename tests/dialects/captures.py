@@ -126,16 +126,11 @@ def live(name: str) -> Run:
 
 
 def _view(span: dict[str, Any], name: str, attributes: dict[str, Any]) -> RecordedSpan:
-    return RecordedSpan(
-        name=name,
-        scope=span["scope"][0] if span["scope"] else "",
-        kind=span["start"]["kind"],
-        trace_id=int(span["trace_id"], 16),
-        span_id=int(span["span_id"], 16),
-        parent_id=int(span["parent_id"], 16) if span["parent_id"] else None,
-        start=span["start"]["time"],
-        attributes=attributes,
-    )
+    (scope, *_), start = span["scope"] or [""], span["start"]
+    ids = [
+        int(span[key], 16) if span[key] else None for key in ("trace_id", "span_id", "parent_id")
+    ]
+    return RecordedSpan(name, scope, start["kind"], *ids, start["time"], attributes=attributes)  # type: ignore[arg-type]
 
 
 @cache

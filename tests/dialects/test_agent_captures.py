@@ -42,12 +42,9 @@ def steps_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Step]:
     """The steps that its spans, by start, or its log records, in their order, tell of."""
     if path.name.endswith(".otlp.jsonl"):
         return sorted(run_of(path, monkeypatch).steps, key=lambda step: step.start)
-    reader = captures.Reader()
-    views = [
-        view
-        for line in path.read_bytes().splitlines()
-        for view in log_views(decode(ExportLogsServiceRequest, line, JSON))
-    ]
+    reader, lines = captures.Reader(), path.read_bytes().splitlines()
+    requests = (decode(ExportLogsServiceRequest, line, JSON) for line in lines)
+    views = (view for request in requests for view in log_views(request))
     return [step for step in map(reader.read, views) if step is not None]
 
 

@@ -55,15 +55,10 @@ def span(line: str, place: int = 0) -> Told:
     has: dict[str, Any] = {}
     for one in says.split(" + "):
         has |= SAYS[one] if one in SAYS else json.loads(one)
-    view = RecordedSpan(
-        name=given.get("name", "execute_tool search"),
-        scope=scope,
-        kind=given.get("kind", "INTERNAL"),
-        trace_id=int(given.get("trace", 1)),
-        span_id=place + 1,
-        parent_id=int(given["below"]) + 1 if "below" in given else None,
-        start=int(float(start) * MS),
-    )
+    name, kind = given.get("name", "execute_tool search"), given.get("kind", "INTERNAL")
+    view = RecordedSpan(name, scope, kind, int(given.get("trace", 1)), place + 1)
+    view.parent_id = int(given["below"]) + 1 if "below" in given else None
+    view.start = int(float(start) * MS)
     return Told(float(start), float(end) if end else None, has, view)
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, Settings
+from tests.agents import provider_with
 from tests.calls import EPOCH, SECOND
 from tests.replay.transcripts.reading import cases
 
@@ -52,9 +53,7 @@ class Rig:
         self.processor = LoopGuardSpanProcessor(self.guard)
         self.memory = InMemorySpanExporter()
         exporter = LoopGuardSpanExporter(self.memory, self.guard) if self.wrapped else self.memory
-        self.provider = TracerProvider(shutdown_on_exit=False)
-        self.provider.add_span_processor(self.processor)
-        self.provider.add_span_processor(SimpleSpanProcessor(exporter))
+        self.provider = provider_with(self.processor, SimpleSpanProcessor(exporter))
         self.tracer: Tracer = self.provider.get_tracer("my.agent")
 
     @property

@@ -9,12 +9,11 @@ from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, Settings
-from tests.agents import tool_call
+from tests.agents import provider_with, tool_call
 
 Attributes = Mapping[str, object]
 
@@ -35,9 +34,7 @@ class Scene:
         )
         self.spans = InMemorySpanExporter()
         out = LoopGuardSpanExporter(self.spans, self.guard) if exporter else self.spans
-        self.provider = TracerProvider(shutdown_on_exit=False)
-        self.provider.add_span_processor(LoopGuardSpanProcessor(self.guard))
-        self.provider.add_span_processor(SimpleSpanProcessor(out))
+        self.provider = provider_with(LoopGuardSpanProcessor(self.guard), SimpleSpanProcessor(out))
         self.tracer = self.provider.get_tracer("agent")
 
     def loop(self, calls: int = 5, tool: str = "search") -> None:
