@@ -7,18 +7,9 @@ from typing import ClassVar
 
 import pytest
 
-from otel_loopguard import LoopGuardError
+from otel_loopguard import LoopGuardError, dialects
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.dialects import (
-    Dialect,
-    DialectError,
-    Reader,
-    RecordedSpan,
-    SpanView,
-    register,
-    registered,
-    unregister,
-)
+from otel_loopguard.dialects import Reader, RecordedSpan, SpanView, register, registered, unregister
 from otel_loopguard.sdk.sampler import _may_be_agent
 from otel_loopguard.spans.reader import ScopeKind
 
@@ -75,7 +66,7 @@ def test_a_dialect_can_be_registered(before: str | None, dialect: str) -> None:
     assert (step.dialect, step.call_id) == (dialect, "mine")
 
 
-def _like(**changes: object) -> Dialect:
+def _like(**changes: object) -> dialects.Dialect:
     return type("Wrong", (Mine,), changes)()
 
 
@@ -96,9 +87,11 @@ def _like(**changes: object) -> Dialect:
         (Mine(), "nothing", "no dialect 'nothing'"),
     ],
 )
-def test_a_wrong_dialect_is_refused(dialect: Dialect, before: str | None, said: str) -> None:
+def test_a_wrong_dialect_is_refused(
+    dialect: dialects.Dialect, before: str | None, said: str
+) -> None:
     """A dialect that cannot be used is refused with its name and what was expected."""
-    with pytest.raises(DialectError, match=said) as caught:
+    with pytest.raises(dialects.DialectError, match=said) as caught:
         register(dialect, before=before)
     assert isinstance(caught.value, LoopGuardError)
     assert isinstance(caught.value, ValueError)

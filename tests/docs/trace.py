@@ -12,14 +12,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardAbort,
-    LoopGuardSpanExporter,
-    LoopGuardSpanProcessor,
-    control,
-    semconv,
-)
+from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, semconv
+from otel_loopguard.control import check
+from otel_loopguard.errors import LoopGuardAbort
 from tests.agents import agent, provider_with, tool_call
 from tests.docs.programs import command_line, plain
 from tests.operations.drawing import cut
@@ -38,7 +33,7 @@ def exported() -> tuple[ReadableSpan, ...]:
     with agent(tracer, gen_ai__conversation__id="run-42"):
         for _ in range(50):
             try:
-                control.check()
+                check()
             except LoopGuardAbort:
                 break
             tool_call(tracer)

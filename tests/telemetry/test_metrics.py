@@ -16,17 +16,11 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
 from prometheus_client import CollectorRegistry
 
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardSpanProcessor,
-    Settings,
-    control,
-    execution,
-    resilience,
-    sessions,
-)
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, resilience
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.execution import admit
+from otel_loopguard.sessions import feedback
 from otel_loopguard.telemetry import METRICS
 from otel_loopguard.telemetry.recorder import Counts
 from tests.agents import agent, provider_with, tool_call
@@ -84,9 +78,9 @@ def a_choice(scene: Scene) -> None:
         step = Step(Kind.TOOL, "fast", args={"n": number}, outcome=f"{number}")
         step.start, step.end = 1_000_000, 2_000_000
         scene.guard.observe(step, "s")
-    known = execution.admit("fast", {"n": 99})
-    execution.admit("never_seen", {"n": 1})
-    sessions.feedback(known.id, choice="deny")
+    known = admit("fast", {"n": 99})
+    admit("never_seen", {"n": 1})
+    feedback(known.id, choice="deny")
     choice = {"loopguard.execution.choice": known.choice.value}
     assert scene.total("loopguard.execution.answers", **choice) == 1
     errors = scene.metrics()["loopguard.estimate.error"][0][1]
@@ -97,14 +91,14 @@ def a_choice(scene: Scene) -> None:
 def a_confirmation(scene: Scene) -> None:
     with agent(scene.tracer):
         scene.loop(3)
-        assert sessions.feedback(control.current().decision_id or "", false_alarm=False)
+        assert feedback(control.current().decision_id or "", false_alarm=False)
 
 
 def a_false_alarm(scene: Scene) -> None:
     with agent(scene.tracer):
         scene.loop(3)
         for said in (False, True):
-            assert sessions.feedback(control.current().decision_id or "", false_alarm=said)
+            assert feedback(control.current().decision_id or "", false_alarm=said)
 
 
 def an_open_breaker(_scene: Scene) -> None:
