@@ -97,11 +97,8 @@ def test_parallel_calls_stay_parallel(name: str, way: Callable[[str], Run]) -> N
 
 
 HANDOFFS = [name for name in NAMES if "handoff" in name or "swarm" in name]
-TARGETLESS = {
-    # The span does not say where the work goes to, in none of its attributes.
-    "google-adk-handoff__native",
-    "openai-agents-handoff__openllmetry",
-}
+# The span does not say where the work goes to, in none of its attributes.
+TARGETLESS = {"google-adk-handoff__native", "openai-agents-handoff__openllmetry"}
 SOURCELESS = {"autogen-swarm__native", "autogen-swarm__openinference"}
 
 

@@ -281,12 +281,14 @@ FUZZED = int(os.environ.get("LOOPGUARD_FUZZ_SPANS", "20000"))
 @pytest.mark.parametrize("spans", [[1_000], pytest.param([5_000, FUZZED], marks=pytest.mark.rare)])
 def test_no_fault_is_counted(spans: list[int]) -> None:
     """Of a thousand spans, or as many as the environment says, whose tables hold little more."""
-    logging.disable(logging.CRITICAL)  # of the SDK, too
     guards = []
-    for number in spans:
-        fuzz = Fuzz()
-        fuzz.run(number)
-        guards.append(fuzz.guard)
-    logging.disable(logging.NOTSET)
+    logging.disable(logging.CRITICAL)  # of the SDK, too
+    try:
+        for number in spans:
+            fuzz = Fuzz()
+            fuzz.run(number)
+            guards.append(fuzz.guard)
+    finally:
+        logging.disable(logging.NOTSET)
     assert all(guard.faults.counts == {} and len(guard._sessions) <= MOST for guard in guards)
     assert sizes(guards[-1]) < 4 * sizes(guards[0])
