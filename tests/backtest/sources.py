@@ -26,44 +26,24 @@ def exported(span: RecordedSpan) -> dict[str, Any]:
     """The row that the ClickHouse exporter writes: all attributes are text."""
     row = row_of(span)
     events: Sequence[Any] = row.pop("Events")  # type: ignore[assignment]
+    status = {"StatusCode": span.status.title(), "StatusMessage": span.description or ""}
     return {
-        **row,
-        "SpanKind": span.kind.title(),
-        "StatusCode": span.status.title(),
-        "StatusMessage": span.description or "",
-        "SpanAttributes": texts(span.attributes),
+        **row, **status, "SpanKind": span.kind.title(), "SpanAttributes": texts(span.attributes),
         "Events.Name": [event["Name"] for event in events],
         "Events.Attributes": [texts(event["Attributes"]) for event in events],
-    }
+    }  # fmt: skip
 
 
-def texts(attributes: Mapping[str, object]) -> dict[str, str]:
-    return {
-        key: value if isinstance(value, str) else json.dumps(value)
-        for key, value in attributes.items()
-    }
+def texts(given: Mapping[str, object]) -> dict[str, str]:
+    return {key: one if isinstance(one, str) else json.dumps(one) for key, one in given.items()}
 
 
 def write_spans(rows: Iterable[Mapping[str, Any]], to: Path) -> Path:
     held = pa.map_(pa.string(), pa.string())
-    schema = pa.schema(
-        [
-            ("Timestamp", pa.timestamp("ns")), ("TraceId", pa.string()),
-            ("SpanId", pa.string()), ("ParentSpanId", pa.string()),
-            ("SpanName", pa.string()), ("SpanKind", pa.string()),
-            ("ScopeName", pa.string()), ("SpanAttributes", held),
-            ("Duration", pa.uint64()), ("StatusCode", pa.string()),
-            ("StatusMessage", pa.string()), ("Events.Name", pa.list_(pa.string())),
-            ("Events.Attributes", pa.list_(held)),
-        ]
-    )  # fmt: skip
-    pairs = [
-        {
-            **row,
-            "SpanAttributes": list(row["SpanAttributes"].items()),
-            "Events.Attributes": [list(each.items()) for each in row["Events.Attributes"]],
-        }
-        for row in rows
-    ]
-    parquet.write_table(pa.Table.from_pylist(pairs, schema), to)
+    texts = "TraceId SpanId ParentSpanId SpanName SpanKind ScopeName StatusCode StatusMessage"
+    kinds = dict.fromkeys(texts.split(), pa.string()) | {
+        "Timestamp": pa.timestamp("ns"), "Duration": pa.uint64(), "SpanAttributes": held,
+        "Events.Name": pa.list_(pa.string()), "Events.Attributes": pa.list_(held),
+    }  # fmt: skip
+    parquet.write_table(pa.Table.from_pylist(list(rows), pa.schema(kinds)), to)
     return to

@@ -69,7 +69,6 @@ def test_ray_decides_the_same_and_goes_on_where_it_was(shared: Path, tmp_path: P
 
 @pytest.fixture(scope="module")
 def table(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Spans of several sessions, as Parquet."""
     spans = [s for name in CAPTURES for s in spans_of(shared / "spans" / f"{name}.otlp.jsonl")]
     return write_spans(map(exported, spans), tmp_path_factory.mktemp("spans") / "spans.parquet")
 
@@ -87,7 +86,6 @@ def data(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def port(data: Path) -> Generator[int]:
-    """Of a server that has them."""
     program = [python_of(ENGINES), "-m", "tests.backtest.clickhouse_server", str(data)]
     with subprocess.Popen(
         program, cwd=ROOT, env=environment(), text=True,

@@ -12,17 +12,8 @@ import pytest
 from pyarrow import parquet
 
 from otel_loopguard.backtest import BacktestResult, replay_session
-from otel_loopguard.backtest.rows import (
-    RUN,
-    SPAN,
-    STEP,
-    BrokenRow,
-    entry_of,
-    parsed,
-    row_of,
-    span_of,
-    written,
-)  # fmt: skip
+from otel_loopguard.backtest import rows as forms
+from otel_loopguard.backtest.rows import SPAN, BrokenRow, parsed, row_of, span_of
 from otel_loopguard.backtest.run import run
 from otel_loopguard.cli.replay import ReplayResult, SpanResults, result_of
 from otel_loopguard.replay import Recording, Run
@@ -34,10 +25,8 @@ if TYPE_CHECKING:
 
 
 def told(decisions: Iterable[Decision]) -> list[tuple[object, ...]]:
-    return [
-        (d.action.value, d.detector, d.reason, d.step, d.time, d.count, d.confidence)
-        for d in decisions
-    ]
+    names = "detector reason step time count confidence".split()
+    return [(one.action.value, *(getattr(one, name) for name in names)) for one in decisions]
 
 
 def by_session(found: Iterable[ReplayResult | BacktestResult]) -> dict[str, Any]:
@@ -67,8 +56,8 @@ def test_labelled_runs_are_decided_as_in_process(shared: Path, name: str, tmp_pa
     runs = [each for each in Recording(str(path), ignore) if isinstance(each, Run)]
     for one in islice(runs, 0, None, 5):
         head = {"id": one.id, "source": one.source, "loop": one.loop, "tier": one.tier}
-        rows = [(RUN, head), *((STEP, entry_of(step)) for step in one.steps)]
-        rows = [(form, parsed(written(row))) for form, row in rows]
+        rows = [(forms.RUN, head), *((forms.STEP, forms.entry_of(step)) for step in one.steps)]
+        rows = [(form, parsed(forms.written(row))) for form, row in rows]
         (found,) = replay_session(rows, Settings())  # type: ignore[arg-type]
         expected = result_of(one, Settings())
         assert told(found.decisions) == told(expected.decisions)

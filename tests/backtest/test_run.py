@@ -63,10 +63,12 @@ def test_json_lines_and_parquet_come_to_the_same(capture: Path, tmp_path: Path) 
     assert one.pop("source") == "spans.parquet"
     assert other.pop("source") == "s.jsonl"
     assert one == other
-    assert (one["session"], one["strongest"], one["steps"]) == ("thread-42", "deny", 28)
-    assert (one["stop_action"], one["stop_rule"]) == ("deny", "identical_call")
-    assert (one["calls"], one["calls_after"]) == (13, 9)
-    assert (one["guard_version"], one["settings_hash"]) == (__version__, settings_hash(Settings()))
+    known = {
+        "session": "thread-42", "strongest": "deny", "steps": 28, "stop_action": "deny",
+        "stop_rule": "identical_call", "calls": 13, "calls_after": 9,
+        "guard_version": __version__, "settings_hash": settings_hash(Settings()),
+    }  # fmt: skip
+    assert {name: one[name] for name in known} == known
 
 
 def test_a_conversation_in_several_files_is_one_session(capture: Path, tmp_path: Path) -> None:
@@ -103,9 +105,8 @@ def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None
     arguments = ["backtest", str(path), "--out", str(tmp_path / "out"), "--jobs", "1"]
     told = CliRunner().invoke(app, arguments)
     assert told.exit_code == 1
-    assert "1 x a row is no valid JSON" in told.stderr
-    assert "1 x a row is no object" in told.stderr
-    assert "1 x a span has no valid trace id and span id" in told.stderr
+    whys = ("row is no valid JSON", "row is no object", "span has no valid trace id and span id")
+    assert [why for why in whys if f"1 x a {why}" not in told.stderr] == []
     assert "1 sessions of 31 rows" in told.stdout
     again = CliRunner().invoke(app, arguments)
     assert (again.exit_code, again.stderr) == (1, told.stderr)
@@ -159,9 +160,8 @@ def test_what_cannot_be_read_is_said(  # noqa: PLR0917
 def test_a_setting_that_cannot_be_used_is_said(capture: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text("repeat_threshold = 'many'\n")
-    told = CliRunner(env={"LOOPGUARD_SETTINGS_FILE": None}).invoke(
-        app, ["backtest", str(capture), "--settings", str(bad), "--out", str(tmp_path / "out")]
-    )
+    words = ["backtest", str(capture), "--settings", str(bad), "--out", str(tmp_path / "out")]
+    told = CliRunner(env={"LOOPGUARD_SETTINGS_FILE": None}).invoke(app, words)
     os.environ.pop("LOOPGUARD_SETTINGS_FILE", None)
     assert told.exit_code == 2
     assert "repeat_threshold" in told.stderr
@@ -269,17 +269,13 @@ def as_parquet(name: str, to: Path, unit: str = "ns") -> Path:
         for key in row.keys() & NESTED:
             row[key] = json.dumps(row[key])
     table = pa.Table.from_pylist(rows)
-    for place, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            times = table[field.name].cast(pa.timestamp(unit, "UTC"))
-            table = table.set_column(place, field.name, times)
-    parquet.write_table(table, to)
+    times, kinds = pa.timestamp(unit, "UTC"), {field.name: field.type for field in table.schema}
+    kinds = {name: times if pa.types.is_timestamp(kind) else kind for name, kind in kinds.items()}
+    parquet.write_table(table.cast(pa.schema(kinds)), to)
     return to
 
 
-@pytest.mark.parametrize(
-    ("source", "session"), SESSIONS.items(), ids=lambda value: str(value)[-20:]
-)
+@pytest.mark.parametrize(("source", "session"), SESSIONS.items(), ids=range(len(SESSIONS)))
 def test_a_backtest_reads_what_replay_reads(source: Path, session: Any, tmp_path: Path) -> None:
     name, steps, rules = told(source, tmp_path)
     assert (name, steps) == session

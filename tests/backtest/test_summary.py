@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from otel_loopguard.backtest.run import run, settings_hash
 from otel_loopguard.backtest.summary import write_summary
 from otel_loopguard.cli.app import app
 from otel_loopguard.settings import Settings
+from tests.programs import printed
 
 HOSTILE = "<script>alert('x')</script>\"&"
 
@@ -101,9 +99,4 @@ def test_the_digest_is_the_same_in_every_process() -> None:
         "from otel_loopguard.settings import Settings; print(h(Settings()))"
     )
     for seed in ("1", "2"):
-        told = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True, text=True, check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        )  # fmt: skip
-        assert told.stdout.strip() == settings_hash(Settings())
+        assert printed(code, PYTHONHASHSEED=seed).strip() == settings_hash(Settings())

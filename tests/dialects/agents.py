@@ -60,15 +60,8 @@ CONTENT = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}
 
 
 def run(*command: str, at: Path, **variables: str) -> str:
-    """What a command prints; fails with all of it if the command does."""
-    done = subprocess.run(
-        command,
-        cwd=at,
-        env={**os.environ, **variables},
-        text=True,
-        capture_output=True,
-        check=False,
-    )
+    env = {**os.environ, **variables}
+    done = subprocess.run(command, cwd=at, env=env, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -92,7 +85,6 @@ def go() -> str:
 
 
 def built_go(folder: Path) -> list[str]:
-    """The command of the agent of ADK for Go, built in a folder."""
     run(go(), "build", "-o", str(folder / "agent"), ".", at=GO, GOFLAGS="-mod=readonly")
     return [str(folder / "agent")]
 
@@ -115,8 +107,7 @@ def built_typescript() -> None:
         kept.write_text(now)
 
 
-def _spring_ai(into: Recorder, home: Path, script: Sequence[Call]) -> None:
-    del script
+def _spring_ai(into: Recorder, home: Path, _script: Sequence[Call]) -> None:
     run(*built_java(home / "built"), f"{into.url}/openai/v1", into.url, "chat-1", at=home)
 
 
@@ -125,16 +116,14 @@ def _adk_go(into: Recorder, home: Path, script: Sequence[Call]) -> None:
     run(*built_go(home), into.url, "chat-1", repeats, at=home, **CONTENT)
 
 
-def _langgraph_js(into: Recorder, home: Path, script: Sequence[Call]) -> None:
+def _langgraph_js(into: Recorder, _home: Path, script: Sequence[Call]) -> None:
     folder = Path(os.environ.get("AGENTS_HOME", ".")).resolve()
     shutil.copy(TYPESCRIPT / "langgraph-agent.mjs", folder)
     repeats = str(len(script)) if script == [PARIS] * STUCK else "0"
     run("node", "langgraph-agent.mjs", into.url, "chat-1", repeats, at=folder)
-    del home
 
 
-def _copilot(into: Recorder, home: Path, script: Sequence[Call]) -> None:
-    del script
+def _copilot(into: Recorder, home: Path, _script: Sequence[Call]) -> None:
     _coding_agent(
         home, "@github/copilot-linux-x64/copilot", "-p", "find it", "--allow-all-tools",
         COPILOT_PROVIDER_BASE_URL=f"{into.url}/openai/v1", COPILOT_MODEL="scripted-model",
@@ -143,28 +132,31 @@ def _copilot(into: Recorder, home: Path, script: Sequence[Call]) -> None:
     )  # fmt: skip
 
 
-def _opencode(into: Recorder, home: Path, script: Sequence[Call]) -> None:
-    del script
+def _opencode(into: Recorder, home: Path, _script: Sequence[Call]) -> None:
+    opencode(home, into.url, OTEL_EXPORTER_OTLP_ENDPOINT=into.url)
+
+
+def opencode(at: Path, url: str, **variables: str) -> None:
+    """Runs opencode in a folder; it writes spans where there is an endpoint for them."""
     provider = {
         "npm": "@ai-sdk/openai-compatible",
-        "options": {"baseURL": f"{into.url}/openai/v1", "apiKey": "none"},
+        "options": {"baseURL": f"{url}/openai/v1", "apiKey": "none"},
         "models": {"scripted-model": {"tool_call": True}},
     }
+    traced = "OTEL_EXPORTER_OTLP_ENDPOINT" in variables
     settings = {
-        "autoupdate": False, "share": "disabled", "experimental": {"openTelemetry": True},
+        "autoupdate": False, "share": "disabled", "experimental": {"openTelemetry": traced},
         "model": "local/scripted-model", "small_model": "local/scripted-model",
         "permission": "allow", "provider": {"local": provider},
     }  # fmt: skip
-    (home / "opencode.json").write_text(json.dumps(settings))
+    (at / "opencode.json").write_text(json.dumps(settings))
     _coding_agent(
-        home, "opencode-linux-x64/bin/opencode", "run", "find it",
-        OTEL_EXPORTER_OTLP_ENDPOINT=into.url, OPENCODE_DISABLE_AUTOUPDATE="1",
-        OPENCODE_DISABLE_MODELS_FETCH="1", OPENCODE_DISABLE_LSP_DOWNLOAD="1",
+        at, "opencode-linux-x64/bin/opencode", "run", "find it", OPENCODE_DISABLE_AUTOUPDATE="1",
+        OPENCODE_DISABLE_MODELS_FETCH="1", OPENCODE_DISABLE_LSP_DOWNLOAD="1", **variables,
     )  # fmt: skip
 
 
-def _claude_code(into: Recorder, home: Path, script: Sequence[Call]) -> None:
-    del script
+def _claude_code(into: Recorder, home: Path, _script: Sequence[Call]) -> None:
     (home / "notes.py").write_text(NOTES)
     notes = {"command": sys.executable, "args": [str(home / "notes.py")]}
     (home / "mcp.json").write_text(json.dumps({"mcpServers": {"notes": notes}}))
@@ -194,16 +186,7 @@ def _coding_agent(home: Path, program: str, *arguments: str, **variables: str) -
 
 
 class Agent(NamedTuple):
-    """How to record an agent.
-
-    Attributes:
-        run: Runs it in a folder of its own.
-        folder: Where its captures lie.
-        script: The calls that its model asks for.
-        repeated: The call that it repeats when it is stuck.
-        logs: Whether its log records are kept too.
-        sub: The calls that the model of its sub-agent asks for.
-    """
+    """How to record an agent: what its model asks for, when it is stuck, and in a sub-agent."""
 
     run: Callable[[Recorder, Path, Sequence[Call]], None]
     folder: Path
@@ -228,16 +211,12 @@ AGENTS = {
 
 
 def main(names: Sequence[str]) -> None:
-    """Records the agents."""
     for name in names:
         agent = AGENTS[name]
         for which, calls in (("", agent.script), ("-stuck", [agent.repeated] * STUCK)):
-            with (
-                tempfile.TemporaryDirectory() as home,
-                recording(calls, home, agent.sub) as recorder,
-            ):
-                agent.run(recorder, Path(home), calls)
-                recorder.save(agent.folder, name + which, logs=agent.logs)
+            with tempfile.TemporaryDirectory() as home, recording(calls, home, agent.sub) as into:
+                agent.run(into, Path(home), calls)
+                into.save(agent.folder, name + which, logs=agent.logs)
 
 
 if __name__ == "__main__":

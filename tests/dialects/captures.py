@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from otel_loopguard.dialects import Reader, RecordedSpan
 from otel_loopguard.replay.formats import otlp_spans
 from otel_loopguard.sessions.active import ActiveSpan
 from otel_loopguard.spans.dedup import SpanDeduplicator
+from tests.zero_code.interpreter import lacking
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Kind, Step
@@ -25,11 +23,8 @@ SPANS = Path(__file__).resolve().parents[2].parent / "shared" / "spans"
 _PARIS = ("search", {"query": "weather in Paris"})
 _ALPHA = ("search", {"query": "alpha"})
 _BETA = ("fetch", {"url": "http://example.test/beta"})
-SCRIPT: list[tuple[str, dict[str, Any]]] = [
-    *[_PARIS] * 6,
-    *[_ALPHA, _BETA] * 3,
-    ("broken", {"x": 1}),
-]
+_BROKEN = ("broken", {"x": 1})
+SCRIPT: list[tuple[str, dict[str, Any]]] = [*[_PARIS] * 6, *[_ALPHA, _BETA] * 3, _BROKEN]
 """What every single-agent capture replays (`capture/script.py`)."""
 
 UNREADABLE = {
@@ -57,46 +52,32 @@ OTHER_PROCESS = {"mcp1-stdio__openllmetry": 13, "mcp-stdio__native": 13}
 
 def need_shared() -> None:
     """Skips without the shared folder; fails under CI, which has to have it."""
-    if SPANS.is_dir():
-        return
-    if os.environ.get("CI"):
-        pytest.fail(f"expected captures in {SPANS}")
-    pytest.skip(f"no captures in {SPANS}")
+    if not SPANS.is_dir():
+        lacking(f"no captures in {SPANS}")
 
 
 def names() -> list[str]:
-    """Names of all captures, sorted."""
     return sorted(path.name[: -len(".json")] for path in SPANS.glob("*.json"))
 
 
 @cache
 def load(name: str) -> dict[str, Any]:
-    """One capture."""
     return json.loads((SPANS / f"{name}.json").read_text())
 
 
 @dataclass
 class Run:
-    """What came out of one capture.
-
-    Attributes:
-        steps: The steps that were counted, in order.
-        read: All steps that were read at the ends of spans, before any was found to be a twin.
-        opened: Steps as they were when their spans started, by span id.
-        joined: Pairs of traces that were found to be one run.
-        spans: How many spans there were.
-        waited: How many steps were only counted because nothing better came.
-    """
+    """What came out of one capture."""
 
     steps: list[Step] = field(default_factory=list)
+    # At the ends of spans, before any was found to be a twin; then at their starts.
     read: list[Step] = field(default_factory=list)
     opened: dict[int, Step] = field(default_factory=dict)
     joined: list[tuple[int, int]] = field(default_factory=list)
     spans: int = 0
-    waited: int = 0
+    waited: int = 0  # steps that were only counted because nothing better came
 
     def of(self, kind: Kind) -> list[Step]:
-        """Counted steps of a kind, by start."""
         return sorted((step for step in self.steps if step.kind is kind), key=lambda s: s.start)
 
 
@@ -145,35 +126,26 @@ def live(name: str) -> Run:
 
 
 def _view(span: dict[str, Any], name: str, attributes: dict[str, Any]) -> RecordedSpan:
-    return RecordedSpan(
-        name=name,
-        scope=span["scope"][0] if span["scope"] else "",
-        kind=span["start"]["kind"],
-        trace_id=int(span["trace_id"], 16),
-        span_id=int(span["span_id"], 16),
-        parent_id=int(span["parent_id"], 16) if span["parent_id"] else None,
-        start=span["start"]["time"],
-        attributes=attributes,
-    )
+    (scope, *_), start = span["scope"] or [""], span["start"]
+    ids = [
+        int(span[key], 16) if span[key] else None for key in ("trace_id", "span_id", "parent_id")
+    ]
+    return RecordedSpan(name, scope, start["kind"], *ids, start["time"], attributes=attributes)  # type: ignore[arg-type]
 
 
 @cache
 def recorded(name: str) -> Run:
     """A capture out of its OTLP file: only ended spans, on their own clock."""
-    events: list[tuple[int, bool, RecordedSpan]] = []
-    for view in views(name):
-        events.append((view.start, False, view))
-        events.append((view.end or 0, True, view))
-    return drive(events)
+    found = views(name)
+    starts = [(view.start, False, view) for view in found]
+    return drive([*starts, *((view.end or 0, True, view) for view in found)])
 
 
 def views(name: str) -> list[RecordedSpan]:
-    """The spans of a capture's OTLP file, in its order."""
     return spans_in(SPANS / f"{name}.otlp.jsonl")
 
 
 def spans_in(path: Path) -> list[RecordedSpan]:
-    """The ended spans of a file of OTLP."""
     report: list[str] = []
     lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     found = [span for line in lines for span in otlp_spans(line, report.append)]
@@ -182,7 +154,6 @@ def spans_in(path: Path) -> list[RecordedSpan]:
 
 
 def executed(name: str) -> int:
-    """How many tool calls were really made."""
     bodies = Counter(body["kind"] for body in load(name)["bodies"])
     return bodies["tool"] or OTHER_PROCESS.get(name, 0)
 
@@ -193,11 +164,8 @@ def scripted(name: str) -> bool:
 
 
 def loaded(value: object) -> object:
-    """Arguments as a value: JSON text is parsed."""
-    if not isinstance(value, str):
-        return value
     try:
-        return json.loads(value)
+        return json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return value
 
@@ -209,5 +177,4 @@ def same_args(step: Step, expected: dict[str, Any]) -> bool:
 
 
 def expected_outcome(tool: str, args: dict[str, Any]) -> str:
-    """What the tool of the script returns."""
     return f"no results for {args['query']}" if tool == "search" else f"404 at {args['url']}"

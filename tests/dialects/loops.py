@@ -26,12 +26,10 @@ BARE = ("chat__v2-default", "stream__v2-default")
 
 @cache
 def names() -> list[str]:
-    """Names of the captures, sorted."""
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
 def spans(name: str, folder: Path = FOLDER) -> list[RecordedSpan]:
-    """The spans of a capture, in the order in which they ended."""
     return [_view(one) for one in json.loads((folder / f"{name}.json").read_text())]
 
 

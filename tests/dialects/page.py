@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import registered
@@ -13,50 +12,39 @@ from tests.dialects.captures import PARTLY, SCRIPT, UNREADABLE
 
 
 def recovered() -> str:
-    """What each capture gave back, and which are not wholly readable."""
     captures.need_shared()
     names = captures.names()
-    table = "\n".join(_captures(names))
-    return f"{table}\n\n{_reasons(names)}\n"
-
-
-def keys() -> str:
-    """The attributes that name the session and the agent, in order."""
-    found = (
-        ("session", collect_keys("session_keys")),
-        ("agent", collect_keys("agent_keys")),
-    )
-    rows = (f"| {name} | {', '.join(f'`{key}`' for key in keys)} |" for name, keys in found)
-    return "\n".join(["| | read from |", "|---|---|", *rows]) + "\n"
-
-
-def dialects() -> str:
-    """The dialects in the order in which they are asked."""
-    return "\n".join(["| dialect | marks: one of | |", "|---|---|---|", *_dialects()]) + "\n"
-
-
-def _dialects() -> list[str]:
-    rows: list[str] = []
-    for dialect in registered():
-        marks = ", ".join(f"`{mark}`" for mark in sorted(dialect.marks))
-        about = (type(dialect).__doc__ or "").partition("\n")[0]
-        more = "" if about.startswith("Reads spans that have") else about
-        rows.append(f"| {dialect.name} | {marks} | {more} |")
-    return rows
-
-
-_COLUMNS = ("calls", "arguments", "results", "failures with text", "session id", "captures")
-
-
-def _captures(names: list[str]) -> Iterator[str]:
-    """A row for all captures that gave back the same."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in names:
         groups.setdefault(_given_back(name), []).append(f"`{name}`")
-    yield "| " + " | ".join(_COLUMNS) + " |"
-    yield "|" + "---|" * len(_COLUMNS)
-    for given, found in groups.items():
-        yield f"| {' | '.join(given)} | {', '.join(found)} |"
+    rows = ((*given, ", ".join(found)) for given, found in groups.items())
+    whys = UNREADABLE | {name: why for name, (_, why) in PARTLY.items()}
+    left = "".join(f"* `{name}`: {whys[name]}.\n" for name in sorted(whys) if name in names)
+    heads = "| calls | arguments | results | failures with text | session id | captures |"
+    return f"{_table(heads, rows)}\nNot or only partly readable:\n\n{left}"
+
+
+def keys() -> str:
+    rows = ((name, _code(collect_keys(f"{name}_keys"))) for name in ("session", "agent"))
+    return _table("| | read from |", rows)
+
+
+def dialects() -> str:
+    rows: list[tuple[str, ...]] = []
+    for dialect in registered():
+        about = (type(dialect).__doc__ or "").partition("\n")[0]
+        more = "" if about.startswith("Reads spans that have") else about
+        rows.append((dialect.name, _code(sorted(dialect.marks)), more))
+    return _table("| dialect | marks: one of | |", rows)
+
+
+def _table(heads: str, rows: Iterable[Sequence[str]]) -> str:
+    below = "|" + "---|" * (heads.count("|") - 1)
+    return "\n".join([heads, below, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _given_back(name: str) -> tuple[str, ...]:
@@ -83,10 +71,3 @@ def _arguments(name: str, tools: list[Step]) -> int:
         return sum(step.args is not None for step in tools)
     pairs = zip(tools, SCRIPT, strict=True)
     return sum(captures.same_args(step, args) for step, (_, args) in pairs)
-
-
-def _reasons(names: list[str]) -> str:
-    reasons: dict[str, Any] = {name: why for name, (_, why) in PARTLY.items()}
-    reasons |= UNREADABLE
-    rows = [f"* `{name}`: {why}." for name, why in sorted(reasons.items()) if name in names]
-    return "Not or only partly readable:\n\n" + "\n".join(rows)

@@ -45,13 +45,7 @@ _OWN = re.compile(r"ai\.|Tool\.execute|LLM\.run|http\.")
 
 
 class Recorder:
-    """Takes OTLP, and answers as a model of OpenAI.
-
-    Attributes:
-        url: Where OTLP goes; the model is at `/openai/v1` of it.
-        lines: What came, by path, one JSON text for each request.
-        asked: The requests to the model.
-    """
+    """Takes OTLP, a JSON text for each request, and answers as a model at `/openai/v1`."""
 
     def __init__(self, script: Sequence[Turn], home: str, sub: Sequence[Turn] = ()) -> None:
         self.url = ""
@@ -64,15 +58,12 @@ class Recorder:
         """Keeps a request, without what is of this machine only."""
         document = MessageToDict(decode(_KINDS[path], body, media), use_integers_for_enums=True)
         _hex_ids(document)
-        _scrub(document)
-        line = _STACK.sub("", json.dumps(document, separators=(",", ":")))
-        if self._home:
-            line = line.replace(self._home, "/home/user")
-        if _has_entries(document):
-            self.lines[path].append(line)
+        if _scrub(document):
+            line = _STACK.sub("", json.dumps(document, separators=(",", ":")))
+            home = self._home or "/home/user"
+            self.lines[path].append(line.replace(home, "/home/user"))
 
     def save(self, folder: Path, name: str, *, logs: bool) -> None:
-        """Writes what came into files."""
         for path, ending in [("/v1/traces", "otlp"), ("/v1/logs", "logs")][: 1 + logs]:
             (folder / f"{name}.{ending}.jsonl").write_text("\n".join(self.lines[path]) + "\n")
 
@@ -80,10 +71,8 @@ class Recorder:
         """The number of a request, by the results in it, and the calls that answer it."""
         self.asked.append(request)
         said = _parts(request)
-        done = sum(
-            one.get("role") == "tool" or one.get("type") in ("function_call_output", "tool_result")
-            for one in said
-        )
+        results = {"tool", "function_call_output", "tool_result"}
+        done = sum(not results.isdisjoint((one.get("role"), one.get("type"))) for one in said)
         sub = any(SUB_TASK in str(one.get("text", "")) for one in said)
         made = 0
         for turn in (self._sub if sub else self._script) if request.get("tools") else ():
@@ -124,7 +113,6 @@ class Recorder:
 def recording(
     script: Sequence[Turn] = SCRIPT, home: str = "", sub: Sequence[Turn] = ()
 ) -> Iterator[Recorder]:
-    """A recorder that listens, until the block ends."""
     recorder = Recorder(script, home, sub)
 
     class Handler(BaseHTTPRequestHandler):
@@ -143,9 +131,8 @@ def recording(
             if isinstance(answer, bytes):
                 self._answer(answer, "text/event-stream")
             else:
-                self._answer(
-                    json.dumps(answer).encode(), "application/json", 200 if answer else 404
-                )
+                code = 200 if answer else 404
+                self._answer(json.dumps(answer).encode(), "application/json", code)
 
         def do_GET(self) -> None:
             answer = recorder.fetched(self.path.rpartition("/")[2])
@@ -190,7 +177,6 @@ def _usage(turn: int) -> tuple[int, int]:
 
 
 def _chat(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
-    """An answer of Chat Completions."""
     message: dict[str, Any] = {"role": "assistant", "content": "I found nothing."}
     if calls:
         message["content"] = "Let me look."
@@ -213,7 +199,6 @@ def _chat(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
 
 
 def _chunks(answer: dict[str, Any]) -> bytes:
-    """The same as a stream."""
     choice = answer["choices"][0]
     message = choice["message"]
     for index, call in enumerate(message.get("tool_calls", ())):
@@ -230,7 +215,6 @@ def _chunks(answer: dict[str, Any]) -> bytes:
 
 
 def _response(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
-    """An answer of the Responses API."""
     said = "Let me look." if calls else "I found nothing."
     output: list[dict[str, Any]] = [
         {
@@ -258,7 +242,6 @@ def _response(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
 
 
 def _message(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
-    """An answer of the Messages API."""
     content: list[dict[str, Any]] = [
         {"type": "text", "text": "Let me look." if calls else "I found nothing."},
         *(
@@ -275,7 +258,6 @@ def _message(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
 
 
 def _events(message: dict[str, Any]) -> bytes:
-    """The same as a stream."""
     stop = {"stop_reason": message["stop_reason"], "stop_sequence": None}
     empty = {**message, "content": [], "stop_reason": None}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": empty}]
@@ -297,7 +279,6 @@ def _events(message: dict[str, Any]) -> bytes:
 
 
 def _parts(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages of a request and the parts that they are made of."""
     said = request.get("messages") or request.get("input")
     parts = [one for one in (said if isinstance(said, list) else []) if isinstance(one, dict)]
     for message in tuple(parts):
@@ -322,8 +303,9 @@ def _hex_ids(value: object) -> None:
             _hex_ids(entry)
 
 
-def _scrub(document: dict[str, Any]) -> None:
-    """Leaves out what is of this machine, and fills in lists that are empty."""
+def _scrub(document: dict[str, Any]) -> bool:
+    """Leaves out what is of this machine, and fills in empty lists; whether anything is left."""
+    kept = False
     for resource in document.get("resourceSpans", []) + document.get("resourceLogs", []):
         held = resource.setdefault("resource", {}).get("attributes", [])
         resource["resource"]["attributes"] = [one for one in held if _KEPT.match(one["key"])]
@@ -333,14 +315,8 @@ def _scrub(document: dict[str, Any]) -> None:
                 spans = scope.get("spans", [])
                 scope["spans"] = [span for span in spans if _OWN.match(span["name"])]
             entries = scope.get("spans", []) + scope.get("logRecords", [])
+            kept = kept or bool(entries)
             for entry in entries + [event for one in entries for event in one.get("events", ())]:
                 held = entry.get("attributes", [])
                 entry["attributes"] = [one for one in held if not _LEFT_OUT.search(one["key"])]
-
-
-def _has_entries(document: dict[str, Any]) -> bool:
-    return any(
-        scope.get("spans") or scope.get("logRecords")
-        for resource in document.get("resourceSpans", []) + document.get("resourceLogs", [])
-        for scope in resource.get("scopeSpans", []) + resource.get("scopeLogs", [])
-    )
+    return kept

@@ -34,7 +34,6 @@ TOLD = {name: path for name, path in FILES.items() if "-stuck" not in name}
 
 
 def run_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> captures.Run:
-    """What the spans of a capture are read as."""
     monkeypatch.setattr(captures, "SPANS", path.parent)
     return captures.recorded.__wrapped__(path.name.removesuffix(".otlp.jsonl"))
 
@@ -43,17 +42,13 @@ def steps_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Step]:
     """The steps that its spans, by start, or its log records, in their order, tell of."""
     if path.name.endswith(".otlp.jsonl"):
         return sorted(run_of(path, monkeypatch).steps, key=lambda step: step.start)
-    reader = captures.Reader()
-    views = [
-        view
-        for line in path.read_bytes().splitlines()
-        for view in log_views(decode(ExportLogsServiceRequest, line, JSON))
-    ]
+    reader, lines = captures.Reader(), path.read_bytes().splitlines()
+    requests = (decode(ExportLogsServiceRequest, line, JSON) for line in lines)
+    views = (view for request in requests for view in log_views(request))
     return [step for step in map(reader.read, views) if step is not None]
 
 
 def lines_of(steps: list[Step]) -> list[str]:
-    """The sessions of the steps, and calls, answers and agents."""
     kinds = (Kind.TOOL, Kind.MODEL, Kind.AGENT)
     sessions = ", ".join(sorted({str(step.session) for step in steps}))
     return [f"session {sessions}", *(told(step, "session") for step in steps if step.kind in kinds)]

@@ -49,28 +49,20 @@ class Told(NamedTuple):
 
 
 def span(line: str, place: int = 0) -> Told:
-    """The span that a line tells of."""
     scope, times, says, *more = re.split(r" {2,}", line)
     given = dict(one.split(" ", 1) for one in more)
     start, _, end = times.partition("..")
     has: dict[str, Any] = {}
     for one in says.split(" + "):
         has |= SAYS[one] if one in SAYS else json.loads(one)
-    view = RecordedSpan(
-        name=given.get("name", "execute_tool search"),
-        scope=scope,
-        kind=given.get("kind", "INTERNAL"),
-        trace_id=int(given.get("trace", 1)),
-        span_id=place + 1,
-        parent_id=int(given["below"]) + 1 if "below" in given else None,
-        start=int(float(start) * MS),
-    )
+    name, kind = given.get("name", "execute_tool search"), given.get("kind", "INTERNAL")
+    view = RecordedSpan(name, scope, kind, int(given.get("trace", 1)), place + 1)
+    view.parent_id = int(given["below"]) + 1 if "below" in given else None
+    view.start = int(float(start) * MS)
     return Told(float(start), float(end) if end else None, has, view)
 
 
 class Traces:
-    """Spans that start and end through one reader and one counter."""
-
     def __init__(self) -> None:
         self.joined: set[int] = set()
         self.active = ActiveSpans(10_000)
@@ -83,13 +75,11 @@ class Traces:
         """The place of the span at whose end each step was counted."""
 
     def start(self, told: Told) -> None:
-        """A span starts, with nothing but its name."""
         gone = self.active.add(ActiveSpan(told.view, None, None))
         if gone is not None:
             self.dedup.lost(gone.view.span_id)
 
     def end(self, told: Told) -> None:
-        """The span ends."""
         view = told.view
         view.end, view.attributes = int((told.end or 0) * MS), told.says
         self.active.pop(view.span_id)
@@ -98,7 +88,6 @@ class Traces:
             self.ends.append((view.span_id or 0) - 1)
 
     def run(self, lines: list[str]) -> None:
-        """Starts and ends, each at its time."""
         spans = [span(line, place) for place, line in enumerate(lines)]
         events = [(told.start, False, place) for place, told in enumerate(spans)]
         events += [(told.end, True, place) for place, told in enumerate(spans) if told.end]

@@ -14,26 +14,27 @@ from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 
 from otel_loopguard import LoopGuardSpanProcessor, control
 from otel_loopguard.core import Action
+from tests.agents import provider_with
 from tests.dialects.test_spans import span_of
 from tests.dialects.told import sections
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-_GENAI = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 HIDDEN = [title for title in sections("spans.txt") if "hidden: " in title and "beside" not in title]
+
+
+def _call(args: Mapping[str, str], result: str) -> dict[str, str]:
+    said = {"gen_ai.tool.call.arguments": json.dumps(args), "gen_ai.tool.call.result": result}
+    return {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", **said}
 
 
 @pytest.fixture
 def tracer() -> Tracer:
-    """One whose spans a guard sees."""
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(LoopGuardSpanProcessor())
-    return provider.get_tracer("framework")
+    return provider_with(LoopGuardSpanProcessor()).get_tracer("framework")
 
 
 def called(tracer: Tracer, *calls: Mapping[str, Any]) -> list[Action]:
-    """What is decided after each of the calls of a run, given their attributes."""
     found: list[Action] = []
     with tracer.start_as_current_span("invoke_agent looper"):
         for attributes in calls:
@@ -53,10 +54,8 @@ def test_a_run_with_hidden_content_is_left_alone(case: str, tracer: Tracer) -> N
 @pytest.mark.parametrize("shown", ["arguments", "results", "nothing"])
 def test_a_real_run_whose_content_is_hidden(shown: str) -> None:
     """Different calls of LangChain under OpenInference, with its own settings."""
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(LoopGuardSpanProcessor())
+    provider, search = provider_with(LoopGuardSpanProcessor()), tool(_search)
     config = TraceConfig(hide_inputs=shown != "arguments", hide_outputs=shown != "results")
-    search = tool(_search)
     instrumentor = LangChainInstrumentor()
     instrumentor.instrument(tracer_provider=provider, config=config, skip_dep_check=True)
     try:
@@ -73,18 +72,9 @@ def test_a_run_whose_content_is_cut() -> None:
     limits = SpanLimits(max_span_attribute_length=64)
     provider = TracerProvider(span_limits=limits, shutdown_on_exit=False)
     provider.add_span_processor(LoopGuardSpanProcessor())
-    folder, licence = (
-        "/home/user/projects/some/long/prefix/of/all/files",
-        "of this project, see LICENSE",
-    )
-    calls = [
-        _GENAI
-        | {
-            "gen_ai.tool.call.arguments": json.dumps({"path": f"{folder}/{number}.py"}),
-            "gen_ai.tool.call.result": f"# Copyright 2026 by the authors {licence}.\n{number}",
-        }
-        for number in range(30)
-    ]
+    path = "/home/user/projects/some/long/prefix/of/all/files/{}.py"
+    text = "# Copyright 2026 by the authors of this project, see LICENSE.\n{}"
+    calls = [_call({"path": path.format(n)}, text.format(n)) for n in range(30)]
     assert {*called(provider.get_tracer("framework"), *calls)} <= {Action.ALLOW, Action.HINT}
 
 
@@ -105,6 +95,4 @@ def test_the_words_of_a_mask_hide_no_loop(
     args: dict[str, str], result: str, tracer: Tracer
 ) -> None:
     """One call, one page that quotes a mask: it ends in an abort like any other."""
-    said = _GENAI | {"gen_ai.tool.call.arguments": json.dumps(args)}
-    said["gen_ai.tool.call.result"] = result
-    assert called(tracer, *[said] * 15)[-1] is Action.ABORT
+    assert called(tracer, *[_call(args, result)] * 15)[-1] is Action.ABORT

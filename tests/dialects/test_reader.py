@@ -7,26 +7,14 @@ from typing import ClassVar
 
 import pytest
 
-from otel_loopguard import LoopGuardError
+from otel_loopguard import LoopGuardError, dialects
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.dialects import (
-    Dialect,
-    DialectError,
-    Reader,
-    RecordedSpan,
-    SpanView,
-    register,
-    registered,
-    unregister,
-)
+from otel_loopguard.dialects import Reader, RecordedSpan, SpanView, register, registered, unregister
 from otel_loopguard.sdk.sampler import _may_be_agent
-from otel_loopguard.spans.dialects.registry import collect_keys
 from otel_loopguard.spans.reader import ScopeKind
 
 
 class Mine:
-    """A dialect for tests."""
-
     name = "mine"
     marks = frozenset({"mine.kind"})
 
@@ -44,11 +32,8 @@ def _as_it_was() -> Iterator[None]:
 
 
 def tool(**attributes: object) -> RecordedSpan:
-    """An ended tool span of the GenAI conventions."""
-    known: dict[str, object] = {
-        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search",
-    }  # fmt: skip
-    known |= {key.replace("__", "."): value for key, value in attributes.items()}
+    attributes = {"gen_ai__operation__name": "execute_tool", **attributes}
+    known = {key.replace("__", "."): value for key, value in attributes.items()}
     return RecordedSpan(name="execute_tool search", scope="my.agent", end=9, attributes=known)
 
 
@@ -81,7 +66,7 @@ def test_a_dialect_can_be_registered(before: str | None, dialect: str) -> None:
     assert (step.dialect, step.call_id) == (dialect, "mine")
 
 
-def _like(**changes: object) -> Dialect:
+def _like(**changes: object) -> dialects.Dialect:
     return type("Wrong", (Mine,), changes)()
 
 
@@ -102,9 +87,11 @@ def _like(**changes: object) -> Dialect:
         (Mine(), "nothing", "no dialect 'nothing'"),
     ],
 )
-def test_a_wrong_dialect_is_refused(dialect: Dialect, before: str | None, said: str) -> None:
+def test_a_wrong_dialect_is_refused(
+    dialect: dialects.Dialect, before: str | None, said: str
+) -> None:
     """A dialect that cannot be used is refused with its name and what was expected."""
-    with pytest.raises(DialectError, match=said) as caught:
+    with pytest.raises(dialects.DialectError, match=said) as caught:
         register(dialect, before=before)
     assert isinstance(caught.value, LoopGuardError)
     assert isinstance(caught.value, ValueError)
@@ -112,8 +99,6 @@ def test_a_wrong_dialect_is_refused(dialect: Dialect, before: str | None, said: 
 
 
 class Declaring(Mine):
-    """A dialect that declares everything that it may."""
-
     scopes = ("mine.tracer", "mine-*")
     session_keys = ("mine.session",)
     fallback_agent_keys = ("mine.role",)
@@ -130,17 +115,15 @@ def test_what_a_dialect_declares_is_used_everywhere() -> None:
     assert not _may_be_agent("x", {"mine.kind": "run", "http.url": "u"})
     register(Declaring())
     reader = Reader()
-    assert [reader.interest(scope) for scope in ("mine.tracer", "mine-5", "mine.tracer.x")] == [
-        ScopeKind.AGENT, ScopeKind.AGENT, ScopeKind.UNKNOWN,
-    ]  # fmt: skip
-    step = reader.run(span)
-    assert step is not None
-    assert (step.session, step.agent) == ("s", "r")
-    span.attributes = {**keys, "session.id": "shared", "gen_ai.agent.name": "named"}
-    step = reader.run(span)
-    assert step is not None
+    found = [reader.interest(scope) for scope in ("mine.tracer", "mine-5", "mine.tracer.x")]
+    assert found == [ScopeKind.AGENT, ScopeKind.AGENT, ScopeKind.UNKNOWN]
     # Keys of conventions that appear on the spans of others are asked first, fallbacks last.
-    assert (step.session, step.agent) == ("shared", "named")
+    shared = {"session.id": "shared", "gen_ai.agent.name": "named"}
+    for more, whose in (({}, ("s", "r")), (shared, ("shared", "named"))):
+        span.attributes = keys | more
+        step = reader.run(span)
+        assert step is not None
+        assert (step.session, step.agent) == whose
     span.attributes = {"mine.kind": "tool"}
     assert reader.run(span) is None
     assert _may_be_agent("x", {"mine.kind": "run", "http.url": "u"})
@@ -162,15 +145,6 @@ def test_a_dialect_that_builds_on_another_is_not_filled_by_it() -> None:
         step = Reader((dialect, *registered())).read(wrapped)
         assert step is not None
         assert step.args == args
-
-
-def test_keys_are_asked_in_this_order() -> None:
-    """The keys of shared conventions first, then those of one framework, then what stands in."""
-    sessions, agents = collect_keys("session_keys"), collect_keys("agent_keys")
-    assert sessions[:3] == ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
-    assert set(sessions[-4:]) == {"conversation.id", "crew_id", "crewai.crew.id", "workflow.id"}
-    assert agents[0] == "gen_ai.agent.name"
-    assert agents[-2:] == ("crewai.agent.role", "ai.telemetry.functionId")
 
 
 def test_a_readers_memory_is_bounded() -> None:

@@ -24,18 +24,10 @@ def test_a_span_is_the_step_that_the_table_tells(case: str) -> None:
 
 
 def span_of(lines: list[str]) -> RecordedSpan:
-    """The span that a section tells of."""
     name, scope, *more = lines[0].split("  ")
     said = dict(one.split(" ") for one in more if " " in one)
-    span = RecordedSpan(
-        name=name,
-        scope=scope[2:].removesuffix("-"),
-        kind=said.get("kind", "INTERNAL"),
-        status=said.get("status", "unset"),
-        trace_id=7,
-        start=1,
-        end=None if "open" in more else 9,
-    )
+    span = RecordedSpan(name, scope[2:].removesuffix("-"), said.get("kind", "INTERNAL"), 7, start=1)
+    span.end, span.status = None if "open" in more else 9, said.get("status", "unset")
     for line in lines[1:]:
         if line.startswith("+ "):
             span.attributes |= span_of(["x  @ -", *TABLE[line[2:]]]).attributes

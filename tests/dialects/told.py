@@ -17,7 +17,6 @@ FIELDS = (
 
 
 def told(step: Step, *without: str) -> str:
-    """The kind of a step, and what is known of it."""
     known = {name: getattr(step, name) for name in FIELDS if name not in without}
     known["cost"] = step.cost and round(step.cost, 9)
     found = {

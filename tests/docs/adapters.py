@@ -9,9 +9,10 @@ from tests.docs.markdown import table
 from tests.frameworks.harness import FRAMEWORKS, RESULTS, Framework
 
 _HEADS = (
-    "framework", "instrumentation", "hint after", "in the next request", "calls after deny",
-    "calls after abort", "model calls after abort", "the caller gets", "obeyed", "paused, resumed",
-)  # fmt: skip
+    "framework|instrumentation|hint after|in the next request|calls after deny|calls after abort|"
+    "model calls after abort|the caller gets|obeyed|paused, resumed"
+)
+_AFTER = (("executed", "deny"), ("executed", "abort"), ("model_calls", "abort"))
 _VARIANTS = ("instrumented", "bare")
 
 
@@ -25,7 +26,6 @@ def measured() -> str:
 
 
 def versions() -> str:
-    """The versions that they were measured with."""
     rows = []
     for framework in _known():
         lines = framework.results.values()
@@ -53,10 +53,7 @@ def _row(results: dict[str, dict[str, Any]], variant: str) -> tuple[str, ...]:
     return (
         f"{stubborn['hint_after']} calls",
         "yes" if stubborn["hint_in_next_request"] else "no",
-        *(
-            str(stubborn[name])
-            for name in ("executed_after_deny", "executed_after_abort", "model_calls_after_abort")
-        ),
+        *(str(stubborn[f"{name}_after_{action}"]) for name, action in _AFTER),
         _end(stubborn),
         _completed(results[f"obedient, {variant}"]),
         _completed(results[f"paused, {variant}"]),

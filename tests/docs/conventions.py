@@ -42,13 +42,11 @@ def in_code() -> set[str]:
 
 
 def named(column: str | None = None) -> set[str]:
-    """The names of a column, or of all."""
     rows: Iterable[Row] = (*TABLE["read"].values(), *TABLE["written"].values())
     return {name for row in rows for key in row if column in (None, key) for name in row[key]}
 
 
 def names() -> str:
-    """Names of attributes and events, read or written."""
     heads = ["", *VERSIONS.values()]
     return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *_rows()]) + "\n"
 

@@ -8,7 +8,7 @@ import random
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,59 +45,51 @@ Row = dict[str, Any]
 _folder = tempfile.TemporaryDirectory(prefix="loopguard-docs-")
 
 
+def _rows(lines: str | bytes) -> list[Row]:
+    return [json.loads(line) for line in lines.splitlines()]
+
+
 @cache
-def measured() -> tuple[tuple[Row, ...], str]:
+def measured() -> tuple[list[Row], str]:
     """All rows of the evaluation, and the picture that bench/curve.py draws of its curve."""
     need_shared()
     points = Path(_folder.name) / "curve.jsonl"
     extra = (*EVERYTHING, "--curve", str(points), "--format", "json")
-    said = module("lab.evaluate", *FILES, *extra)
-    rows = tuple(json.loads(line) for line in said.splitlines())
-    known = [json.loads(line) for line in points.read_text(encoding="utf-8").splitlines()]
-    return rows, draw(known)
+    found = _rows(module("lab.evaluate", *FILES, *extra))
+    return found, draw(_rows(points.read_text(encoding="utf-8")))
 
 
 def rows(name: str) -> list[Row]:
-    """The rows of one table of the evaluation."""
     return [row for row in measured()[0] if row["table"] == name]
 
 
 def picture() -> str:
-    """The curve, as SVG."""
     return measured()[1]
 
 
 def tier(name: str) -> Row:
-    """The figures of one tier."""
     return next(row for row in rows("scores") if (row["tier"], row["source"]) == (name, "all"))
 
 
 @cache
-def labels() -> dict[tuple[str, str], Row]:
-    """Loop, tier and success of every run, by source and id."""
-    return {
+def accounts() -> tuple[Row, ...]:
+    """What was decided about every run, with its loop, tier and success."""
+    need_shared()
+    labels = {
         (run["source"], run["id"]): {"loop": run["loop"], **run["label"]}
         for name in FILES
-        for run in _lines(name)
+        for run in _recorded(name)
     }
-
-
-@cache
-def accounts() -> tuple[Row, ...]:
-    """What was decided about every run, with its label."""
-    need_shared()
-    said = command_line("replay", *FILES, "--format", "json")
-    found = [json.loads(line) for line in said.splitlines()]
-    return tuple({**labels()[run["source"], run["session"]], **run} for run in found)
+    found = _rows(command_line("replay", *FILES, "--format", "json"))
+    return tuple({**labels[run["source"], run["session"]], **run} for run in found)
 
 
 @cache
 def compared() -> dict[str, list[compare.Share]]:
     """What the guard and the rules of other agents say, by detector: see `compare.HEADS`."""
     need_shared()
-    root = SHARED.parent
     # `../shared/…` from the repository, whose folder may have any name.
-    recordings = [root / name.removeprefix("../") for name in FILES if "/traces/" in name]
+    recordings = [SHARED.parent / name.removeprefix("../") for name in FILES if "/traces/" in name]
     written = [ROOT / name for name in WRITTEN]
     found = [*compare.all_written(written), *compare.all_recorded(recordings)]
     return dict(compare.rows(found))
@@ -105,111 +97,75 @@ def compared() -> dict[str, list[compare.Share]]:
 
 def beside() -> str:
     """How often the guard is wrong, in two sentences, and the rules of other agents beside it."""
-    names = (OURS, *(peer.name for peer in PEERS))
     first = compared()[OURS]
-    people = first[6].of + first[8].of
+    healthy, noticed, stopped = (_sum(first, *at) for at in ((0, 4), (2, 6, 8), (3, 7, 9)))
     heads = (
-        "detector",
-        f"of {first[0].of} healthy: stopped",
-        f"of {first[2].of} stuck: noticed in time",
-        "stopped",
-        f"of {first[4].of} recorded healthy: stopped",
-        f"of {people} recorded stuck: noticed",
-        "stopped",
+        f"detector|of {first[0].of} healthy: stopped|of {first[2].of} stuck: noticed in time|"
+        f"stopped|of {first[4].of} recorded healthy: stopped|"
+        f"of {first[6].of + first[8].of} recorded stuck: noticed|stopped"
     )
-    healthy = [first[0], first[4]]
-    noticed, stopped = [first[2], first[6], first[8]], [first[3], first[7], first[9]]
-    said = (
-        f"Of {_runs(healthy)} healthy runs the guard stops {_hits(healthy) or 'none'}. "
-        f"Of {_runs(noticed)} stuck ones it notices {_hits(noticed)} and stops {_hits(stopped)}."
-        "\n\n"
-    )
-    return said + table(
+    return (
+        f"Of {healthy[1]} healthy runs the guard stops {healthy[0] or 'none'}. "
+        f"Of {noticed[1]} stuck ones it notices {noticed[0]} and stops {stopped[0]}.\n\n"
+    ) + table(
         heads,
         (
             (
                 name,
-                *(share.hits for share in (found[0], found[2], found[3], found[4])),
-                found[6].hits + found[8].hits,
-                found[7].hits + found[9].hits,
+                *(
+                    _sum(compared()[name], *at)[0]
+                    for at in ((0,), (2,), (3,), (4,), (6, 8), (7, 9))
+                ),
             )
-            for name in names
-            for found in [compared()[name]]
+            for name in (OURS, *(peer.name for peer in PEERS))
         ),
     )
 
 
-def _runs(shares: list[compare.Share]) -> int:
-    return sum(share.of for share in shares)
-
-
-def _hits(shares: list[compare.Share]) -> int:
-    return sum(share.hits for share in shares)
+def _sum(found: list[compare.Share], *at: int) -> tuple[int, int]:
+    return sum(found[each].hits for each in at), sum(found[each].of for each in at)
 
 
 def detectors_written() -> str:
     """All detectors on the written runs, with intervals."""
     return table(
-        ("detector", *compare.HEADS[:4]),
-        ((name, *found[:4]) for name, found in compared().items()),
+        ("detector", *compare.HEADS[:4]), ((name, *found[:4]) for name, found in compared().items())
     )
 
 
 def detectors() -> str:
     """What each detector notices and stops, per tier of recordings, with intervals for stops."""
-    tiers = (*compare.LABELLED,)
     first = compared()[OURS]
-    heads = (
-        "detector",
-        *compare.HEADS[4:6],
-        *(f"`{name}`, {first[6 + 2 * at].of}" for at, name in enumerate(tiers)),
-    )
+    tiers = (f"`{name}`, {first[6 + 2 * at].of}" for at, name in enumerate(compare.LABELLED))
     return table(
-        heads,
+        ("detector", *compare.HEADS[4:6], *tiers),
         (
-            (
-                name,
-                *found[4:6],
-                *(f"{found[at].hits} / {found[at + 1].hits}" for at in (6, 8, 10)),
-            )
+            (name, *found[4:6], *(f"{found[at].hits} / {found[at + 1].hits}" for at in (6, 8, 10)))
             for name, found in compared().items()
         ),
     )
 
 
 def peers() -> str:
-    """What is compared: what was read, and what it does."""
     return table(
-        ("detector", "rules", "read"),
+        "detector|rules|read",
         ((peer.name, peer.rule, peer.source) for peer in (*PEERS, *AS_SHIPPED)),
     )
 
 
 def models() -> str:
     """Runs by the model that made them, where a source has several or names it."""
-    kinds = (("solved", True), ("failed", False))
     found: dict[tuple[str, str], list[Row]] = {}
     for run in accounts():
         if run.get("model") and run["success"] is not None:
             bench = run["source"].partition(" (")[0].partition(" ")[0]
             found.setdefault((bench, run["model"]), []).append(run)
     return table(
+        "runs of|model|solved: runs|solved: noticed|solved: stopped|"
+        "failed: runs|failed: noticed|failed: stopped",
         (
-            "runs of",
-            "model",
-            *(f"{name}: {head}" for name, _ in kinds for head in ("runs", "noticed", "stopped")),
-        ),
-        (
-            (
-                bench,
-                model,
-                *(
-                    figure
-                    for _, ended in kinds
-                    for figure in _counted([run for run in runs if run["success"] is ended])
-                ),
-            )
-            for (bench, model), runs in sorted(found.items())
+            (*names, *_counted(runs, success=True), *_counted(runs, success=False))
+            for names, runs in sorted(found.items())
         ),
     )
 
@@ -222,11 +178,10 @@ def weak_labels() -> str:
         "weak": "a single repetition, or merely too many steps",
         None: "the reason of the failure speaks of it (CaptainAgent)",
     }
-    runs = [run for run in accounts() if run["tier"] == "pos_human"]
     return table(
-        ("what the person wrote", "runs", "noticed", "stopped"),
+        "what the person wrote|runs|noticed|stopped",
         (
-            (said, *_counted([run for run in runs if run.get("strength") == strength]))
+            (said, *_counted(accounts(), tier="pos_human", strength=strength))
             for strength, said in kinds.items()
         ),
     )
@@ -234,35 +189,23 @@ def weak_labels() -> str:
 
 def intervals() -> str:
     """The guard per tier, with how far the shares can be trusted."""
-    return table(
-        ("tier", "runs", "noticed", "95 %", "stopped", "95 %", "steps to notice", "to stop"),
-        (
-            (
-                f"`{name}`",
-                row["n"],
-                *(
-                    cell
-                    for level in ("noticed", "stopped")
-                    for cell in (row[f"{level}_{_kind(name)}"], _bounds(row, level, name))
-                ),
-                _number(row["noticed_median_steps"]),
-                _number(row["stopped_median_steps"]),
-            )
-            for name in (*STUCK, *HEALTHY)
-            for row in [tier(name)]
-        ),
-    )
+    found = []
+    for name in (*STUCK, *HEALTHY):
+        row = tier(name)
+        cells = [
+            cell
+            for level in ("noticed", "stopped")
+            for cell in (row[f"{level}_{_kind(name)}"], _bounds(row, level, name))
+        ]
+        steps = (_number(row[f"{level}_median_steps"]) for level in ("noticed", "stopped"))
+        found.append((f"`{name}`", row["n"], *cells, *steps))
+    return table("tier|runs|noticed|95 %|stopped|95 %|steps to notice|to stop", found)
 
 
 def targets() -> str:
     """What was aimed at, and whether it is reached."""
-    return table(
-        ("figure", "aim", "here", "reached"),
-        (
-            (figure, aim, here, "yes" if reached else "**no**")
-            for figure, aim, here, reached in (*_aims(), *_robust())
-        ),
-    )
+    found = ((*said, "yes" if reached else "**no**") for *said, reached in (*_aims(), *_robust()))
+    return table("figure|aim|here|reached", found)
 
 
 def _aims() -> Iterator[tuple[str, str, str, bool]]:
@@ -276,42 +219,31 @@ def _aims() -> Iterator[tuple[str, str, str, bool]]:
         row = tier(name)
         wrong = row["noticed_fp"]
         yield f"noticed, `{name}`", f"≤ {most}", _of(wrong, row["n"]), wrong <= most
-    for row, least in ((human, 0.7), (ledger, 15 / 16), (injected, 70 / 72)):
-        found, of = row["noticed_tp"], row["loops"]
-        yield f"noticed, `{row['tier']}`", f"≥ {least:.2f}", _share(found, of), found >= least * of
-    for row, least in ((human, 0.4), (ledger, 0.7), (injected, 0.5)):
-        found, of = row["stopped_tp"], row["loops"]
-        yield f"stopped, `{row['tier']}`", f"≥ {least:.2f}", _share(found, of), found >= least * of
+    for level, leasts in (("noticed", (0.7, 15 / 16, 70 / 72)), ("stopped", (0.4, 0.7, 0.5))):
+        for row, least in zip((human, ledger, injected), leasts, strict=True):
+            found, of = row[f"{level}_tp"], row["loops"]
+            here = f"{found / of:.2f} ({found} of {of})"
+            yield f"{level}, `{row['tier']}`", f"≥ {least:.2f}", here, found >= least * of
     for row in (ledger, injected):
         steps = row["noticed_median_steps"]
         said = f"steps from onset to notice, `{row['tier']}`, median"
         yield said, "≤ 2", _number(steps), steps is not None and steps <= 2
-    yield from _intercode()
-    yield from _coding()
+    for name, succeeded, aim in (("failed", False, "≥ 0.60"), ("succeeded", True, "≤ 0.05")):
+        of, heard, _ = _counted(accounts(), "InterCode", success=succeeded)
+        reached = heard / of <= 0.05 if succeeded else heard / of >= 0.6
+        yield f"noticed, InterCode, {name}", aim, f"{heard / of:.2f} of {of}", reached
+    of, _, stops = _counted(accounts(), "CodeTracer", success=True)
+    yield "stopped, solved coding runs", "0", _of(stops, of), stops == 0
     loops, benign = tier("pos_scenario"), tier("neg_scenario")
     found, wrong = loops["noticed_tp"], benign["noticed_fp"]
     yield "noticed, small loops", "all 14", _of(found, loops["n"]), found == loops["n"]
     yield "noticed, small healthy runs", "none of 9", _of(wrong, benign["n"]), wrong == 0
 
 
-def _intercode() -> Iterator[tuple[str, str, str, bool]]:
-    for name, succeeded, aim in (("failed", False, "≥ 0.60"), ("succeeded", True, "≤ 0.05")):
-        about = [run for run in _bench("InterCode") if run["success"] is succeeded]
-        share = sum(_heard(run) for run in about) / len(about)
-        reached = share <= 0.05 if succeeded else share >= 0.6
-        yield f"noticed, InterCode, {name}", aim, f"{share:.2f} of {len(about)}", reached
-
-
-def _coding() -> Iterator[tuple[str, str, str, bool]]:
-    solved = [run for run in _bench("CodeTracer") if run["success"] is True]
-    stops = sum(run["strongest"] in STOPS for run in solved)
-    yield "stopped, solved coding runs", "0", _of(stops, len(solved)), stops == 0
-
-
 def _robust() -> Iterator[tuple[str, str, str, bool]]:
-    for name, change in CHANGES.items():
-        found = {row["tier"]: row for row in _changed(name, change)}
-        if change is _volatile:
+    for name, left_out in CHANGES.items():
+        found = _changed(name)
+        if not left_out:
             lost = max(tier(each)["noticed_tp"] - found[each]["noticed_tp"] for each in STUCK)
             yield name, "no tier loses more than 1 notice", f"at most {lost} lost", lost <= 1
         else:
@@ -321,40 +253,23 @@ def _robust() -> Iterator[tuple[str, str, str, bool]]:
 
 def robustness() -> str:
     """The guard where spans carry less, or more, than the recordings."""
-    kinds = {"as recorded": None, **CHANGES}
-    found = {
-        name: {row["tier"]: row for row in _changed(name, change)} if change else None
-        for name, change in kinds.items()
-    }
+    tiers = (*STUCK, *HEALTHY)
+    found = {"as recorded": {name: tier(name) for name in tiers}}
+    found |= {name: _changed(name) for name in CHANGES}
     return table(
-        ("what the spans carry", *(f"`{name}`" for name in (*STUCK, *HEALTHY))),
-        (
-            (
-                name,
-                *(
-                    _levels(by_tier[each] if by_tier else tier(each), each)
-                    for each in (*STUCK, *HEALTHY)
-                ),
-            )
-            for name, by_tier in found.items()
-        ),
+        ("what the spans carry", *(f"`{name}`" for name in tiers)),
+        ((name, *(_levels(of[each], each) for each in tiers)) for name, of in found.items()),
     )
 
 
 def curve() -> str:
-    """The points of the curve."""
     found = {(row["sensitivity"], row["tier"]): row for row in rows("curve")}
+    tiers = (*STUCK, "all")
     return table(
         ("sensitivity", *(f"`{name}`" for name in STUCK), "healthy"),
         (
-            (
-                f"{each:g}",
-                *(
-                    f"{found[each, name]['noticed']} / {found[each, name]['stopped']}"
-                    for name in (*STUCK, "all")
-                ),
-            )
-            for each in sorted({row["sensitivity"] for row in rows("curve")})
+            (f"{at:g}", *("{noticed} / {stopped}".format(**found[at, name]) for name in tiers))
+            for at in sorted({row["sensitivity"] for row in rows("curve")})
         ),
     )
 
@@ -362,7 +277,7 @@ def curve() -> str:
 def left_out() -> str:
     """What thresholds chosen on all other sources do, over all sources."""
     return table(
-        "stuck|noticed|stopped|healthy|noticed|stopped".split("|"),
+        "stuck|noticed|stopped|healthy|noticed|stopped",
         (
             (*_beside(row, "loops", "tp"), *_beside(row, "healthy", "fp"))
             for row in rows("leave_one_out")
@@ -373,34 +288,30 @@ def left_out() -> str:
 
 def cost() -> str:
     """What stuck runs spent until the guard spoke, and after that."""
+    found = []
+    for row in filter(lambda row: row["loops"], rows("cost")):
+        spent = (
+            cell
+            for what in ("steps", "tokens")
+            for cell in (
+                _number(row[f"median_{what}"]), _number(row[f"{what}_after"]),
+                "" if row[f"{what}_share"] is None else f"{100 * row[f'{what}_share']:.0f} %",
+            )
+        )  # fmt: skip
+        found.append((f"`{row['tier']}`", row["level"], row["n"], row["reached"], *spent))
     return table(
         "tier|level|runs|reached|steps from onset, median|steps after|share|"
-        "tokens from onset, median|tokens after|share".split("|"),
-        (
-            (
-                f"`{row['tier']}`",
-                row["level"],
-                row["n"],
-                row["reached"],
-                _number(row["median_steps"]),
-                _number(row["steps_after"]),
-                _percent(row["steps_share"]),
-                _number(row["median_tokens"]),
-                _number(row["tokens_after"]),
-                _percent(row["tokens_share"]),
-            )
-            for row in rows("cost")
-            if row["loops"]
-        ),
+        "tokens from onset, median|tokens after|share",
+        found,
     )
 
 
 def failed() -> str:
     """How many of the runs that failed and that succeeded are noticed, by benchmark."""
     return table(
-        ("runs of", "ended", "runs", "noticed", "stopped"),
+        "runs of|ended|runs|noticed|stopped",
         (
-            (bench, name, *_counted([run for run in _bench(bench) if run["success"] is succeeded]))
+            (bench, name, *_counted(accounts(), bench, success=succeeded))
             for bench in ("InterCode", "CodeTracer")
             for name, succeeded in (("failed", False), ("succeeded", True))
         ),
@@ -418,7 +329,6 @@ def false_notices() -> str:
 
 
 def alarms() -> list[Row]:
-    """The healthy runs that are noticed."""
     return [wrong for wrong in rows("errors") if wrong["kind"] == "false alarm"]
 
 
@@ -426,86 +336,64 @@ def missed() -> str:
     """The stuck runs that are not noticed, by tier."""
     lines: list[str] = []
     for name in STUCK:
-        ids = [wrong["id"] for wrong in rows("errors") if wrong["tier"] == name]
-        said = ", ".join(f"`{each}`" for each in ids) if ids else "none"
+        ids = [f"`{wrong['id']}`" for wrong in rows("errors") if wrong["tier"] == name]
+        said = ", ".join(ids) or "none"
         lines.append(f"* `{name}`, {len(ids)} of {tier(name)['n']}: {said}\n")
     return "".join(lines)
 
 
-def _volatile(step: Row, dice: random.Random) -> None:
-    if isinstance(step["args"], dict):
+CHANGES: dict[str, tuple[str, ...]] = {
+    "volatile values in every call and answer": (),
+    "no outputs (but error texts)": ("output",),
+    "no arguments": ("args",),
+    "neither (but error texts)": ("args", "output"),
+    "names alone": ("args", "output", "error texts"),
+}
+"""What spans of other set-ups carry, made from the recordings: what is left out of calls."""
+
+
+def _change(step: Row, left_out: tuple[str, ...], dice: random.Random) -> None:
+    if "args" in left_out:
+        step["args"] = None
+    if "error texts" in left_out or ("output" in left_out and not step["error"]):
+        step["output"] = None
+    if not left_out and isinstance(step["args"], dict):
         step["args"]["request_id"] = str(uuid.UUID(int=dice.getrandbits(128)))
-    if isinstance(step["output"], str) and step["output"]:
+    if not left_out and isinstance(step["output"], str) and step["output"]:
         clock = f"10:{dice.randrange(60):02d}:{dice.randrange(60):02d}"
         step["output"] = f"{clock} {step['output']} (took {dice.randrange(900)} ms)"
 
 
-def _no_outputs(step: Row, _dice: random.Random) -> None:
-    if not step["error"]:
-        step["output"] = None
-
-
-def _no_arguments(step: Row, _dice: random.Random) -> None:
-    step["args"] = None
-
-
-def _neither(step: Row, dice: random.Random) -> None:
-    _no_outputs(step, dice)
-    _no_arguments(step, dice)
-
-
-def _names_only(step: Row, _dice: random.Random) -> None:
-    step["args"] = step["output"] = None
-
-
-CHANGES: dict[str, Callable[[Row, random.Random], None]] = {
-    "volatile values in every call and answer": _volatile,
-    "no outputs (but error texts)": _no_outputs,
-    "no arguments": _no_arguments,
-    "neither (but error texts)": _neither,
-    "names alone": _names_only,
-}
-"""What spans of other set-ups carry, made from the recordings."""
-
-
 @cache
-def _changed(name: str, change: Callable[[Row, random.Random], None]) -> tuple[Row, ...]:
+def _changed(name: str) -> dict[str, Row]:
     """The guard's figures per tier on changed recordings."""
     need_shared()
-    path = Path(_folder.name) / f"{change.__name__}.jsonl"
-    dice = random.Random(7)
+    path, dice = Path(_folder.name) / f"{name}.jsonl", random.Random(7)
     with path.open("w", encoding="utf-8") as file:
-        for source in FILES:
-            for run in _lines(source):
-                if run["loop"] is None:
-                    continue
+        for run in (run for source in FILES for run in _recorded(source)):
+            if run["loop"] is not None:
                 for step in run["steps"]:
                     if step["kind"] == "tool":
-                        change(step, dice)
+                        _change(step, CHANGES[name], dice)
                 file.write(json.dumps(run) + "\n")
-    said = command_line("eval", str(path), "--format", "json")
-    found = [json.loads(line) for line in said.splitlines()]
+    found = _rows(command_line("eval", str(path), "--format", "json"))
     assert found, name
-    return tuple(row for row in found if row["source"] == "all")
+    return {row["tier"]: row for row in found if row["source"] == "all"}
 
 
-def _lines(name: str) -> Iterator[Row]:
+def _recorded(name: str) -> list[Row]:
     raw = (SHARED.parent / name.removeprefix("../")).read_bytes()
-    for line in (gzip.decompress(raw) if name.endswith(".gz") else raw).splitlines():
-        yield json.loads(line)
+    return _rows(gzip.decompress(raw) if name.endswith(".gz") else raw)
 
 
-def _bench(name: str) -> list[Row]:
-    return [run for run in accounts() if run["source"].startswith(name)]
-
-
-def _heard(run: Row) -> bool:
-    return run["strongest"] != "allow"
-
-
-def _counted(runs: list[Row]) -> tuple[int, int, int]:
-    """How many there are, are noticed, and are stopped."""
-    return len(runs), sum(map(_heard, runs)), sum(run["strongest"] in STOPS for run in runs)
+def _counted(runs: Iterable[Row], bench: str = "", **labels: object) -> tuple[int, int, int]:
+    """How many runs there are with these labels, how many are noticed, and how many stopped."""
+    said = [
+        run["strongest"]
+        for run in runs
+        if run["source"].startswith(bench) and all(run.get(key) == labels[key] for key in labels)
+    ]
+    return len(said), len(said) - said.count("allow"), sum(one in STOPS for one in said)
 
 
 def _kind(name: str) -> str:
@@ -535,13 +423,5 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.0f} %"
-
-
 def _of(part: int, whole: int) -> str:
     return f"{part} of {whole}"
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.2f} ({part} of {whole})"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
 
@@ -37,17 +35,11 @@ if TYPE_CHECKING:
     from otel_loopguard.telemetry.metrics import Metric
 
 Write = Callable[[], str]
-DECEPTIONS = re.findall(
-    r"^## (.+)\n((?:(?!## ).*\n)+)",
-    (ROOT / "tests/detectors/deceptions.txt").read_text(encoding="utf-8"),
-    re.MULTILINE,
-)
-GOOD = "../shared/traces/miniswe.jsonl.gz"
-TIMED = "../shared/traces/trail.jsonl.gz"
+_DECEPTIONS = (ROOT / "tests/detectors/deceptions.txt").read_text(encoding="utf-8")
+DECEPTIONS = re.findall(r"(?m)^## (.+)\n((?:(?!## ).*\n)+)", _DECEPTIONS)
 
 
 def fenced(text: str, lang: str = "text") -> str:
-    """A fenced block."""
     return f"```{lang}\n{text}```\n"
 
 
@@ -55,6 +47,8 @@ def shown(*arguments: str, head: int | None = None) -> Write:
     """What a command prints, below the command; of a long output the first lines."""
 
     def write() -> str:
+        if any(word.startswith("../shared") for word in arguments):
+            need_shared()
         lines = plain(command_line(*arguments)).splitlines(keepends=True)
         cut = lines[:head] + (["…\n"] if head is not None and len(lines) > head else [])
         return fenced(f"$ otel-loopguard {' '.join(arguments)}\n{''.join(cut)}", "console")
@@ -62,25 +56,11 @@ def shown(*arguments: str, head: int | None = None) -> Write:
     return write
 
 
-def calibrated() -> str:
-    """What `calibrate` says of runs that went well."""
-    need_shared()
-    return shown("calibrate", GOOD, "--false-stops", "0.01")()
-
-
-def learned() -> str:
-    """What `learn` says of the real durations of TRAIL."""
-    need_shared()
-    return shown("learn", TIMED)()
-
-
 FAMILIES = {
     "General": r"enabled|mode|switched_off|detectors|sensitivity|digest_key",
     "Tools": r"((poll|exempt|read|write|once)_)?tools$",
-    "Tool calls": (r"(repeat|error|similar|transient|wait|step_timeout)_"),
-    "Policy": (
-        r"max_action|(steer|ask|deny|pause|abort)_|hint_climbs_|warning_limit|strategies|diagnoser"
-    ),
+    "Tool calls": r"(repeat|error|similar|transient|wait|step_timeout)_",
+    "Policy": r"max_action|(steer|ask|deny|pause|abort|hint_climbs)_|warning_|strategies|diagnoser",
     "Limits": r"limits$|budget_|stall_|graph_iterations|agent_limits|task_limits|prices_file",
     "Context and judge": r"context_|judge$",
     "Escalation": r"escalat|webhook_|control_socket",
@@ -92,8 +72,7 @@ FAMILIES = {
 
 
 def settings() -> str:
-    """The settings, a table for each family."""
-    heads = ("setting", "value", "default", "meaning")
+    heads = "setting|value|default|meaning"
     found: dict[str, list[tuple[object, ...]]] = {family: [] for family in FAMILIES}
     for name, field in Settings.pydantic_fields().items():
         if not name.startswith("tuning."):
@@ -113,7 +92,7 @@ def _about(field: FieldInfo) -> str:
 
 def _value(field: FieldInfo) -> str:
     if get_origin(field.annotation) is Literal:
-        return ", ".join(f"`{each}`" for each in get_args(field.annotation) if each)
+        return named(filter(None, get_args(field.annotation)))
     names: dict[object, str] = {
         bool: "boolean", int: "integer", float: "number", str: "text", SecretStr: "secret",
     }  # fmt: skip
@@ -133,7 +112,7 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, SecretStr) or value in ("", (), [], {}, frozenset()):
         return ""
     if isinstance(value, frozenset):
-        return ", ".join(f"`{name}`" for name in sorted(cast("frozenset[str]", value)))
+        return named(sorted(cast("frozenset[str]", value)))
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return f"`{json.dumps(value)}`"
@@ -144,72 +123,46 @@ def commands() -> str:
     group: Any = typer.main.get_command(app)
     options: dict[tuple[str, str], list[str]] = {}
     for name, command in group.commands.items():
-        for option in _options(command):
-            options.setdefault(option, []).append(f"`{name}`")
+        for given in command.params:
+            option = given.opts[0] if given.opts[0].startswith("-") else given.metavar
+            options.setdefault((option, given.help), []).append(f"`{name}`")
     about = ((f"`{name}`", command.help) for name, command in group.commands.items())
     used = ((f"`{name}`", text, ", ".join(by)) for (name, text), by in options.items())
-    return (
-        table(("command", "what it does"), about)
-        + "\n"
-        + table(("argument or option", "meaning", "commands"), used)
-    )
-
-
-def _options(command: Any) -> Iterator[tuple[str, str]]:
-    for given in command.params:
-        name = given.opts[0] if given.opts[0].startswith("-") else given.metavar
-        yield name, given.help
+    known = table("command|what it does", about)
+    return f"{known}\n{table('argument or option|meaning|commands', used)}"
 
 
 def attributes() -> str:
     """The table of every name in `semconv.py`, with what its docstring says."""
-    with open(semconv.__file__, encoding="utf-8") as file:  # noqa: PTH123
-        body = ast.parse(file.read()).body
-    rows: list[tuple[object, ...]] = []
-    for node, after in itertools.pairwise(body):
-        if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr):
-            assert isinstance(node.target, ast.Name)
-            assert isinstance(after.value, ast.Constant)
-            said = " ".join(str(after.value.value).split())
-            if node.target.id.startswith("METRIC_"):
-                continue
-            rows.append((f"`{getattr(semconv, node.target.id)}`", said))
-    return table(("name", "what it is"), rows)
+    said = re.findall(r'(?m)^(\w+): .+?\n"""(.+?)"""', inspect.getsource(semconv), re.DOTALL)
+    rows = (
+        (f"`{getattr(semconv, name)}`", " ".join(text.split()))
+        for name, text in said
+        if not name.startswith("METRIC_")
+    )
+    return table("name|what it is", rows)
 
 
 def metrics(those: Iterable[Metric]) -> str:
-    """A table of metrics."""
-    return table(
-        ("metric", "type", "unit", "attributes", "meaning"),
-        (
-            (
-                f"`{metric.name}`",
-                metric.type,
-                f"`{metric.unit}`",
-                ", ".join(f"`{name}`" for name in metric.attributes),
-                metric.about,
-            )
-            for metric in those
-        ),
-    )
+    rows = ((f"`{m.name}`", m.type, f"`{m.unit}`", named(m.attributes), m.about) for m in those)
+    return table("metric|type|unit|attributes|meaning", rows)
 
 
 def report() -> str:
     """The table of the fields of a report, with what the docstrings say."""
-    rows: list[tuple[object, ...]] = []
-    for kind, before in ((Report, ""), (RunMetrics, "run.")):
-        for name, meaning in re.findall(
-            r"^    (\w+): (.+?)(?=^    \w+: |\Z)",
-            inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2],
-            re.MULTILINE | re.DOTALL,
-        ):
-            if (before, name) != ("", "run"):
-                rows.append((f"`{before}{name}`", " ".join(meaning.split())))
-    return table(("field", "meaning"), rows)
+    field = re.compile(r"(?ms)^    (\w+): (.+?)(?=^    \w+: |\Z)")
+    rows = (
+        (f"`{before}{name}`", " ".join(meaning.split()))
+        for kind, before in ((Report, ""), (RunMetrics, "run."))
+        for name, meaning in field.findall(
+            inspect.cleandoc(kind.__doc__).partition("Attributes:")[2]
+        )
+        if (before, name) != ("", "run")
+    )
+    return table("field|meaning", rows)
 
 
 def named(names: Iterable[object]) -> str:
-    """Names as code, in a row."""
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -218,8 +171,7 @@ def follow_ups() -> str:
     found: dict[str, list[Action]] = {}
     for action in Action:
         found.setdefault(named(follow_ups_of(action, None)), []).append(action)
-    rows = ((named(actions), steps) for steps, actions in found.items())
-    return table(("action", "follow-ups"), rows)
+    return table("action|follow-ups", ((named(found[steps]), steps) for steps in found))
 
 
 _FROM = {
@@ -232,22 +184,18 @@ _FROM = {
 
 def sources() -> str:
     """Where decisions come from, in the order in which they are heard."""
+    levels = (Action.ABORT, Action.HINT)
     rows = (
-        (
-            f"`{source}`",
-            _FROM[source],
-            certainty_of(source, Action.ABORT, 0) or "its own",
-            certainty_of(source, Action.HINT, 0) or "its own",
-        )
-        for source in Source
+        (f"`{one}`", _FROM[one], *(certainty_of(one, level, 0) or "its own" for level in levels))
+        for one in Source
     )
-    return table(("source", "from", "certainty of a stop", "of anything milder"), rows)
+    return table("source|from|certainty of a stop|of anything milder", rows)
 
 
 def choices() -> str:
     """What a runtime does next, by the answer of `execution.admit`."""
     rows = ((f"`{choice}`", named(steps)) for choice, steps in FOLLOW_UPS.items())
-    return table(("choice", "follow-ups"), rows)
+    return table("choice|follow-ups", rows)
 
 
 def attacks(runs: str) -> str:
@@ -284,8 +232,10 @@ SECTIONS: dict[tuple[str, str], Write] = {
     ("docs/reference.md", "doctor"): shown("doctor", SAMPLE),
     ("docs/reference.md", "steps"): shown("steps", SAMPLE, head=8),
     ("docs/reference.md", "replay"): shown("replay", SAMPLE, "--tree"),
-    ("docs/reference.md", "learned"): learned,
-    ("docs/reference.md", "calibrate"): calibrated,
+    ("docs/reference.md", "learned"): shown("learn", "../shared/traces/trail.jsonl.gz"),
+    ("docs/reference.md", "calibrate"): shown(
+        "calibrate", "../shared/traces/miniswe.jsonl.gz", "--false-stops", "0.01"
+    ),
     **{("docs/detectors.md", one): partial(detectors.section, one) for one in detectors.FAMILIES},
     **{
         ("docs/project/adversarial.md", re.sub(r"\W+", "-", kind.lower())): partial(attacks, runs)

@@ -19,27 +19,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<note>[^\n]+?) -->\n+)?^```(?P<lang>\w*)\n(?P<text>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
+    r"(?ms)(?:^<!-- (?P<note>[^\n]+?) -->\n+)?^```(?P<lang>\w*)\n(?P<text>.*?)^```$"
 )
 _SECTION = re.compile(
-    r"(?P<open><!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(?P<close><!-- end -->)",
-    re.DOTALL,
+    r"(?s)(?P<open><!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(?P<close><!-- end -->)"
 )
 _LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\((?P<to>[^)\s]+)\)")
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block of a page.
-
-    Attributes:
-        page: Path of the page below the repository's root.
-        line: Line of the page at which its text begins.
-        lang: Its language; empty if it has none.
-        text: Its text.
-        note: What the comment before it says; empty if there is none.
-    """
+    """One fenced block of a page, the line where its text begins, and the comment before it."""
 
     page: str
     line: int
@@ -49,7 +39,6 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """All pages, in order."""
     names = ("README", "AGENTS", "CONTRIBUTING", "SECURITY", "CHANGELOG")
     folders = ("collector-config", "examples")
     found = [ROOT / f"{name}.md" for name in names]
@@ -63,7 +52,6 @@ def name_of(page: Path) -> str:
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     return [
         Block(
@@ -78,14 +66,11 @@ def blocks(page: Path) -> list[Block]:
 
 
 def sections(page: Path) -> dict[str, str]:
-    """The generated sections of a page: text by name."""
     found = _SECTION.finditer(page.read_text(encoding="utf-8"))
     return {section["name"]: section["text"] for section in found}
 
 
 def rewrite(page: Path, name: str, text: str) -> None:
-    """Puts a new text into a generated section."""
-
     def put(section: re.Match[str]) -> str:
         new = text if section["name"] == name else section["text"]
         return section["open"] + new + section["close"]
@@ -107,7 +92,8 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
 
-def table(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A table."""
+def table(heads: Sequence[object] | str, rows: Iterable[Sequence[object]]) -> str:
+    """A table; heads in a text have `|` between them."""
+    heads = heads.split("|") if isinstance(heads, str) else heads
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)

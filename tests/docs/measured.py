@@ -29,7 +29,6 @@ def aims() -> str:
 
 
 def figures() -> str:
-    """Every figure of the last `make bench`."""
     _, found = _found()
     rows = (
         (what, f"`{name}`", f"{value:,}" if isinstance(value, (int, float)) else str(value))
@@ -42,8 +41,7 @@ def figures() -> str:
 def workers() -> str:
     """What `bench/fleet.py` measured, and what it comes to with a million sessions."""
     found: dict[str, Any] = json.loads(fleet.RESULTS.read_text(encoding="utf-8"))
-    machine = found["machine"]
-    rows = [fleet.Row(**row) for row in found["rows"]]
+    machine, rows = found["machine"], [fleet.Row(**row) for row in found["rows"]]
     about = (
         f"Measured on {machine['when']} with Python {machine['python']}, {machine['system']}, "
         f"{machine['cpus']} CPUs, whose load was {machine['load']} before."

@@ -70,15 +70,11 @@ class Interpreter:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", _SERVE],
-            env=_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+            [sys.executable, "-W", "error", "-c", _SERVE], env=_environment(), text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
 
     def run(self, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-        """Runs a program in an empty folder."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps([text, str(folder)]) + "\n")
@@ -88,7 +84,6 @@ class Interpreter:
         return subprocess.CompletedProcess(text, code, *said)
 
     def close(self) -> None:
-        """Ends the interpreter."""
         self._process.communicate()
 
 
@@ -105,7 +100,10 @@ def module(name: str, *arguments: str) -> str:
 
 
 def _printed(*arguments: str) -> str:
-    done = _run([sys.executable, *arguments], ROOT)
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=_environment(), timeout=600, check=False,
+        capture_output=True, encoding="utf-8",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -114,19 +112,6 @@ def _environment() -> dict[str, str]:
     ours = ("OTEL_", "LOOPGUARD_", "PYTHONWARNINGS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "PYTHONIOENCODING": "utf-8"}
-
-
-def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=_environment(),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=600,
-        check=False,
-    )
 
 
 def plain(output: str) -> str:

@@ -19,19 +19,15 @@ else:
     import tomli as tomllib
 
 PAGE = ROOT / "docs/project/features.md"
-FEATURES: dict[str, dict[str, list[str]]] = tomllib.loads(
-    Path(__file__).with_name("features.toml").read_text(encoding="utf-8")
-)
+_TOML = Path(__file__).with_name("features.toml").read_text(encoding="utf-8")
+FEATURES: dict[str, dict[str, list[str]]] = tomllib.loads(_TOML)
 
 
 def cells(row: str) -> list[str]:
-    """The cells of a row: id, capability, state, rooms, tests, note."""
     return [cell.strip() for cell in row.strip().strip("|").split("|")]
 
 
 def fresh(text: str) -> str:
-    """The page with the columns of rooms and tests written anew."""
-
     def write(row: re.Match[str]) -> str:
         name, capability, state, _, _, note = cells(row[0])
         feature = FEATURES.get(name, {"in": [], "by": []})
@@ -72,10 +68,8 @@ ROWS = {row[0]: row[1:] for row in map(cells, re.findall(r"^\| [A-Z]\d+ \|.*", T
 def test_every_capability_has_one_row() -> None:
     """The IDs are those of the list of features, each once and in its order."""
     need_shared()
-    wanted = re.findall(
-        r"^\| ([A-Z]\d+) \|", (SHARED / "FEATURES.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    ids = re.findall(r"^\| ([A-Z]\d+) \|", TEXT, re.MULTILINE)
+    listed = (SHARED / "FEATURES.md").read_text(encoding="utf-8")
+    wanted, ids = (re.findall(r"(?m)^\| ([A-Z]\d+) \|", text) for text in (listed, TEXT))
     assert sorted(ids) == sorted(wanted)
     assert len(ids) == len(set(ids)) == len(ROWS)
 
@@ -86,16 +80,8 @@ def test_a_row_is_complete(name: str) -> None:
     capability, state, where, test, missing = ROWS[name]
     assert capability
     assert state in STATES
-    if state == "done":
-        assert where
-        assert test
-    if state == "partly":
-        assert where
-        assert test
-        assert missing, "say what is missing"
-    if state == "not yet":
-        assert not where
-        assert not test
+    assert bool(where) is bool(test) is (state != "not yet")
+    assert missing or state != "partly", "say what is missing"
 
 
 def test_rooms_and_tests_are_fresh() -> None:

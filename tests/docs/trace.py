@@ -12,41 +12,28 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardAbort,
-    LoopGuardSpanExporter,
-    LoopGuardSpanProcessor,
-    control,
-    semconv,
-)
+from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, semconv
+from otel_loopguard.control import check
+from otel_loopguard.errors import LoopGuardAbort
 from tests.agents import agent, provider_with, tool_call
 from tests.docs.programs import command_line, plain
 from tests.operations.drawing import cut
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace import ReadableSpan
 
-_SHOWN = (
-    semconv.DECISION_ACTION,
-    semconv.DETECTOR_NAME,
-    semconv.DETECTION_REPEAT_COUNT,
-    semconv.ERROR_TYPE,
-)
+_SHOWN = ("DECISION_ACTION", "DETECTOR_NAME", "DETECTION_REPEAT_COUNT", "ERROR_TYPE")
 
 
 def exported() -> tuple[ReadableSpan, ...]:
     """Spans of an agent that makes one call until it is stopped, as the exporter got them."""
     guard, memory = LoopGuard(), InMemorySpanExporter()
-    exporter = LoopGuardSpanExporter(memory, guard)
-    provider: TracerProvider = provider_with(
-        LoopGuardSpanProcessor(guard), SimpleSpanProcessor(exporter)
-    )
-    tracer = provider.get_tracer("my.agent")
+    out = SimpleSpanProcessor(LoopGuardSpanExporter(memory, guard))
+    tracer = provider_with(LoopGuardSpanProcessor(guard), out).get_tracer("my.agent")
     with agent(tracer, gen_ai__conversation__id="run-42"):
         for _ in range(50):
             try:
-                control.check()
+                check()
             except LoopGuardAbort:
                 break
             tool_call(tracer)
@@ -66,8 +53,7 @@ def tree() -> str:
 def replayed() -> str:
     """The run of README.md as `replay --tree` draws it, with the sentences cut."""
     memory = InMemorySpanExporter()
-    provider: TracerProvider = provider_with(SimpleSpanProcessor(memory))
-    tracer = provider.get_tracer("my.agent")
+    tracer = provider_with(SimpleSpanProcessor(memory)).get_tracer("my.agent")
     with agent(tracer, gen_ai__conversation__id="chat-1"):
         for _ in range(7):
             tool_call(tracer, args='{"query": "weather in Paris"}', result="No results.")
@@ -82,17 +68,11 @@ def replayed() -> str:
 
 def _lines(span: ReadableSpan, branch: str, below: str) -> list[str]:
     status = "ERROR" if span.status.status_code is StatusCode.ERROR else ""
-    found = span.attributes or {}
-    added = [f"{name} = {found[name]}" for name in _SHOWN if name in found]
-    events = [
-        f"event {event.name}: {(event.attributes or {})[semconv.DECISION_ACTION]}"
-        for event in span.events
-    ]
+    found, names = span.attributes or {}, [getattr(semconv, name) for name in _SHOWN]
+    added = [f"{name} = {found[name]}" for name in names if name in found]
     if status:
-        added.append(
-            f"status: {textwrap.shorten(span.status.description or '', 64, placeholder=' …')}"
-        )
-    return [
-        f"{branch}{span.name}  {status}".rstrip(),
-        *(f"{below}  {line}" for line in added + events),
-    ]
+        said = textwrap.shorten(span.status.description or "", 64, placeholder=" …")
+        added.append(f"status: {said}")
+    told = ((event.name, event.attributes or {}) for event in span.events)
+    added += [f"event {name}: {said[semconv.DECISION_ACTION]}" for name, said in told]
+    return [f"{branch}{span.name}  {status}".rstrip(), *(f"{below}  {line}" for line in added)]

@@ -43,14 +43,12 @@ def _drawn() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def collector() -> str:
-    """The Collector's binary."""
     need(COLLECTOR)
     return str(COLLECTOR.path())
 
 
 @pytest.fixture(scope="session")
 def balancer() -> str:
-    """The binary of the Collector in front of several."""
     need(BALANCER)
     return str(BALANCER.path())
 
@@ -98,7 +96,6 @@ def stacks(tmp_path: Path) -> Iterator[Callable[[], Stack]]:
 
 @pytest.fixture
 def agents() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts agents; none outlives its test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(port: int, *words: str, **env: str) -> subprocess.Popen[str]:

@@ -33,14 +33,10 @@ def replay(spans: list[RecordedSpan], provider: TracerProvider) -> None:
         if span.span_id in open_:
             _end(open_[span.span_id], span, at + shift)
             continue
-        above = open_.get(span.parent_id or 0)
-        open_[span.span_id] = provider.get_tracer(span.scope).start_span(
-            span.name,
-            context=trace.set_span_in_context(above) if above else Context(),
-            kind=SpanKind[span.kind],
-            attributes=span.attributes,
-            start_time=at + shift,
-        )
+        above, tracer = open_.get(span.parent_id or 0), provider.get_tracer(span.scope)
+        context = trace.set_span_in_context(above) if above else Context()
+        said = {"kind": SpanKind[span.kind], "attributes": span.attributes}
+        open_[span.span_id] = tracer.start_span(span.name, context, **said, start_time=at + shift)
 
 
 def _end(live: trace.Span, span: RecordedSpan, at: int) -> None:

@@ -26,7 +26,6 @@ EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
 def need(*builds: Build | Environment) -> None:
-    """Needs programs that are built by make."""
     for build in builds:
         if build.built() is None:
             make = "make collector balancer jaeger phoenix mlflow"
@@ -34,25 +33,19 @@ def need(*builds: Build | Environment) -> None:
 
 
 def start_agent(port: int, *words: str, **env: str) -> subprocess.Popen[str]:
-    """Starts the agent of `stack.agent` in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "stack.agent", *words],
-        env=agent_env(port) | env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-W", "error", "-m", "stack.agent", *words], env=agent_env(port) | env,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def lines_of(agent: subprocess.Popen[str], limit_s: float = 120) -> list[dict[str, Any]]:
-    """Waits for an agent that must end well; what it wrote."""
     out, err = agent.communicate(timeout=limit_s)
     assert agent.returncode == 0, err
     return [json.loads(line) for line in out.splitlines()]
 
 
 def decisions_of(agent: subprocess.Popen[str], limit_s: float = 120) -> Decisions:
-    """Waits for an agent that must end well; what was decided about it."""
     return [line for line in lines_of(agent, limit_s) if "id" in line]
 
 
@@ -79,7 +72,6 @@ class Sink(grpc.GenericRpcHandler):
 
     @property
     def spans(self) -> list[tuple[str, Any]]:
-        """The spans that came, each with the port of who sent it."""
         return [
             (sender, span)
             for sender, raw in list(self._traces)
@@ -90,7 +82,6 @@ class Sink(grpc.GenericRpcHandler):
 
     @property
     def records(self) -> list[Any]:
-        """The log records that came."""
         return [
             record
             for raw in list(self._logs)
@@ -100,9 +91,7 @@ class Sink(grpc.GenericRpcHandler):
         ]
 
     def ids(self) -> set[bytes]:
-        """The ids of the spans that came."""
         return {span.span_id for _, span in self.spans}
 
     def stop(self) -> None:
-        """Takes no more."""
         self._server.stop(None)

@@ -38,7 +38,6 @@ class Run:
 
 @pytest.fixture(scope="module", params=["grpc", "http"])
 def run(request: pytest.FixtureRequest, stack: Stack, webhook: Webhook) -> Iterator[Run]:
-    """An agent in a process of its own, sending OTLP by gRPC or HTTP."""
     protocol = str(request.param)
     port = stack.ports.gateway_grpc if protocol == "grpc" else stack.ports.gateway_http
     service = f"looping-{protocol}"
@@ -50,12 +49,9 @@ def run(request: pytest.FixtureRequest, stack: Stack, webhook: Webhook) -> Itera
 @pytest.fixture
 def spans(run: Run, stack: Stack) -> list[Seen]:
     """The spans of the agent's trace, as Jaeger's search gives them for the tag of an abort."""
-    query = stack.ports.jaeger_query
-    wait_for(
-        lambda: [len(one) for one in traces(query, run.service, ABORT)] == [8],
-        "the trace is in Jaeger, whole",
-    )
-    (found,) = traces(query, run.service, ABORT)
+    where = (stack.ports.jaeger_query, run.service, ABORT)
+    wait_for(lambda: [len(one) for one in traces(*where)] == [8], "the trace is in Jaeger, whole")
+    (found,) = traces(*where)
     return found
 
 
@@ -85,13 +81,9 @@ def test_jaeger_finds_the_trace_by_the_decision(run: Run, spans: list[Seen]) -> 
 def test_prometheus_has_the_counters(run: Run, stack: Stack) -> None:
     """One of the guard's for each decision; the Collector counts the six spans with a decision."""
     port, job = stack.ports.prometheus, f'job="{run.service}"'
-    for query, count in (
-        *(
-            (f'loopguard_decisions_total{{{job}, loopguard_decision_action="{action}"}}', 1)
-            for action in ("hint", "deny", "abort")
-        ),
-        (f"loopguard_span_decisions_total{{{job}}}", 6),
-    ):
+    named = f"loopguard_decisions_total{{{job}, loopguard_decision_action="
+    counts = {f'{named}"{action}"}}': 1 for action in ("hint", "deny", "abort")}
+    for query, count in {**counts, f"loopguard_span_decisions_total{{{job}}}": 6}.items():
         wait_for(lambda query=query: total(port, f"sum({query})") > 0, f"{query} is counted")
         assert total(port, f"sum({query})") == count, query
 
@@ -117,9 +109,8 @@ LATER = re.compile(r"otelcol_exporter_(sent|send_failed|enqueue_failed)_")
 
 def test_the_collector_says_what_rules_and_dashboards_ask_for(run: Run, stack: Stack) -> None:
     """Its own metrics have the names and labels, with the spelling that they have in this build."""
-    exprs = [
-        target["expr"] for name in boards.NAMES for _, target in boards.queries(boards.board(name))
-    ]
+    drawn = (found for name in boards.NAMES for found in boards.queries(boards.board(name)))
+    exprs = [target["expr"] for _, target in drawn]
     for path in RULES:
         groups = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
         exprs += [rule["expr"] for group in groups for rule in group["rules"]]
@@ -127,9 +118,7 @@ def test_the_collector_says_what_rules_and_dashboards_ask_for(run: Run, stack: S
     assert len(asked) > 10
 
     def names() -> set[str]:
-        found = re.findall(
-            r"^(otelcol_\w+)", read(stack.ports.gateway_self, "/metrics"), re.MULTILINE
-        )
+        found = re.findall(r"(?m)^(otelcol_\w+)", read(stack.ports.gateway_self, "/metrics"))
         return {name.removesuffix("_total") for name in found}
 
     wait_for(lambda: {name for name in asked if not LATER.match(name)} <= names(), "it says all")
@@ -154,8 +143,8 @@ def test_the_alert_is_told_and_taken_back(run: Run, webhook: Webhook) -> None:
     """The webhook hears of the abort within 30 s, and later that it is over."""
     first = told(run, webhook, "firing")
     assert float(first["at"]) - run.ended < 30
-    assert first["labels"]["gen_ai_agent_name"] == "researcher"
-    assert first["labels"]["loopguard_detector_name"] == "exact_repeat"
+    known = {"gen_ai_agent_name": "researcher", "loopguard_detector_name": "exact_repeat"}
+    assert known.items() <= first["labels"].items()
     told(run, webhook, "resolved")
 
 

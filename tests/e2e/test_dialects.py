@@ -37,11 +37,10 @@ LOOPING = {
 def service(request: pytest.FixtureRequest, stack: Stack, shared: Path) -> str:
     """A captured run, whose agent did not listen, goes through processor, exporter and OTLP."""
     name, protocol = request.param, LOOPING[request.param]
-    at = stack.ports
-    port = at.gateway_grpc if protocol == "grpc" else at.gateway_http
-    command = [sys.executable, "-m", "tests.e2e.replaying"]
-    command += [str(shared / "spans" / f"{name}.otlp.jsonl")]
-    command += ["--service", name, "--protocol", protocol]
+    port = getattr(stack.ports, f"gateway_{protocol}")
+    file = str(shared / "spans" / f"{name}.otlp.jsonl")
+    words = ["tests.e2e.replaying", file, "--service", name, "--protocol", protocol]
+    command = [sys.executable, "-m", *words]
     subprocess.run(command, cwd=ROOT, env=agent_env(port) | SOON, check=True, capture_output=True)
     return str(name)
 
@@ -52,15 +51,13 @@ def test_jaeger_finds_it_by_the_decision(service: str, stack: Stack, shared: Pat
     for span in spans_in(shared / "spans" / f"{service}.otlp.jsonl"):
         made.setdefault(span.trace_id, []).append(span.name)
     whole = [sorted(names) for names in made.values()]
-    query = stack.ports.jaeger_query
-    wait_for(
-        lambda: (
-            [sorted(s.name for s in one) in whole for one in traces(query, service, ABORT)]
-            == [True]
-        ),
-        "the trace is in Jaeger, whole",
-    )
-    (found,) = traces(query, service, ABORT)
+    where = (stack.ports.jaeger_query, service, ABORT)
+
+    def arrived() -> bool:
+        return [sorted(span.name for span in one) in whole for one in traces(*where)] == [True]
+
+    wait_for(arrived, "the trace is in Jaeger, whole")
+    (found,) = traces(*where)
     stopped = [s for s in found if s.tags.get("loopguard.decision.action") == "abort"]
     assert any(span.red for span in stopped)
     assert all(span.warnings[0].startswith("loopguard abort") for span in stopped)
@@ -98,10 +95,7 @@ def _shifted(value: Any, by: int) -> Any:
 
 
 def _post(port: int, request: dict[str, Any]) -> None:
-    asked = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/traces",
-        json.dumps(request).encode(),
-        {"Content-Type": "application/json"},
-    )
+    url, headers = f"http://127.0.0.1:{port}/v1/traces", {"Content-Type": "application/json"}
+    asked = urllib.request.Request(url, json.dumps(request).encode(), headers)
     with urllib.request.urlopen(asked, timeout=10) as answer:
         assert answer.status == 200

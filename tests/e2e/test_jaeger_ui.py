@@ -29,7 +29,6 @@ INDEX = """<html><script>JAEGER_CONFIG = DEFAULT_CONFIG;</script>
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files as a built page has them, with nothing in them."""
     made = tmp_path / "page"
     (made / "static").mkdir(parents=True)
     (made / "index.html").write_text(INDEX)
@@ -39,7 +38,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache with nothing in it."""
     monkeypatch.delenv(ui.VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "otel-loopguard"
@@ -61,11 +59,9 @@ def test_a_page_is_kept(folder: Path, cache: Path) -> None:
 
 
 def test_a_trace_is_shown_with_or_without_the_page(
-    folder: Path,
-    stacks: Callable[[], Stack],
-    monkeypatch: pytest.MonkeyPatch,
+    folder: Path, stacks: Callable[[], Stack], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
+) -> None:  # fmt: skip
     """Links lead to the page, which has its configuration; where none is, the tree is printed."""
     monkeypatch.setenv(ui.VARIABLE, str(folder / "none"))
     stack = stacks()
@@ -99,8 +95,7 @@ def test_a_trace_is_shown_with_or_without_the_page(
 )
 def test_jaegers_page_draws_the_trace_of_a_stopped_agent(stack: Stack, agents: Agents) -> None:
     """A row for each span; the last call, opened, begins with what was decided and why."""
-    words = ("loop", "--service", "drawn")
-    decisions = decisions_of(agents(stack.ports.gateway_grpc, *words))
+    decisions = decisions_of(agents(stack.ports.gateway_grpc, "loop", "--service", "drawn"))
     port, found = stack.ports.jaeger_query, decisions[-1]["trace"]
     wait_for(lambda: len(trace(port, found)) == 8, "the trace is in Jaeger, whole")
     agent, *calls = trace(port, found)

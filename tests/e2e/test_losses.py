@@ -26,13 +26,11 @@ CALLS = {"hint": 1, "deny": 3, "abort": 1}
 
 
 def logged(stack: Stack) -> Counter[str]:
-    """How often each decision stands in the decision log."""
     found = (each for each in events(stack.decisions) if each["name"] == "loopguard.decision")
     return Counter(str(each["loopguard.decision.id"]) for each in found)
 
 
 def seen(stack: Stack) -> Counter[str]:
-    """How many tool spans in Jaeger carry each decision."""
     return Counter(
         str(span.tags["loopguard.decision.id"])
         for trace in traces(stack.ports.jaeger_query, "busy")
@@ -60,7 +58,7 @@ def test_collectors_that_are_killed_lose_nothing(
     stack = stacks()
     stack.jaeger()
     gateway, sidecar = stack.gateway(), stack.sidecar()
-    port = stack.ports.agent_grpc if protocol == "grpc" else stack.ports.agent_http
+    port = getattr(stack.ports, f"agent_{protocol}")
     agent = agents(port, *MANY, "--protocol", protocol, "--seconds", "12")
     for program in (gateway, sidecar, gateway):
         time.sleep(2)

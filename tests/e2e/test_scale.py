@@ -35,7 +35,6 @@ def requests() -> list[bytes]:
 
 
 def send(port: int, sent: list[bytes]) -> None:
-    """Sends requests, four at a time; all must be accepted."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, ThreadPoolExecutor(4) as pool:
         export = channel.unary_unary(EXPORT)
         list(pool.map(lambda each: export(each, timeout=60, wait_for_ready=True), sent))

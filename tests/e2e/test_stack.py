@@ -45,7 +45,5 @@ def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
 
 def _line(number: str) -> str:
     pair = {"key": "loopguard.decision.id", "value": {"stringValue": number}}
-    record = {"eventName": "loopguard.decision", "attributes": [pair]}
-    return json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}).replace(
-        " ", ""
-    )
+    logs = [{"logRecords": [{"eventName": "loopguard.decision", "attributes": [pair]}]}]
+    return json.dumps({"resourceLogs": [{"scopeLogs": logs}]}, separators=(",", ":"))

@@ -20,11 +20,8 @@ def test_the_alert_fires_while_the_tool_hangs(
     stack: Stack, webhook: Webhook, agents: Agents
 ) -> None:
     """The call is still open, no span of it has ended, and the webhook knows; then it is over."""
-    agent = agents(
-        stack.ports.gateway_grpc,
-        *("hang", "--service", "hanging", "--seconds", "25"),
-        *("--settings", '{"step_timeout_s": 1}'),
-    )
+    words = ("hang", "--service", "hanging", "--seconds", "25")
+    agent = agents(stack.ports.gateway_grpc, *words, "--settings", '{"step_timeout_s": 1}')
 
     def told(status: str) -> list[object]:
         return [e for e in webhook.named(ALERT, status) if e["labels"]["job"] == "hanging"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import ssl
 import threading
@@ -9,7 +10,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from stack import certificates
@@ -31,17 +32,13 @@ pytestmark = pytest.mark.rare
 SHORT = {
     "OTEL_EXPORTER_OTLP_TIMEOUT": "2",  # of an export with all its tries; ten seconds by default
     "OTEL_METRIC_EXPORT_TIMEOUT": "2000",
-    "OTEL_BSP_MAX_QUEUE_SIZE": "256",
-    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "128",
-    "OTEL_BLRP_MAX_QUEUE_SIZE": "256",
-    "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE": "128",
+    **{f"OTEL_{kind}_MAX_QUEUE_SIZE": "256" for kind in ("BSP", "BLRP")},
+    **{f"OTEL_{kind}_MAX_EXPORT_BATCH_SIZE": "128" for kind in ("BSP", "BLRP")},
 }
 FAILED = "spans do not arrive"
 
 
 class Collector(BaseHTTPRequestHandler):
-    """A Collector that answers slowly, or has no room."""
-
     pause_s = 0.0
     status = 200
 
@@ -79,7 +76,6 @@ def answering() -> Iterator[Callable[..., int]]:
 
 @pytest.fixture
 def hanging() -> Iterator[int]:
-    """A port where connections are taken and nothing is ever said."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         yield server.getsockname()[1]
 
@@ -94,17 +90,13 @@ def ran(agents: Agents, port: int, protocol: str) -> tuple[int, float]:
 @pytest.mark.parametrize(
     ("trouble", "protocol"),
     [
-        *[("away", each) for each in ("grpc", "http")],
-        *[("hangs", each) for each in ("grpc", "http")],
-        *[(each, "http") for each in ("slow", "throttles")],
+        *itertools.product(("away", "hangs"), ("grpc", "http")),
+        ("slow", "http"),
+        ("throttles", "http"),
     ],
 )
 def test_the_agent_is_not_slowed(
-    trouble: str,
-    protocol: str,
-    agents: Agents,
-    hanging: int,
-    answering: Callable[..., int],
+    trouble: str, protocol: str, agents: Agents, hanging: int, answering: Callable[..., int]
 ) -> None:
     """No step waits for an exporter, whose shortest wait is two seconds; the run goes on."""
     port = {
@@ -120,14 +112,9 @@ def test_the_agent_is_not_slowed(
 
 def test_what_is_dropped_is_counted(stack: Stack, agents: Agents) -> None:
     """Spans go nowhere, metrics arrive: they say how many decisions did not."""
-    at = stack.ports
-    traces = f"http://127.0.0.1:{free_ports(1)[0]}"
-    agent = agents(
-        at.gateway_grpc,
-        *("many", "--service", "dropping", "--seconds", "6", "--pause", "0.2"),
-        **(SHORT | {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": traces}),
-    )
-    lines_of(agent)
+    at, words = stack.ports, ("many", "--service", "dropping", "--seconds", "6", "--pause", "0.2")
+    lost = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{free_ports(1)[0]}"}
+    lines_of(agents(at.gateway_grpc, *words, **SHORT, **lost))
     for name in ("exported", "spans"):
         query = f'loopguard_exporter_{name}_total{{job="dropping", error_type="failure"}}'
         wait_for(lambda query=query: total(at.prometheus, query) > 0, f"{name} is counted")
@@ -135,7 +122,6 @@ def test_what_is_dropped_is_counted(stack: Stack, agents: Agents) -> None:
 
 @pytest.fixture
 def self_signed(tmp_path: Path) -> ssl.SSLContext:
-    """A certificate that nobody trusts."""
     try:
         made = certificates.self_signed(tmp_path)
     except MissingError as error:
@@ -148,11 +134,7 @@ def self_signed(tmp_path: Path) -> ssl.SSLContext:
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 @pytest.mark.parametrize("wrong", ["endpoint", "path", "certificate"])
 def test_one_warning_says_that_spans_do_not_arrive(
-    wrong: str,
-    protocol: str,
-    agents: Agents,
-    answering: Callable[..., int],
-    self_signed: ssl.SSLContext,
+    wrong: str, protocol: str, agents: Agents, answering: Any, self_signed: ssl.SSLContext
 ) -> None:
     """A wrong address, a wrong path, a certificate that is not trusted: one line, with where."""
     endpoint = {
@@ -160,10 +142,8 @@ def test_one_warning_says_that_spans_do_not_arrive(
         "path": lambda: f"http://127.0.0.1:{answering(status=404)}",
         "certificate": lambda: f"https://127.0.0.1:{answering(tls=self_signed)}",
     }[wrong]()
-    agent = agents(
-        *(1, "many", "--seconds", "3", "--protocol", protocol, "--log-level", "WARNING"),
-        **(SHORT | {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}),
-    )
+    words = ("many", "--seconds", "3", "--protocol", protocol, "--log-level", "WARNING")
+    agent = agents(1, *words, **SHORT, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
     _, said = agent.communicate(timeout=120)
     assert agent.returncode == 0, said
     warnings = [line for line in said.splitlines() if FAILED in line]

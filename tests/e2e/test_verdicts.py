@@ -31,15 +31,12 @@ LIMIT_S = 180
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    """A stack in which nothing runs yet."""
     with Stack(tmp_path, Ports.free()) as made:
         yield made
         made.stop(1)
 
 
 class Agent:
-    """An agent whose spans and verdicts go to one backend."""
-
     def __init__(self, backend: str, endpoint: str, headers: dict[str, str] | None = None) -> None:
         self.guard = LoopGuard(Settings(verdicts=backend, tuning={"delivery": {"flush_s": 60}}))
         self.records: list[DecisionRecord] = []
@@ -57,7 +54,6 @@ class Agent:
         return [*spans, run.get_span_context()]
 
     def close(self) -> None:
-        """Nothing is under way any more."""
         self.provider.force_flush()
         self.provider.shutdown()
 
@@ -81,14 +77,13 @@ def test_phoenix_shows_verdicts_on_spans_traces_and_sessions(
         data: list[dict[str, Any]] = get(port, path)["data"]
         return data
 
-    judged = [f"{span.span_id:016x}" for span in (spans[2], spans[3], spans[6])]
+    judged = [f"{spans[at].span_id:016x}" for at in (2, 3, 6)]
     wait_for(lambda: len(found("span", "span_ids", *judged)) == 3, "Phoenix has three", LIMIT_S)
     by_span = {one["span_id"]: one for one in found("span", "span_ids", *judged)}
     assert [by_span[span]["result"]["label"] for span in judged] == LABELS
     last = by_span[judged[-1]]
     assert (last["name"], last["annotator_kind"]) == ("agent_loop", "CODE")
-    assert last["result"].get("score") is None
-    assert last["metadata"]["score"] == 1.0
+    assert (last["result"].get("score"), last["metadata"]["score"]) == (None, 1.0)
     assert last["result"]["explanation"].startswith("'search' was called 7 times")
     assert last["metadata"]["loopguard.detector.name"] == "exact_repeat"
     for (name, label), run in zip((("stuck", "abort"), ("well", "ok")), (spans, well), strict=True):
@@ -122,7 +117,7 @@ def test_mlflow_shows_verdicts_as_assessments(
     wait_for(lambda: len(found(spans)) == 3, "MLflow has three", LIMIT_S)
     wait_for(lambda: len(found(well)) == 1, "and the one of the other run", LIMIT_S)
     by_span = {one["span_id"]: one for one in found(spans)}
-    judged = [f"{span.span_id:016x}" for span in (spans[2], spans[3], spans[6])]
+    judged = [f"{spans[at].span_id:016x}" for at in (2, 3, 6)]
     assert [by_span[span]["feedback"]["value"] for span in judged] == LABELS
     last = by_span[judged[-1]]
     assert last["assessment_name"] == "agent_loop"

@@ -22,7 +22,6 @@ _KNOWN = {**FRAMEWORKS, ENGINES.name: ENGINES}
 
 
 def main() -> None:
-    """Makes what is asked for; ends with 1 if any of it could not be made."""
     parser = argparse.ArgumentParser(prog="python -m tests.frameworks.environments")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(_KNOWN))
     given = parser.parse_args()
@@ -51,7 +50,6 @@ def _made(framework: Framework) -> bool:
 
 
 def _install(framework: Framework) -> bool:
-    """Makes an environment anew; whether that failed."""
     uv, where = _uv(), framework.environment
     requirements = framework.folder / "requirements.txt"
     overrides = framework.folder / "overrides.txt"

@@ -40,15 +40,7 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework that has an adapter.
-
-    Attributes:
-        name: Name of its folder, and of the module in `otel_loopguard.integrations`.
-        title: Its name as people write it.
-        modules: What its program imports: framework and instrumentation.
-        apart: Whether it has an environment of its own; only `make test-all` tests it then.
-        extras: Extras of our package in its environment.
-    """
+    """A framework that has an adapter; `make test-all` alone tests one that stands apart."""
 
     name: str
     title: str
@@ -58,18 +50,13 @@ class Framework:
 
     @property
     def folder(self) -> Path:
-        """Where its program is."""
         return HERE / self.name
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
-        """The lines of its program, by scenario and variant."""
-        text = (self.folder / RESULTS).read_text(encoding="utf-8")
-        found: dict[str, dict[str, Any]] = json.loads(text)
-        return found
+        return json.loads((self.folder / RESULTS).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
     def keep(self, key: str, line: dict[str, Any]) -> None:
-        """Writes a line of its program into its results."""
         known = self.results if (self.folder / RESULTS).exists() else {}
         text = json.dumps({**known, key: line}, indent=1, sort_keys=True)
         (self.folder / RESULTS).write_text(f"{text}\n", encoding="utf-8")
@@ -85,7 +72,6 @@ class Framework:
 
     @property
     def python(self) -> Path:
-        """The interpreter of its own environment."""
         return self.environment / "bin" / "python"
 
     @property
@@ -94,41 +80,25 @@ class Framework:
         return (self.environment / "complete").exists()
 
 
+_BESIDE = ("langchain", "openai_agents", "pydantic_ai")
+"""Those that the interpreter of the tests has."""
+_TABLE = """
+langchain | LangChain, LangGraph | langchain.agents.middleware +langchain
+openai_agents | OpenAI Agents SDK | agents +openai_agents
+pydantic_ai | pydantic-ai | pydantic_ai.capabilities
+google_adk | Google ADK | google.adk
+crewai | CrewAI | crewai +crewai
+strands | Strands | strands
+smolagents | smolagents | smolagents +smolagents
+llama_index | LlamaIndex | llama_index.core +llama_index
+autogen | AutoGen | autogen_agentchat +autogen_agentchat
+agent_framework | Microsoft Agent Framework | agent_framework
+mcp | MCP | mcp
+"""
 FRAMEWORKS = {
-    framework.name: framework
-    for framework in (
-        Framework(
-            "langchain",
-            "LangChain, LangGraph",
-            ("langchain.agents.middleware", "openinference.instrumentation.langchain"),
-            apart=False,
-        ),
-        Framework(
-            "openai_agents",
-            "OpenAI Agents SDK",
-            ("agents", "openinference.instrumentation.openai_agents"),
-            apart=False,
-        ),
-        Framework("pydantic_ai", "pydantic-ai", ("pydantic_ai.capabilities",), apart=False),
-        Framework("google_adk", "Google ADK", ("google.adk",)),
-        Framework("crewai", "CrewAI", ("crewai", "openinference.instrumentation.crewai")),
-        Framework("strands", "Strands", ("strands",)),
-        Framework(
-            "smolagents", "smolagents", ("smolagents", "openinference.instrumentation.smolagents")
-        ),
-        Framework(
-            "llama_index",
-            "LlamaIndex",
-            ("llama_index.core", "openinference.instrumentation.llama_index"),
-        ),
-        Framework(
-            "autogen",
-            "AutoGen",
-            ("autogen_agentchat", "openinference.instrumentation.autogen_agentchat"),
-        ),
-        Framework("agent_framework", "Microsoft Agent Framework", ("agent_framework",)),
-        Framework("mcp", "MCP", ("mcp",)),
-    )
+    name: Framework(name, title, tuple(modules.split()), apart=name not in _BESIDE)
+    for line in _TABLE.replace("+", "openinference.instrumentation.").strip().splitlines()
+    for name, title, modules in [line.split(" | ")]
 }
 """Every framework by name; in this order it stands in docs/frameworks.md."""
 
@@ -139,10 +109,7 @@ ENGINES = Framework(
 
 
 def python_of(framework: Framework) -> str:
-    """The interpreter that runs a framework's program.
-
-    Without one the test is skipped with the reason; under `CI` it fails.
-    """
+    """The interpreter that runs a framework's program; without one the test is skipped."""
     missing = lacks(framework)
     if not missing:
         return PYTHON
@@ -155,21 +122,13 @@ def python_of(framework: Framework) -> str:
 
 
 def lacks(framework: Framework) -> str:
-    """What the interpreter of the tests lacks for a framework; empty if it has all."""
     return missing_modules(PYTHON, framework.modules)
 
 
 def started(
     framework: Framework, *arguments: str, program: Path | None = None, **variables: str
 ) -> subprocess.Popen[str]:
-    """Starts a framework's program.
-
-    Args:
-        framework: The framework.
-        *arguments: Arguments of the program.
-        program: Another program than `agent.py`: an example.
-        **variables: Added to its environment, which has no `OTEL_` or `LOOPGUARD_` variable else.
-    """
+    """Starts `agent.py` of a framework, or another program, with no other variables of ours."""
     return subprocess.Popen(
         [python_of(framework), str(program or framework.folder / "agent.py"), *arguments],
         cwd=ROOT,
@@ -193,15 +152,12 @@ def finished(process: subprocess.Popen[str], limit_s: float = 180) -> str:
 
 
 def line_of(out: str) -> dict[str, Any]:
-    """The JSON line at the end of what a program printed."""
-    found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
-    return found
+    return json.loads(out.strip().splitlines()[-1])  # type: ignore[no-any-return]
 
 
 @cache
 def _ours(extras: tuple[str, ...]) -> str:
     """What our own package brings into an environment, by its pyproject.toml."""
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        project = tomllib.load(file)["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     brought = [project["optional-dependencies"][name] for name in extras]
     return json.dumps([project["dependencies"], brought])

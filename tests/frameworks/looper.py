@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
-from otel_loopguard import (
-    LoopGuardPaused,
-    LoopGuardStop,
-    control,
-    resilience,
-    session,
-    set_testing,
-)
+from otel_loopguard import LoopGuardPaused, LoopGuardStop, control, resilience, session, set_testing
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -59,36 +52,27 @@ def paused(key: str) -> Script:
     return script
 
 
+async def read(stream: Callable[[], Any]) -> None:
+    """Reads a stream that is made here to its end."""
+    async for _ in stream():
+        pass
+
+
 @dataclass(frozen=True)
 class Asked:
-    """A tool call that the model asks for."""
-
     tool: str
     args: dict[str, Any]
     id: str
 
 
 class Looper:
-    """An agent with the tools `search` and `fail`.
+    """An agent with the tools `search`, which may have another name, and `fail`."""
 
-    Args:
-        script: What its model asks for.
-        tool: The name of `search`.
-        **options: For the adapter, or what the framework's own cases need.
-
-    Attributes:
-        ran: The queries of the calls that were made.
-        requests: Role and text of each message, request by request.
-        spans: What was exported; set by `Run`.
-        decided: Action and reason of what was decided; set by `Run`.
-        alone: Whether nothing but the adapter writes spans; set by `Run`.
-        named: Names of spans of tool calls that have not the tool's name in theirs.
-    """
-
+    # Set by `Run`: what was exported, actions with reasons, whether only the adapter writes spans.
     spans: InMemorySpanExporter
     decided: list[str]
     alone: bool
-    named: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()  # spans of tool calls that have not the tool's name in theirs
     ends_equal_calls = False  # the framework does so itself, after a few
 
     def __init__(self, script: Script, *, tool: str = "search", **options: Any) -> None:
@@ -109,11 +93,9 @@ class Looper:
         """Makes the agent."""
 
     def run(self) -> str:
-        """Runs it once; its answer."""
         raise NotImplementedError
 
     def stream(self) -> object:
-        """Runs it once and reads it as a stream."""
         raise NotImplementedError
 
     def run_limited(self) -> tuple[str, Callable[[], object]]:
@@ -129,7 +111,6 @@ class Looper:
         raise NotImplementedError
 
     def talk(self, key: str) -> object:
-        """One turn of a conversation, whose key the framework knows."""
         raise NotImplementedError
 
     def history(self) -> tuple[list[str], list[str]]:
@@ -172,28 +153,22 @@ class Looper:
         return self.kept()
 
     def stopped(self, run: Callable[[], object] | None = None) -> LoopGuardStop:
-        """What stopped a run that has to be."""
         return self.ended(run) or sys.exit("it was not stopped")
 
     def count(self, run: Callable[[], object] | None = None) -> object:
-        """The calls and the results of a run that is stopped."""
         stop = self.stopped(run)
         return {"ran": len(self.ran), "parts": list(stop.parts)}
 
     def failures(self) -> list[bool]:
-        """Whether the calls on the trace failed."""
-        spans = [
-            span
+        return [
+            span.status.status_code.name == "ERROR"
             for span in self.spans.get_finished_spans()
             if "search" in span.name or "fail" in span.name or span.name in self.named
         ]
-        return [span.status.status_code.name == "ERROR" for span in spans]
 
     def errors(self) -> int:
-        """The number of spans that say that a tool raised."""
-        kinds = [
-            (one.attributes or {}).get("error.type") for one in self.spans.get_finished_spans()
-        ]
+        spans = self.spans.get_finished_spans()
+        kinds = [(span.attributes or {}).get("error.type") for span in spans]
         return kinds.count("ValueError") + kinds.count("tool_error")
 
 
@@ -228,14 +203,12 @@ def named(make: Make) -> object:
 def next_turn(make: Make) -> object:
     """A conversation of the framework is the session, and a stop does not hold it for ever."""
     looper = make(always(SEARCH))
-    found = [
-        (looper.stopped(lambda: looper.talk("talk-7")).session, len(looper.ran) > 0)
-        for _ in range(3)
-    ]
-    keys = {key for key, _ in found}
+    keys, ran = set[str](), list[bool]()
+    for _ in range(3):
+        keys.add(looper.stopped(lambda: looper.talk("talk-7")).session or "")
+        ran.append(len(looper.ran) > 0)
     # Keys that nobody gave are random.
-    sessions = sorted(keys) if keys == {"talk-7"} else len(keys)
-    return {"ran": [made for _, made in found], "sessions": sessions}
+    return {"ran": ran, "sessions": [*keys] if keys == {"talk-7"} else len(keys)}
 
 
 def hint(make: Make) -> object:
@@ -243,12 +216,8 @@ def hint(make: Make) -> object:
     looper = make(turns([SEARCH], [SEARCH], [SEARCH], [search("y")]))
     answer = looper.run()
     told = [one for one in looper.requests if "Do not repeat" in str(one)]
-    return {
-        "end": [role for role, _ in told[0]][-2:],
-        "last": "Do not repeat" in told[0][-1][1],
-        "kept": len(told) > 1,
-        "answer": answer,
-    }
+    end, last = [role for role, _ in told[0]][-2:], "Do not repeat" in told[0][-1][1]
+    return {"end": end, "last": last, "kept": len(told) > 1, "answer": answer}
 
 
 def after_a_deny(make: Make) -> object:
@@ -398,8 +367,6 @@ def everyday(make: Make) -> object:
 def told_of(
     make: Make, tool: str, asked: Sequence[str], answers: Sequence[str], pause_s: float
 ) -> set[str]:
-    """What is said of a run, which comes to its end."""
-
     def script(turn: int, _: str) -> Sequence[Call]:
         clock.advance(pause_s)
         return [(tool, {"query": asked[turn - 1]})] if turn <= len(asked) else []

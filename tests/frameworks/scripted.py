@@ -55,19 +55,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_loopguard
-from otel_loopguard import (
-    Action,
-    LoopGuard,
-    LoopGuardSpanProcessor,
-    LoopGuardStop,
-    control,
-    set_testing,
-)
+from otel_loopguard import Action, LoopGuard, LoopGuardSpanProcessor, LoopGuardStop, control
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import Reader
 from otel_loopguard.spans.sdk_views import EndedSpanView
 from tests.frameworks.looper import LIVE, SHARED, Call, Looper, Make, search, turns, unguarded
 
+Cases = dict[str, Callable[[Make], object]]
 _MOST_CALLS = 60  # more than any guard lets through, and less than a framework's limit
 _WAIT_S = 60.0
 _CITIES = ("Paris", "Rome", "Oslo")
@@ -85,22 +79,8 @@ class _WithoutTools(LoopGuardSpanProcessor):
 class Run:
     """One run: what the program was told to do, what the model says, and what was counted.
 
-    Args:
-        framework: Name of the folder below `tests/frameworks`.
-        *packages: Distributions whose versions are told: framework first, instrumentation after.
-        instrumentor: Module and class of what writes spans, as `MODULE:CLASS`.
-        native: Whether the framework writes spans itself as soon as there is a global provider; the
-            bare variant has none then, and the adapter has to be given `provider`.
-
-    Attributes:
-        scenario: What it was told to do.
-        variant: How it is watched.
-        bare: Whether there is no instrumentation but the adapter.
-        session: Key of the session; None: nobody names it.
-        provider: The tracer provider, which is the global one (but see `native`).
-        exporter: All spans that were exported.
-        guard: The guard.
-        processor: What watches for it, if anything does.
+    A framework that is `native` writes spans as soon as there is a global provider; the bare
+    variant has none then, and the adapter has to be given `provider`.
     """
 
     processor: LoopGuardSpanProcessor
@@ -138,24 +118,22 @@ class Run:
             self._instrument(instrumentor)
         self._lock = threading.RLock()
         self._requests = self._executed = self._asked = 0
-        self._hints: list[str] = []
         self._hinted_at: int | None = None
         self._hint_after: int | None = None
         self._hint_next = False
-        self._decisions: list[str] = []
-        self._reasons: list[str] = []
+        self._hints, self._decisions, self._reasons = list[str](), list[str](), list[str]()
         self._counts: dict[Action, tuple[int, int]] = {}
 
     def script(self, _turn: int, request: str) -> Sequence[Call]:
-        """What the model of a scenario asks for, given all that it is told."""
         with self._lock:
             self._requests += 1
             number, heard = self._requests, self._hears(request)
-        if self.scenario == "paused":
-            return self._asked_slowly(number)
-        if number > _MOST_CALLS or (heard and self.scenario == "obedient"):
+        cities = _CITIES if self.scenario == "paused" else ["Paris"] * _MOST_CALLS
+        if number > len(cities) or (heard and self.scenario == "obedient"):
             return []
-        return self._call("weather in Paris")
+        if self.scenario == "paused" and number == len(cities):
+            self._wait_for_the_pause()
+        return self._call(f"weather in {cities[number - 1]}")
 
     def answered_by_call(self) -> None:
         """The model answers by a call of a tool of the framework, which has a span too."""
@@ -163,17 +141,10 @@ class Run:
             self._asked += not self.bare
 
     def main(self, make: type[Looper], *cases: Callable[[], object], live: bool = False) -> None:
-        """Runs what the program was told to, and prints the line.
-
-        Args:
-            make: The agent.
-            *cases: The framework's own cases.
-            live: Whether those of `LIVE` are run too.
-        """
+        """Runs what the program was told to, or all cases, and prints the line."""
         make.spans, make.decided, make.alone = self.exporter, self._reasons, self.bare
-        all_of_them = SHARED | LIVE if live else SHARED
         if self.scenario == "cases":
-            ran = self._cases(make, all_of_them, cases)
+            ran = self._cases(make, SHARED | LIVE if live else SHARED, cases)
         else:
             ran = self._six(make) if self.scenario == "six" else self._ran(make)
         print(json.dumps(ran))
@@ -186,15 +157,11 @@ class Run:
         looper.run()
         self.guard.settle()
         calls = [(one.dialect, str(one.args), str(one.outcome)) for one in self._steps]
-        return {
-            "calls": calls, "decisions": self._decisions, "faults": dict(self.guard.faults.counts)
-        }  # fmt: skip
+        faults = dict(self.guard.faults.counts)
+        return {"calls": calls, "decisions": self._decisions, "faults": faults}
 
     def _cases(
-        self,
-        make: type[Looper],
-        them: dict[str, Callable[[Make], object]],
-        own: Sequence[Callable[[], object]],
+        self, make: type[Looper], them: Cases, own: Sequence[Callable[[], object]]
     ) -> object:
         if self.variant == "unguarded":
             return {"unguarded": unguarded(make)}
@@ -231,7 +198,7 @@ class Run:
 
     def _guard(self) -> LoopGuard:
         if self.variant == "unguarded":
-            set_testing("off")
+            otel_loopguard.set_testing("off")
         if self.variant in ("alone", "unwatched", "unguarded"):
             return self._default()
         guard = LoopGuard(on_decision=self._decided, on_step=self._stepped)
@@ -249,9 +216,8 @@ class Run:
     def _instrument(self, instrumentor: str) -> None:
         module, _, name = instrumentor.partition(":")
         if module:
-            getattr(importlib.import_module(module), name)().instrument(
-                tracer_provider=self.provider
-            )
+            kind = getattr(importlib.import_module(module), name)
+            kind().instrument(tracer_provider=self.provider)
 
     def _default(self) -> LoopGuard:
         """The guard of this process, which an adapter feeds where no processor does."""
@@ -268,21 +234,14 @@ class Run:
         denied, _ = self._counts.get(Action.DENY, (executed, requests))
         aborted, last = self._counts.get(Action.ABORT, (executed, requests))
         return {
-            "framework": self.framework,
+            "framework": self.framework, "variant": self.variant, "scenario": self.scenario,
             "versions": {name: version(name) for name in self._packages},
-            "variant": self.variant,
-            "scenario": self.scenario,
-            "hint_after": self._hint_after,
-            "hint_in_next_request": self._hint_next,
-            "executed": executed,
-            "executed_after_deny": executed - denied,
-            "executed_after_abort": executed - aborted,
-            "model_calls_after_abort": requests - last,
-            "ends": ends,
-            "parts": 0 if stop is None else len(stop.parts),
-            "decisions": self._decisions,
-            "doubled": max(0, self._tool_spans() - self._asked),
-        }
+            "hint_after": self._hint_after, "hint_in_next_request": self._hint_next,
+            "executed": executed, "executed_after_deny": executed - denied,
+            "executed_after_abort": executed - aborted, "model_calls_after_abort": requests - last,
+            "ends": ends, "parts": 0 if stop is None else len(stop.parts),
+            "decisions": self._decisions, "doubled": max(0, self._tool_spans() - self._asked),
+        }  # fmt: skip
 
     def _tool_spans(self) -> int:
         read = Reader().read
@@ -318,13 +277,6 @@ class Run:
             self._asked += 1
         return [search(query)]
 
-    def _asked_slowly(self, number: int) -> Sequence[Call]:
-        if number > len(_CITIES):
-            return []
-        if number == len(_CITIES):
-            self._wait_for_the_pause()
-        return self._call(f"weather in {_CITIES[number - 1]}")
-
     def _wait_for_the_pause(self) -> None:
         file, session = self._file, self.session
         assert file is not None, "paused: give --paused-file"
@@ -351,5 +303,4 @@ def _until(true: Callable[[], bool]) -> None:
 
 
 def _plain(text: str) -> str:
-    """Text without what a `repr` or JSON makes of it."""
     return "".join(sign for sign in text if sign not in "\\\"'")

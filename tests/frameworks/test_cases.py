@@ -17,9 +17,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-TABLE: dict[str, dict[str, Any]] = tomllib.loads(
-    Path(__file__).with_name("cases.toml").read_text(encoding="utf-8")
-)
+_TOML = Path(__file__).with_name("cases.toml").read_text(encoding="utf-8")
+TABLE: dict[str, dict[str, Any]] = tomllib.loads(_TOML)
 MORE = {"autogen": ("openinference", "both")}
 
 

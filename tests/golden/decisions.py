@@ -28,19 +28,13 @@ Run = tuple[str, str]
 
 
 class Decided(NamedTuple):
-    """What was decided about a run.
-
-    Attributes:
-        tier: What its label says, empty if there is none.
-        decisions: Index of the step, action, detector and reason of each, in order.
-    """
+    """The tier of a run's label, and step, action, detector and reason of each decision."""
 
     tier: str
     decisions: tuple[str, ...]
 
 
 def recordings(shared: Path) -> list[Path]:
-    """All files of recorded runs, by name."""
     return [*sorted((shared / "traces").glob("*.jsonl.gz")), shared / "eval" / "scenarios.jsonl"]
 
 
@@ -50,27 +44,20 @@ def replayed(file: Path) -> dict[Run, Decided]:
     found: dict[Run, Decided] = {}
     with Inputs([str(file)], bar=False) as inputs:
         for result in replay_all(inputs, Settings()):
-            run = (file.name, result.session)
-            said = tuple(
-                f"{one.step} {one.action} {one.detector}/{one.reason}" for one in result.decisions
-            )
-            if said:
+            run, tier = (file.name, result.session), tiers.get(result.session, "")
+            for one in result.decisions:
+                said = f"{one.step} {one.action} {one.detector}/{one.reason}"
                 before = found[run].decisions if run in found else ()
-                found[run] = Decided(tiers.get(result.session, ""), before + said)
+                found[run] = Decided(tier, (*before, said))
     return found
 
 
 def golden() -> dict[Run, Decided]:
-    """What `decisions.jsonl` holds."""
     lines = map(orjson.loads, GOLDEN.read_bytes().splitlines())
-    return {
-        (line["file"], line["run"]): Decided(line["tier"], tuple(line["decisions"]))
-        for line in lines
-    }
+    return {(one["file"], one["run"]): Decided(one["tier"], (*one["decisions"],)) for one in lines}
 
 
 def write(found: Mapping[Run, Decided]) -> None:
-    """Writes `decisions.jsonl`."""
     with GOLDEN.open("wb") as file:
         for (name, run), (tier, decisions) in sorted(found.items()):
             row = {"file": name, "run": run, "tier": tier, "decisions": decisions}
@@ -91,7 +78,6 @@ def changes(before: Mapping[Run, Decided], now: Mapping[Run, Decided]) -> Iterat
 
 
 def _tiers(file: Path) -> Iterator[tuple[str, str]]:
-    """The tiers of labelled runs, by their ids."""
     raw = file.read_bytes()
     for line in (gzip.decompress(raw) if file.suffix == ".gz" else raw).splitlines():
         run = orjson.loads(line)

@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pytest
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.replay.labelled_runs import Run, run
+from tests.agents import provider_with
 from tests.golden.decisions import SHARED, golden
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
     from otel_loopguard.sessions import Session
 
 SCOPE: Final = "recorded.agent"
@@ -39,7 +41,6 @@ Decided = tuple[str, int, str, str, str]
 
 
 def runs(file: Path) -> Iterator[Run]:
-    """The labelled runs of a file."""
     raw = file.read_bytes()
     lines = (gzip.decompress(raw) if file.suffix == ".gz" else raw).splitlines()
     for number, line in enumerate(lines):
@@ -55,8 +56,7 @@ def decided(recorded: Sequence[Run], every: int, **settings: Any) -> list[Decide
 
     guard = LoopGuard(Settings(**settings), on_decision=on_decision)
     processor = LoopGuardSpanProcessor(guard)
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(processor)
+    provider = provider_with(processor)
     spans = count(1)
     for one in recorded:
         for _ in _spans(provider, one):
@@ -68,7 +68,6 @@ def decided(recorded: Sequence[Run], every: int, **settings: Any) -> list[Decide
 
 
 def _spans(provider: TracerProvider, recorded: Run) -> Iterator[None]:
-    """Makes the spans of a run; yields after the end of each."""
     tracer = provider.get_tracer(SCOPE)
     times = list(_times(recorded.steps))
     top = tracer.start_span(

@@ -33,21 +33,16 @@ def attacked() -> Attacked:
     """Runs the command line in a process that cannot take the machine with it."""
 
     def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for name, most in (("AS", MEMORY), ("CPU", SECONDS), ("CORE", 0)):
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         program = "from otel_loopguard.cli import main; main()"
-        return subprocess.run(
-            [sys.executable, "-c", program, *map(str, arguments)],
-            capture_output=True,
-            check=False,
-            encoding="utf-8",
-            errors="backslashreplace",
-            preexec_fn=limited,  # nothing else runs in this process
-            stdin=subprocess.DEVNULL,
-        )
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        how = {"capture_output": True, "encoding": "utf-8", "errors": "backslashreplace"}
+        # Nothing else runs in this process.
+        how |= {"preexec_fn": limited, "stdin": subprocess.DEVNULL}
+        return subprocess.run(command, check=False, **how)  # type: ignore[call-overload]
 
     return run
 

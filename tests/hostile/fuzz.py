@@ -83,71 +83,49 @@ _WRAPPINGS: Final[tuple[Callable[[str], str], ...]] = (
 )
 
 
+_SIZES: Final = {
+    0.97: (10, 100, 1_000), 0.995: (4_000, 20_000), 0.9995: (100_000, 300_000),
+    1: (1_000_000, 3_000_000),
+}  # fmt: skip
+
+
 @lru_cache(maxsize=64)
 def _hostile(size: int) -> tuple[str, ...]:
     """Texts of about a size that parsers and patterns stumble over, plain and wrapped."""
-    some = size // 3
     values = [
         *texts(size).values(),
-        "[1.0," + ",".join(["[]"] * some) + "]",
-        "[1.5," + ",".join(["{}"] * some) + "]",
-        "[" + ",".join(["1.0"] * (size // 4)) + "]",
-        "[" + ",".join(['"ab"'] * (size // 5)) + "]",
+        *texts(size, "documents").values(),
         "{" + ",".join(f'"k{number}":{number}' for number in range(size // 12)) + "}",
         "[" * size + "]" * size,
         '{"a":' * (size // 6) + "1" + "}" * (size // 6),
-        '[{"role": "user", "content": "' + "x, " * some + '"}]',
-        "[" + ",".join(['{"role":"tool","content":[]}'] * (size // 28)) + "]",
-        "[" + ",".join(['{"role":"assistant","tool_calls":[]}'] * (size // 36)) + "]",
-        '{"role"' * (size // 7),
-        "[" + ",".join(['{"role":[]}'] * (size // 11)) + "",
-        '{"tool_calls":' * (size // 14),
         "(" * 200 + "1" + ")" * 200,
-        "{" + "'a': [1.0], " * (size // 12) + "}",
-        '"' + '\\"' * (size // 2) + '"',
-        "[Scrubbed due to " * (size // 17),
-        "sleep 1" + " " * size,
-        "- [ ] do this\n" * (size // 14),
-        "I am sorry. " * (size // 12),
     ]
     drawn = random.Random(size)
     return tuple(values + [drawn.choice(_WRAPPINGS)(text) for text in values])
 
 
 class Timed(LoopGuardSpanProcessor):
-    """A processor that notes what its hooks take, in `spent`; of it not what the garbage collector
-    does, which looks at every object of the process and comes about in whichever hook it likes.
-    """
+    """Notes what its hooks take, without what the garbage collector takes in them."""
 
-    def __init__(self, guard: LoopGuard) -> None:
-        super().__init__(guard)
-        self.spent = 0
+    spent = 0
 
     def on_start(self, span: Span, parent_context: Any = None) -> None:
-        """Times the start."""
-        self._timed(lambda: super(Timed, self).on_start(span, parent_context))
+        self.spent -= time.thread_time_ns()
+        super().on_start(span, parent_context)
+        self.spent += time.thread_time_ns()
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Times the end."""
-        self._timed(lambda: super(Timed, self).on_end(span))
+        self.spent -= time.thread_time_ns()
+        super().on_end(span)
+        self.spent += time.thread_time_ns()
 
     def collecting(self, phase: str, _info: object) -> None:
-        """Takes off what the collector takes; for `gc.callbacks`."""
-        now = time.thread_time_ns()
-        self.spent += now if phase == "start" else -now
-
-    def _timed(self, hook: Callable[[], None]) -> None:
-        self.spent -= time.thread_time_ns()
-        hook()
-        self.spent += time.thread_time_ns()
+        """For `gc.callbacks`."""
+        self.spent += time.thread_time_ns() * (1 if phase == "start" else -1)
 
 
 class Fuzz:
-    """Feeds spans to a guard.
-
-    Args:
-        seed: What everything is drawn from.
-    """
+    """Feeds spans to a guard, all drawn from a seed."""
 
     def __init__(self, seed: int = SEED) -> None:
         self._draw = random.Random(seed)
@@ -169,23 +147,18 @@ class Fuzz:
         ]
 
     def run(self, spans: int) -> None:
-        """Feeds a number of spans."""
         gc.callbacks.append(self.processor.collecting)
         try:
-            self._feed(spans)
+            while self._open or len(self.took) < spans:
+                most = 200 if len(self.took) < spans else 0
+                if len(self._open) > most or (self._open and self._draw.random() < 0.5):
+                    self._end()
+                else:
+                    self._start()
         finally:
             gc.callbacks.remove(self.processor.collecting)
         self.processor.shutdown()
         assert self._numbers.get_metrics_data() is not None
-
-    def _feed(self, spans: int) -> None:
-        while len(self.took) < spans:
-            if len(self._open) > 200 or (self._open and self._draw.random() < 0.5):
-                self._end()
-            else:
-                self._start()
-        while self._open:
-            self._end()
 
     def _start(self) -> None:
         draw, parent = self._draw, None
@@ -197,9 +170,7 @@ class Fuzz:
         span = draw.choice(self._tracers).start_span(
             name,
             context=None if parent is None else set_span_in_context(parent),
-            attributes=attributes
-            if early
-            else {key: attributes[key] for key in list(attributes)[:2]},
+            attributes=attributes if early else dict(list(attributes.items())[:2]),
         )
         if not early:
             span.set_attributes(attributes)
@@ -212,9 +183,8 @@ class Fuzz:
         at = -1 if draw.random() < 0.8 else draw.randrange(len(self._open))
         span, spent = self._open.pop(at)
         if draw.random() < 0.1:
-            span.record_exception(
-                ValueError(self._text()[:200_000].encode("ascii", "replace").decode())
-            )
+            said = self._text()[:200_000].encode("ascii", "replace").decode()
+            span.record_exception(ValueError(said))
         if draw.random() < 0.1:
             span.set_status(StatusCode.ERROR, self._text()[:200_000])
         if draw.random() < 0.05:
@@ -251,21 +221,16 @@ class Fuzz:
 
     def _text(self) -> str:
         """A text: short as a rule, seldom of up to a megabyte, very seldom of ten."""
-        draw = self._draw
-        drawn = draw.random()
+        drawn, choice = self._draw.random(), self._draw.choice
         if drawn < 0.85:
-            return draw.choice(self._usual)
-        if drawn < 0.97:
-            return draw.choice(_hostile(draw.choice((10, 100, 1_000))))
-        if drawn < 0.995:
-            return draw.choice(_hostile(draw.choice((4_000, 20_000))))
-        if drawn < 0.9995:
-            return draw.choice(_hostile(draw.choice((100_000, 300_000))))
-        return draw.choice(_hostile(draw.choice((1_000_000, 3_000_000))))
+            return choice(self._usual)
+        for most, sizes in _SIZES.items():
+            if drawn < most:
+                return choice(_hostile(choice(sizes)))
+        raise AssertionError
 
 
 def main() -> None:
-    """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spans", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=SEED)

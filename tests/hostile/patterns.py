@@ -41,6 +41,11 @@ UNITS: Final = (
 """What patterns usually stumble over, repeated."""
 _ALPHABET: Final = " \n\taA0_-.:;,/='\"`\\{[(<>)]}#*$\u00e9!"
 _MANY: Final = 30
+_CATEGORIES: Final = {
+    codes.CATEGORY_DIGIT: r"\d", codes.CATEGORY_NOT_DIGIT: r"\D",
+    codes.CATEGORY_SPACE: r"\s", codes.CATEGORY_NOT_SPACE: r"\S",
+    codes.CATEGORY_WORD: r"\w", codes.CATEGORY_NOT_WORD: r"\W",
+}  # fmt: skip
 _OUTLINED: Final = PrefilteredPattern.__module__
 _TABLES: Final = ("error_classes.txt", "error_kinds.txt")
 """Tables whose patterns are text until an error is looked at."""
@@ -70,7 +75,6 @@ def patterns() -> dict[str, re.Pattern[Any]]:
 
 
 def within(value: object) -> Iterator[re.Pattern[Any]]:
-    """The patterns in a value, or in a table of them."""
     if isinstance(value, re.Pattern):
         yield value
     elif isinstance(value, PrefilteredPattern):
@@ -94,36 +98,23 @@ def attacks(pattern: re.Pattern[Any], length: int) -> Iterator[str]:
 
 
 class Part(NamedTuple):
-    """What a part of a pattern matches, and what may take long in it.
+    """What a part of a pattern matches, and what may take long in it."""
 
-    Attributes:
-        sample: A text that it matches, as a rule; what repeats does so three times.
-        first: What it may begin with.
-        holds: All that it may hold.
-        ends: What may go on an endless repetition that it ends with.
-        opens: What an endless repetition begins with that it may begin with.
-        empty: Whether it may match nothing.
-        endless: Whether it holds an endless repetition.
-        faults: Why it may take more than linear time, by its look.
-        pumps: For each long repetition what stands before it, and what may be repeated.
-    """
-
-    sample: str = ""
+    sample: str = ""  # matches, as a rule; what repeats does so three times
     first: Chars = frozenset()
     holds: Chars = frozenset()
-    ends: Chars = frozenset()
-    opens: Chars = frozenset()
+    ends: Chars = frozenset()  # what may go on an endless repetition at its end
+    opens: Chars = frozenset()  # and begin one at its beginning
     empty: bool = False
     endless: bool = False
-    faults: tuple[str, ...] = ()
-    pumps: tuple[tuple[str, str], ...] = ()
+    faults: tuple[str, ...] = ()  # why it may take more than linear time, by its look
+    pumps: tuple[tuple[str, str], ...] = ()  # what stands before a long repetition, and repeats
 
 
 _NOTHING: Final = Part(empty=True)
 
 
 def part_of(pattern: re.Pattern[Any]) -> Part:
-    """A pattern as a whole."""
     return _read(parser.parse(_text_of(pattern), pattern.flags & ~re.UNICODE))
 
 
@@ -196,33 +187,18 @@ def _chars(op: Any, value: Any) -> frozenset[str]:
     """Which of the alphabet, and of the letters of a pattern, an item matches."""
     if op is codes.LITERAL:
         return frozenset(chr(value))
-    if op is codes.ANY:
-        return frozenset(_ALPHABET) - {"\n"}
-    if op is codes.NOT_LITERAL:
-        return frozenset(_ALPHABET) - {chr(value)}
+    if op in {codes.ANY, codes.NOT_LITERAL}:
+        return frozenset(_ALPHABET) - {"\n" if op is codes.ANY else chr(value)}
     found: set[str] = set()
-    negated = False
     for kind, what in value:
-        if kind is codes.NEGATE:
-            negated = True
-        elif kind is codes.LITERAL:
+        if kind is codes.LITERAL:
             found.add(chr(what))
         elif kind is codes.RANGE:
             found |= {char for char in _ALPHABET if what[0] <= ord(char) <= what[1]}
             found.add(chr(what[0]))
         elif kind is codes.CATEGORY:
-            found |= {char for char in _ALPHABET if _CATEGORIES[what](char)}
-    return frozenset(_ALPHABET) - found if negated else frozenset(found)
-
-
-_CATEGORIES: Final[dict[Any, Any]] = {
-    codes.CATEGORY_DIGIT: str.isdigit,
-    codes.CATEGORY_NOT_DIGIT: lambda char: not char.isdigit(),
-    codes.CATEGORY_SPACE: str.isspace,
-    codes.CATEGORY_NOT_SPACE: lambda char: not char.isspace(),
-    codes.CATEGORY_WORD: lambda char: char.isalnum() or char == "_",
-    codes.CATEGORY_NOT_WORD: lambda char: not (char.isalnum() or char == "_"),
-}
+            found |= set(re.findall(_CATEGORIES[what], _ALPHABET))
+    return frozenset(_ALPHABET) - found if value[0][0] is codes.NEGATE else frozenset(found)
 
 
 def _text_of(pattern: re.Pattern[Any]) -> str:

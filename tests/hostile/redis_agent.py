@@ -14,22 +14,20 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-
-from opentelemetry.sdk.trace import TracerProvider
+from typing import TYPE_CHECKING
 
 import otel_loopguard
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardSpanProcessor,
-    LoopGuardStop,
-    Settings,
-    control,
-    resilience,
-)
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, LoopGuardStop, Settings, control
+from otel_loopguard.resilience import partial
 from otel_loopguard.stores.redis import RedisStore
+from tests.agents import provider_with, tool_call
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
 
 _STEPS = 200
 _LIED = 5
+_ROOM = {"queue": 1_000_000, "queue_bytes": 1 << 30}
 _acknowledged: defaultdict[str, set[str]] = defaultdict(set)
 _append = RedisStore.append
 
@@ -49,15 +47,10 @@ def _work(name: str, provider: TracerProvider, ended: threading.Event) -> tuple[
         for step in range(_STEPS):
             session = ("shared", f"lied-{step // 3 % _LIED}", own)[min(step % 6, 2)]
             began = time.perf_counter()
+            args, found = json.dumps({"n": number, "step": step}), f"{name} found {number * step}"
             with otel_loopguard.session(session):
-                attributes = {
-                    "gen_ai.operation.name": "execute_tool",
-                    "gen_ai.tool.name": f"tool-{step % 7}",
-                    "gen_ai.tool.call.arguments": json.dumps({"n": number, "step": step}),
-                    "gen_ai.tool.call.result": f"{name} found {number * step}",
-                }
-                with tracer.start_as_current_span("execute_tool t", attributes=attributes):
-                    control.current()
+                tool_call(tracer, f"tool-{step % 7}", args, found)
+                control.current()
             longest = max(longest, time.perf_counter() - began)
             done += 1
             if not step % 50:
@@ -70,7 +63,7 @@ def _ask_people(session: str, step: int) -> None:
     """What an application does about a session: nothing of it may raise for the store's sake."""
     control.pause(session, "to be looked at", by="ada", limit_s=5)
     control.resume(session, by="ada")
-    resilience.partial(step)
+    partial(step)
     # Another agent may have paused it just now.
     with otel_loopguard.session(session), suppress(LoopGuardStop):
         control.check()
@@ -83,21 +76,14 @@ def _main() -> None:
         digest_key="the same for all agents",
         propagation_trust="store",
         tuning={
-            "stores": {
-                "timeout_s": 0.3,
-                "retry_s": 0.3,
-                "delay_s": 0.02,
-                "queue": 1_000_000,
-                "queue_bytes": 1 << 30,
-            },
-            "journal": {"flush_s": 0.1, "read_s": 0.2},
+            "stores": {"timeout_s": 0.3, "retry_s": 0.3, "delay_s": 0.02} | _ROOM,
+            "journal": {"flush_s": 0.1, "read_s": 0.2, "steps": 100_000},
             "admin": {"heartbeat_s": 0.5},
         },
         exempt_tools=frozenset(f"tool-{number}" for number in range(7)),
     )
     guard = LoopGuard(settings)
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(LoopGuardSpanProcessor(guard))
+    provider = provider_with(LoopGuardSpanProcessor(guard))
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     print("up", flush=True)
@@ -107,14 +93,9 @@ def _main() -> None:
     # The journal's thread hands on what it has every 0.1 s.
     time.sleep(1)
     flushed = writer.flush(60)
-    told = {
-        "steps": steps,
-        "longest_s": longest,
-        "flushed": flushed,
-        "standing": writer.standing._asdict(),
-        "faults": dict(guard.faults.counts),
-        "acknowledged": {session: sorted(ids) for session, ids in _acknowledged.items()},
-    }
+    acknowledged = {session: sorted(ids) for session, ids in _acknowledged.items()}
+    told = {"steps": steps, "longest_s": longest, "flushed": flushed, "acknowledged": acknowledged}
+    told |= {"standing": writer.standing._asdict(), "faults": dict(guard.faults.counts)}
     provider.shutdown()
     print(json.dumps(told), flush=True)
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, Settings
+from tests.agents import provider_with
 from tests.calls import EPOCH, SECOND
+from tests.replay.transcripts.reading import cases
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -49,9 +53,7 @@ class Rig:
         self.processor = LoopGuardSpanProcessor(self.guard)
         self.memory = InMemorySpanExporter()
         exporter = LoopGuardSpanExporter(self.memory, self.guard) if self.wrapped else self.memory
-        self.provider = TracerProvider(shutdown_on_exit=False)
-        self.provider.add_span_processor(self.processor)
-        self.provider.add_span_processor(SimpleSpanProcessor(exporter))
+        self.provider = provider_with(self.processor, SimpleSpanProcessor(exporter))
         self.tracer: Tracer = self.provider.get_tracer("my.agent")
 
     @property
@@ -62,29 +64,24 @@ class Rig:
 
     @property
     def decisions(self) -> list[Decision]:
-        """What was decided."""
         self.guard.settle()
         return self._decisions
 
     @property
     def actions(self) -> list[str]:
-        """Actions that were decided, in order."""
         return [decision.action.value for decision in self.decisions]
 
     @property
     def exported(self) -> tuple[ReadableSpan, ...]:
-        """Spans that reached the exporter."""
         return self.memory.get_finished_spans()
 
     @property
     def faults(self) -> dict[str, int]:
-        """Faults that were swallowed, by kind."""
         self.guard.settle()
         return dict(self.guard.faults.counts)
 
 
 def printed(program: str, *arguments: str, limit_s: float = 300) -> str:
-    """What a program prints until its end, which has to be a good one."""
     ran = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         capture_output=True, text=True, timeout=limit_s, check=False,
@@ -156,7 +153,6 @@ class Throwing(Mapping[str, object]):
 
 
 def nested(depth: int) -> object:
-    """Lists and maps inside each other."""
     value: object = "end"
     for level in range(depth):
         value = [value] if level % 2 else {"inner": value}
@@ -164,7 +160,6 @@ def nested(depth: int) -> object:
 
 
 def cyclic() -> list[object]:
-    """A list that contains itself."""
     value: list[object] = ["x"]
     value.append({"again": value})
     return value
@@ -212,48 +207,20 @@ VALUES: dict[str, object] = {
 """Values that the SDK lets through to processors, one way or the other."""
 
 
-def texts(n: int) -> dict[str, str]:
-    """Texts of about `n` characters, by name; literals only as long as they are read."""
+_TEXTS = {
+    title: [pair for line in lines.split("\n") if line for pair in json.loads(line).items()]
+    for title, lines in cases(Path(__file__).with_name("texts.txt")).items()
+}
+
+
+def texts(n: int, title: str = "texts") -> dict[str, str]:
+    """Texts of about `n` characters, by name: what begins them, what is repeated, what ends them.
+
+    Literals have a limit: only so long they are read.
+    """
     return {
-        "newlines": "\n" * n,
-        "spaces": " " * n,
-        "digits": "1" * n,
-        "15": "15" * (n // 2),
-        "hex": "a1" * (n // 2),
-        "0x": "0x" * (n // 2),
-        "/tmp/": "/tmp/" * (n // 5),
-        "clock": "1:" * (n // 2),
-        "took": "took " * (n // 5),
-        "took=": "took=" * (n // 5),
-        "pid": "pid " * (n // 4),
-        "error": "error " * (n // 6),
-        "tool": "tool " * (n // 5),
-        "missing": "missing " * (n // 8),
-        "open(": "open(" * (n // 5),
-        "sed -a": "sed " + "-a " * (n // 3),
-        "sed -i": "sed -i" * (n // 6),
-        "; newline": ";\n" * (n // 2),
-        "; spaces": ";" + " " * n,
-        "<<-": "<<-" * (n // 3),
-        "git": "git " * (n // 4),
-        "npm": "npm aaaa " * (n // 9),
-        "sleep": "sleep 1" + " " * n + "x",
-        "half a UUID": "00000000-0000-" * (n // 14),
-        "1.1.": "1." * (n // 2),
-        "dates": "2024-01-01T" * (n // 11),
-        "one word": "A" * n,
-        "one error": "A" * n + "Error: x",
-        "tracebacks": "Traceback (most recent call last)" * (n // 33),
-        "brackets": "[" * n,
-        "braces": "{" * n,
-        "quotes": '"' * n,
-        "minus": "-" * min(n, 99_000) + "1",
-        "a list": "[" + "1," * min(n // 2, 49_000) + "]",
-        "a sum": "+".join(["1"] * min(n // 2, 45_000)),
-        "agno": "status='failure' result=" + " error=" * (n // 7) + " updated_session_state=",
-        "camel": "aB" * (n // 2),
-        "surrogates": "\ud800" * (n // 3),
-        "escapes": "'" + "\\d" * min(n // 2, 49_000) + "'",
+        name: head + unit * (min([n, *most]) // len(unit)) + tail
+        for name, (head, unit, tail, *most) in _TEXTS[title]
     }
 
 

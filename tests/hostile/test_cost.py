@@ -16,24 +16,23 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import RecordedSpan, registered
 from tests.calls import EPOCH, SECOND, Run, call
 from tests.dialects.test_spans import CASES, TABLE, span_of
-from tests.hostile.rig import TOOL, printed, texts
-
-
-def judge(tool: str, text: str) -> None:
-    """A text as arguments, command, result and error at once: every pattern of identity."""
-    guard = LoopGuard(Settings(), clock="replay")
-    for error in (False, True):
-        fields = {"error": error, "error_text": text if error else None}
-        guard.observe(Step(Kind.TOOL, tool, args=text, outcome=text, **fields), "s")
-        guard.observe(Step(Kind.TOOL, tool, args={"command": text}, outcome=text), "s")
+from tests.hostile.rig import MARK, TOOL, printed, texts
 
 
 @pytest.mark.parametrize("size", [20_000, pytest.param(1_000_000, marks=pytest.mark.rare)])
 @pytest.mark.parametrize("name", texts(100))
 def test_any_text_is_judged(name: str, size: int) -> None:
-    """What takes exponential time would never end, nor a megabyte of what takes quadratic time."""
+    """As arguments, command, result and error at once: every pattern of identity.
+
+    What takes exponential time would never end, nor a megabyte of what takes quadratic time.
+    """
+    text = texts(size)[name]
     for tool in ("bash", "python", "run_sql", "search"):
-        judge(tool, texts(size)[name])
+        guard = LoopGuard(Settings(), clock="replay")
+        for error in (None, text):
+            failed = {"error": error is not None, "error_text": error}
+            guard.observe(Step(Kind.TOOL, tool, args=text, outcome=text, **failed), "s")
+            guard.observe(Step(Kind.TOOL, tool, args={"command": text}, outcome=text), "s")
 
 
 @pytest.mark.parametrize("size", [20_000, pytest.param(300_000, marks=pytest.mark.rare)])
@@ -84,20 +83,15 @@ SPANS: dict[str, dict[str, Any]] = {
     for case in CASES
 } | {
     "an agent's messages": {
-        "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.input.messages": MESSAGES,
-        "gen_ai.output.messages": MESSAGES,
+        MARK: "invoke_agent", "gen_ai.input.messages": MESSAGES, "gen_ai.output.messages": MESSAGES,
     },
     "a node's state": {
-        "gen_ai.operation.name": "execute_task",
-        "gen_ai.task.name": "plan",
-        "gen_ai.task.input": PAGE,
+        MARK: "execute_task", "gen_ai.task.name": "plan", "gen_ai.task.input": PAGE,
         "gen_ai.task.output": PAGE,
     },
     "a plan": {
-        "gen_ai.operation.name": "invoke_agent",
+        MARK: "invoke_agent", "task_id": "a",
         "crew_tasks": json.dumps([{"id": "a", "description": "x", "context": PAGE}]),
-        "task_id": "a",
     },
 }  # fmt: skip
 """Spans of every dialect with a page of JSON wherever there is JSON."""
@@ -111,7 +105,6 @@ class Parser:
         self.held: list[str] = []
 
     def loads(self, text: str) -> object:
-        """Parses a text."""
         self.given.append(len(text))
         if locks.held():
             self.held.append(text[:60])
@@ -119,7 +112,6 @@ class Parser:
 
 
 def recorded(number: int, attributes: dict[str, Any]) -> RecordedSpan:
-    """A span of half a second."""
     start = EPOCH + number * SECOND
     return RecordedSpan(
         "x", "my.agent", "INTERNAL", 1, number + 1, None, start, start + SECOND // 2, attributes
@@ -128,13 +120,11 @@ def recorded(number: int, attributes: dict[str, Any]) -> RecordedSpan:
 
 @pytest.fixture
 def guard() -> LoopGuard:
-    """A guard in a replay."""
     return LoopGuard(Settings(), clock="replay")
 
 
 @pytest.fixture
 def parser(monkeypatch: pytest.MonkeyPatch) -> Parser:
-    """What parses in the place of orjson."""
     found = Parser()
     monkeypatch.setattr(bounded_json, "orjson", SimpleNamespace(loads=found.loads))
     # The text that another test had parsed last is not parsed again.
@@ -166,10 +156,10 @@ def test_a_text_of_many_values_is_not_parsed(guard: LoopGuard, parser: Parser, k
     assert max(parser.given, default=0) < 10_000
 
 
-@pytest.mark.parametrize(
-    "tokens",
-    [10**400, -(10**400), 2**64, 1e300, float("inf"), float("nan"), True, "1e400", "9" * 40],
-)
+ODD = [10**400, -(10**400), 2**64, 1e300, float("inf"), float("nan"), True, "1e400", "9" * 40]
+
+
+@pytest.mark.parametrize("tokens", ODD)
 def test_a_count_that_no_model_can_have_is_none(guard: LoopGuard, tokens: Any) -> None:
     """It is no fault, and no budget is used up by it."""
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": tokens}
@@ -214,8 +204,5 @@ ANSWERS: dict[str, tuple[Callable[[int], str], list[str]]] = {
 )
 def test_huge_answers_are_compared_whole(answer: Callable[[int], str], actions: list[str]) -> None:
     """Equal ones are a loop; what differs anywhere is another: the ends, and a key of the rest."""
-    run = Run()
-    run.calls(
-        *(call("dump", {"of": "db"}, answer(number)) for number in range(3 if actions else 8))
-    )
-    assert run.actions == actions
+    calls = (call("dump", {"of": "db"}, answer(number)) for number in range(3 if actions else 8))
+    assert Run().calls(*calls) == actions

@@ -6,11 +6,13 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.hostile.rig import TOOL, ended
 
 if TYPE_CHECKING:
     from tests.hostile.conftest import Attacked
@@ -52,7 +54,6 @@ BOMBS: dict[str, Pieces] = {
 
 
 def written(path: Path, pieces: Pieces, opened: Callable[..., object]) -> Path:
-    """Writes a file piece by piece."""
     with opened(path, "wb") as out:  # type: ignore[attr-defined]
         for piece, count in pieces:
             block = max(1, MILLION // len(piece))
@@ -62,34 +63,25 @@ def written(path: Path, pieces: Pieces, opened: Callable[..., object]) -> Path:
     return path
 
 
-def reports(stderr: str) -> Iterator[str]:
+def reports(stderr: str) -> list[str]:
     """What was said; the end of a traceback is no report."""
     assert "Traceback" not in stderr, stderr[-2000:]
-    yield from stderr.splitlines()
+    return stderr.splitlines()
 
 
 SMALL = ("a step for two bytes", "a deep attribute", "blank lines")
 READ = [
     *(("replay", name, gzip.open) for name in BOMBS),
     # What reads recordings reads them within the same bounds.
-    *(
-        (command, name, gzip.open)
-        for command in ("steps", "report", "eval", "learn")
-        for name in SMALL
-    ),
+    *((command, name, gzip.open) for command in COMMANDS[1:5] for name in SMALL),
     # It reads its files more than once, and says what is wrong with them once.
     ("calibrate --false-stops 0.1", SMALL[0], gzip.open),
     # A file that is large without being compressed.
-    ("replay", "lists that never end", open),
-    ("replay", "a document that never ends", open),
+    *(("replay", name, open) for name in ("lists that never end", "a document that never ends")),
 ]
 
 
-@pytest.mark.parametrize(
-    ("command", "name", "opened"),
-    READ,
-    ids=[f"{one[0]}: {one[1]}, {one[2].__module__}" for one in READ],
-)
+@pytest.mark.parametrize(("command", "name", "opened"), READ)
 def test_a_bomb_ends_with_a_clear_report(
     tmp_path: Path, attacked: Attacked, command: str, name: str, opened: Callable[..., object]
 ) -> None:
@@ -98,7 +90,7 @@ def test_a_bomb_ends_with_a_clear_report(
     if opened is gzip.open:
         assert path.stat().st_size < 500_000
     done = attacked(*command.split(), path)
-    found = list(reports(done.stderr))
+    found = reports(done.stderr)
     calibrates = command.startswith("calibrate")
     assert done.returncode == 1 + calibrates
     assert 1 <= len(found) <= REPORTS + calibrates
@@ -131,23 +123,10 @@ def test_an_honest_file_is_read_whole(tmp_path: Path, attacked: Attacked) -> Non
     path = tmp_path / "honest.jsonl.gz"
     with gzip.open(path, "wt") as out:
         for number in range(12_000):
-            time = f"2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}"
-            span = {
-                "name": "execute_tool search",
-                "context": {
-                    "trace_id": f"0x{number // 30 + 1:032x}",
-                    "span_id": f"0x{number + 1:016x}",
-                },
-                "start_time": f"{time}.000000Z",
-                "end_time": f"{time}.500000Z",
-                "attributes": {
-                    "gen_ai.operation.name": "execute_tool",
-                    "gen_ai.tool.name": "search",
-                    "gen_ai.tool.call.arguments": json.dumps({"q": os.urandom(30).hex()}),
-                    "gen_ai.tool.call.result": "found " * 300,
-                },
-            }
-            out.write(json.dumps(span) + "\n")
+            args, trace_id = json.dumps({"q": os.urandom(30).hex()}), number // 30 + 1
+            said = {"gen_ai.tool.call.arguments": args, "gen_ai.tool.call.result": "found " * 300}
+            span = ended({**TOOL, **said}, span_id=number + 1, trace_id=trace_id, at=number)
+            out.write(span.to_json(indent=None) + "\n")
     done = attacked("replay", path, "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     assert sum(json.loads(line)["steps"] for line in done.stdout.splitlines()) == 12_000

@@ -23,7 +23,6 @@ STOPS = {action.value for action in Action if action.stops}
 
 
 def flag_of(rig: Rig, session: str) -> Any:
-    """The flag of a session that is known."""
     flag = rig.guard.flag_of(session)
     assert flag is not None
     return flag
@@ -33,13 +32,8 @@ def test_workers_that_each_read_the_same_file(rig: Rig) -> None:
     """Eight sub-agents in one trace, each with its own task, each starts with the same file."""
     with agent(rig.tracer):
         for number in range(8):
-            with rig.tracer.start_as_current_span(
-                f"invoke_agent worker{number}",
-                attributes={
-                    "gen_ai.operation.name": "invoke_agent",
-                    "gen_ai.agent.name": f"worker{number}",
-                },
-            ):
+            own = {MARK: "invoke_agent", "gen_ai.agent.name": f"worker{number}"}
+            with rig.tracer.start_as_current_span("invoke_agent", attributes=own):
                 tool_call(rig.tracer, "read_file", '{"path": "README"}', "what to do here")
                 tool_call(rig.tracer, "search", f'{{"q": "{number}"}}', f"fact {number}")
             time.sleep(0.002)
@@ -127,12 +121,9 @@ def test_a_stall_belongs_to_the_session_of_its_call(rigs: Callable[..., Rig]) ->
     assert {decision.session for decision in rig.decisions} == {"two"}
 
 
-def test_a_session_that_was_evicted_does_not_replace_its_successor(
-    rigs: Callable[..., Rig],
-) -> None:
+def test_who_was_evicted_does_not_replace_its_successor(rigs: Callable[..., Rig]) -> None:
     """One key is one session: what an old trace still holds is not put in its place."""
-    rig = rigs({"max_sessions": 2})
-    sessions = rig.guard._sessions
+    sessions = rigs({"max_sessions": 2}).guard._sessions
     old = sessions.bind(1, "chat", 1)
     for other in "abc":
         sessions.named(other, 2)
@@ -150,8 +141,8 @@ def test_a_session_in_use_is_not_evicted(rigs: Callable[..., Rig]) -> None:
     below = trace.set_span_in_context(root, Context())
     for number in range(LOOP):
         span = rig.tracer.start_span("execute_tool search", below, attributes=TOOL)
-        span.set_attribute("gen_ai.tool.call.arguments", "{}")
-        span.set_attribute("gen_ai.tool.call.result", NOTHING)
+        key = "gen_ai.tool.call."
+        span.set_attributes({f"{key}arguments": "{}", f"{key}result": NOTHING})
         time.sleep(0.001)
         span.end()
         rig.guard.observe(call("x", {"n": number}, "y"), f"other {number}")

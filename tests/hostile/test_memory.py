@@ -5,23 +5,18 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import otel_loopguard
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardSpanProcessor,
-    Settings,
-    control,
-    execution,
-    resilience,
-)
-from otel_loopguard.core import Kind, Step
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, resilience
+from otel_loopguard.core import Step
 from otel_loopguard.dialects import RecordedSpan
+from otel_loopguard.execution import admit
 from tests.agents import agent, provider_with, tool_call
-from tests.calls import EPOCH, SECOND
+from tests.calls import EPOCH, SECOND, call
 from tests.detectors.judges import wait_until
 from tests.hostile.rig import TOOL, ended, sizes
 
@@ -38,12 +33,10 @@ _left: list[object] = []
 
 
 def trace(tracer: Tracer, number: int) -> None:
-    """A call that is a trace of its own."""
     tool_call(tracer, args=f'{{"q": {number}}}')
 
 
 def conversation(tracer: Tracer, number: int) -> None:
-    """A run of an agent that names its conversation."""
     with agent(tracer, gen_ai__conversation__id=f"c{number}"):
         tool_call(tracer, args=f'{{"q": {number}}}')
 
@@ -53,11 +46,10 @@ def named(tracer: Tracer, number: int) -> None:
     with otel_loopguard.session(f"n{number}", [{"id": "1"}]), agent(tracer):
         tool_call(tracer, args=f'{{"q": {number}}}')
         resilience.partial(f"part {number}")
-        execution.admit("search", {"q": number}, session=f"n{number}")
+        admit("search", {"q": number}, session=f"n{number}")
 
 
 def loop(tracer: Tracer, number: int) -> None:
-    """A loop that is stopped, and put before people."""
     with otel_loopguard.session(f"l{number}"), agent(tracer):
         for _ in range(6):
             tool_call(tracer)
@@ -65,14 +57,12 @@ def loop(tracer: Tracer, number: int) -> None:
 
 
 def aborted(tracer: Tracer, number: int) -> None:
-    """A session that a person stops."""
     with otel_loopguard.session(f"a{number}"):
         tool_call(tracer, args=f'{{"q": {number}}}')
     assert control.abort(f"a{number}", by="ada")
 
 
 def unended(tracer: Tracer, number: int) -> None:
-    """A run whose spans nobody ends."""
     with agent(tracer):
         _left[:] = [*_left[-9:], tracer.start_span("execute_tool search", attributes=TOOL)]
     attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": f"u{number}"}
@@ -80,12 +70,7 @@ def unended(tracer: Tracer, number: int) -> None:
 
 
 # Half of those that are named fill the tables of the 4,096 newest admissions.
-FEEDS = [
-    (trace, 20_000), (conversation, 3_000), (named, 9_000), (loop, 1_200), (aborted, 2_000),
-    (unended, 2_000),
-]  # fmt: skip
-
-
+FEEDS = {trace: 20_000, conversation: 3000, named: 9000, loop: 1200, aborted: 2000, unended: 2000}
 COUNTED = {"Session", "Flag", "SessionStats", "Progress", "Milestones", "ActiveSpan"}
 OF_A_CASE = 12
 """Entries of what people are asked about one session."""
@@ -100,15 +85,14 @@ def alive() -> Counter[str]:
 
 
 @pytest.mark.rare
-@pytest.mark.parametrize(("feed", "count"), FEEDS, ids=[feed.__name__ for feed, _ in FEEDS])
+@pytest.mark.parametrize(("feed", "count"), FEEDS.items())
 def test_of_any_number_of_sessions_five_hundred_are_left(
     feed: Callable[[Tracer, int], None], count: int
 ) -> None:
     """Of sessions, flags, records and open spans there are as many as may be, in all tables."""
     before = alive()
-    stalls = {"open_steps": MOST}
-    settings = Settings(max_sessions=MOST, escalation_fallback="wait", tuning={"stalls": stalls})
-    guard = LoopGuard(settings)
+    stalls = {"stalls": {"open_steps": MOST}}
+    guard = LoopGuard(Settings(max_sessions=MOST, escalation_fallback="wait", tuning=stalls))
     processor = LoopGuardSpanProcessor(guard)
     tracer = provider_with(processor).get_tracer("my.agent")
     early = asked = 0
@@ -145,16 +129,11 @@ def test_age_leaves_nothing_behind() -> None:
 
 def step(number: int, tool: str = "search", **fields: Any) -> Step:
     """A call that is like no other, half a second long."""
-    start = EPOCH + number * SECOND
-    given: dict[str, Any] = {
-        "args": {"n": number}, "outcome": f"answer {number}", "start": start,
-        "end": start + SECOND // 2, **fields,
-    }  # fmt: skip
-    return Step(Kind.TOOL, tool, **given)
+    made = call(tool, {"n": number}, f"answer {number}", at=number)
+    return replace(made, **fields)
 
 
 def span_of(number: int, **fields: Any) -> RecordedSpan:
-    """A tool span in a trace of its own."""
     start = EPOCH + number * SECOND
     given: dict[str, Any] = {
         "name": "execute_tool search", "scope": "my.agent", "trace_id": number + 1,
@@ -166,40 +145,30 @@ def span_of(number: int, **fields: Any) -> RecordedSpan:
 
 def letters(number: int) -> str:
     """A number in letters only, which no rule takes for an id."""
-    return f"{number:x}".translate(str.maketrans("0123456789", "ghijklmnop"))
+    return chr(97 + number % 26) * 3 + f"{number:x}".translate(
+        str.maketrans("0123456789", "ghijklmnop")
+    )
 
 
+INSTRUMENTATION = "openinference.instrumentation"
 Fed = Step | RecordedSpan
 KINDS: dict[str, Callable[[int], Fed]] = {
     "steps": step,
     "tools": lambda number: step(number, f"tool{number}"),
-    "errors": lambda number: step(
-        number, error=True, outcome=None,
-        error_text=f"failed for {chr(97 + number % 26) * 3}{letters(number)}",
-    ),
-    "failing tools": lambda number: step(
-        number, f"tool{number}", error=True, error_text="not found"
-    ),
+    "errors": lambda n: step(n, error=True, outcome=None, error_text=f"failed for {letters(n)}"),
+    "failing tools": lambda n: step(n, f"tool{n}", error=True, error_text="not found"),
     "writes": lambda number: step(number, "write_file"),
-    "nonces": lambda number: step(
-        number, args={"id": f"x{number}y", "q": "a"}, outcome="same old answer"
-    ),
+    "nonces": lambda n: step(n, args={"id": f"x{n}y", "q": "a"}, outcome="same old answer"),
     "loops": lambda number: step(number, args={"n": number // 5}, outcome="the same old answer"),
     "sessions": lambda number: step(number, session=f"s{number}"),
     "traces": span_of,
-    "conversations": lambda number: span_of(
-        number, attributes={**TOOL, "gen_ai.conversation.id": f"c{number}"}
-    ),
+    "conversations": lambda n: span_of(n, attributes={**TOOL, "gen_ai.conversation.id": f"c{n}"}),
     "span names": lambda number: span_of(number, name=f"run {number}", trace_id=1),
     "scopes": lambda number: span_of(number, scope=f"scope {number}", trace_id=1),
     "parents that nobody saw": lambda number: span_of(number, parent_id=10**9 + number, trace_id=1),
-    "two scopes by turns": lambda number: span_of(
-        number, scope=f"openinference.instrumentation.{number % 2}", trace_id=1
-    ),
-    "keys": lambda number: span_of(
-        number, attributes={**TOOL, f"key {number}": 1, "session.id": f"{number % 9}"}
-    ),
-}  # fmt: skip
+    "two scopes by turns": lambda n: span_of(n, scope=f"{INSTRUMENTATION}.{n % 2}", trace_id=1),
+    "keys": lambda n: span_of(n, attributes={**TOOL, f"key {n}": 1, "session.id": f"{n % 9}"}),
+}
 
 
 @pytest.mark.rare

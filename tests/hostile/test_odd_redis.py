@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -25,26 +24,16 @@ Answer = Callable[[Words], "bytes | Iterable[bytes]"]
 
 
 def info(said: str = "redis_version:7.0.0\r\n") -> bytes:
-    """What INFO is answered, so that a client goes on."""
     return f"${len(said)}\r\n{said}\r\n".encode()
 
 
 def joined(topic: bytes) -> bytes:
-    """What SUBSCRIBE is answered."""
     return b"*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n" % (len(topic), topic)
 
 
 def told(topic: bytes, message: bytes) -> bytes:
-    """A message to who has subscribed."""
     parts = (b"message", topic, message)
     return b"*3\r\n" + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
-
-
-def slowly(answer: bytes, pause_s: float, released: threading.Event) -> Iterator[bytes]:
-    """An answer byte by byte."""
-    for place in range(len(answer)):
-        yield answer[place : place + 1]
-        released.wait(pause_s)
 
 
 @contextmanager
@@ -52,6 +41,8 @@ def odd_redis(answer: Answer) -> Iterator[str]:
     """The address of a server that answers each command as it is told to."""
 
     class Handler(socketserver.StreamRequestHandler):
+        disable_nagle_algorithm = True
+
         def handle(self) -> None:
             with suppress(OSError, ValueError):
                 while words := _command(self.rfile):
@@ -60,14 +51,8 @@ def odd_redis(answer: Answer) -> Iterator[str]:
                         self.wfile.write(part)
 
     class Server(socketserver.ThreadingTCPServer):
-        daemon_threads = True
+        daemon_threads = allow_reuse_address = True
         block_on_close = False
-        allow_reuse_address = True
-
-        def get_request(self) -> tuple[socket.socket, object]:
-            connection, address = super().get_request()
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return connection, address
 
     with Server(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
@@ -78,7 +63,6 @@ def odd_redis(answer: Answer) -> Iterator[str]:
 
 
 def _command(stream: IO[bytes]) -> Words:
-    """The next command of a client; empty at the end."""
     line = stream.readline()
     return [_word(stream) for _ in range(int(line[1:]))] if line else []
 
@@ -163,7 +147,9 @@ def test_shutdown_waits_for_no_whole_answer(slow: bytes) -> None:
 
     def dripping(answer: bytes) -> Iterable[bytes]:
         begun.set()
-        yield from slowly(answer, 0.1, released)
+        for byte in answer:
+            yield bytes([byte])
+            released.wait(0.1)
         ended.set()
 
     def reply(words: Words) -> bytes | Iterable[bytes]:
@@ -185,12 +171,7 @@ def test_shutdown_waits_for_no_whole_answer(slow: bytes) -> None:
 def test_nothing_from_outside_is_unpickled() -> None:
     """Only idle sessions of the same process are, out of its own memory."""
     package = Path(otel_loopguard.__file__).parent
-    imports = re.compile(
-        r"^\s*(?:from|import) \S*(?:pickle|marshal|shelve|dill|packing)\b", re.MULTILINE
-    )
-    found = {
-        path.relative_to(package).as_posix()
-        for path in package.rglob("*.py")
-        if imports.search(path.read_text(encoding="utf-8"))
-    }
+    imports = re.compile(r"(?m)^\s*(?:from|import) \S*(?:pickle|marshal|shelve|dill|packing)\b")
+    files = [path for path in package.rglob("*.py") if imports.search(path.read_text("utf-8"))]
+    found = {path.relative_to(package).as_posix() for path in files}
     assert found == {"_util/packing.py", "sessions/session.py"}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import RandomIdGenerator, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import RandomIdGenerator, TracerProvider
 
 from otel_loopguard import LoopGuardSpanProcessor, control
 from otel_loopguard.core import Kind, Step
-from tests.agents import Ended, agent, tool_call
+from tests.agents import Ended, agent, provider_with, tool_call
 from tests.calls import SECOND
 from tests.detectors.judges import wait_until
 from tests.hostile.rig import LOOP, TOOL, Rig, ended
@@ -34,8 +34,7 @@ def test_a_processor_that_was_added_twice_counts_each_call_once(rig: Rig) -> Non
     rig.provider.add_span_processor(rig.processor)
     with agent(rig.tracer):
         for _ in range(LOOP):
-            with rig.tracer.start_as_current_span("execute_tool search", attributes=DONE):
-                pass
+            rig.tracer.start_span("execute_tool search", attributes=DONE).end()
     assert [step.name for step in rig.steps] == ["search"] * LOOP + ["a"]
     assert rig.actions == ["hint", "deny", "abort"]
 
@@ -46,14 +45,11 @@ def test_two_processors_of_one_guard_on_some_providers_count_each_call_once(
 ) -> None:
     """The second one does not stay out where it is the only one."""
     other = LoopGuardSpanProcessor(rig.guard)
-    alone = TracerProvider(shutdown_on_exit=False)
-    alone.add_span_processor(other)
+    alone = provider_with(other)
     rig.provider.add_span_processor(other)
     tracers = [rig.tracer, alone.get_tracer("my.agent")]
     for number in range(6):
-        place = (first + number) % 2
-        with tracers[place].start_as_current_span("execute_tool search", attributes=DONE):
-            pass
+        tracers[(first + number) % 2].start_span("execute_tool search", attributes=DONE).end()
         assert len(rig.steps) == number + 1
 
 
@@ -66,8 +62,7 @@ def test_an_end_without_a_start_counts(rig: Rig) -> None:
 
 def test_a_child_may_end_after_its_parents(rig: Rig) -> None:
     """Every span counts, in whatever order they end."""
-    spans = []
-    context = None
+    spans, context = [], None
     for _ in range(50):
         spans.append(rig.tracer.start_span("execute_tool search", context, attributes=DONE))
         context = trace.set_span_in_context(spans[-1])
@@ -79,8 +74,6 @@ def test_a_child_may_end_after_its_parents(rig: Rig) -> None:
 
 
 class OneId(RandomIdGenerator):
-    """Assigns every span the same id."""
-
     def generate_span_id(self) -> int:
         return 7
 
@@ -162,14 +155,10 @@ def test_a_chain_of_turns_that_start_the_next_one_is_not_kept(rig: Rig) -> None:
 def test_processors_before_and_after_see_the_same_span() -> None:
     """What the guard does not decide about, it does not touch."""
     before, after = Ended(), Ended()
-    provider = TracerProvider(shutdown_on_exit=False)
-    for processor in (before, LoopGuardSpanProcessor(), after):
-        provider.add_span_processor(processor)
+    provider = provider_with(before, LoopGuardSpanProcessor(), after)
     tool_call(provider.get_tracer("my.agent"), args="\ud800", result=b"\xff")
-    first, last = before.spans[0], after.spans[0]
-    assert isinstance(first, ReadableSpan)
-    assert first is last
-    assert not any("loopguard" in key for key in first.attributes or {})
+    assert before.spans[0] is after.spans[0]
+    assert not any("loopguard" in key for key in before.spans[0].attributes or {})
 
 
 def test_a_control_asked_in_odd_contexts_answers_allow() -> None:
@@ -193,6 +182,14 @@ class Unreadable:
         raise RuntimeError(msg)
 
 
+def opened(rig: Rig, **more: Any) -> trace.Span:
+    return rig.tracer.start_span("execute_tool search", attributes=TOOL, **more)
+
+
+def ids_of(spans: list[trace.Span]) -> set[int]:
+    return {span.get_span_context().span_id for span in spans}
+
+
 def late(rig: Rig) -> None:
     """Ticks the guard as though two hours had passed, and five times more."""
     for more in range(6):
@@ -203,14 +200,13 @@ def late(rig: Rig) -> None:
 def test_an_unreadable_open_span_is_one_fault() -> None:
     """The calls that were opened before and after it are found to hang, in the same tick."""
     rig = Rig()
-    spans = [rig.tracer.start_span("execute_tool search", attributes=TOOL) for _ in range(2)]
+    spans = [opened(rig) for _ in range(2)]
     bad = rig.tracer.start_span("a run", attributes=RUN)
     rig.guard.settle()  # it can be read when it starts
     bad.update_name(Unreadable())  # type: ignore[arg-type]
-    spans += [rig.tracer.start_span("execute_tool search", attributes=TOOL) for _ in range(2)]
+    spans += [opened(rig) for _ in range(2)]
     rig.guard.tick(time.time_ns() + 7200 * SECOND)
-    ids = {span.get_span_context().span_id for span in spans}
-    assert {found.span_id for found in rig.decisions} == ids
+    assert {found.span_id for found in rig.decisions} == ids_of(spans)
     late(rig)
     assert rig.faults == {"stall:RuntimeError": 1}
 
@@ -222,30 +218,25 @@ def test_a_run_that_cannot_be_read_any_more_does_not_hide_its_calls() -> None:
     with rig.tracer.start_as_current_span("a run", attributes=RUN) as run:
         rig.guard.settle()
         run.update_name(Unreadable())  # type: ignore[arg-type]
-        call = rig.tracer.start_span("execute_tool search", attributes=TOOL)
+        call = opened(rig)
         late(rig)
         run.update_name("a run")
-    assert call.get_span_context().span_id in {found.span_id for found in rig.decisions}
+    assert ids_of([call]) <= {found.span_id for found in rig.decisions}
     assert list(rig.faults.values()) == [1]
 
 
 @pytest.mark.parametrize("start", [float("nan"), float("inf"), float("-inf"), "soon", [], 1.5])
 def test_a_start_that_is_no_time_is_unknown(start: Any, rig: Rig) -> None:
     """Ticks end, and find that it hangs, and what else does."""
-    spans = [
-        rig.tracer.start_span("execute_tool search", attributes=TOOL, start_time=one)
-        for one in (start, None)
-    ]
+    spans = [opened(rig, start_time=one) for one in (start, None)]
     late(rig)
-    ids = {one.get_span_context().span_id for one in spans}
-    assert {decision.span_id for decision in rig.decisions} == ids
+    assert {decision.span_id for decision in rig.decisions} == ids_of(spans)
 
 
 @pytest.mark.usefixtures("no_raise")
 def test_a_held_step_that_cannot_be_counted_keeps_no_other_back() -> None:
     """Of the steps that waited for a twin the others are counted."""
-    rig = Rig()
-    bad, good = Step(Kind.TOOL, "bad", trace_id=[]), Step(Kind.TOOL, "good", trace_id=7)  # type: ignore[arg-type]
-    rig.guard._count((bad, good))
+    rig, places = Rig(), {"bad": [], "good": 7}
+    rig.guard._count([Step(Kind.TOOL, name, trace_id=at) for name, at in places.items()])  # type: ignore[arg-type]
     assert [step.name for step in rig.steps] == ["good"]
     assert rig.faults == {"held:TypeError": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import linecache
 import logging
 import signal
@@ -68,7 +69,6 @@ def within(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
 
 
 def equal_call(rig: Rig) -> Span:
-    """The call of `tool_call`, still open."""
     key = "gen_ai.tool.call."
     values = {f"{key}arguments": '{"q": "x"}', f"{key}result": "nothing"}
     return rig.tracer.start_span("execute_tool search", attributes={**TOOL, **values})
@@ -87,17 +87,15 @@ def test_what_a_collected_span_decides_is_said_without_a_lock(
         loop(rig, 2)
         Finalized(equal_call(rig))
         listened: list[bool] = []
-        rig.guard.subscribers.decisions.append(
-            ("on_decision", lambda _: listened.append(locks.held()))
-        )
+        heard = ("on_decision", lambda _: listened.append(locks.held()))
+        rig.guard.subscribers.decisions.append(heard)
         within(monkeypatch, gc.collect)
         loop(rig, 6)
     # What the collector ended while a step was judged is judged by whoever settles next.
     assert wait_until(lambda: len([one for one in rig.steps if one.name == "search"]) == 9)
     assert wait_until(lambda: bool(handler.told))
     assert handler.under_lock == []
-    assert listened
-    assert not any(listened)
+    assert {*listened} == {False}
 
 
 def test_nobody_waits_for_each_other(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,14 +108,10 @@ def test_nobody_waits_for_each_other(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
                 entered.set()
                 tool_call(rig.tracer, "log")
 
-    def somebody() -> None:
-        logging.getLogger("somebody").warning("said")
-
-    handler = Emits()
-    names = ("somebody", "otel_loopguard")
-    for name in names:
-        logging.getLogger(name).addHandler(handler)
-    other = threading.Thread(target=somebody, daemon=True)
+    handler, logs = Emits(), [logging.getLogger(one) for one in ("somebody", "otel_loopguard")]
+    for log in logs:
+        log.addHandler(handler)
+    other = threading.Thread(target=logs[0].warning, args=("said",), daemon=True)
 
     def collected() -> None:
         other.start()
@@ -141,8 +135,8 @@ def test_nobody_waits_for_each_other(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
         assert not own.is_alive()
         assert not other.is_alive()
     finally:
-        for name in names:
-            logging.getLogger(name).removeHandler(handler)
+        for log in logs:
+            log.removeHandler(handler)
 
 
 @pytest.mark.usefixtures("no_raise")
@@ -150,12 +144,11 @@ def test_a_fault_under_the_lock_is_logged_after_it(
     monkeypatch: pytest.MonkeyPatch, handler: Watched
 ) -> None:
     """What was swallowed is counted at once and told when no lock is held."""
-    rig = Rig()
-    fails = [RuntimeError("no")]
 
     def act() -> None:
-        raise fails.pop()
+        raise RuntimeError
 
+    rig = Rig()
     within(monkeypatch, act)
     tool_call(rig.tracer)
     assert rig.faults == {"judge:RuntimeError": 1}
@@ -164,8 +157,7 @@ def test_a_fault_under_the_lock_is_logged_after_it(
 
 
 def test_a_span_that_starts_and_ends_inside_is_counted_once(
-    rig: Rig,
-    monkeypatch: pytest.MonkeyPatch,
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In its own session, below its own agent, with all that it carries."""
 
@@ -259,7 +251,6 @@ OURS = str(Path(otel_loopguard.__file__).parent)
 
 
 def again(guard: LoopGuard, session: str, times: int = 1) -> None:
-    """The same call, with the same outcome."""
     for _ in range(times):
         guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="none found"), session)
 
@@ -315,8 +306,7 @@ def test_an_interrupted_abort_is_made_good(every: int) -> None:
     """The session is stopped at the latest when a new one would be, and no lock stays held."""
     guard = LoopGuard(Settings(telemetry_events=False))
     before = calls_to_abort(guard)
-    number = 1
-    while True:
+    for number in itertools.count(1, every):
         session = f"interrupted-{number}"
         again(guard, session, before)
         where = interrupted(guard, session, number)
@@ -325,10 +315,8 @@ def test_an_interrupted_abort_is_made_good(every: int) -> None:
         assert not locks.held(), where
         again(guard, session, before + 2)
         flag = flag_of(guard, session)
-        assert flag.control.action is Action.ABORT, where
-        assert flag.stops, where
+        assert (flag.control.action, flag.stops) == (Action.ABORT, True), where
         assert any_stops(), where
-        number += every
     assert number > 100
 
 
@@ -354,7 +342,7 @@ def test_an_abort_without_its_flag_is_made_good_by_the_same_call(
         guard.observe(Step(Kind.TOOL, "other", args={}, outcome="news"), "s")
     else:
         again(guard, "s")
-    assert flag_of(guard, "s").control.action.stops is not users_turn
-    assert flag_of(guard, "s").stops is not users_turn
+    flag = flag_of(guard, "s")
+    assert flag.control.action.stops is flag.stops is not users_turn
     faults = {} if error is KeyboardInterrupt else {"judge:RuntimeError": 1}
     assert guard.faults.counts == faults

@@ -46,11 +46,8 @@ def one_turn(rig: Rig, dice: random.Random, shared: list[trace.Span]) -> int:
             with trace.use_span(dice.choice(shared)):
                 tool_call(rig.tracer)
             return 1
-        case 3:
-            control.pause(key)
-            control.resume(key)
-        case 4:
-            control.abort(key)
+        case 3 | 4 as either:
+            (control.pause if either == 3 else control.abort)(key)
             control.resume(key)
         case 5:
             with otel_loopguard.session(key):
@@ -130,9 +127,9 @@ def test_guards_made_at_once_are_all_asked() -> None:
         guard.observe(Step(Kind.TOOL, "t", args={}, outcome="x"), f"made-{number}")
         return guard
 
-    guards = in_threads(16, make)
-    assert all(control.pause(f"made-{number}") for number in range(len(guards)))
-    assert all(control.resume(f"made-{number}") for number in range(len(guards)))
+    kept = in_threads(16, make)
+    for ask in (control.pause, control.resume):
+        assert all(ask(f"made-{number}") for number in range(len(kept)))
 
 
 def test_an_abort_is_never_lost_to_a_lowering() -> None:
@@ -171,9 +168,8 @@ def test_many_gates_are_let_go(rig: Rig) -> None:
             return (await control.gate(20)).action.value
 
     async def all_tasks() -> list[str]:
-        tasks = [asyncio.ensure_future(wait_async()) for _ in range(50)]
         threading.Timer(0.3, control.resume, ("held",)).start()
-        return list(await asyncio.gather(*tasks))
+        return await asyncio.gather(*(wait_async() for _ in range(50)))
 
     assert control.pause("held")
     with ThreadPoolExecutor(50) as pool:

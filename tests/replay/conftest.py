@@ -18,14 +18,11 @@ Read = Callable[..., list[RecordedSpan | Run]]
 
 @pytest.fixture
 def reports() -> Reports:
-    """What was reported as broken."""
     return []
 
 
 @pytest.fixture
 def read(tmp_path: Path, reports: Reports) -> Read:
-    """Writes content into a file and reads it as a recording."""
-
     def reading(content: object, *, zipped: bool = False) -> list[object]:
         if not isinstance(content, bytes):
             content = (content if isinstance(content, str) else json.dumps(content)).encode()

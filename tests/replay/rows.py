@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+from otel_loopguard.replay import Recording
+from tests.agents import provider_with
 
 TRACE: Final = "5b8aa5a2d2c872e8321cf37308d69df2"
 SPAN: Final = "5fb397be34d26b51"
@@ -17,6 +21,9 @@ SCOPE: Final = "openinference.instrumentation.x"
 RUN: Final = "01a215d3-f7c6-717b-8623-9268b536ae7e"
 UUID: Final = "01a215d3-f7bf-74ef-a692-1097da473ed9"
 PARIS: Final = {"query": "weather in Paris"}
+LINE: Final = json.dumps(
+    {"id": "r", "steps": [{"kind": "tool", "tool": "t", "args": {}, "output": "o"}]}
+)
 TIME: Final = 1_795_409_875_000_000_000
 
 LANGFUSE: Final = {
@@ -42,14 +49,21 @@ LABELLED: Final = {
 }  # fmt: skip
 
 
+def whole(path: Path | str) -> list[Any]:
+    """All entries of a file in which nothing is broken."""
+    return list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))
+
+
+def loaded(value: object) -> object:
+    return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
+
+
 def request(span: object, *, scopes: str = "scopeSpans", scope: str = "scope") -> dict[str, Any]:
-    """An export request of OTLP with this span."""
     group = {scope: {"name": SCOPE, "version": "1"}, "spans": [span]}
     return {"resourceSpans": [{"resource": {}, scopes: [group]}]}
 
 
 def span(**fields: object) -> dict[str, Any]:
-    """A span of OTLP."""
     times = {"startTimeUnixNano": "1000", "endTimeUnixNano": "2000"}
     return {"traceId": TRACE, "spanId": SPAN, "name": "step", **times, **fields}
 
@@ -59,7 +73,6 @@ def attribute(value: object) -> dict[str, Any]:
 
 
 def jaeger(**fields: object) -> dict[str, Any]:
-    """What the API of Jaeger answers, with one span."""
     known = {
         "traceID": TRACE, "spanID": SPAN, "operationName": "step", "processID": "p1",
         "startTime": 1_700_000_000_000_001, "duration": 2_500, "logs": [], "references": [],
@@ -71,7 +84,6 @@ def jaeger(**fields: object) -> dict[str, Any]:
 
 
 def log_records(*records: Mapping[str, str], **resource: str) -> dict[str, Any]:
-    """An export request of log records with these attributes."""
     written = [
         {"timeUnixNano": str(TIME + place), "attributes": _pairs(each)}
         for place, each in enumerate(records)
@@ -90,25 +102,22 @@ class Ended:
 
     def __init__(self, said: str = "") -> None:
         out = io.StringIO()
-        self.spans: list[ReadableSpan] = []
+        self.spans: list[Any] = []
         exporter = ConsoleSpanExporter(out=out, formatter=self._written)
-        provider = TracerProvider(shutdown_on_exit=False)
-        provider.add_span_processor(SimpleSpanProcessor(exporter))
-        tracer = provider.get_tracer("my.agent")
+        tracer = provider_with(SimpleSpanProcessor(exporter)).get_tracer("my.agent")
+        asked = {"kind": trace.SpanKind.CLIENT, "attributes": {"n": 1, "l": ["a"]}}
         with (
             tracer.start_as_current_span("invoke_agent helper"),
-            tracer.start_as_current_span(
-                "execute_tool search", kind=trace.SpanKind.CLIENT, attributes={"n": 1, "l": ["a"]}
-            ) as call,
+            tracer.start_as_current_span("execute_tool search", **asked) as call,
         ):
             out.write(said)
             call.record_exception(ValueError("no"))
             call.set_status(trace.StatusCode.ERROR, "bad")
         self.text = out.getvalue()
 
-    def _written(self, span: ReadableSpan) -> str:
+    def _written(self, span: Any) -> str:
         self.spans.append(span)
-        return span.to_json() + "\n"
+        return f"{span.to_json()}\n"
 
 
 BASES: Final[Mapping[str, Callable[[dict[str, Any]], object]]] = {

@@ -17,8 +17,8 @@ from otel_loopguard._util import bounded_json as shape
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, file, recording
 from otel_loopguard.replay import labelled_runs as lines
-
-RUN = json.dumps({"id": "r", "steps": [{"kind": "tool", "tool": "t", "args": {}, "output": "o"}]})
+from tests.replay.rows import LINE as RUN
+from tests.replay.rows import whole
 
 
 def whys(reports: Any) -> list[tuple[int, str]]:
@@ -26,68 +26,51 @@ def whys(reports: Any) -> list[tuple[int, str]]:
 
 
 MANY = '{"data":[{}' + ",{}" * 2000 + "]}"
+BOUNDS: dict[str, tuple[tuple[object, str, int], str]] = {
+    "line": ((shape, "MAX_RECORDED_VALUES", 2000), "the line has more than 2,000 values"),
+    "document": (
+        (shape, "MAX_RECORDED_VALUES", 2000),
+        "the document has more than 2,000 values, the rest is not read",
+    ),
+    "steps": ((lines, "MAX_STEPS", 10), "a run of 11 steps, more than 10, is left out"),
+    "barren": (
+        (recording, "_BARREN", 50),
+        f"50 lines in a row hold nothing, the rest is not read; {recording.EXPECTED}",
+    ),
+    "blank": ((file, "_BLANK", 50), "50 blank lines in a row, the rest is not read"),
+}
 LONG = json.dumps({"id": "long", "steps": [0] * 11})
 
 
 @pytest.mark.parametrize(
-    ("bound", "content", "runs", "told"),
+    ("bound", "content", "runs", "number"),
     [
-        *(
-            pytest.param(
-                (shape, "MAX_RECORDED_VALUES", 2000),
-                "\n".join([*[RUN] * place, MANY, *[RUN] * (2 - place)]),
-                2,
-                [(place + 1, "the line has more than 2,000 values")],
-                id=f"values of line {place + 1}",
-            )
-            for place in range(3)
-        ),
-        pytest.param(
-            (shape, "MAX_RECORDED_VALUES", 2000),
-            "[\n" + "1,\n" * 3000 + "1\n]\n",
-            0,
-            [(1, "the document has more than 2,000 values, the rest is not read")],
-            id="values of a document",
-        ),
-        pytest.param(
-            (lines, "MAX_STEPS", 10),
-            f"{LONG}\n{RUN}",
-            1,
-            [(1, "a run of 11 steps, more than 10, is left out")],
-            id="steps of a run",
-        ),
-        pytest.param(
-            (recording, "_BARREN", 50),
-            "{}\n" * 49 + f"{RUN}\n" + "{}\n" * 60 + f"{RUN}\n",
-            1,
-            [(100, f"50 lines in a row hold nothing, the rest is not read; {recording.EXPECTED}")],
-            id="lines that hold nothing",
-        ),
-        pytest.param(
-            (recording, "_LINES", 100),
-            "[\n" + "x\n" * 200 + f"{RUN}\n{RUN}\n",
-            2,
-            [(1, ""), *((n, "") for n in range(2, 202))],
-            id="lines of a document",
-        ),
-        pytest.param(
-            (file, "_BLANK", 50),
-            "\n" * 49 + f"{RUN}\n" + "\n" * 60 + f"{RUN}\n",
-            1,
-            [(100, "50 blank lines in a row, the rest is not read")],
-            id="blank lines",
-        ),
+        *(("line", [*[RUN] * at, MANY, *[RUN] * (2 - at)], 2, at + 1) for at in range(3)),
+        ("document", ["[", *["1,"] * 3000, "1", "]"], 0, 1),
+        ("steps", [LONG, RUN], 1, 1),
+        ("barren", [*["{}"] * 49, RUN, *["{}"] * 60, RUN], 1, 100),
+        ("blank", [*[""] * 49, RUN, *[""] * 60, RUN], 1, 100),
     ],
 )
 def test_what_is_too_much_costs_one_report(  # noqa: PLR0917
-    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch, bound: Any, content: str, runs: int,
-    told: list[tuple[int, str]],
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch, bound: str, content: list[str],
+    runs: int, number: int,
 ) -> None:  # fmt: skip
     """And what is honest around it is read."""
-    monkeypatch.setattr(*bound)
-    assert len(read(content)) == runs
-    assert [number for _, number, _ in reports] == [number for number, _ in told]
-    assert all(why.startswith(wanted) for (*_, why), (_, wanted) in zip(reports, told, strict=True))
+    place, why = BOUNDS[bound]
+    monkeypatch.setattr(*place)
+    assert len(read("\n".join(content) + "\n")) == runs
+    ((told, said),) = whys(reports)
+    assert (told, said.startswith(why)) == (number, True), said
+
+
+def test_lines_of_a_document_are_read_one_by_one(
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each that is none costs a report, also past the bound."""
+    monkeypatch.setattr(recording, "_LINES", 100)
+    assert len(read("[\n" + "x\n" * 200 + f"{RUN}\n{RUN}\n")) == 2
+    assert [number for number, _ in whys(reports)] == [*range(1, 202)]
 
 
 @pytest.mark.parametrize("opener", ["[", '{"a":', '[{"a":'])
@@ -150,9 +133,8 @@ def test_an_honest_compressed_file_is_read_whole(tmp_path: Path) -> None:
             text = draw.randbytes(2500).hex() * 100
             step = {"kind": "tool", "tool": "t", "args": {}, "output": text}
             out.write(json.dumps({"id": str(number), "steps": [step]}).encode() + b"\n")
-    one = Recording(str(path), lambda *broken: pytest.fail(str(broken)))
     assert file.FREE < 40 * 500_000
-    assert len(list(one)) == 40
+    assert len(whole(path)) == 40
 
 
 def test_members_and_zeros_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +144,7 @@ def test_members_and_zeros_between_them(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "members.gz"
     member = zlib.compress((f"{RUN}\n" * 50).encode(), wbits=31)
     path.write_bytes(gzip.compress(b"") * 2000 + member + b"\0" * 333 + member + b"\0" * 70)
-    assert len(list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))) == 100
+    assert len(whole(path)) == 100
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
@@ -179,5 +161,5 @@ def test_a_named_pipe_is_read(tmp_path: Path) -> None:
     content = gzip.compress(f"{RUN}\n".encode() * 50_000)
     late = threading.Timer(0.2, path.write_bytes, (content,))
     late.start()
-    assert len(list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))) == 50_000
+    assert len(whole(path)) == 50_000
     late.join()

@@ -10,7 +10,7 @@ import pytest
 
 from otel_loopguard.replay import Run
 from otel_loopguard.spans.reader import Reader
-from tests.replay.rows import BASES, attribute
+from tests.replay.rows import BASES, attribute, loaded
 from tests.replay.transcripts.reading import cases
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ def written(form: str, fields: str) -> str:
 
 
 def fields_of(entry: Any, wanted: Any) -> Any:
-    """Those of an entry that are asked for."""
     if isinstance(entry, Run):
         (entry,) = entry.steps
     found = {name: getattr(entry, name) for name in wanted if name != "step"}
@@ -36,10 +35,6 @@ def fields_of(entry: Any, wanted: Any) -> Any:
         step = Reader().read(entry)
         found["step"] = {name: loaded(getattr(step, name)) for name in wanted["step"]}
     return found
-
-
-def loaded(value: object) -> object:
-    return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
 
 
 def plain(value: object) -> str:
@@ -79,6 +74,5 @@ def test_what_is_broken_costs_nothing_else(place: int, read: Read, reports: Repo
                 lines.insert(place, written(name.partition(":")[0], fields))
                 reports.clear()
                 assert [run.id for run in read("\n".join(lines))] == ["r", "r"], row
-                assert {(file.rpartition("/")[2], number) for file, number, _ in reports} == {
-                    ("recorded.jsonl", place + 1)
-                }
+                told = {(file.rpartition("/")[2], number) for file, number, _ in reports}
+                assert told == {("recorded.jsonl", place + 1)}

@@ -15,25 +15,20 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.replay import Recording, Run
+from otel_loopguard.replay import Run
 from otel_loopguard.server.otlp import decode, log_views
 from otel_loopguard.spans.reader import Reader
 from tests.replay import rows
-from tests.replay.rows import Ended, jaeger, log_records, request, span
+from tests.replay.rows import Ended, jaeger, loaded, log_records, request, span, whole
 
 SAMPLES = Path(__file__).parent / "samples"
 LOGS = Path(__file__).resolve().parents[1] / "dialects" / "node_captures"
 
 
 def steps(spans: list[Any]) -> list[Step]:
-    """The steps of spans in the order in which they started."""
     read = Reader().read
     found = [read(span) for span in sorted(spans, key=lambda span: (span.start, -(span.end or 0)))]
     return [step for step in found if step is not None]
-
-
-def loaded(value: object) -> object:
-    return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
 
 
 SNAKE = {"trace_id": rows.TRACE, "span_id": rows.SPAN, "name": "step", "start_time_unix_nano": 1}
@@ -124,8 +119,7 @@ def test_every_capture_is_read(shared: Path) -> None:
     assert captures
     for capture in captures:
         expected = capture.read_text().count('"startTimeUnixNano"')
-        found = list(Recording(str(capture), lambda *broken: pytest.fail(str(broken))))
-        assert len(found) == expected, capture.name
+        assert len(whole(capture)) == expected, capture.name
 
 
 def test_every_run_is_read(shared: Path) -> None:
@@ -133,9 +127,8 @@ def test_every_run_is_read(shared: Path) -> None:
     files = [path for path in (shared / "traces").glob("*.gz") if "otlp" not in path.name]
     total = 0
     for path in files:
-        runs = list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))
         with gzip.open(path, "rt") as text:
-            for run, line in zip(runs, map(json.loads, text), strict=True):
+            for run, line in zip(whole(path), map(json.loads, text), strict=True):
                 assert isinstance(run, Run)
                 assert (run.id, run.loop) == (line["id"], line["loop"])
                 assert len(run.steps) == len(line["steps"])
@@ -156,20 +149,17 @@ def test_a_run_has_its_label_and_its_entries_their_places(read: Any, reports: An
     assert read({"steps": []})[0].id == "recorded.jsonl:1"
 
 
-@pytest.mark.parametrize(
-    ("name", "session"),
-    [
-        ("langfuse-trace.json", "chat-7"),
-        ("langfuse-observations.jsonl", "chat-7"),
-        ("langsmith-runs.jsonl", "sess-42"),
-        ("phoenix-dataframe.jsonl", "sess-42"),
-        ("phoenix-api.json", "sess-42"),
-    ],
-)
+EXPORTS = {
+    "langfuse-trace.json": "chat-7", "langfuse-observations.jsonl": "chat-7",
+    "langsmith-runs.jsonl": "sess-42", "phoenix-dataframe.jsonl": "sess-42",
+    "phoenix-api.json": "sess-42",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "session"), EXPORTS.items())
 def test_an_export_tells_what_the_agent_did(name: str, session: str) -> None:
     """Calls with arguments, outcomes and errors, the answer of the model, session and agent."""
-    path = str(SAMPLES / name)
-    found = steps(list(Recording(path, lambda *broken: pytest.fail(str(broken)))))
+    found = steps(whole(SAMPLES / name))
     assert [step.kind for step in found] == [Kind.AGENT, *[Kind.TOOL] * 4, Kind.MODEL]
     agent, *calls, answer = found
     assert [call.name for call in calls] == ["search"] * 3 + ["broken"]
@@ -189,20 +179,13 @@ def test_an_export_tells_what_the_agent_did(name: str, session: str) -> None:
 
 @pytest.mark.parametrize("row", [rows.LANGFUSE, rows.LANGSMITH, rows.PHOENIX])
 @pytest.mark.parametrize(
-    "wrap",
-    [
-        pytest.param(json.dumps, id="a line"),
-        pytest.param(lambda row: json.dumps([row], indent=2), id="a list"),
-        pytest.param(lambda row: json.dumps({"data": [row], "meta": {}}), id="an answer"),
-        pytest.param(lambda row: json.dumps({"runs": [row], "cursors": {}}), id="runs"),
-        pytest.param(lambda row: f'{{"cut": [\n{json.dumps(row)}', id="after a torn line"),
-    ],
+    "form", ["%s", "[\n%s\n]", '{"data": [%s], "meta": {}}', '{"runs": [%s]}', '{"cut": [\n%s']
 )
-def test_forms_of_an_export(read: Any, reports: Any, row: Any, wrap: Any) -> None:
-    content = wrap(row)
-    [step] = steps(read(content))
+def test_forms_of_an_export(read: Any, reports: Any, row: Any, form: str) -> None:
+    """A line, a list, an answer, runs, and behind a torn line."""
+    [step] = steps(read(form % json.dumps(row)))
     assert (step.kind, loaded(step.args)) == (Kind.TOOL, rows.PARIS)
-    assert len(reports) == ("cut" in content)
+    assert len(reports) == ("cut" in form)
 
 
 def test_ids_that_programs_made_up_join_spans(read: Any) -> None:
@@ -237,13 +220,9 @@ def test_a_trace_of_phoenix_with_its_spans(read: Any, reports: Any) -> None:
 )
 def test_a_file_tells_what_the_wire_tells(name: str) -> None:
     path = LOGS / f"{name}.logs.jsonl"
-    found = list(Recording(str(path), lambda *broken: pytest.fail(str(broken))))
-    sent = [
-        view
-        for line in path.read_bytes().splitlines()
-        for view in log_views(decode(ExportLogsServiceRequest, line, "application/json"))
-    ]
-    assert found == sent
+    found, lines = whole(path), path.read_bytes().splitlines()
+    sent = (decode(ExportLogsServiceRequest, line, "application/json") for line in lines)
+    assert found == [view for request in sent for view in log_views(request)]
     assert any(step.kind is Kind.TOOL and step.args is not None for step in steps(found))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,10 @@ from otel_loopguard.replay import Recording, Run, SpanReplay, replay_run
 from otel_loopguard.spans.views import RecordedSpan, SpanView
 
 
-@dataclass
 class Log:
-    """Writes down what it is fed."""
-
-    said: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
-    views: list[SpanView] = field(default_factory=list[SpanView])
-    bound: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    steps: list[tuple[str, Step]] = field(default_factory=list[tuple[str, Step]])
+    def __init__(self) -> None:
+        self.said, self.bound = list[tuple[str, int]](), list[tuple[int, str]]()
+        self.views, self.steps = list[SpanView](), list[tuple[str, Step]]()
 
     def on_start(self, span: SpanView) -> None:
         self.said.append(("open", span.span_id))
@@ -51,12 +46,8 @@ class Log:
         return [now for what, now in self.said if what == "tick"]
 
 
-def span(
-    span_id: int, start: int, end: int | None, parent: int | None = None, trace: int = 1
-) -> RecordedSpan:
-    return RecordedSpan(
-        span_id=span_id, trace_id=trace, start=start, end=end, parent_id=parent, name="s"
-    )
+def span(key: int, start: int, end: int | None, parent: int = 0, trace: int = 1) -> RecordedSpan:
+    return RecordedSpan("s", "", "INTERNAL", trace, key, parent or None, start, end)
 
 
 def fed(*spans: RecordedSpan, **limits: int) -> Log:

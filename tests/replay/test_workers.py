@@ -18,13 +18,11 @@ ITEMS = 40
 
 
 def double(number: int) -> int:
-    """Every seventh item takes longer than those after it."""
     time.sleep(0.05 if number % 7 == 0 else 0)
     return 2 * number
 
 
 def fail(number: int) -> int:
-    """The second item fails."""
     if number == 1:
         msg = f"no item {number}"
         raise KeyError(msg)
@@ -32,7 +30,6 @@ def fail(number: int) -> int:
 
 
 def end(number: int) -> int:
-    """The process ends without a result."""
     os._exit(number)
 
 

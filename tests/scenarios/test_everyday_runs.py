@@ -25,9 +25,7 @@ RUNS = [
     for path in sorted((Path(__file__).parents[2] / "scenarios").glob("*.jsonl.gz"))
     for run in load(path)
 ]
-NOT_YET: dict[str, str] = json.loads(
-    Path(__file__).with_name("not_yet.json").read_text(encoding="utf-8")
-)
+NOT_YET: dict[str, str] = json.loads(Path(__file__).with_name("not_yet.json").read_text("utf-8"))
 """What is wanted of a run and not so yet; what is mended leaves this list."""
 OFTEN = {
     "blocked-path",
@@ -40,17 +38,13 @@ OFTEN = {
 """Few runs, for which all changes are tried each time; for the others they are a rare test."""
 
 
-def named(run: Scenario) -> str:
-    return run.id
-
-
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """What is decided is seen by the test, and need not be printed for each run."""
     caplog.set_level(logging.CRITICAL, "otel_loopguard")
 
 
-@pytest.mark.parametrize("run", RUNS, ids=named)
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
 def test_runs_are_judged_as_wanted(run: Scenario) -> None:
     """No call of honest work is refused, by whatever part; a loop is stopped where it is wanted."""
     assert ", ".join(play(run).faults(run)) == NOT_YET.get(run.id, "")
@@ -59,7 +53,7 @@ def test_runs_are_judged_as_wanted(run: Scenario) -> None:
 @pytest.mark.parametrize(
     "run",
     [pytest.param(one, marks=() if one.id in OFTEN else pytest.mark.rare) for one in RUNS],
-    ids=named,
+    ids=lambda run: run.id,
 )
 def test_a_change_that_changes_nothing_changes_no_judgement(run: Scenario) -> None:
     """Honest work in words of no language, slower, by another convention; a loop that is slower."""

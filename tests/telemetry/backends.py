@@ -16,8 +16,6 @@ from tests.server.serving import listening
 
 @dataclass(frozen=True)
 class Request:
-    """One request."""
-
     method: str
     path: str
     query: dict[str, str]
@@ -27,14 +25,7 @@ class Request:
 
 @dataclass
 class Backend:
-    """What was asked, and what is answered.
-
-    Attributes:
-        url: Address of it.
-        statuses: Statuses of the next answers; then 200.
-        replies: Replies by path; else an empty object.
-        free: While it is not set, nothing is answered.
-    """
+    """What was asked, the next statuses and replies by path; nothing is said until it is free."""
 
     url: str = ""
     requests: list[Request] = field(default_factory=list)
@@ -43,13 +34,11 @@ class Backend:
     free: threading.Event = field(default_factory=threading.Event)
 
     def of(self, method: str, path: str) -> list[Request]:
-        """The requests of a method and a path."""
         return [one for one in self.requests if (one.method, one.path) == (method, path)]
 
 
 @contextmanager
 def serving() -> Iterator[Backend]:
-    """A backend that is there for a test."""
     backend = Backend()
     backend.free.set()
 

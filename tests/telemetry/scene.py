@@ -9,23 +9,17 @@ from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, Settings
-from tests.agents import tool_call
+from tests.agents import provider_with, tool_call
 
 Attributes = Mapping[str, object]
 
 
 class Scene:
-    """A guard, its providers, and what came out of them.
-
-    Args:
-        exporter: Whether a `LoopGuardSpanExporter` stands before the exporter of spans.
-        **settings: Settings of the guard.
-    """
+    """A guard, its providers, and what came out, by a `LoopGuardSpanExporter` or without."""
 
     def __init__(self, *, exporter: bool = True, **settings: Any) -> None:
         self.reader = InMemoryMetricReader()
@@ -40,13 +34,10 @@ class Scene:
         )
         self.spans = InMemorySpanExporter()
         out = LoopGuardSpanExporter(self.spans, self.guard) if exporter else self.spans
-        self.provider = TracerProvider(shutdown_on_exit=False)
-        self.provider.add_span_processor(LoopGuardSpanProcessor(self.guard))
-        self.provider.add_span_processor(SimpleSpanProcessor(out))
+        self.provider = provider_with(LoopGuardSpanProcessor(self.guard), SimpleSpanProcessor(out))
         self.tracer = self.provider.get_tracer("agent")
 
     def loop(self, calls: int = 5, tool: str = "search") -> None:
-        """Makes one call again and again."""
         for _ in range(calls):
             tool_call(self.tracer, tool)
 
@@ -71,7 +62,6 @@ class Scene:
         return sum(value for found, value in self.values(metric) if wanted.items() <= found.items())
 
     def events(self, name: str | None = None) -> list[Any]:
-        """The log events that were emitted, by now all of them."""
         self.guard.settle()
         self.guard.telemetry.close()
         found = [entry.log_record for entry in self.logs.get_finished_logs()]

@@ -42,13 +42,9 @@ def test_a_decision_names_the_nearest_agent_above(
     scene = Scene(**settings)
     with agent(scene.tracer):
         play(scene.tracer)
-    decided = [
-        found
-        for found in scene.spans.get_finished_spans()
-        if found.name.startswith(span) and "loopguard.decision.action" in found.attributes
-    ]
-    assert decided
-    assert {found.attributes["gen_ai.agent.name"] for found in decided} == {"a"}
+    spans = (one for one in scene.spans.get_finished_spans() if one.name.startswith(span))
+    decided = [one.attributes for one in spans if "loopguard.decision.action" in one.attributes]
+    assert {attributes["gen_ai.agent.name"] for attributes in decided} == {"a"}
     events = scene.events("loopguard.decision")
     assert {event.attributes["gen_ai.agent.name"] for event in events} == {"a"}
     for metric in ("decisions", "detections", "steps"):
@@ -61,10 +57,6 @@ def test_a_span_that_names_an_agent_keeps_the_name() -> None:
     scene = Scene(budget_tokens=1500)
     with agent(scene.tracer):
         for _ in range(3):
-            said = {"gen_ai.usage.input_tokens": 1000, "gen_ai.agent.name": "b"}
-            _chat(scene.tracer, **said)
-    assert {
-        span.attributes["gen_ai.agent.name"]
-        for span in scene.spans.get_finished_spans()
-        if span.name == "chat m"
-    } == {"b"}
+            _chat(scene.tracer, **{"gen_ai.usage.input_tokens": 1000, "gen_ai.agent.name": "b"})
+    *chats, _ = scene.spans.get_finished_spans()
+    assert [span.attributes["gen_ai.agent.name"] for span in chats] == ["b"] * 3

@@ -34,19 +34,13 @@ def test_one_event_for_each_decision_with_the_context_of_its_span() -> None:
     with agent(scene.tracer):
         spans = [tool_call(scene.tracer).get_span_context() for _ in range(5)]
     found = scene.events("loopguard.decision")
-    wanted = [
-        ("hint", SeverityNumber.INFO, spans[2]),
-        ("deny", SeverityNumber.WARN, spans[3]),
-        ("abort", SeverityNumber.ERROR, spans[4]),
-    ]
-    assert len(found) == 3
-    for event, (action, severity, span) in zip(found, wanted, strict=True):
-        assert event.attributes["loopguard.decision.action"] == action
-        assert event.severity_number is severity
+    levels = (SeverityNumber.INFO, SeverityNumber.WARN, SeverityNumber.ERROR)
+    assert [event.severity_number for event in found] == [*levels]
+    for event, action, span in zip(found, ("hint", "deny", "abort"), spans[2:], strict=True):
+        names = ("loopguard.decision.action", "gen_ai.tool.name", "gen_ai.agent.name")
+        assert [event.attributes[name] for name in names] == [action, "search", "a"]
         assert (event.trace_id, event.span_id) == (span.trace_id, span.span_id)
         assert event.trace_flags.sampled
-        assert event.attributes["gen_ai.tool.name"] == "search"
-        assert event.attributes["gen_ai.agent.name"] == "a"
         assert event.body == event.attributes["loopguard.decision.message"]
         assert abs(event.timestamp - time.time_ns()) < 600e9
         assert "error.type" not in event.attributes
@@ -61,12 +55,12 @@ def test_what_is_put_before_people_is_told_once_and_its_end_too() -> None:
         asked = control.escalate("is this the right file?")
         control.answer(asked, "continue", by="ada")
     made, over = scene.events("loopguard.escalation")
-    assert made.severity_number is SeverityNumber.WARN
-    assert made.attributes["loopguard.escalation.id"] == asked
-    assert made.attributes["loopguard.escalation.cause"] == "application"
-    assert over.severity_number is SeverityNumber.INFO
-    assert over.attributes["loopguard.escalation.answer"] == "continue"
-    assert over.attributes["loopguard.control.by"] == "ada"
+    levels = (made.severity_number, over.severity_number)
+    assert levels == (SeverityNumber.WARN, SeverityNumber.INFO)
+    told = {"loopguard.escalation.id": asked, "loopguard.escalation.cause": "application"}
+    assert told.items() <= made.attributes.items()
+    told = {"loopguard.escalation.answer": "continue", "loopguard.control.by": "ada"}
+    assert told.items() <= over.attributes.items()
 
 
 def test_a_change_by_hand_is_told_with_who_and_why() -> None:
@@ -78,12 +72,10 @@ def test_a_change_by_hand_is_told_with_who_and_why() -> None:
         control.pause(session, "let me look", by="ada")
         control.resume(session, by="bob")
     paused, resumed = scene.events("loopguard.control")
-    assert paused.attributes["loopguard.control.by"] == "ada"
-    assert paused.attributes["loopguard.decision.action"] == "pause"
-    assert paused.attributes["loopguard.decision.message"] == "let me look"
-    assert (paused.span_id, paused.trace_id) == (
-        run.get_span_context().span_id, run.get_span_context().trace_id,
-    )  # fmt: skip
+    names = ("loopguard.control.by", "loopguard.decision.action", "loopguard.decision.message")
+    assert [paused.attributes[name] for name in names] == ["ada", "pause", "let me look"]
+    place = run.get_span_context()
+    assert (paused.span_id, paused.trace_id) == (place.span_id, place.trace_id)
     assert resumed.body.startswith("bob set ")
 
 
@@ -96,17 +88,14 @@ def test_a_cycle_of_agents_is_told_as_it_goes() -> None:
     scene.guard.observe(Step(Kind.OTHER, "user", text="stop that"), "run")
     found = scene.events("loopguard.cycle")
     states = [event.attributes["loopguard.cycle.state"] for event in found]
-    assert states[0] == "found"
-    assert states[-1] == "resolved"
+    assert (states[0], states[-1]) == ("found", "resolved")
     assert {"intervened", "escalated"} <= set(states)
     assert found[-1].attributes["loopguard.cycle.outcome"] == "user_turn"
-    assert all(event.attributes["loopguard.session.id"] == "run" for event in found)
-    assert {tuple(event.attributes["loopguard.cycle.agents"]) for event in found} == {
-        ("critic", "planner")
-    }
     levels = {"intervened": SeverityNumber.WARN, "escalated": SeverityNumber.ERROR}
     for event, state in zip(found, states, strict=True):
         assert event.severity_number is levels.get(state, SeverityNumber.INFO)
+        assert event.attributes["loopguard.session.id"] == "run"
+        assert tuple(event.attributes["loopguard.cycle.agents"]) == ("critic", "planner")
         assert event.attributes["loopguard.cycle.patterns"]
         assert event.attributes["loopguard.cycle.duration"] >= 0
         assert event.attributes["loopguard.detection.severity"]
@@ -124,8 +113,6 @@ def test_switched_off_nothing_is_told() -> None:
 
 
 class Troubled(LogRecordProcessor):
-    """Hangs, or throws."""
-
     def __init__(self, fault: str) -> None:
         self.fault = fault
         self.begun, self.free = threading.Event(), threading.Event()
@@ -206,7 +193,6 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(scene: Scene) -> tuple[list[Any], list[Any]]:
-    """The spans of decisions, and all others."""
     scene.guard.settle()
     scene.guard.telemetry.close()
     spans = scene.spans.get_finished_spans()
@@ -229,13 +215,11 @@ def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own()
         with control.session("run"):
             tool_call(scene.tracer)
     made, calls = rows_of(scene)
-    assert [(span.name, span.status.status_code) for span in made] == [
-        ("loopguard hint", StatusCode.UNSET), ("loopguard deny", StatusCode.ERROR),
-        ("loopguard abort", StatusCode.ERROR),
-    ]  # fmt: skip
-    assert [span.attributes["loopguard.decision.action"] for span in made] == [
-        "hint", "deny", "abort",
-    ]  # fmt: skip
+    actions = [span.attributes["loopguard.decision.action"] for span in made]
+    assert actions == ["hint", "deny", "abort"]
+    assert [span.name for span in made] == [f"loopguard {action}" for action in actions]
+    stops = [span.status.status_code is StatusCode.ERROR for span in made]
+    assert stops == [False, True, True]
     assert all(span.start_time == span.end_time and span.links for span in made)
     assert {span.parent.span_id for span in made} <= {span.context.span_id for span in calls}
     assert scene.total("loopguard.steps") == 5

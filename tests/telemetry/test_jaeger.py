@@ -16,6 +16,7 @@ from tests.jaeger import exported, references_of, undrawn
 from tests.telemetry.scene import Scene
 
 PICTURE = Path(__file__).parents[2] / "docs/pictures/decision.json"
+SEARCH = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 
 
 def _loops(tracer: Tracer) -> None:
@@ -32,12 +33,8 @@ def _remote_parent(tracer: Tracer) -> None:
 
 def _nested(tracer: Tracer) -> None:
     """A tool that calls itself, in a span without a parent."""
-    attributes = {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "search",
-        "gen_ai.tool.call.arguments": '{"q": "x"}',
-    }
-    with tracer.start_as_current_span("execute_tool search", attributes=attributes) as span:
+    call = {**SEARCH, "gen_ai.tool.call.arguments": '{"q": "x"}'}
+    with tracer.start_as_current_span("execute_tool search", attributes=call) as span:
         for _ in range(4):
             tool_call(tracer)
         span.set_attribute("gen_ai.tool.call.result", "nothing found")
@@ -73,8 +70,7 @@ def test_the_trace_of_a_call_that_hangs_is_drawn() -> None:
     with agent(scene.tracer):
         for _ in range(3):
             tool_call(scene.tracer)
-        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
-        with scene.tracer.start_as_current_span("execute_tool search", attributes=attributes):
+        with scene.tracer.start_as_current_span("execute_tool search", attributes=SEARCH):
             scene.guard.tick(time.time_ns() + 120 * 10**9)
     assert scene.total("loopguard.detector.decisions", loopguard__detector__name="stall")
     assert [undrawn(each) for each in exported(scene.spans.get_finished_spans())] == [set()]

@@ -15,7 +15,6 @@ from tests.telemetry.scene import Scene
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """A running Redis."""
     need_redis()
     server = Server(tmp_path / "redis")
     server.start()
@@ -24,7 +23,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def storing(server: Server, **stores: float) -> Scene:
-    """A scene whose guard writes into the server."""
     tuning = {"stores": {"delay_s": 0.01, **stores}}
     return Scene(store_url=server.url, digest_key="a key of sixteen", tuning=tuning)
 

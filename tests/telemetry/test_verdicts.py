@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
 
 from openinference.semconv.trace import AnnotationAttributes, SpanAttributes
-from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.telemetry import verdicts
 from tests.agents import agent, tool_call
 from tests.telemetry.scene import Scene
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import SpanContext
 
 SECRET = "the-secret-of-the-house"
 SCOPES = {
@@ -29,12 +24,8 @@ RESULT = "gen_ai.evaluation.result"
 def annotation(attributes: object, scope: str) -> dict[str, object]:
     """What a span says by OpenInference's constants of one scope; nothing if it says nothing."""
     assert hasattr(attributes, "items")
-    before = f"{SCOPES[scope]}.0."
-    found = {
-        name.removeprefix(before): value
-        for name, value in attributes.items()
-        if name.startswith(before)
-    }
+    said = [(*name.partition(f"{SCOPES[scope]}.0."), one) for name, one in attributes.items()]
+    found = {name: value for before, _, name, value in said if name and not before}
     known = {value for name, value in vars(AnnotationAttributes).items() if name.isupper()}
     assert found.keys() <= known
     return found
@@ -47,17 +38,13 @@ def test_a_judged_span_carries_an_annotation_of_openinference() -> None:
         scene.loop(5)
     *calls, run = scene.spans.get_finished_spans()
     found = [annotation(call.attributes, "span") for call in calls]
-    labels = [each.get(AnnotationAttributes.ANNOTATION_LABEL) for each in found]
-    assert labels == [None, None, "hint", "deny", "abort"]
-    scores = [each.get(AnnotationAttributes.ANNOTATION_SCORE) for each in found]
-    assert scores == [None, None, 0.17, 0.67, 1.0]
-    last = found[-1]
-    assert last[AnnotationAttributes.ANNOTATION_NAME] == "agent_loop"
-    assert last[AnnotationAttributes.ANNOTATION_ANNOTATOR_KIND] == "CODE"
-    attributes = calls[-1].attributes or {}
-    said = attributes["loopguard.decision.message"]
-    assert last[AnnotationAttributes.ANNOTATION_EXPLANATION] == said
-    metadata = json.loads(str(last[AnnotationAttributes.ANNOTATION_METADATA]))
+    names, last, attributes = AnnotationAttributes, found[-1], calls[-1].attributes or {}
+    said = [(one.get(names.ANNOTATION_LABEL), one.get(names.ANNOTATION_SCORE)) for one in found]
+    assert said == [*[(None, None)] * 2, ("hint", 0.17), ("deny", 0.67), ("abort", 1.0)]
+    assert last[names.ANNOTATION_NAME] == "agent_loop"
+    assert last[names.ANNOTATION_ANNOTATOR_KIND] == "CODE"
+    assert last[names.ANNOTATION_EXPLANATION] == attributes["loopguard.decision.message"]
+    metadata = json.loads(str(last[names.ANNOTATION_METADATA]))
     assert metadata["loopguard.decision.id"] == attributes["loopguard.decision.id"]
     assert annotation(run.attributes, "span") == {}
 
@@ -94,26 +81,14 @@ def test_annotations_and_evaluations_are_off_by_default() -> None:
     assert scene.events(RESULT) == []
 
 
-def test_the_names_are_those_of_the_genai_conventions() -> None:
-    """They are copied, because the package that has them may change with any release."""
-    assert verdicts.EVALUATION_NAME == gen_ai_attributes.GEN_AI_EVALUATION_NAME
-    assert verdicts.EVALUATION_SCORE == gen_ai_attributes.GEN_AI_EVALUATION_SCORE_VALUE
-    assert verdicts.EVALUATION_LABEL == gen_ai_attributes.GEN_AI_EVALUATION_SCORE_LABEL
-    assert verdicts.EVALUATION_EXPLANATION == gen_ai_attributes.GEN_AI_EVALUATION_EXPLANATION
-
-
 def test_every_decision_is_an_evaluation_of_its_span() -> None:
     """One event each, in the context of the span that was judged, and no content of calls."""
     scene = Scene(verdicts="evaluations")
     with agent(scene.tracer):
-        places: list[SpanContext] = [
-            tool_call(scene.tracer, args=f'{{"q": "{SECRET}"}}').get_span_context()
-            for _ in range(5)
-        ]
+        calls = [tool_call(scene.tracer, args=f'{{"q": "{SECRET}"}}') for _ in range(5)]
     found = scene.events(RESULT)
-    labels = [event.attributes["gen_ai.evaluation.score.label"] for event in found]
-    assert labels == ["hint", "deny", "abort"]
-    assert [event.span_id for event in found] == [place.span_id for place in places[2:]]
+    assert labels_of(scene) == ["hint", "deny", "abort"]
+    assert [one.span_id for one in found] == [c.get_span_context().span_id for c in calls[2:]]
     assert {event.attributes["gen_ai.evaluation.name"] for event in found} == {"agent_loop"}
     last = found[-1].attributes
     assert last["gen_ai.evaluation.score.value"] == 1.0
@@ -150,5 +125,4 @@ def test_a_session_that_is_forgotten_by_age_has_ended() -> None:
 
 
 def labels_of(scene: Scene) -> list[str]:
-    """The labels of the evaluations so far."""
     return [event.attributes[verdicts.EVALUATION_LABEL] for event in scene.events(RESULT)]

@@ -40,12 +40,12 @@ from tests.dialects.recording import PARIS, recording
 
 BETA = ("fetch", {"url": "http://example.test/beta"})
 SCRIPT = [PARIS, PARIS, PARIS, [("search", {"query": "alpha"}), BETA], ("broken", {"x": 1})]
+ASKED = {"role": "user", "content": "What is the weather in Paris?"}
 TOOLS = {"search": "query", "fetch": "url", "broken": "x"}
 SCHEMAS = {name: {"type": "object", "properties": {arg: {}}} for name, arg in TOOLS.items()}
 
 
 def answer(tool: str, args: dict) -> tuple[str, bool]:
-    """What a tool says, and whether it failed."""
     if tool == "broken":
         return "Error: broken backend for x=1", True
     said = f"no results for {args['query']}" if tool == "search" else f"404 at {args['url']}"
@@ -60,15 +60,11 @@ def run_chat(url, *, stream=False):
         {"type": "function", "function": {"name": name, "parameters": schema}}
         for name, schema in SCHEMAS.items()
     ]
-    messages = [
-        {"role": "system", "content": "You look things up."},
-        {"role": "user", "content": "What is the weather in Paris?"},
-    ]
+    messages = [{"role": "system", "content": "You look things up."}, ASKED]
     while True:
         options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
-        got = client.chat.completions.create(
-            model="fake", messages=messages, tools=tools, **options
-        )
+        given = {"model": "fake", "messages": messages, "tools": tools}
+        got = client.chat.completions.create(**given, **options)
         if stream:
             calls, text = [], ""
             for chunk in got:
@@ -83,9 +79,8 @@ def run_chat(url, *, stream=False):
             message = got.choices[0].message
             calls = [call.model_dump() for call in message.tool_calls or ()]
             text = message.content
-        messages.append(
-            {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
-        )
+        asked = {"tool_calls": calls} if calls else {}
+        messages.append({"role": "assistant", "content": text, **asked})
         if not calls:
             return
         for call in calls:
@@ -101,7 +96,7 @@ def run_responses(url, *, background=False):
         {"type": "function", "name": name, "strict": False, "parameters": schema}
         for name, schema in SCHEMAS.items()
     ]
-    items = [{"role": "user", "content": "What is the weather in Paris?"}]
+    items = [ASKED]
     while True:
         options = {"background": True} if background else {}
         got = client.responses.create(model="fake", input=items, tools=tools, **options)
@@ -121,15 +116,14 @@ def run_messages(url):
 
     client = anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0)
     tools = [{"name": name, "input_schema": schema} for name, schema in SCHEMAS.items()]
-    messages = [{"role": "user", "content": "What is the weather in Paris?"}]
+    messages = [ASKED]
     while True:
         got = client.messages.create(
             model="fake", max_tokens=100, system="You look things up.", messages=messages,
             tools=tools,
         )  # fmt: skip
-        messages.append(
-            {"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in got.content]}
-        )
+        said = [block.model_dump(exclude_none=True) for block in got.content]
+        messages.append({"role": "assistant", "content": said})
         calls = [block for block in got.content if block.type == "tool_use"]
         if not calls:
             return

@@ -6,22 +6,12 @@ The framework writes its spans without arguments and results, which is its defau
 import asyncio
 import json
 
-import agent_framework
-from agent_framework import (
-    AgentSession,
-    BaseChatClient,
-    ChatMiddlewareLayer,
-    ChatResponse,
-    ChatResponseUpdate,
-    Content,
-    FunctionInvocationLayer,
-    Message,
-    ResponseStream,
-)
+import agent_framework as af
+from agent_framework import BaseChatClient, ChatMiddlewareLayer, FunctionInvocationLayer
 from agent_framework.observability import ChatTelemetryLayer
 
 from otel_loopguard.integrations.agent_framework import loopguard_middleware
-from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always
+from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, read
 from tests.frameworks.scripted import Run
 
 run = Run("agent_framework", "agent-framework-core", native=True)
@@ -36,30 +26,29 @@ class Scripted(FunctionInvocationLayer, ChatMiddlewareLayer, ChatTelemetryLayer,
         told = [(one.role, str(one.to_dict())) for one in messages]
         asked = await asyncio.to_thread(self.looper.asked, told)
         return [
-            Content.from_function_call(one.id, one.tool, arguments=json.dumps(one.args))
+            af.Content.from_function_call(one.id, one.tool, arguments=json.dumps(one.args))
             for one in asked
-        ] or [Content.from_text(FINAL)]
+        ] or [af.Content.from_text(FINAL)]
 
     def _inner_get_response(self, *, messages, stream, **_options):
         async def answer():
-            message = Message(role="assistant", contents=await self._contents(messages))
-            return ChatResponse(messages=[message], response_id="r")
+            message = af.Message(role="assistant", contents=await self._contents(messages))
+            return af.ChatResponse(messages=[message], response_id="r")
 
         async def updates():
-            yield ChatResponseUpdate(contents=await self._contents(messages), role="assistant")
+            yield af.ChatResponseUpdate(contents=await self._contents(messages), role="assistant")
 
         if stream:
-            return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
+            return af.ResponseStream(updates(), finalizer=af.ChatResponse.from_updates)
         return answer()
 
 
 class Agent(Looper):
     def build(self, tools=None, **options):
         self.tools = tools or [
-            agent_framework.tool(one, approval_mode="never_require")
-            for one in (self.search, self.fail)
+            af.tool(one, approval_mode="never_require") for one in (self.search, self.fail)
         ]
-        self.agent = agent_framework.Agent(
+        self.agent = af.Agent(
             client=Scripted(self),
             name="looper",
             tools=self.tools,
@@ -70,14 +59,10 @@ class Agent(Looper):
         return str(asyncio.run(self.agent.run(QUESTION, **options)))
 
     def stream(self):
-        async def read():
-            async for _ in self.agent.run(QUESTION, stream=True):
-                pass
-
-        asyncio.run(read())
+        asyncio.run(read(lambda: self.agent.run(QUESTION, stream=True)))
 
     def talk(self, key):
-        self.run(session=AgentSession(session_id=key))
+        self.run(session=af.AgentSession(session_id=key))
 
 
 def below():

@@ -17,7 +17,7 @@ from autogen_ext.models.replay import ReplayChatCompletionClient
 
 from otel_loopguard import control, session
 from otel_loopguard.integrations.autogen import LoopGuardAssistantAgent, LoopGuardTeam
-from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always
+from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, read
 from tests.frameworks.scripted import Run
 
 logging.getLogger("autogen_core").setLevel(logging.CRITICAL)
@@ -67,11 +67,8 @@ class Agent(Looper):
         return asyncio.run(self.agent.run(task=QUESTION)).messages[-1].content
 
     def stream(self):
-        async def read():
-            async for _ in self.made(model_client_stream=True).run_stream(task=QUESTION):
-                pass
-
-        asyncio.run(read())
+        streams = {"model_client_stream": True}
+        asyncio.run(read(lambda: self.made(**streams).run_stream(task=QUESTION)))
 
     def history(self):
         messages = asyncio.run(self.agent.model_context.get_messages())

@@ -52,12 +52,9 @@ class Agent(Looper):
         self.middleware = LoopGuardMiddleware(**options)
         self.model = Model(messages=iter(()), looper=self)
         tools = [tool(one) for one in (self.search, self.fail, self.ask, self.command, self.status)]
+        middleware = [] if plain else [self.middleware]
         self.graph = create_agent(
-            self.model,
-            tools,
-            middleware=[] if plain else [self.middleware],
-            checkpointer=saver,
-            name="looper",
+            self.model, tools, middleware=middleware, checkpointer=saver, name="looper"
         )
 
     def run(self) -> str:
@@ -211,11 +208,9 @@ def a_tool_that_interrupts() -> object:
     first = agent.invoke(thread_id="thread-ask")
     own = [one for one in agent.spans.get_finished_spans() if one.name.startswith("execute_tool")]
     done = agent.invoke(Command(resume="yes"), thread_id="thread-ask")
-    return {
-        "asked": [one.value for one in first["__interrupt__"]],
-        "status": [span.status.status_code.name for span in own],
-        "answer": done["messages"][-2].content,
-    }
+    asked = [one.value for one in first["__interrupt__"]]
+    status = [span.status.status_code.name for span in own]
+    return {"asked": asked, "status": status, "answer": done["messages"][-2].content}
 
 
 def a_tool_that_commands() -> object:
@@ -237,12 +232,8 @@ def a_graph_of_ones_own() -> object:
     graph = graph.add_edge(START, "model").add_edge("model", "tools").add_edge("tools", "model")
     asked = {"messages": [HumanMessage(QUESTION)]}
     stop = agent.stopped(lambda: graph.compile().invoke(asked, {"recursion_limit": 60}))
-    return {
-        "ran": len(agent.ran),
-        "parts": len(stop.parts),
-        "told": told[:4],
-        "then": [*{*told[4:]}],
-    }
+    counts = {"ran": len(agent.ran), "parts": len(stop.parts)}
+    return {**counts, "told": told[:4], "then": [*{*told[4:]}]}
 
 
 def adds_no_node() -> object:

@@ -7,16 +7,10 @@ import json
 import agents
 from agents.mcp import MCPServer
 from mcp import types
-from openai.types.responses import (
-    Response,
-    ResponseCompletedEvent,
-    ResponseFunctionToolCall,
-    ResponseOutputMessage,
-    ResponseOutputText,
-)
+from openai.types import responses
 
 from otel_loopguard.integrations.openai_agents import LoopGuardHooks
-from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, two_runs
+from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, read, two_runs
 from tests.frameworks.scripted import Run
 
 agents.set_trace_processors([])
@@ -38,13 +32,13 @@ class Model(agents.Model):
         with agents.generation_span(model="scripted"):  # as the models of the SDK do
             asked = self.looper.asked(told)
         said = [
-            ResponseFunctionToolCall(
+            responses.ResponseFunctionToolCall(
                 type="function_call", name=one.tool, arguments=json.dumps(one.args), call_id=one.id
             )
             for one in asked
         ]
-        text = ResponseOutputText(text=FINAL, type="output_text", annotations=[])
-        answer = ResponseOutputMessage(
+        text = responses.ResponseOutputText(text=FINAL, type="output_text", annotations=[])
+        answer = responses.ResponseOutputMessage(
             id="m", content=[text], role="assistant", status="completed", type="message"
         )
         return agents.ModelResponse(
@@ -53,11 +47,11 @@ class Model(agents.Model):
 
     async def stream_response(self, system, input, *_args, **_options):  # noqa: A002
         said = (await self.get_response(system, input)).output
-        response = Response(
+        response = responses.Response(
             id="r", created_at=0, model="scripted", object="response", output=said,
             tool_choice="auto", tools=[], parallel_tool_calls=False,
         )  # fmt: skip
-        yield ResponseCompletedEvent(
+        yield responses.ResponseCompletedEvent(
             type="response.completed", sequence_number=0, response=response
         )
 
@@ -86,22 +80,15 @@ class Agent(Looper):
         return agents.trace("chat")
 
     def stream(self):
-        async def read():
-            streamed = agents.Runner.run_streamed(self.agent, QUESTION, **self.options)
-            async for _ in streamed.stream_events():
-                pass
-
-        asyncio.run(read())
+        make = agents.Runner.run_streamed
+        asyncio.run(read(lambda: make(self.agent, QUESTION, **self.options).stream_events()))
 
     def history(self):
         self.session = agents.SQLiteSession("c-1")
         self.stopped()
         items = asyncio.run(self.session.get_items())
-        calls, told = (
-            [item["call_id"] for item in items if item.get("type") == kind]
-            for kind in ("function_call", "function_call_output")
-        )
-        return calls, told
+        kinds = ("function_call", "function_call_output")
+        return [[one["call_id"] for one in items if one.get("type") == kind] for kind in kinds]
 
 
 class Server(MCPServer):

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import smolagents
-from smolagents.models import (
-    ChatMessage,
-    ChatMessageToolCall,
-    ChatMessageToolCallFunction,
-    MessageRole,
-)  # fmt: skip
+from smolagents import models
 
 from otel_loopguard import session
 from otel_loopguard.integrations.smolagents import guarded
@@ -21,33 +16,31 @@ run = Run(
     "smolagents", "smolagents", "openinference-instrumentation-smolagents",
     instrumentor="openinference.instrumentation.smolagents:SmolagentsInstrumentor",
 )  # fmt: skip
-SAID = MessageRole.ASSISTANT
+SAID = models.MessageRole.ASSISTANT
 
 
 class Model(smolagents.Model):
-    """Asks for calls, or says a code that makes them."""
-
     def __init__(self, looper: Looper, code: str) -> None:
         super().__init__(model_id="scripted")
         self.looper, self.code = looper, code
 
-    def generate(self, messages: Any, *_: Any, **__: Any) -> ChatMessage:
+    def generate(self, messages: Any, *_: Any, **__: Any) -> models.ChatMessage:
         asked = self.looper.asked([(one.role.value, str(one.content)) for one in messages])
         if self.code:
-            return ChatMessage(role=SAID, content=f"<code>\n{self.code}\n</code>")
+            return models.ChatMessage(role=SAID, content=f"<code>\n{self.code}\n</code>")
         if not asked:
             # The answer is a call of a tool of smolagents.
             run.answered_by_call()
             asked = [Asked("final_answer", {"answer": FINAL}, "call_final")]
         calls = [
-            ChatMessageToolCall(
+            models.ChatMessageToolCall(
                 id=one.id,
                 type="function",
-                function=ChatMessageToolCallFunction(name=one.tool, arguments=one.args),
+                function=models.ChatMessageToolCallFunction(name=one.tool, arguments=one.args),
             )
             for one in asked
         ]
-        return ChatMessage(role=SAID, content=None, tool_calls=calls)
+        return models.ChatMessage(role=SAID, content=None, tool_calls=calls)
 
 
 class Made(smolagents.Tool):

@@ -9,7 +9,7 @@ from strands.multiagent import GraphBuilder, Swarm
 
 from otel_loopguard import LoopGuardAbort
 from otel_loopguard.integrations.strands import LoopGuardHooks
-from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always
+from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, read
 from tests.frameworks.scripted import Run
 
 run = Run("strands", "strands-agents", native=True)
@@ -53,11 +53,7 @@ class Agent(Looper):
         return str(self.agent(QUESTION)).strip()
 
     def stream(self):
-        async def read():
-            async for _ in self.agent.stream_async(QUESTION):
-                pass
-
-        asyncio.run(read())
+        asyncio.run(read(lambda: self.agent.stream_async(QUESTION)))
 
     def talk(self, key):
         self.agent = self.made(trace_attributes={"session.id": key})

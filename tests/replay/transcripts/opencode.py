@@ -9,9 +9,7 @@ the tables that are read of its database.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -39,7 +37,6 @@ def tables(database: Path) -> sqlite3.Connection:
 
 
 def whole(database: Path) -> Path:
-    """The database as opencode left it."""
     with closing(sqlite3.connect(database)) as opened:
         opened.executescript(CAPTURE.read_text("utf-8"))
     return database
@@ -84,8 +81,8 @@ def changes() -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 def main() -> None:
-    """Runs opencode and keeps what it wrote."""
-    from tests.dialects.recording import recording  # what tests do without
+    from tests.dialects.agents import opencode  # what tests do without
+    from tests.dialects.recording import recording
 
     look = ("bash", {"command": "cat missing.txt", "description": "Look"})
     inside = ("bash", {"command": "echo inside", "description": "Look"})
@@ -97,36 +94,13 @@ def main() -> None:
         read = [("read", {"filePath": str(work / name)}) for name in ("note.txt", "nope.txt")]
         script = [look, look, look, *read, ("task", ask)]
         with recording(script, home, [inside] * 2) as into:
-            _run(home, into.url)
+            opencode(work, into.url, HOME=home)
         database = Path(home, ".local/share/opencode/opencode.db")
         with closing(sqlite3.connect(database)) as opened:
             dumped = "\n".join(_dumped(opened)) + "\n"
     for place in (str(work), str(work)[1:]):
         dumped = dumped.replace(place, "/app")
     CAPTURE.write_text(dumped, "utf-8")
-
-
-def _run(home: str, url: str) -> None:
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "options": {"baseURL": f"{url}/openai/v1", "apiKey": "none"},
-        "models": {"scripted-model": {"tool_call": True}},
-    }
-    settings = {
-        "autoupdate": False, "share": "disabled", "permission": "allow",
-        "model": "local/scripted-model", "small_model": "local/scripted-model",
-        "provider": {"local": provider},
-    }  # fmt: skip
-    Path(home, "work", "opencode.json").write_text(json.dumps(settings))
-    program = "node_modules/opencode-linux-x64/bin/opencode"
-    subprocess.run(
-        [str(Path(os.environ["AGENTS_HOME"]) / program), "run", "find it"],
-        cwd=Path(home, "work"), stdin=subprocess.DEVNULL, check=True, timeout=300,
-        env={
-            "PATH": os.environ["PATH"], "HOME": home, "OPENCODE_DISABLE_AUTOUPDATE": "1",
-            "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-        },
-    )  # fmt: skip
 
 
 def _dumped(opened: sqlite3.Connection) -> Iterator[str]:

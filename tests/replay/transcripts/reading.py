@@ -20,7 +20,6 @@ Told = list[tuple[int, str]]
 
 
 def cases(path: Path) -> dict[str, str]:
-    """The cases of a text, each below its `[name]`."""
     _, *parts = re.split(r"^\[(.+)\]\n", path.read_text("utf-8"), flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 

@@ -55,11 +55,7 @@ def test_rows_that_are_broken_are_told_and_passed_over(database: Path, bad: obje
 def test_keys_that_are_none_do_not_keep_it_from_ending(
     database: Path, column: str, bad: object
 ) -> None:
-    change(
-        database,
-        f"UPDATE message SET {column} = ? WHERE rowid = 3",  # of this table
-        bad,
-    )
+    change(database, f"UPDATE message SET {column} = ? WHERE rowid = 3", bad)
     assert of(one(database, []), Kind.TOOL)
 
 

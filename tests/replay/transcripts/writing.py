@@ -16,7 +16,6 @@ USAGE: Final = {"input_tokens": 10, "cache_read_input_tokens": 80, "output_token
 
 
 def write(labelled: Labelled, form: str, folder: Path) -> Path:
-    """Writes a run into a folder; gives what a user would name."""
     folder.mkdir(parents=True, exist_ok=True)
     return FORMS[form](labelled, folder)
 
@@ -63,11 +62,8 @@ def _messages(labelled: Labelled) -> Iterator[tuple[str, Line]]:
 
 def _assistant(asked: tuple[str, str], time: float, content: list[Line]) -> Line:
     message = {"role": "assistant", "id": asked[0], "model": asked[1], "content": content}
-    return {
-        "type": "assistant",
-        "message": message | {"usage": USAGE, "stop_reason": None},
-        "timestamp": _iso(time),
-    }
+    message |= {"usage": USAGE, "stop_reason": None}
+    return {"type": "assistant", "message": message, "timestamp": _iso(time)}
 
 
 def _person(key: str) -> Line:
@@ -93,11 +89,10 @@ def _codex(labelled: Labelled, folder: Path) -> Path:
             args = json.dumps(step["args"])
             call = {"type": "function_call", "name": step["tool"], "arguments": args}
             # As in a rollout: all calls of an answer stand before its tokens and the results.
-            told = (at for at in reversed(range(len(lines))) if _is_count(lines[at]))
-            lines.insert(
-                next(told, len(lines)),
-                _line(step["t_start"], "response_item", call | {"call_id": call_id}),
-            )
+            kinds = [line["payload"].get("type") for line in lines]
+            ends = max((at for at, kind in enumerate(kinds) if kind == "token_count"), default=None)
+            asked = _line(step["t_start"], "response_item", call | {"call_id": call_id})
+            lines.insert(len(lines) if ends is None else ends, asked)
             said = f"Chunk ID: 1a\nProcess exited with code {int(step['error'])}\nOutput:\n"
             output = {"type": "function_call_output", "output": said + step["output"]}
             lines.append(_line(step["t_end"], "response_item", output | {"call_id": call_id}))
@@ -112,11 +107,8 @@ def _head(key: str, step: Mapping[str, Any]) -> list[Line]:
     own = key if main else step["agent"]
     spawn = {"subagent": {"thread_spawn": {"parent_thread_id": key, "depth": 1}}}
     meta = {"id": own, "session_id": key, "source": "exec" if main else spawn, "cwd": "/app"}
-    asked = {"type": "user_message", "message": "do it"}
-    return [
-        _line(step["t_start"], "session_meta", meta),
-        _line(step["t_start"], "event_msg", asked),
-    ]
+    said = {"session_meta": meta, "event_msg": {"type": "user_message", "message": "do it"}}
+    return [_line(step["t_start"], kind, payload) for kind, payload in said.items()]
 
 
 def _said(step: Mapping[str, Any]) -> Line:
@@ -128,10 +120,6 @@ def _said(step: Mapping[str, Any]) -> Line:
 
 def _line(time: float, kind: str, payload: Line) -> Line:
     return {"timestamp": _iso(time), "type": kind, "payload": payload}
-
-
-def _is_count(line: Line) -> bool:
-    return line["payload"].get("type") == "token_count"
 
 
 def _gemini(labelled: Labelled, folder: Path) -> Path:
@@ -146,10 +134,9 @@ def _gemini(labelled: Labelled, folder: Path) -> Path:
         lines = files[own]
         if step["kind"] == "llm":
             message = {"id": f"m{number}", "timestamp": _iso(step["t_end"]), "type": "gemini"}
+            message |= {"content": step["text"] or "", "model": step["tool"]}
             tokens = {"input": 90, "output": 5, "thoughts": 2, "cached": 80}
-            lines.append(
-                message | {"content": step["text"] or "", "model": step["tool"], "tokens": tokens}
-            )
+            lines.append(message | {"tokens": tokens})
         elif step["kind"] == "tool":
             before = lines[-1]
             if before["type"] != "gemini":
@@ -166,15 +153,11 @@ def _gemini(labelled: Labelled, folder: Path) -> Path:
 
 
 def _gemini_call(step: Mapping[str, Any], key: str) -> Line:
+    call = {"id": key, "name": step["tool"]}
     response = {"error" if step["error"] else "output": step["output"]}
-    return {
-        "id": key,
-        "name": step["tool"],
-        "args": step["args"],
-        "status": "error" if step["error"] else "success",
-        "timestamp": _iso(step["t_end"]),
-        "result": [{"functionResponse": {"id": key, "name": step["tool"], "response": response}}],
-    }
+    status = {"args": step["args"], "status": "error" if step["error"] else "success"}
+    result = [{"functionResponse": call | {"response": response}}]
+    return call | status | {"timestamp": _iso(step["t_end"]), "result": result}
 
 
 def _atif(labelled: Labelled, folder: Path) -> Path:
@@ -225,8 +208,5 @@ def _iso(seconds: float | None) -> str:
 
 
 FORMS: Final[Mapping[str, Callable[[Labelled, Path], Path]]] = {
-    "claude-code": _claude,
-    "codex": _codex,
-    "gemini": _gemini,
-    "atif": _atif,
-}
+    "claude-code": _claude, "codex": _codex, "gemini": _gemini, "atif": _atif,
+}  # fmt: skip
