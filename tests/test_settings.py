@@ -120,8 +120,8 @@ Sources = tuple[dict[str, Any], dict[str, str], str]
             {TAIL: 7, ALIKE: 0.5, "tuning.text.news": 0.2},
         ),
         (
-            ({}, {"LOOPGUARD_EXEMPT_TOOLS": "['a', 'b']", "LOOPGUARD_POLL_TOOLS": "a, b"}, ""),
-            {"exempt_tools": {"a", "b"}, "poll_tools": {"a", "b"}},
+            ({}, {"LOOPGUARD_EXEMPT_TOOLS": "['a', 'b']", "LOOPGUARD_DETECTORS": "z:b, a:c"}, ""),
+            {"exempt_tools": {"a", "b"}, "detectors": ("z:b", "a:c")},
         ),
         (
             ({}, {"LOOPGUARD_TUNING__POLICY__COOLDOWN_S": '{"hint": 2}'}, ""),
@@ -211,7 +211,6 @@ def test_a_bad_setting_fails_at_start(given: str, parts: tuple[str, ...]) -> Non
         ("STRATEGIES", "grep: read the index", "strategies"),
         ("TUNING__POLICY__COOLDOWN_S", "hint", "tuning.policy.cooldown_s"),
         ("TOOLS", '{"search": ', "tools"),
-        ("DETECTORS", "my_module:MyDetector", "detectors"),
     ],
 )
 def test_a_variable_that_is_no_json_is_refused(
