@@ -181,11 +181,11 @@ class RequestHandler:
         # As a person can type it: the PATH may lack the environment of the program.
         program = Path(sys.executable).with_name(_PROGRAM)
         known = shutil.which(_PROGRAM) is not None or not program.is_file()
-        allow = f"{_PROGRAM if known else quote(str(program))} allow {{}}"
+        command = f"{_PROGRAM if known else quote(str(program))} {{}} {{}}"
         if self._folder.path != StateFolder().path:
-            allow += f" --socket {quote(str(self._folder.socket))}"
+            command += f" --socket {quote(str(self._folder.socket))}"
         return HookGuard(
-            settings, self._state, lock=self._lock, allow=allow, spans=self._spans,
+            settings, self._state, lock=self._lock, command=command, spans=self._spans,
             on_decision=lambda made: self._log.decision(mode, made),
         )  # fmt: skip
 
