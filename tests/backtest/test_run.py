@@ -106,7 +106,7 @@ def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None
     assert "1 x a row is no valid JSON" in told.stderr
     assert "1 x a row is no object" in told.stderr
     assert "1 x a span has no valid trace id and span id" in told.stderr
-    assert "1 sessions of 31 rows" in told.stdout
+    assert "1 session of 31 rows" in told.stdout
     again = CliRunner().invoke(app, arguments)
     assert (again.exit_code, again.stderr) == (1, told.stderr)
 
