@@ -29,7 +29,7 @@ import orjson
 
 from otel_loopguard._util.bounded_json import oversized
 from otel_loopguard.engine import Settings, answer_people
-from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.hook_guard import HookGuard
 from otel_loopguard.hooks.state import HookState
@@ -193,7 +193,10 @@ class RequestHandler:
         self, name: str, mode: str, payload: bytes, at: int | None
     ) -> tuple[bytes, Callable[[], None] | None]:
         agent, engine = AGENTS.get(name), self._engines.get(mode)
-        if agent is None or engine is None or oversized(payload) is not None:
+        if agent is None:
+            msg = f"there is no agent {name!r:.100}: expected one of {', '.join(AGENTS)}"
+            raise LoopGuardSettingsError(msg)
+        if engine is None or oversized(payload) is not None:
             return NOTHING, None
         found = _loaded(payload)
         if not isinstance(found, dict):
