@@ -107,7 +107,10 @@ def _packages() -> Iterator[Finding]:
 
 
 def _instrumentations() -> Iterator[Finding]:
-    """Instrumentations whose spans tell of agents."""
+    """Instrumentations whose spans tell of agents, and what sets up a provider for them."""
+    if _version("opentelemetry-instrumentation") and _version("opentelemetry-distro") is None:
+        found = "opentelemetry-instrument sets up no tracer provider: spans go nowhere"
+        yield Finding("spans", "note", found, "pip install opentelemetry-distro")
     reader = Reader()
     entries = metadata.entry_points(group="opentelemetry_instrumentor")
     of_agents = [
