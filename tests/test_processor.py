@@ -193,6 +193,8 @@ def test_switched_off_or_shut_down_it_does_nothing(why: str) -> None:
     assert not any("loopguard" in key for span in ended.spans for key in span.attributes or {})
     with pytest.raises(ValueError, match="repeat_threshold"):
         LoopGuardSpanProcessor(guard, repeat_threshold=4)
+    with pytest.raises(TypeError, match="LoopGuard"):
+        LoopGuardSpanProcessor(guard.settings)  # type: ignore[arg-type]
 
 
 def test_a_scope_that_shows_itself_late_belongs_to_the_named_session() -> None:

@@ -27,7 +27,15 @@ from otel_loopguard._control.context import (
     sessions_at,
     trace_key,
 )
-from otel_loopguard._control.flag import BY_HAND, NOTHING, Control, Flag, any_news, is_reserved
+from otel_loopguard._control.flag import (
+    APPLICATION,
+    BY_HAND,
+    NOTHING,
+    Control,
+    Flag,
+    any_news,
+    is_reserved,
+)
 from otel_loopguard._control.pending import keep_early
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
@@ -222,7 +230,7 @@ def pause(
     Args:
         session: Its key.
         reason: Why, in a sentence.
-        by: Name of the person who does it.
+        by: Name of the person who does it; `application` where your code does.
         limit_s: Seconds after which it goes on by itself; those for which the machine sleeps count,
             and setting its clock back prolongs nothing. Not by itself by default.
 
@@ -312,7 +320,7 @@ def abort(session: str, reason: str = "aborted by hand", *, by: str | None = Non
 
 
 def _set(session: str, action: Action, reason: str, by: str | None, until: int | None) -> bool:
-    _check(by, reason=reason)
+    _check(None if by == APPLICATION else by, reason=reason)
     known = sessions_at(session)
     for found in known:
         found.flag.set(action, reason=reason, by=by or BY_HAND, until=until)

@@ -376,7 +376,7 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
     """Replays millions of sessions: decisions as Parquet, and a page with a summary."""
     from otel_loopguard.cli.backtest import print_backtest  # noqa: PLC0415
 
-    given = [_settings(settings), *([_settings(compare)] if compare else [])]
+    given = [_settings(settings), *([_settings(compare, "--compare")] if compare else [])]
     return print_backtest(source, given, out, where=where, engine=engine, jobs=jobs, memory=memory)
 
 
@@ -572,14 +572,14 @@ def _send(store: str | None, socket: str | None, **request: str | None) -> int:
     return live.send_request(live.transport_to(store, socket), **request)
 
 
-def _settings(file: str | None) -> Settings:
+def _settings(file: str | None, option: str = "--settings") -> Settings:
     """The settings of a file, with those of the environment above them."""
     from otel_loopguard.settings import Settings  # noqa: PLC0415
 
     if file is None:
         return Settings()
     if not Path(file).is_file():
-        msg = printable(f"--settings {file}: there is no such file")
+        msg = printable(f"{option} {file}: there is no such file")
         raise typer.BadParameter(msg)
     os.environ["LOOPGUARD_SETTINGS_FILE"] = file
     return Settings()

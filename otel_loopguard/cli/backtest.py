@@ -13,7 +13,7 @@ from rich.progress import MofNCompleteColumn
 from otel_loopguard.backtest.run import run
 from otel_loopguard.backtest.summary import write_summary
 from otel_loopguard.cli.inputs import bar_of
-from otel_loopguard.cli.output import keep_faults, say
+from otel_loopguard.cli.output import counted, keep_faults, say
 
 if TYPE_CHECKING:
     from otel_loopguard.backtest.run import Backtest, Notify
@@ -39,8 +39,8 @@ def print_backtest(source: str, settings: Sequence[Settings], out: Path, **optio
     stopped = write_summary(found, other, page)
     for why, count in found.notes.broken.most_common(10):
         say(f"otel-loopguard: {count:,} x {why}", error=True)
-    say(f"{found.notes.sessions:,} sessions of {found.notes.rows:,} rows")
-    say(f"{stopped:,} of them would have been stopped; the summary lists them")
+    say(f"{counted(found.notes.sessions, 'session')} of {counted(found.notes.rows, 'row')}")
+    say(f"{stopped:,} would have been stopped{'; the summary lists them' if stopped else ''}")
     for each in made:
         say(f"decisions: {each.parts}")
     say(f"summary: {page}")

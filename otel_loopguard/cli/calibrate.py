@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, console, give, sentence, table
+from otel_loopguard.cli.output import Format, console, give, say, sentence, table
 from otel_loopguard.cli.replay import SpanResults, result_of
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardError
@@ -54,6 +54,7 @@ def print_calibration(  # noqa: PLR0913  # the options of the command
     _check(files, settings, output)
     runs = left_out = before = 0
     noticed: set[_Place] = set()  # no other good run can be stopped
+    met: set[str] = set()
     with Inputs(files) as inputs:
         for recording in inputs:
             if recording.size is None:
@@ -62,6 +63,7 @@ def print_calibration(  # noqa: PLR0913  # the options of the command
         for index, recording in enumerate(inputs):
             entries = inputs.entries(recording)
             for place, good, result in _results(index, recording.name, entries, settings, None):
+                met |= bad & {result.session}
                 if not good or result.session in bad:
                     left_out += 1
                     continue
@@ -69,6 +71,8 @@ def print_calibration(  # noqa: PLR0913  # the options of the command
                 before += result.strongest.stops
                 if result.strongest is not Action.ALLOW:
                     noticed.add(place)
+    if unmet := ", ".join(sorted(bad - met)):
+        say(f"otel-loopguard: --except {unmet}: no run has this name", error=True)
     limit = allowed(runs, rate)
     lines = _search(list(inputs), settings, noticed, limit)
     line = min(line for line, stopped in lines.items() if stopped <= limit)

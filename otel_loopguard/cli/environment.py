@@ -19,6 +19,7 @@ from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.guard import LoopGuard
 from otel_loopguard.hooks.install import states
 from otel_loopguard.settings import Settings
+from otel_loopguard.settings._group import NO_SECRET
 from otel_loopguard.settings._names import FILE, PREFIX, unknown
 from otel_loopguard.spans.reader import Reader, ScopeKind
 from otel_loopguard.stores import open_store
@@ -106,7 +107,10 @@ def _packages() -> Iterator[Finding]:
 
 
 def _instrumentations() -> Iterator[Finding]:
-    """Instrumentations whose spans tell of agents."""
+    """Instrumentations whose spans tell of agents, and what sets up a provider for them."""
+    if _version("opentelemetry-instrumentation") and _version("opentelemetry-distro") is None:
+        found = "opentelemetry-instrument sets up no tracer provider: spans go nowhere"
+        yield Finding("spans", "note", found, "pip install opentelemetry-distro")
     reader = Reader()
     entries = metadata.entry_points(group="opentelemetry_instrumentor")
     of_agents = [
@@ -188,7 +192,9 @@ def _settings() -> Iterator[Finding]:
     file = os.environ.get(FILE)
     try:
         settings = Settings()
-        LoopGuard(settings, clock="replay")  # makes the detectors that settings name
+        # What settings name is imported and looked at; nobody is told that this process is there.
+        alone = {"store_url": NO_SECRET, "control_socket": ""}
+        LoopGuard(settings.model_copy(update=alone), local=False)
     except LoopGuardError as error:
         yield Finding("settings", "missing", f"not valid: {error}", "correct what is named")
         return
@@ -231,7 +237,7 @@ def _store(settings: Settings) -> Finding:
     if not why:
         return Finding("store", "ok", "answers")
     add = "correct LOOPGUARD_STORE_URL, or start it"
-    return Finding("store", "missing", f"cannot be reached: {why}", add)
+    return Finding("store", "missing", f"cannot be used: {why}", add)
 
 
 def _hooks() -> Iterator[Finding]:

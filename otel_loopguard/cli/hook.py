@@ -111,7 +111,7 @@ def status(
     ]
     if known:
         console().print(table(("agent", "scope", "mode", "to do~", "file"), known))
-    without = sorted({state.agent for state in found} - {s.agent for s in found if s.mode})
+    without = sorted({state.agent for state in found} - {agent for agent, *_ in known})
     if without:
         say(f"no hooks: {', '.join(without)} (`otel-loopguard hook install AGENT` installs them)")
 

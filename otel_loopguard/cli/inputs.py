@@ -80,7 +80,8 @@ class Inputs:
             self._progress.stop()
         if self.broken > _REPORTS_SHOWN:
             typer.echo(
-                f"otel-loopguard: {self.broken - _REPORTS_SHOWN:,} more reports left out", err=True
+                f"otel-loopguard: {self.broken - _REPORTS_SHOWN:,} more such lines are not shown",
+                err=True,
             )
 
     def __iter__(self) -> Iterator[Recording]:

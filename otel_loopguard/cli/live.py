@@ -79,7 +79,7 @@ def send_request(transport: Transport, **request: str | None) -> int:
         replies = transport.ask(dict(sent))
     if not replies:
         what = "escalation" if "escalation" in sent else "session"
-        return report_unknown(what, sent[what])
+        return report_unknown(transport, what, sent[what])
     for reply in replies:
         if reply.get("ok"):
             process = reply.get("process") or ""
@@ -95,9 +95,11 @@ def send_request(transport: Transport, **request: str | None) -> int:
     return 0 if all(reply.get("ok") for reply in replies) else 1
 
 
-def report_unknown(what: str, name: str) -> int:
-    """Prints that no live process knows something; returns the exit code."""
-    say(f"otel-loopguard: no live process knows the {what} {name!r}", error=True)
+def report_unknown(transport: Transport, what: str, name: str, before: str = "") -> int:
+    """Prints that no live process knows something, and why if none is there; returns the code."""
+    _, why = transport.sessions()
+    more = f"; {why}" if why else ""
+    say(f"otel-loopguard: {before}no live process knows the {what} {name!r}{more}", error=True)
     return 1
 
 
@@ -199,7 +201,7 @@ def print_session(transport: Transport, session: str, form: Format) -> int:
             json_line(view)
         else:
             _show(view)
-    return 0 if found else report_unknown("session", session)
+    return 0 if found else report_unknown(transport, "session", session)
 
 
 def _show(view: Mapping[str, Any]) -> None:

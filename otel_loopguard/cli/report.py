@@ -112,10 +112,15 @@ def print_explanations(
         return inputs.code
     from otel_loopguard.cli import live  # noqa: PLC0415  # a recording needs no process
 
-    found = list(_ask(live.transport_to(store, socket), what))
+    transport = live.transport_to(store, socket)
+    found = list(_ask(transport, what))
     for reply in found:
         _explain(form, reply["explanation"], reply["text"])
-    return 0 if found else live.report_unknown("file or session", what)
+    return (
+        0
+        if found
+        else live.report_unknown(transport, "session", what, "there is no such file, and ")
+    )
 
 
 def _ask(transport: Transport, session: str) -> Iterator[Message]:

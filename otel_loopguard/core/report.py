@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from otel_loopguard._util.text import truncate
+from otel_loopguard._util.text import printable, truncate
 from otel_loopguard._util.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from otel_loopguard.core.admission import Acceptance
     from otel_loopguard.core.decision import Action, Decision, Severity
     from otel_loopguard.core.progress import Phase
@@ -111,6 +113,8 @@ class ToolReport:
 class Report:
     """Counts and decisions of a session. It has no content of calls.
 
+    `str()` has most of it as lines for people.
+
     Attributes:
         session: Key of the session.
         action: What its flag says now.
@@ -191,6 +195,28 @@ class Report:
         """Share of the decisions with feedback that it confirmed, 0 to 1; None without any."""
         told = self.confirmed + self.false_alarms
         return self.confirmed / told if told else None
+
+    def __str__(self) -> str:
+        return "\n".join(map(printable, self._lines()))
+
+    def _lines(self) -> Iterator[str]:
+        """Lines for people, for whom steps count from 1."""
+        yield f"session {self.session}: the flag is {self.action}"
+        counts = {
+            "steps": self.steps, "tool calls": self.actions, "failed": self.failures,
+            "model calls": self.model_calls, "tokens": self.tokens, "loops": self.loops_detected,
+            "alerts": self.alert_count,
+        }  # fmt: skip
+        yield "  " + ", ".join(f"{name} {n:,}" for name, n in counts.items() if n is not None)
+        for tool in self.tools:
+            yield f"  {tool.name}: calls {tool.calls:,}, failed {tool.errors:,}"
+        yield from map(decision_line, self.alerts)
+
+
+def decision_line(found: Decision) -> str:
+    """A decision as an indented line for people, for whom steps count from 1."""
+    rule = f"{found.detector}, {found.reason}"
+    return f"  {found.action} at step {found.step + 1} ({rule}): {found.message}"
 
 
 class Turn(NamedTuple):

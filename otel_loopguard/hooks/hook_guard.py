@@ -42,7 +42,11 @@ _SAME_NS: Final = 1_000_000_000
 without ids they are one call, from several hooks."""
 _HEARD: Final = "heard"
 _HELD: Final = (Action.PAUSE, Action.ABORT)
-_FALSE_ALARM: Final = "A person who sees a false alarm lets it through with: {}"
+_WAYS_OUT: Final = {
+    "allow": "A person who sees a false alarm lets it through with: {}",
+    "resume": "A person lets it go on with: {}",
+}
+"""What to say of the command that ends a stop: of the policy, of a person."""
 
 
 class _Secret:
@@ -62,7 +66,7 @@ class HookGuard:
         settings: Settings of the guard; in mode `shadow` nothing is answered.
         state: What outlives the process.
         lock: Held while the state is used; that of guards that share one.
-        allow: The command line that lets a session go on, with `{}` where its key stands.
+        command: The command line for a session, with `{}` for what is to be done, and for its key.
         spans: Writes the spans of calls; by default there are none.
         on_decision: Called with every decision.
 
@@ -76,7 +80,7 @@ class HookGuard:
         state: HookState,
         *,
         lock: Lock | None = None,
-        allow: str = "otel-loopguard allow {}",
+        command: str = "otel-loopguard {} {}",
         spans: CallSpans | None = None,
         on_decision: Callable[[DecisionRecord], object] | None = None,
     ) -> None:
@@ -94,7 +98,7 @@ class HookGuard:
         self.guard.subscribe("on_decision", on_decision=on_decision)
         self._state = state
         self._spans = spans
-        self._allow = allow
+        self._command = command
         self._mode = settings.mode
         self._lock = lock or Lock()
         self._known: BoundedDict[str, None] = BoundedDict(settings.max_sessions)
@@ -278,7 +282,7 @@ class HookGuard:
             and found.denies(step.name or "", step.args, agent=step.agent)
         ):
             said = denial.hint or denial.reason or "refused"
-            return HookAnswer(Reply.DENY, self._with_way_out(said, event.session))
+            return HookAnswer(Reply.DENY, self._with_way_out(said, "allow", event.session))
         if control.action is Action.ASK and control.decision is not None:
             return self._question(event, step, control.decision)
         return NOTHING
@@ -289,7 +293,8 @@ class HookGuard:
         if who and who != event.sub_agent:
             return NOTHING
         said = control.hint or control.reason or f"the session is at {control.action}"
-        reason = self._with_way_out(said, event.session)
+        way_out = "allow" if control.decision is not None else "resume"
+        reason = self._with_way_out(said, way_out, event.session)
         if event.sub_agent is None:
             return HookAnswer(Reply.STOP, reason)
         denied = event.kind is EventKind.CALL
@@ -419,8 +424,10 @@ class HookGuard:
         step.span_id = int.from_bytes(place[16:], "big")
         self.guard.observe(step, session)
 
-    def _with_way_out(self, said: str, session: str) -> str:
-        return f"{said} {_FALSE_ALARM.format(self._allow.format(quote(session)))}"
+    def _with_way_out(self, said: str, way_out: str, session: str) -> str:
+        end = "" if said.endswith((".", "!", "?")) else "."  # a person's reason may have none
+        command = self._command.format(way_out, quote(session))
+        return f"{said}{end} {_WAYS_OUT[way_out].format(command)}"
 
 
 def _step(event: HookEvent, at: int) -> Step:

@@ -113,14 +113,14 @@ HOOK_FILES: Final[Mapping[str, HookFile]] = {
         ".github/hooks/otel-loopguard.json",
         lambda command: {**_entry(command.shell), "windows": command.windows},
         grouped=False,
-        todo="start a new chat; VS Code runs the hooks of Claude Code, too: set one of both",
+        todo="start a new chat; VS Code runs the hooks of Claude Code, too: install one of the two",
     ),
     "cursor": HookFile(
         lambda: Path.home() / ".cursor" / "hooks.json",
         ".cursor/hooks.json",
         lambda command: {"command": command.here},
         grouped=False,
-        todo="restart Cursor; it runs the hooks of Claude Code, too: set one of both",
+        todo="restart Cursor; it runs the hooks of Claude Code, too: install one of the two",
         start='{\n  "version": 1\n}\n',
     ),
     "opencode": HookFile(
@@ -150,8 +150,8 @@ class Change:
     Attributes:
         file: The file.
         changed: True if the file was changed.
-        backup: Copy of the file as it was before the first change; None if there was none, or
-            nothing is left.
+        backup: Copy of the file as it was before the first change; None if there was none, it
+            had hooks of ours, or nothing is left.
     """
 
     file: Path
@@ -420,6 +420,10 @@ def _unusable(file: Path, why: object) -> LoopGuardSettingsError:
     return LoopGuardSettingsError(f"{file}: {why}; nothing was changed")
 
 
+def _has_ours(text: str) -> bool:
+    return _is_ours(text) or _OURS.search(text) is not None
+
+
 def _change(file: Path, before: str | None, after: str | None) -> Change:
     """Writes a file and keeps what was there first beside it; for None, removes the file."""
     if before == after:
@@ -428,7 +432,7 @@ def _change(file: Path, before: str | None, after: str | None) -> Change:
     real = Path(os.path.realpath(file))
     backup = None
     try:
-        if before is not None and after is not None:
+        if before is not None and after is not None and not _has_ours(before):
             backup = real.with_name(real.name + BACKUP)
             if backup.is_symlink() or not backup.is_file():
                 _write(backup, before, stat.S_IMODE(real.stat().st_mode))

@@ -26,9 +26,11 @@ def loads(text: str) -> Any:
     """
     try:
         return json.loads(_blanked(_LAST_COMMA, _uncommented(text)))
+    except json.JSONDecodeError as error:
+        msg = f"no valid JSON: {error}"
     except RecursionError:
         msg = "nested too deep"
-        raise ValueError(msg) from None
+    raise ValueError(msg)
 
 
 def with_member(text: str, name: str, value: object) -> str:

@@ -29,7 +29,7 @@ import orjson
 
 from otel_loopguard._util.bounded_json import oversized
 from otel_loopguard.engine import Settings, answer_people
-from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.hook_guard import HookGuard
 from otel_loopguard.hooks.state import HookState
@@ -181,11 +181,11 @@ class RequestHandler:
         # As a person can type it: the PATH may lack the environment of the program.
         program = Path(sys.executable).with_name(_PROGRAM)
         known = shutil.which(_PROGRAM) is not None or not program.is_file()
-        allow = f"{_PROGRAM if known else quote(str(program))} allow {{}}"
+        command = f"{_PROGRAM if known else quote(str(program))} {{}} {{}}"
         if self._folder.path != StateFolder().path:
-            allow += f" --socket {quote(str(self._folder.socket))}"
+            command += f" --socket {quote(str(self._folder.socket))}"
         return HookGuard(
-            settings, self._state, lock=self._lock, allow=allow, spans=self._spans,
+            settings, self._state, lock=self._lock, command=command, spans=self._spans,
             on_decision=lambda made: self._log.decision(mode, made),
         )  # fmt: skip
 
@@ -193,7 +193,10 @@ class RequestHandler:
         self, name: str, mode: str, payload: bytes, at: int | None
     ) -> tuple[bytes, Callable[[], None] | None]:
         agent, engine = AGENTS.get(name), self._engines.get(mode)
-        if agent is None or engine is None or oversized(payload) is not None:
+        if agent is None:
+            msg = f"there is no agent {name!r:.100}: expected one of {', '.join(AGENTS)}"
+            raise LoopGuardSettingsError(msg)
+        if engine is None or oversized(payload) is not None:
             return NOTHING, None
         found = _loaded(payload)
         if not isinstance(found, dict):

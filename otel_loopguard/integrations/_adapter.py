@@ -501,7 +501,7 @@ class Adapter:
         if told is not None or limit.used < _LIMIT_SHARE * limit.most:
             return None
         self._told.add(place, limit.used)
-        near = f"{limit.used} of {limit.most} are used of {limit.name}, which ends the run"
+        near = f"{limit.name}, which ends the run at {limit.most}, is at {limit.used}"
         logger.warning("%s: session %s", near, place)
         return f"{near}: finish with what you have, or say what is missing."
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from otel_loopguard._util.text import printable
 from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action
+from otel_loopguard.core.report import decision_line
 from otel_loopguard.policy.ladder import IGNORED, ROUNDING, RUNGS, needs, rank
 
 if TYPE_CHECKING:
@@ -166,9 +167,7 @@ class Explanation:
             yield "  decisions are only noted"
         if self.allowed:
             yield f"  a person allowed {self.allowed} calls"
-        for one in self.decisions:
-            rule = f"{one.detector}, {one.reason}"
-            yield f"  {one.action} at step {one.step + 1} ({rule}): {one.message}"
+        yield from map(decision_line, self.decisions)
         for loop in self.loops:
             yield f"  loop {loop.loop[:8]} on {loop.action}: {loop.measured}"
             yield (

@@ -59,8 +59,9 @@ class LoopGuardInstrumentor(BaseInstrumentor):
         provider: Any = options.pop("tracer_provider", None) or trace.get_tracer_provider()
         if not hasattr(provider, "add_span_processor"):
             logger.warning(
-                "%s takes no span processors, so no span is watched; set up a "
-                "TracerProvider first, or pass it: instrument(tracer_provider=...)",
+                "%s takes no span processors, so no span is watched; set up a TracerProvider "
+                "first, or pass it: instrument(tracer_provider=...); opentelemetry-instrument "
+                "sets one up where opentelemetry-distro is installed",
                 type(provider).__name__,
             )
             return

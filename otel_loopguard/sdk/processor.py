@@ -48,6 +48,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
 
     Raises:
         LoopGuardSettingsError: A setting cannot be used.
+        TypeError: What was given is no guard.
         ValueError: Both a guard and settings were given.
     """
 
@@ -64,6 +65,12 @@ class LoopGuardSpanProcessor(SpanProcessor):
     ) -> None:
         providers = {"meter_provider": meter_provider, "logger_provider": logger_provider}
         named = {name for name, value in providers.items() if value is not None}
+        if guard is not None and not isinstance(guard, LoopGuard):  # pyright: ignore[reportUnnecessaryIsInstance]
+            msg = (
+                f"expected a LoopGuard, got {type(guard).__name__}: give settings by name, or as "
+                "LoopGuard(settings)"
+            )
+            raise TypeError(msg)
         if guard is not None and (settings or named):
             msg = f"a guard was given: set {sorted({*settings, *named})} in its Settings instead"
             raise ValueError(msg)

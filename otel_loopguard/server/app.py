@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import (
     HTMLResponse,
@@ -258,6 +259,12 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> 
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 
+async def _unrouted(request: Request, error: Any) -> Response:
+    """An error of the router: no such path, or not with this method."""
+    place = f"{request.method} {request.url.path:.200}"
+    return problem(error.status_code, f"{error.detail.lower()}: {place}", error.headers)
+
+
 async def _json(request: Request) -> dict[str, Any] | Response:
     """The body of a request; an empty one is an empty object."""
     if not request.headers.get("content-type", "").startswith("application/json"):
@@ -333,7 +340,7 @@ def http_app(  # noqa: PLR0913
     ]
     if telemetry is not None:
         routes.append(Route(_METRICS, _metrics(telemetry)))
-    app = Starlette(routes=routes)
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
     paths = {route.endpoint: route.path.replace(":path", "") for route in routes}
     app.add_middleware(
         _Access, tenants=tenants, refusals=receiver.refusals, metrics=metrics, paths=paths

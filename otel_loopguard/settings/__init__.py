@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         MaxAmount,
         MaxCount,
         Names,
+        NamesInOrder,
         Seconds,
         SecretStr,
     )
@@ -231,7 +232,7 @@ class Settings(Group):
     log events."""
     switched_off: Names = frozenset()
     """Detectors, or families of detectors, that are not used."""
-    detectors: tuple[str, ...] = ()
+    detectors: NamesInOrder = ()
     """Your own detectors: `module:name` of a factory that takes the settings."""
 
     # Loops of tool calls.

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard._util.tables import read_texts
@@ -31,6 +31,8 @@ _NOT_OURS: Final = (
     r"|(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_\d+_.*)?))"
 )
 """Variables of our own tests, and those that Kubernetes sets for a service of this name."""
+_OF_PYTHON: Final = "valid (?:tuple|frozenset)$"
+"""What pydantic calls what a file has as a list."""
 _LISTED: Final = 5
 """Unknown variables that one warning names; a deployment of another service may have hundreds."""
 
@@ -76,7 +78,7 @@ def from_environment(group: type[Group]) -> dict[str, Any]:
             place = found
             for each in groups:
                 place = place.setdefault(each, {})
-            is_json = isinstance(field.default, (Mapping, tuple))
+            is_json = isinstance(field.default, Mapping)
             place[last] = _json(name, variable, ours[variable]) if is_json else ours[variable]
     return found
 
@@ -131,14 +133,16 @@ def explained(error: ValidationError, group: type[Group]) -> str:
     secrets = {name: field.default is NO_SECRET for name, field in leaves(group)}
     phrases: list[str] = []
     for found in error.errors(include_url=False):
-        name = ".".join(map(str, found["loc"]))
+        path = [*map(str, found["loc"])]
+        name = ".".join(path)
         if found["type"] == "extra_forbidden":
             # Its name is what is wrong; its value may be a secret.
-            no_such = f"{name}: there is no such setting{_meant(name, secrets)}"
+            no_such = f"{name}: there is no such setting{_meant_at(path, group, secrets)}"
             phrases.append(_retired(name) if name in retired() else no_such)
             continue
         value = "" if secrets.get(_setting(name), not name) else f" = {_shown(found['input'])}"
-        phrases.append(f"{name} ({variable_of(_setting(name))}){value}: {found['msg']}")
+        why = re.sub(_OF_PYTHON, "list", found["msg"].removeprefix("Value error, "))
+        phrases.append(f"{name} ({variable_of(_setting(name))}){value}: {why}")
     return "; ".join(phrases)
 
 
@@ -153,6 +157,16 @@ def _setting(name: str) -> str:
     return ".".join(name.split(".")[: 3 if name.startswith("tuning.") else 1])
 
 
+def _meant_at(path: Sequence[str], group: type[Group], names: Iterable[str]) -> str:
+    """As `_meant`, also for a name within an entry of a mapping, such as `tools.search.exmpt`."""
+    field = group.pydantic_fields().get(path[0])
+    entries = get_args(field.annotation) if field is not None else ()
+    if entries and isinstance(entries[-1], type) and issubclass(entries[-1], Group):
+        place = ".".join(path[:-1])
+        return _meant(path[-1], entries[-1].fields, lambda name: f"{place}.{name}")
+    return _meant(".".join(path), names)
+
+
 def _meant(name: str, names: Iterable[str], spell: Callable[[str], str] = str) -> str:
     """The setting that was meant, as a question, if one has nearly that name.
 
@@ -160,14 +174,19 @@ def _meant(name: str, names: Iterable[str], spell: Callable[[str], str] = str) -
     """
     from difflib import get_close_matches  # noqa: PLC0415  # for mistakes alone
 
-    name = name if name.startswith("tuning.") else name.partition(".")[0]
+    place, _, last = name.rpartition(".")
+    if not name.startswith("tuning."):
+        place, last = "", name.partition(".")[0]
     known: dict[str, str] = {}
-    for full in names:
-        group, _, last = full.removeprefix("tuning.").rpartition(".")
-        for spelled in (full, f"{group}_{last}", last):
+    # Of one name in several groups, that in the group that was named.
+    for full in sorted(names, key=lambda full: not full.startswith(f"{place}.")):
+        group, _, own = full.rpartition(".")
+        inner = group.removeprefix("tuning.")
+        for spelled in (full, f"{inner}_{own}", own):
             known.setdefault(spelled, full)
-    nearest = get_close_matches(name, known, 1, 0.7)
-    if not nearest or known[nearest[0]] == name:
+        known.setdefault(inner, group)
+    nearest = get_close_matches(last, known, 1, 0.7)
+    if not nearest or known[nearest[0]] in (name, last):
         return ""
     return f" (is {spell(known[nearest[0]])} meant?)"
 

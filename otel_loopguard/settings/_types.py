@@ -13,11 +13,12 @@ def _split(value: object) -> object:
     """The names in a text with commas between them; a list or set is left as it is."""
     if isinstance(value, str):
         parts = value.strip().removeprefix("[").removesuffix("]").split(",")
-        return frozenset(name.strip(" \t\"'") for name in parts if name.strip(" \t\"'"))
+        return tuple(name.strip(" \t\"'") for name in parts if name.strip(" \t\"'"))
     return value
 
 
 Names = Annotated[frozenset[str], BeforeValidator(_split)]
+NamesInOrder = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Limit = Annotated[int, Field(ge=0)]

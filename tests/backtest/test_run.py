@@ -107,7 +107,7 @@ def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None
     assert told.exit_code == 1
     whys = ("row is no valid JSON", "row is no object", "span has no valid trace id and span id")
     assert [why for why in whys if f"1 x a {why}" not in told.stderr] == []
-    assert "1 sessions of 31 rows" in told.stdout
+    assert "1 session of 31 rows" in told.stdout
     again = CliRunner().invoke(app, arguments)
     assert (again.exit_code, again.stderr) == (1, told.stderr)
 

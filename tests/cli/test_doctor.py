@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard.cli import environment
 from tests.cli.conftest import Command
 
 Found = list[dict[str, Any]]
@@ -50,6 +51,19 @@ def test_an_environment_that_lacks_nothing(ask: Callable[..., Found]) -> None:
     }
     (key,) = (each for each in found if each["about"] == "digest key")
     assert key["state"] == "ok"
+
+
+def test_what_sets_up_a_provider_is_named_where_it_lacks(
+    ask: Callable[..., Found], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`opentelemetry-instrument` comes without."""
+    versions = {"opentelemetry-instrumentation": "1", "opentelemetry-distro": None}
+    known = environment._version
+    monkeypatch.setattr(environment, "_version", lambda name: versions.get(name, known(name)))
+    adds = [each["add"] for each in ask(code=0)]
+    assert "pip install opentelemetry-distro" in adds
+    versions["opentelemetry-distro"] = "1"
+    assert "pip install opentelemetry-distro" not in [each["add"] for each in ask(code=0)]
 
 
 def test_a_store_that_does_not_answer(ask: Callable[..., Found]) -> None:

@@ -26,7 +26,7 @@ def test_broken_lines(command: Any, runs: Path, name: str) -> None:
     *reports, last = result.stderr.splitlines()
     told = [report.partition(": ")[0] for report in reports]
     assert told == [f"{runs}:{number}" for number in range(1, 11)]
-    assert last == "otel-loopguard: 20 more reports left out"
+    assert last == "otel-loopguard: 20 more such lines are not shown"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -196,7 +196,7 @@ def test_unknown(agents: Start, command: Command) -> None:
     for what in ("show", "pause", "resume", "abort", "allow", "explain", "answer"):
         done = command(what, "nobody", *(["continue"] if what == "answer" else []))
         assert done.exit_code == 1
-        kind = {"answer": "escalation", "explain": "file or session"}.get(what, "session")
+        kind = "escalation" if what == "answer" else "session"
         assert f"no live process knows the {kind} 'nobody'" in done.stderr
         assert "Traceback" not in done.output
     done = command("answer", "0123456789abcdef", "perhaps")

@@ -119,6 +119,17 @@ def test_what_cannot_be_is_refused(run: Run, say: Any, given: dict[str, Any], to
     assert control.current().action == "allow"
 
 
+def test_code_stops_a_session_under_its_own_name(run: Run) -> None:
+    """Which no other name may stand for."""
+    run.calls()
+    with pytest.raises(ValueError, match="the guard itself has that name"):
+        control.abort(run.key, by="Application")
+    assert control.abort(run.key, "no longer wanted", by="application")
+    with pytest.raises(LoopGuardAbort) as stop:
+        control.check()
+    assert stop.value.outcome == "aborted_by_application"
+
+
 @pytest.mark.parametrize("key", ["", None, 3])
 def test_a_session_needs_a_key(key: Any) -> None:
     """The error has the value."""

@@ -17,7 +17,6 @@ from tests.frameworks.harness import FRAMEWORKS, Framework, finished, line_of, s
 from tests.stores.servers import Server, wait_for
 from tests.zero_code.interpreter import ROOT
 
-
 EACH = [
     pytest.param(one, marks=pytest.mark.rare if one.apart else (), id=name)
     for name, one in FRAMEWORKS.items()

@@ -193,6 +193,20 @@ def test_a_person_lets_a_false_alarm_through(agent: Agent, scope: str, restarts:
     assert (Reply.DENY in other) is (scope == "call")
 
 
+@pytest.mark.parametrize("op", ["pause", "abort"])
+def test_what_a_person_stopped_names_the_way_on(agent: Agent, op: str) -> None:
+    """What she stopped is no false alarm of the guard."""
+    agent.call()
+    ask = {"session": "chat", "reason": "let me look", "by": "Ada"}
+    assert agent.engine.ask({**ask, "op": op})["ok"]
+    stop, _ = agent.call()
+    assert stop.reply is Reply.STOP
+    assert "let me look. " in stop.reason
+    assert stop.reason.endswith("otel-loopguard resume chat")
+    assert agent.engine.ask({"op": "resume", "session": "chat"})["ok"]
+    assert agent.call()[0].reply is Reply.NOTHING
+
+
 @pytest.mark.parametrize("between", ["read", "edit there and back", "new edit"])
 def test_a_stop_has_a_refusal_before_it_whatever_lowers_the_flag(
     agent: Agent, between: str

@@ -129,10 +129,19 @@ def test_what_was_there_lies_beside_it(claude: Path) -> None:
     claude.chmod(0o600)
     backup = claude.with_name(claude.name + BACKUP)
     assert str(backup) in done("install", "claude-code")
-    done("install", "claude-code", "--mode", "enforce")
+    assert str(backup) not in done("install", "claude-code", "--mode", "enforce")
     assert backup.read_text(encoding="utf-8") == MINE
     assert stat.S_IMODE(claude.stat().st_mode) == stat.S_IMODE(backup.stat().st_mode) == 0o600
     assert not list(claude.parent.glob(".*"))
+
+
+@pytest.mark.parametrize("agent", HOOK_FILES)
+def test_nothing_is_left_of_what_was_not_there(user: Path, agent: str) -> None:
+    """Hooks of ours in another mode are nothing of the user's that a copy has to keep."""
+    done("install", agent)
+    done("install", agent, "--mode", "enforce")
+    done("uninstall", agent)
+    assert not [path for path in user.rglob("*") if path.is_file()]
 
 
 def test_a_link_stays_one(user: Path, claude: Path) -> None:

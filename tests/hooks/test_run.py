@@ -172,6 +172,12 @@ def test_what_cannot_be_used_stops_no_agent(home: Home, wrong: str) -> None:
     assert wrong == "nobody" or not list(home.state.glob("spool/*"))
 
 
+def test_an_agent_that_there_is_not_is_named_in_the_log(home: Home) -> None:
+    done = home.run("hook", "run", "claude", "--no-process", given=b"{}")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {})
+    assert "there is no agent 'claude'" in (home.state / "hook.log").read_text()
+
+
 def test_a_setting_that_cannot_be_used_stops_no_agent_and_is_named(home: Home) -> None:
     home.environment["LOOPGUARD_REPEAT_THRESHOLD"] = "many"
     alone = ("--mode", "enforce", "--no-process")

@@ -45,7 +45,9 @@ def test_requests_refusals_and_what_the_next_hop_took(hop: Hop) -> None:
         assert send(server, 0).is_success
         assert post(server, body=b"[").status_code == 400
         assert CLIENT.get(f"{server.url}/v1/sessions/chat/1/control").is_success
-        assert CLIENT.get(f"{server.url}/nowhere").status_code == 404
+        nowhere = CLIENT.get(f"{server.url}/nowhere")
+        assert (nowhere.status_code, nowhere.json()["status"]) == (404, 404)
+        assert nowhere.headers["content-type"] == "application/problem+json"
         assert CLIENT.get(url, headers={"host": "elsewhere"}).status_code == 421
         with exporter(server, "logs") as export:
             export(b"", timeout=60)

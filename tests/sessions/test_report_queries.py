@@ -51,6 +51,7 @@ def test_the_report_of_the_current_session(tracer: Tracer) -> None:
         search(tracer, 2)
         report = reported()
     assert (report.session, report.actions) == ("report-run", 2)
+    assert str(report).startswith("session report-run: the flag is allow\n")
     assert reported("report-run") == report
     assert sessions.report("nobody") is sessions.report() is None
     with tracer.start_as_current_span("invoke_agent helper"):
