@@ -1,5 +1,7 @@
 """What all tests share: faults of ours are raised, and the environment sets nothing."""
 
+from __future__ import annotations
+
 import concurrent.futures.thread  # noqa: F401  # imported later, a fork hangs inside the SDK
 import gc
 import logging
