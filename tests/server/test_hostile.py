@@ -77,6 +77,7 @@ def server() -> Generator[Server]:
         (GOOD, {**PROTOBUF, "content-encoding": "br"}, 415, "is not supported"),
         (GOOD, {**PROTOBUF, "content-encoding": "gzip"}, 400, "not valid gzip"),
         (gzip.compress(GOOD)[:-9], {**PROTOBUF, "content-encoding": "gzip"}, 400, "cut"),
+        (gzip.compress(GOOD) * 2, {**PROTOBUF, "content-encoding": "gzip"}, 400, "goes on behind"),
     ],
 )
 def test_what_cannot_be_read_is_a_clear_error(
