@@ -78,7 +78,7 @@ class Collecting(SpanExporter):
         self.spans: list[ReadableSpan] = []
         self.calls: list[tuple[str, int | None]] = []
         self._answers = iter(answers)
-        self._endpoint = "http://collector.test:4318/v1/traces"
+        self._endpoint = "http://me:s3cret@collector.test:4318/s3cret?key=s3cret"
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self.spans += spans
@@ -319,6 +319,7 @@ def test_each_outage_is_told_once(
     assert len(told) == len(said)
     assert all(part in text for part, text in zip(said, told, strict=True))
     if said:
-        assert "Collecting to http://collector.test:4318/v1/traces" in told[0]
+        assert "Collecting to collector.test:4318 " in told[0]
+        assert "s3cret" not in told[0]
     if len(said) > 1:
         assert f"{answers.index(UP, answers.index(DOWN)) - answers.index(DOWN)} were" in told[1]

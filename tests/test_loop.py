@@ -198,7 +198,50 @@ def test_arguments_are_given_as_models_and_programs_write_them(
         assert now.tool("any", args, tool) == given
         with pytest.raises(ValueError, match="no JSON"):
             now.tool("search", '{"query": ', house.search)
+        with pytest.raises(ValueError, match="no JSON"):
+            now.tool("search", '{"query": ' * 99_999, house.search)
     assert house.ended.spans[1].status.status_code is StatusCode.ERROR
+
+
+class Unspeakable(Exception):  # noqa: N818  # named after what it does
+    """Says nothing of itself; as a value, it equals neither this nor that, as an array does."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+CIRCLE: list[Any] = []
+CIRCLE.append(CIRCLE)
+
+
+@pytest.mark.parametrize("content", [False, True])
+@pytest.mark.parametrize(
+    "value",
+    [2**70, {"n": -(2**70)}, {"q": "\ud800"}, {("a", 1): 2}, CIRCLE, Unspeakable()],
+    ids=["large", "large inside", "surrogate", "key of two parts", "circle", "unspeakable"],
+)
+def test_whatever_a_tool_takes_and_gives_is_the_caller_s(
+    house: House, value: object, content: bool
+) -> None:
+    """Also where it cannot be written as JSON, or says nothing of itself; so is what it raises."""
+
+    def fails(value: object) -> None:
+        raise error
+
+    error = Unspeakable()
+    with house.turn(content=content) as now:
+        assert now.tool("echo", [value], lambda given: given) is value
+        with pytest.raises(Unspeakable) as raised:
+            now.tool("fails", [value], fails)
+        assert raised.value is error
+        if not isinstance(value, dict | list):
+            assert now.tool("echo", value, lambda given: given) is value
+    assert len(house.ended.named("execute_tool")) >= 2
 
 
 def test_a_generator_is_a_call_until_it_ends(house: House) -> None:

@@ -139,7 +139,7 @@ def _form(file: str) -> str:
     first = next(RecordedFile(file, lambda _file, _line, _why: None).lines(), (0, b""))[1]
     try:
         row: object = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         row = None
     return "lines" if isinstance(row, dict) and {"TraceId", "SpanId"} <= row.keys() else "recorded"
 

@@ -117,7 +117,7 @@ def _both(kind: type[LoopGuardStop], framework: type[Exception]) -> type[LoopGua
 
 def plain(result: object) -> object:
     """A result as the guard compares it: plain data as it is, anything else as text."""
-    return cast("object", result) if isinstance(result, _PLAIN) else str(result)
+    return cast("object", result) if isinstance(result, _PLAIN) else _as_text(result)
 
 
 def has_processor() -> bool:
@@ -370,7 +370,9 @@ class Adapter:
         }
         attributes = {name: value for name, value in known.items() if value is not None}
         if answer.text is not None:
-            parts = [{"type": "text", "content": answer.text}] if answer.text else []
+            # What is no UTF-8 no parser would read.
+            said = answer.text.encode("utf-8", "replace").decode()
+            parts = [{"type": "text", "content": said}] if said else []
             messages = [{"role": "assistant", "parts": parts}]
             attributes["gen_ai.output.messages"] = orjson.dumps(messages).decode()
         tracer.start_span(
@@ -450,7 +452,7 @@ class Adapter:
         attributes = {_OPERATION: "execute_tool", _TOOL: call.tool}
         attributes |= {name: value for name, value in known.items() if value}
         if content and call.args is not None:
-            attributes[_ARGUMENTS] = _text(call.args)
+            attributes[_ARGUMENTS] = _text(call.args) or ""
         span = tracer.start_span(
             f"execute_tool {call.tool}",
             self._context(call.session, call.parent),
@@ -598,7 +600,7 @@ class ToolCall:
             if span is None:
                 continue
             if isinstance(span, ReadableSpan) and _ARGUMENTS in (span.attributes or {}):
-                span.set_attribute("gen_ai.tool.call.result", _text(result))
+                span.set_attribute("gen_ai.tool.call.result", _text(result) or "")
             if failed is not None:
                 _fail(span, "tool_error")
 
@@ -610,7 +612,7 @@ class ToolCall:
             outcome = self._outcome
             if outcome is None and isinstance(error, Exception) and span is self._span:
                 # What the call answered; our spans do not say it.
-                outcome = f"{type(error).__name__}: {error}"
+                outcome = f"{type(error).__name__}: {_as_text(error)}"
             tell_content(span, self.args, outcome)
             if span is self._default_span or self._own:
                 if error is not None:
@@ -729,7 +731,19 @@ def _trace_of(span: Span | None) -> int | None:
     return context.trace_id if context is not None and context.is_valid else None
 
 
-def _text(value: object) -> str:
+def _text(value: object) -> str | None:
+    """A value as a span has it: a text, or JSON where it can be that."""
     if isinstance(value, str):
         return value
-    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except orjson.JSONEncodeError:  # a large number, a lone surrogate, a key of two parts, a circle
+        return _as_text(value)
+
+
+def _as_text(value: object) -> str | None:
+    """The text of an object of the application; None where it cannot say it."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001  # of the application's own code
+        return None

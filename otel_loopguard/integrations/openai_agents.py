@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_loopguard._util.bounded_json import loads
 from otel_loopguard.integrations._adapter import (
     Adapter,
     Answer,
@@ -133,9 +133,9 @@ class LoopGuardHooks(_agents.RunHooks):
 
     def _call(self, context: Any, agent: Any, tool: str) -> ToolCall:
         args = getattr(context, "tool_arguments", None)
-        if args is not None:
+        if isinstance(args, str):
             with suppress(ValueError):
-                args = json.loads(args)
+                args = loads(args)
         return self._adapter.tool_call(
             tool,
             args,

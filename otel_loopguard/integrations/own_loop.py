@@ -284,7 +284,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         self, adapter: Adapter, name: str, args: object, call_id: str | None
     ) -> ToolCall:
         # That there are no arguments is known.
-        known: object = dict[str, object]() if args is None or args == "" else args
+        known: object = dict[str, object]() if _is_none(args) else args
         return adapter.tool_call(
             name, known, call_id=call_id, session=self.session, agent=self._agent
         )
@@ -355,17 +355,22 @@ def _known_key() -> str | None:
     return None if key == f"{span.trace_id:032x}" else key
 
 
+def _is_none(args: object) -> bool:
+    # An array compares each of its values.
+    return args is None or (isinstance(args, str) and not args)
+
+
 def _apply(function: Callable[..., Any], args: object) -> Any:
     """Calls a function with arguments as models write them, a JSON object in a text too."""
     if isinstance(args, str) and args.lstrip()[:1] == "{":
         try:
             args = json.loads(args)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             msg = f"arguments of the call are no JSON: {error}"
             raise ValueError(msg) from None
     if isinstance(args, Mapping):
         return function(**cast("Mapping[str, Any]", args))
-    if args is None or args == "":
+    if _is_none(args):
         return function()
     if isinstance(args, Sequence) and not isinstance(args, (str, bytes, bytearray)):
         return function(*cast("Sequence[Any]", args))

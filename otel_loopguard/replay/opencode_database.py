@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,6 +26,12 @@ _LONGEST: Final = 16 * 1024 * 1024
 _AT_ONCE: Final = 16
 """Messages that are held at once."""
 _ID: Final = re.compile(r"[\w-]{1,200}")
+_TABLES: Final = """
+    SELECT count(*) FROM sqlite_master AS s WHERE name IN ('session', 'message', 'part')
+    AND rootpage > 0 AND NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(s.name) WHERE hidden > 0)
+"""
+"""How many of the three are tables of stored values: a view, or a column that is worked out, may
+be a program that never ends."""
 _SESSIONS: Final = """
     SELECT s.id, count(*), s.time_updated FROM session s JOIN message m ON m.session_id = s.id
     GROUP BY s.id ORDER BY s.id
@@ -72,7 +78,7 @@ def is_session(path: Path) -> bool:
 def stored_sessions(database: Path) -> list[TranscriptFile]:
     """The sessions that have messages; none if the database cannot be read."""
     try:
-        with closing(_opened(database)) as opened:
+        with _opened(database) as opened:
             rows = opened.execute(_SESSIONS).fetchall()
     except sqlite3.Error:
         return []
@@ -86,7 +92,7 @@ def stored_sessions(database: Path) -> list[TranscriptFile]:
 def session_above(path: Path) -> tuple[str | None, float]:
     """The session that one works for, if it does, and when it changed last."""
     try:
-        with closing(_opened(path.parent)) as opened:
+        with _opened(path.parent) as opened:
             found = opened.execute(_SESSION, (path.name,)).fetchone()
     except sqlite3.Error:
         found = None
@@ -120,7 +126,7 @@ class SessionRows:
         Raises:
             sqlite3.Error: The database cannot be read.
         """
-        with closing(_opened(self._path.parent)) as opened:
+        with _opened(self._path.parent) as opened:
             if not self._begun:
                 self._begun = True
                 found = opened.execute(_SESSION, (self._path.name,)).fetchone()
@@ -162,12 +168,15 @@ class RecordedRows(RecordedFile):
             raise RecordingError(msg) from error
 
 
-def _opened(database: Path) -> sqlite3.Connection:
-    opened = sqlite3.connect(
-        f"{database.resolve().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE_S
-    )
-    opened.text_factory = bytes  # what is no UTF-8 fails where it is read, not the whole query
-    return opened
+@contextmanager
+def _opened(database: Path) -> Generator[sqlite3.Connection]:
+    address = f"{database.resolve().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE_S)) as opened:
+        opened.text_factory = bytes  # what is no UTF-8 fails where it is read, not the whole query
+        if opened.execute(_TABLES).fetchone() != (3,):
+            msg = "it has other tables than opencode makes"
+            raise sqlite3.DatabaseError(msg)
+        yield opened
 
 
 def _is_followed(rows: list[tuple[object, ...]]) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import ReadableSpan
@@ -102,8 +104,8 @@ class ExportHealth:
 
     def __init__(self, exporter: SpanExporter | None) -> None:
         # Not public, but all exporters of OTLP have it; the name alone is not much of a help.
-        endpoint = getattr(exporter, "_endpoint", "")
-        self._where = type(exporter).__name__ + (f" to {endpoint}" if endpoint else "")
+        place = _place(getattr(exporter, "_endpoint", ""))
+        self._where = type(exporter).__name__ + (f" to {place}" if place else "")
         self._lost = 0
 
     def record(self, spans: int, error: str) -> None:
@@ -115,6 +117,16 @@ class ExportHealth:
         elif lost and not error:
             told = "spans arrive again: %s; %d were lost meanwhile"
             logger.warning(told, self._where, lost)
+
+
+def _place(endpoint: object) -> str:
+    """Host and port of an address, whose other parts may be secret; empty if it is none."""
+    written = f"{endpoint}"
+    with suppress(ValueError):
+        parts = urlsplit(written if "//" in written else f"//{written}")
+        port = "" if parts.port is None else f":{parts.port}"
+        return f"{parts.hostname or ''}{port}"
+    return ""
 
 
 _T = TypeVar("_T")

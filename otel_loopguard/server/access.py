@@ -252,17 +252,21 @@ except ImportError:  # Windows
 
 # A head is one packet or two, also over slow lines; each that is waited for holds a descriptor.
 HEAD_S: Final = 10.0
+# Clients export every few seconds. Those that keep a connection for longer than its server send on
+# one that is being shut, and lose what they sent; Go's HTTP client, the Collector's, keeps it 90 s.
+KEEP_ALIVE_S: Final = 120
+# A page, or a list of sessions, over a slow line; each that does not read holds a descriptor, too.
+READ_S: Final = 30.0
 BACKLOG: Final = 128
 """Connections that asyncio takes at once, before anything looks at them."""
-# The rest is for the store, the next hop, gRPC and files.
-_SHARE: Final = 0.8
+# Of those over HTTP, and of those over gRPC; the rest is for the store, the next hop and files.
+_SHARE: Final = 0.4
 _SHORTAGE: Final = "out of system resource"
-# asyncio tells of it up to once a second, with a traceback each.
 _AGAIN_S: Final = 60.0
 
 
 def most_connections() -> float:
-    """How many connections are kept: of the descriptors of this process four fifths."""
+    """How many connections are kept: of the descriptors of this process two fifths."""
     if resource is None:
         return math.inf
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -270,30 +274,40 @@ def most_connections() -> float:
 
 
 @contextmanager
-def shortage_told_once_a_minute() -> Generator[None]:
-    """Of the tracebacks that asyncio logs where descriptors are short, passes one a minute."""
-    last = -math.inf
+def strangers_told_once_a_minute() -> Generator[None]:
+    """Of what whoever can connect makes others log, each passes once a minute.
+
+    asyncio logs a traceback for each connection that it has no descriptor for, uvicorn a warning
+    for each request that is none.
+    """
+    last: dict[str, float] = {}
 
     def passes(record: logging.LogRecord) -> bool:
-        nonlocal last
-        if _SHORTAGE not in str(record.msg):
+        said = str(record.msg)
+        if record.name == "asyncio":
+            if _SHORTAGE not in said:
+                return True
+            said = _SHORTAGE
+        elif record.levelno != logging.WARNING:
             return True
         now = time.monotonic()
-        if now - last < _AGAIN_S:
+        if now - last.get(said, -math.inf) < _AGAIN_S:
             return False
-        last = now
+        last[said] = now  # of few: uvicorn's are fixed
         return True
 
-    asyncios = logging.getLogger("asyncio")
-    asyncios.addFilter(passes)
+    loggers = [logging.getLogger(name) for name in ("asyncio", "uvicorn.error")]
+    for one in loggers:
+        one.addFilter(passes)
     try:
         yield
     finally:
-        asyncios.removeFilter(passes)
+        for one in loggers:
+            one.removeFilter(passes)
 
 
 class HttpProtocol(H11Protocol):
-    """Shuts a connection on which no request begins, or whose head never ends.
+    """Shuts a connection on which no request begins, whose head never ends, or who reads nothing.
 
     uvicorn has a limit for what comes after an answer only: whoever can connect, without a token
     too, could keep all descriptors of the process. Where they grow short, the connection that has
@@ -303,6 +317,7 @@ class HttpProtocol(H11Protocol):
     # Of all servers of the process, for its descriptors are counted; the oldest first.
     _idle: ClassVar[dict[HttpProtocol, None]] = {}
     _late: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of the base
         """A client has connected."""
@@ -322,8 +337,22 @@ class HttpProtocol(H11Protocol):
         """The client is gone."""
         super().connection_lost(exc)
         self._idle.pop(self, None)
-        if self._late is not None:
-            self._late.cancel()
+        for timer in filter(None, (self._late, self._unread)):
+            timer.cancel()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly, or not at all."""
+        super().pause_writing()
+        self._idle[self] = None
+        self._unread = self.loop.call_later(READ_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+        if self._late is None:
+            self._idle.pop(self, None)
 
     def _look(self) -> None:
         """Begins to wait for a head that has not come, and ends that where it has."""

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import (
     HTMLResponse,
     JSONResponse,
@@ -31,7 +31,8 @@ from otel_loopguard.engine import MOST_REQUEST, OBSERVERS, Action, decision_row,
 from otel_loopguard.server.access import is_loopback
 from otel_loopguard.server.forward import SIGNALS, NextHopError
 from otel_loopguard.server.metrics import TroubleLog
-from otel_loopguard.server.receiver import Unauthorized, endpoint, refusal
+from otel_loopguard.server.otlp import Refused
+from otel_loopguard.server.receiver import Unauthorized, body_of, endpoint, refusal
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class ControlApi:
         body = await _json(request)
         if isinstance(body, Response):
             return body
-        action = request.url.path.rpartition("/")[2]
+        action = request.scope["path"].rpartition("/")[2]
         return self._reply(request, {**body, "op": action, "session": request.state.session})
 
     @property
@@ -270,11 +271,12 @@ async def _json(request: Request) -> dict[str, Any] | Response:
     if not request.headers.get("content-type", "").startswith("application/json"):
         # A page of another site may send a form without permission, but no JSON.
         return problem(415, "the content type must be application/json")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_REQUEST:
-            return problem(413, f"the body has more than {MOST_REQUEST:,} bytes")
+    try:
+        body = await body_of(request, MOST_REQUEST)
+    except Refused as error:
+        return problem(error.status, str(error), dict(error.headers))
+    except ClientDisconnect:
+        return Response(status_code=400)
     try:
         found: Any = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError:
@@ -333,7 +335,7 @@ def http_app(  # noqa: PLR0913
     routes = [
         *otlp,
         *api.routes(),
-        Route("/v1/openapi.json", _openapi),
+        Route("/v1/openapi.json", _openapi()),
         *(Route(path, _alive) for path in _ALIVE),
         Route("/readyz", readiness.answer),
         *pages,
@@ -400,15 +402,17 @@ class _Access:
             why = "without tokens only requests to this machine's own names are taken"
             self._refusals.note("host", why)
             return problem(421, why)
+        # Not what its URL says: that is made with what the client calls this machine.
+        scheme, path = request.scope["scheme"], request.scope["path"]
         origin = request.headers.get("origin")
-        if origin is not None and origin != f"{request.url.scheme}://{request.url.netloc}":
+        if origin is not None and origin != f"{scheme}://{request.headers.get('host', '')}":
             why = "requests from pages of other sites are not taken"
             self._refusals.note("origin", why)
             return problem(403, why)
-        return None if request.url.path in _OPEN else self._refusal_of_token(request)
+        return None if path in _OPEN else self._refusal_of_token(request, path)
 
-    def _refusal_of_token(self, request: Request) -> Response | None:
-        given, path = request.headers.get("authorization"), request.url.path
+    def _refusal_of_token(self, request: Request, path: str) -> Response | None:
+        given = request.headers.get("authorization")
         why = "a bearer token is needed"
         if path == _METRICS:
             # Of all tenants together, so that of one of them is no token for it.
@@ -443,8 +447,14 @@ def document() -> dict[str, Any]:
     return found
 
 
-def _openapi(_: Request) -> Response:
-    return JSONResponse(document())
+def _openapi() -> Endpoint:
+    # Written once: whoever can connect may ask, also while there is no descriptor to read it.
+    written = orjson.dumps(document())
+
+    async def openapi(_: Request) -> Response:
+        return Response(written, media_type="application/json")
+
+    return openapi
 
 
 def _alive(_: Request) -> Response:

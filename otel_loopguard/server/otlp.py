@@ -108,6 +108,9 @@ def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     if not inflate.eof:
         msg = "the body is cut: gzip ends before its end"
         raise BadRequest(msg)
+    if inflate.unused_data:
+        msg = "the body goes on behind the end of its gzip"
+        raise BadRequest(msg)
     return data
 
 

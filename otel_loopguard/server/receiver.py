@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from starlette.responses import Response
 
 from otel_loopguard import semconv
 from otel_loopguard._util.logger import logger
+from otel_loopguard.server.access import HEAD_S, KEEP_ALIVE_S, most_connections
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
 from otel_loopguard.server.otlp import (
     JSON,
@@ -238,7 +240,7 @@ def endpoint(
         headers = request.headers
         try:
             with receiver.holding() as hold:
-                body = await _body(request, most_bytes, hold)
+                body = await body_of(request, most_bytes, hold)
                 encoding = headers.get("content-encoding", "").lower()
                 data = await aside(len(body), decompressed, body, encoding, most_bytes)
                 hold(len(data) - len(body))
@@ -262,7 +264,20 @@ def refusal(request: Request, error: Refused) -> Response:
     return Response(body, error.status, dict(error.headers), media)
 
 
-async def _body(request: Request, most_bytes: int, hold: Callable[[int], None]) -> bytes:
+async def body_of(
+    request: Request, most_bytes: int, hold: Callable[[int], object] = lambda _: None
+) -> bytes:
+    """The body of a request.
+
+    Args:
+        request: The request.
+        most_bytes: Its bytes at most.
+        hold: Called with the number of bytes that came; may refuse them.
+
+    Raises:
+        Refused: It is too large, or did not come in time.
+        ClientDisconnect: The client is gone.
+    """
     try:
         return await asyncio.wait_for(_read(request, most_bytes, hold), BODY_S)
     except asyncio.TimeoutError:
@@ -270,7 +285,7 @@ async def _body(request: Request, most_bytes: int, hold: Callable[[int], None]) 
         raise SlowBody(msg) from None
 
 
-async def _read(request: Request, most_bytes: int, hold: Callable[[int], None]) -> bytes:
+async def _read(request: Request, most_bytes: int, hold: Callable[[int], object]) -> bytes:
     """The body of a request.
 
     What is refused is read on, up to a limit, and dropped: most clients read no answer before they
@@ -310,7 +325,12 @@ def grpc_server(
     options = [
         ("grpc.max_receive_message_length", most_bytes),
         ("grpc.so_reuseport", 0),  # a second server on the port is an error, no partner
+        ("grpc.server_handshake_timeout_ms", int(HEAD_S * 1000)),
+        ("grpc.max_connection_idle_ms", int(KEEP_ALIVE_S * 1000)),
     ]
+    if (most := most_connections()) < math.inf:
+        # It tells nobody which of them is idle: who comes later is turned away, and tries again.
+        options.append(("grpc.max_allowed_incoming_connections", int(most)))
     server = grpc.aio.server(options=options)
     for signal in SIGNALS.values():
         _, service, method = signal.method.split("/")

@@ -23,11 +23,12 @@ from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.server.access import (
     BACKLOG,
     DEFAULT,
+    KEEP_ALIVE_S,
     Certificate,
     HttpProtocol,
     Tenants,
     is_loopback,
-    shortage_told_once_a_minute,
+    strangers_told_once_a_minute,
 )
 from otel_loopguard.server.app import OK, ControlApi, Readiness, http_app
 from otel_loopguard.server.forward import (
@@ -56,9 +57,6 @@ if TYPE_CHECKING:
 _TICK_S: Final = 1.0
 # For requests that have begun, which take a fraction of it; a whole number for uvicorn.
 _GRACE_S: Final = 5
-# Clients export every few seconds. Those that keep a connection for longer than its server send on
-# one that is being shut, and lose what they sent; Go's HTTP client, the Collector's, keeps it 90 s.
-KEEP_ALIVE_S: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +192,7 @@ class Server:
         if sys.platform != "win32":
             told[signal.SIGHUP] = self._hang_up
         self._signals.enter_context(_signals(told))
-        self._signals.enter_context(shortage_told_once_a_minute())
+        self._signals.enter_context(strangers_told_once_a_minute())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -342,7 +340,7 @@ class Server:
         # the body of an answer waits for the client to confirm its head, 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, lifespan="off",
+            app, log_level="warning", access_log=False, lifespan="off", ws="none",
             ssl_certfile=settings.certificate or None, ssl_keyfile=settings.key or None,
             timeout_graceful_shutdown=_GRACE_S, timeout_keep_alive=KEEP_ALIVE_S, http=HttpProtocol,
             backlog=BACKLOG,

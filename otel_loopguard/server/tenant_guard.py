@@ -444,7 +444,9 @@ class TenantGuard:
             self._forget(session)
         if taken.is_new or (not taken.is_first and self.guard.flag_of(session) is None):
             self.guard.recall(session, trace_id)
-        for decision_id, record in taken.unsent.items():
+        # Redis keeps no order of them.
+        unsent = [(name, LogRecord.FromString(record)) for name, record in taken.unsent.items()]
+        for decision_id, record in sorted(unsent, key=lambda one: one[1].time_unix_nano):
             self._tell(session, decision_id, record)
         for call in calls:
             self._bind(call.span.trace_id, session)
@@ -494,7 +496,7 @@ class TenantGuard:
         with _storing():
             tell, lost = leases.commit()
         for decision_id, (session, record) in tell.items():
-            self._tell(session, decision_id, record)
+            self._tell(session, decision_id, LogRecord.FromString(record))
         self._lose(lost)
         return lost
 
@@ -549,9 +551,9 @@ class TenantGuard:
         elif self._log is not None:
             self._log.add(made.decision.id, made.session.key, decision_record(made))
 
-    def _tell(self, session: str, decision_id: str, record: bytes) -> None:
+    def _tell(self, session: str, decision_id: str, record: LogRecord) -> None:
         if self._log is not None:
-            self._log.add(decision_id, session, LogRecord.FromString(record))
+            self._log.add(decision_id, session, record)
 
     def _is_new(self, span: RecordedSpan, step: Step | None) -> bool:
         """True unless the call of a span came by a log record before, or the reverse.

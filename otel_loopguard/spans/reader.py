@@ -12,6 +12,7 @@ from otel_loopguard.spans.dedup import absorb
 from otel_loopguard.spans.dialects.genai import NAME as GENAI
 from otel_loopguard.spans.dialects.registry import collect_keys, declared, registered
 from otel_loopguard.spans.steps import begin, failed, first_identifier, set_cost
+from otel_loopguard.spans.values import LONGEST_ID
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -183,6 +184,7 @@ class Reader:
             keys.as_handoff(step, span)
         elif step.kind is _MODEL:
             set_cost(step, span.attributes)
+        _shorten(step)
         if self.scopes.get(step.scope) not in _FOLLOWED:
             kind = self._scope_kind(step.scope)
             self._learn(step.scope, kind if kind is ScopeKind.AGENT else ScopeKind.MIXED)
@@ -212,6 +214,14 @@ def _set_owner(step: Step, span: SpanView, layout: _Layout) -> None:
         step.task = first_identifier(span, layout.task_keys)
     if layout.has_plan:
         step.tasks = keys.plan_of(span)
+
+
+def _shorten(step: Step) -> None:
+    """Cuts what sessions keep, and tables of what is known of a name."""
+    if step.name is not None:
+        step.name = step.name[:LONGEST_ID]
+    if step.error_type is not None:
+        step.error_type = step.error_type[:LONGEST_ID]
 
 
 def _tool_by_name(span: SpanView) -> Step | None:

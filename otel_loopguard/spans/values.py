@@ -39,6 +39,8 @@ _MOST_TOKENS: Final = 10**12
 _OPENERS: Final = frozenset('{["')
 _JSON: Final = frozenset(('{"', '["'))
 """How JSON begins that no mask begins like."""
+LONGEST_ID: Final = 1_000
+"""Characters of the longest id: an address has some hundreds. A table keeps thousands of them."""
 SUSPECT: Final = frozenset('[<({_*#Rr"')
 """How text begins that may be hidden; other text need not be asked about."""
 _ABSENT: Final = frozenset(("", "null", "None"))
@@ -82,11 +84,11 @@ def first_count(attributes: Mapping[str, object], keys: tuple[str, ...]) -> int 
 
 
 def identifier(value: object) -> str | None:
-    """An id as text; None for what is no id, is scrubbed, or is a written `null`."""
+    """An id as text; None for what is no id, is scrubbed, too long, or a written `null`."""
     if isinstance(value, str) and value[:1] in SUSPECT:
         value = known(unquoted(value))
     if isinstance(value, str):
-        return None if value in _ABSENT else value
+        return None if value in _ABSENT or len(value) > LONGEST_ID else value
     if isinstance(value, int) and not isinstance(value, bool):
         # Ids of 128 bits are written as numbers; longer ones are attacks on `str`.
         return str(value) if value.bit_length() <= 128 else None

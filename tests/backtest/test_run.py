@@ -313,3 +313,10 @@ def test_parquet_that_ends_too_early(tmp_path: Path) -> None:
     assert open_source(str(path)).form == "recorded"
     with pytest.raises(RecordingError, match="cannot be read: "):
         list(export_spans(str(path), lambda _why: None))
+
+
+def test_a_first_line_nested_too_deep_is_that_of_a_recording(tmp_path: Path) -> None:
+    """Whose reader says what is wrong with it."""
+    path = tmp_path / "deep.jsonl"
+    path.write_text('[{"a":' * 50_000, "utf-8")
+    assert open_source(str(path)).form == "recorded"

@@ -15,6 +15,7 @@ from opentelemetry.trace import Status, StatusCode
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.spans.values import LONGEST_ID
 from tests.detectors.judges import wait_until
 from tests.hostile.fuzz import KEYS, MOST, Fuzz
 from tests.hostile.rig import LOOP, MARK, TOOL, VALUES, Rig, Throwing, cyclic, ended, sizes
@@ -56,6 +57,7 @@ MARKS = [
 SCOPES = [
     f"opentelemetry.instrumentation.{name}" for name in "langchain agno mcp llamaindex".split()
 ]
+KEPT = "name session agent call_id error_type".split()
 TEXTS = "name session agent node call_id error_text error_type model text".split()
 
 
@@ -92,6 +94,9 @@ def test_any_value_under_every_key_at_once(name: str, mark: tuple[str, str], rig
         rig.processor.on_end(ended(attributes, "span", scope, at + 1, at + 1, at=at, events=failed))
     assert len(rig.steps) == len(SCOPES)
     assert all(map(well_formed, rig.steps))
+    # Tables keep thousands of them.
+    kept = [getattr(step, key) for key in KEPT for step in rig.steps]
+    assert all(len(text or "") <= LONGEST_ID for text in kept)
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())

@@ -12,7 +12,7 @@ import subprocess
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from otel_loopguard.cli import serve
 from otel_loopguard.engine import Engine
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Server, ServerSettings, Tenants, access, receiver, tenant_guard
+from otel_loopguard.server.access import KEEP_ALIVE_S
 from otel_loopguard.server.receiver import Receiver
 from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 from otel_loopguard.spans.views import RecordedSpan
@@ -75,6 +76,7 @@ def server() -> Generator[Server]:
         (GOOD, {**PROTOBUF, "content-encoding": "br"}, 415, "is not supported"),
         (GOOD, {**PROTOBUF, "content-encoding": "gzip"}, 400, "not valid gzip"),
         (gzip.compress(GOOD)[:-9], {**PROTOBUF, "content-encoding": "gzip"}, 400, "cut"),
+        (gzip.compress(GOOD) * 2, {**PROTOBUF, "content-encoding": "gzip"}, 400, "goes on behind"),
     ],
 )
 def test_what_cannot_be_read_is_a_clear_error(
@@ -132,6 +134,10 @@ def test_without_the_right_token_nothing_is_answered() -> None:
                 assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
                 assert method == "GET" or answer.headers["connection"] == "close"
         assert CLIENT.get(server.url).is_success
+        # Older releases of Starlette take the path from what the client calls its host.
+        for host in ("x/livez?", "x/livez#", "x@y/livez?"):
+            with connected(server, f"GET /v1/sessions HTTP/1.1\nhost: {host}\n\n") as line:
+                assert line.recv(1000).startswith(b"HTTP/1.1 401 ")
 
 
 @pytest.mark.parametrize(
@@ -281,15 +287,19 @@ def test_bytes_count_from_the_first_one_that_came() -> None:
         wait_for(lambda: send(server, 0).status_code == 200)
 
 
-BODY = "POST /v1/traces HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 99\n\n"
+BODIES = [
+    f"POST {path} HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 99\n"
+    "content-type: application/json\n\n"
+    for path in ("/v1/traces", "/v1/sessions/a/pause")
+]
 
 
-@pytest.mark.parametrize("begun", ["", "GET /healthz HTTP/1.1\n", BODY])
+@pytest.mark.parametrize("begun", ["", "GET /healthz HTTP/1.1\n", *BODIES])
 @pytest.mark.parametrize("before", [0, 1])
 def test_a_request_that_never_ends_is_given_up(
     monkeypatch: pytest.MonkeyPatch, begun: str, before: int
 ) -> None:
-    limit = (receiver, "BODY_S") if begun == BODY else (access, "HEAD_S")
+    limit = (receiver, "BODY_S") if begun in BODIES else (access, "HEAD_S")
     monkeypatch.setattr(*limit, 0.1)
     monkeypatch.setattr("otel_loopguard.server.server.KEEP_ALIVE_S", 1)
     whole = "GET /healthz HTTP/1.1\nhost: 127.0.0.1\n\n"
@@ -313,15 +323,52 @@ def test_strangers_who_wait_take_no_descriptor_from_others(
         assert client.get(f"{server.url}/healthz").is_success
 
 
-def test_a_shortage_of_descriptors_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A stranger could fill the disk: asyncio says it for each connection that it cannot take."""
+def test_who_reads_no_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of questions, of which each answer is large, waits in the server for nothing."""
+    lost, real = threading.Event(), access.HttpProtocol.connection_lost
+
+    def connection_lost(*given: Any) -> None:
+        real(*given)
+        lost.set()
+
+    monkeypatch.setattr(access, "READ_S", 0.1)
+    monkeypatch.setattr(access.HttpProtocol, "connection_lost", connection_lost)
+    ask = "GET /v1/openapi.json HTTP/1.1\nhost: 127.0.0.1\n\n"
+    with serving() as server, connected(server, ask * 1000):
+        assert lost.wait(60)
+
+
+@pytest.mark.parametrize("limit", ["HEAD_S", "KEEP_ALIVE_S", "most_connections"])
+def test_strangers_keep_no_connection_over_grpc(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver, limit, (lambda: 0) if limit == "most_connections" else 0.1)
+    begun = b"" if limit == "HEAD_S" else b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+    with (
+        serving(grpc="127.0.0.1:0") as server,
+        socket.create_connection(("127.0.0.1", server.grpc_port), timeout=60) as line,
+        suppress(ConnectionError),
+    ):
+        line.sendall(begun)
+        while line.recv(1000):
+            pass
+
+
+def test_what_strangers_cause_is_logged_once(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They could fill the disk: asyncio and uvicorn say it for each of their connections."""
     said = "socket.accept() out of system resource\nsocket: <socket.socket fd=6>"
-    with serving():
+    with serving() as server:
         for _ in range(100):
             logging.getLogger("asyncio").error(said)
         logging.getLogger("asyncio").error("something else")
+        for _ in range(9):
+            with connected(server, "none\n\n") as line:
+                assert line.recv(1000).startswith(b"HTTP/1.1 400 ")
     assert [line[:16] for line in caplog.messages].count("socket.accept() ") == 1
     assert "something else" in caplog.messages
+    assert capsys.readouterr().err.count("Invalid HTTP request") == 1
 
 
 def test_spans_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,9 +216,11 @@ def project_of(path: Path) -> str:
     """The folder that gemini-cli works in, by the place of a transcript; empty if unknown."""
     if "chats" not in path.parts:
         return ""
-    place = next(above for above in path.parents if above.name == "chats")
+    place = next(above for above in path.parents if above.name == "chats").parent / ".project_root"
+    if not place.is_file():
+        return ""
     try:
-        with (place.parent / ".project_root").open(encoding="utf-8", errors="replace") as stream:
+        with place.open(encoding="utf-8", errors="replace") as stream:
             return stream.read(_PATH_CHARS).strip()
     except OSError:
         return ""

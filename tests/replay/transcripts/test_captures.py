@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Kind
+from otel_loopguard.replay.transcripts.folders import project_of
 from otel_loopguard.settings import Settings
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES, cases, of, one, told
@@ -30,3 +32,10 @@ def test_a_capture_is_read(name: str, tmp_path: Path) -> None:
     assert all((call.start or 0) < (call.end or 0) for call in of(run, Kind.TOOL)) or "." in name
     first = result_of(run, Settings()).decisions[0]
     assert (first.action.value, first.reason) == ("hint", "equal_error")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_a_pipe_in_the_place_of_the_project_is_not_waited_for(tmp_path: Path) -> None:
+    """gemini-cli says there where it works."""
+    os.mkfifo(tmp_path / ".project_root")
+    assert project_of(tmp_path / "chats" / "session.jsonl") == ""

@@ -11,6 +11,7 @@ import pytest
 
 from otel_loopguard.core import Kind
 from otel_loopguard.errors import RecordingError
+from otel_loopguard.replay.opencode_database import stored_sessions
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import Told, of, one, read
 
@@ -68,3 +69,21 @@ def test_what_is_no_database_is_passed_over(database: Path) -> None:
         opened.execute("CREATE TABLE session (id)")
     with pytest.raises(RecordingError, match="the folder holds no transcript"):
         read(database)
+
+
+@pytest.mark.parametrize("table", ["session", "message", "part"])
+@pytest.mark.parametrize(
+    "made",
+    [
+        "VIEW {} AS WITH RECURSIVE n(id) AS (VALUES (1) UNION ALL SELECT 1 FROM n) SELECT * FROM n",
+        "TABLE {} (id AS (zeroblob(1000000000)), session_id, time_updated)",
+    ],
+    ids=["endless", "huge"],
+)
+def test_a_table_that_is_a_program_is_not_read(database: Path, table: str, made: str) -> None:
+    """A view may never end, and a column that is worked out may fill the memory."""
+    change(database, f"DROP TABLE {table}")
+    change(database, f"CREATE {made}".format(table))
+    assert not stored_sessions(database)
+    with pytest.raises(RecordingError, match="cannot be read"):
+        read(database / opencode.SESSION)
