@@ -388,7 +388,7 @@ class ToolCallExtractor:
 
     def _open_epoch(self, found: Evidence, call: Call) -> None:
         """Opens an epoch for a change that was not made before with the same outcome."""
-        if found.error and not effects.is_compound(call.arguments):
+        if found.failing and not effects.is_compound(call.arguments):
             return
         change = hash((call.change, found.outcome))
         if change not in self._writes:
