@@ -361,6 +361,7 @@ class ToolCallExtractor:
         # Of a file that was changed no answer says more than that it was, and one word about
         # another item, or about what was done for the first time, is all that can be said of it.
         edited = found.file is not None and progress.epoch != found.epoch
+        progress.edits += edited
         reads = found.effect in (Effect.READ, Effect.WAIT) or found.runs_code
         done = found.outcome_size < _BRIEF and not (reads or found.failing or found.rejects)
         whole = edited or found.brief or (done and found.fresh)
