@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 # Up to this part of new text next to nothing came back: names, dates and an opening sentence.
 _NOTHING: Final = 1 / 3
+_EDITED: Final = 2 / 3
+"""What is left of what was not new where a file was changed: the next item of a plan is another one,
+though its tests pass as before."""
 # Without times, steps within which exchanges make one cycle: about what a team does in ten minutes.
 WINDOW_STEPS: Final = 100
 
@@ -155,7 +158,8 @@ def news_between(before: Exchange, now: Exchange) -> float:
     """
     unseen = now.unseen - before.unseen
     came = now.answers - before.answers + unseen
-    return (now.news - before.news + unseen) / came if came else 0.0
+    news = (now.news - before.news + unseen) / came if came else 0.0
+    return news if now.edits == before.edits else 1 - _EDITED * (1 - news)
 
 
 class _Return(NamedTuple):

@@ -64,7 +64,7 @@ class ExactRepeat(CountingDetector):
         call = evidence.call
         if call is None:
             return None
-        weight = identity = 1.0
+        weight, identity, masked = 1.0, 1.0, False
         last = self._counts.get(call)
         if last is not None:
             known, epoch, exact, outcome = last.mark
@@ -72,7 +72,7 @@ class ExactRepeat(CountingDetector):
                 self._counts.forget(call)
             else:
                 alike, identity = _identity(evidence, exact, outcome, last.times)
-                weight = alike * evidence.hint_weight
+                weight, masked = alike * evidence.hint_weight, exact != evidence.call_exact
         mark = evidence.outcome, evidence.epoch, evidence.call_exact, evidence.outcome_exact
         counted = self._counts.add(call, evidence, weight, mark)
         own = self._settings.of(evidence.tool)
@@ -81,7 +81,9 @@ class ExactRepeat(CountingDetector):
             if (evidence.pending or evidence.transient) and _elapsed(counted, evidence) > budget:
                 return self._waited(counted, evidence, budget)
             if reaches(counted.count, evidence.needs(own.repeat_threshold)):
-                return self._repeated(counted, evidence, own.repeat_threshold, identity)
+                return self._repeated(
+                    counted, evidence, own.repeat_threshold, identity, masked=masked
+                )
         return self._over_turns(evidence) or self._in_digits(evidence)
 
     def _over_turns(self, evidence: Evidence) -> Detection | None:
@@ -122,15 +124,17 @@ class ExactRepeat(CountingDetector):
             return None
         if 3 * turns < counted.times:
             return None
+        # A loop of its own: that of the call ends with each new answer, and would be told anew.
         return self.found(
-            "equal_but_for_digits", counted.count + 1, _DIGITS, evidence.call or 0, confidence=0.6,
-            tool=evidence.tool, times=counted.times + 1,
+            "equal_but_for_digits", counted.count + 1, _DIGITS, said ^ (evidence.call or 0),
+            confidence=0.6, tool=evidence.tool, times=counted.times + 1, max_action=Action.HINT,
         )  # fmt: skip
 
     def _repeated(
-        self, counted: Count, evidence: Evidence, threshold: float, identity: float
+        self, counted: Count, evidence: Evidence, threshold: float, identity: float, *, masked: bool
     ) -> Detection:
-        rule = "polled_too_soon" if evidence.pending else "identical_call"
+        rule = "identical_call.masked" if masked else "identical_call"
+        rule = "polled_too_soon" if evidence.pending else rule
         if evidence.outcome is None:
             rule = "identical_call_unseen_outcome"
         wait = max(_SHORTEST_WAIT_S, _elapsed(counted, evidence) / 3)

@@ -107,10 +107,8 @@ class Calls:
         seed = seed_of((step.name or "")[:NAMED], (step.agent or "")[:NAMED])
         exact = key_of(raw, seed)
         if not isinstance(arguments, dict):
-            masked = normalize.masked_call(raw)
-            key = exact if masked is raw else key_of(masked, seed)
-            guessed = masked is not raw or normalize.is_cut_json(raw)
-            return Call(exact, key, exact, guessed, raw, arguments, sample, seed)
+            cut = normalize.is_cut_json(raw)
+            return Call(exact, exact, exact, cut, raw, arguments, sample, seed)
         named: dict[str, object] = arguments  # pyright: ignore[reportUnknownVariableType]
         known = named
         declared = self._settings.tools.get(step.name or "")
@@ -146,7 +144,6 @@ def _plain_path(name: str, value: object) -> object:
 _PAIR: Final = re.compile(r'"((?:[^"\\]|\\.){1,64})":("(?:[^"\\]|\\.){0,200}"?|[^,{}\[\]]{1,64})')
 _PLAIN_PAIR: Final = re.compile(r'"([^"]{1,64})":("[^"]{0,200}"?|[^,{}\[\]]{1,64})')
 """The same where there is no backslash, in a fraction of the time."""
-_SEARCHES: Final = re.compile(pattern_of("searches"))
 _IDENTIFIES: Final = re.compile(pattern_of("identifies"))
 _NUMBERED: Final = re.compile(
     r'\A(?:"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?)'
@@ -219,7 +216,7 @@ def is_numbered(last: str, sample: str) -> bool:
 @lru_cache(maxsize=256)
 def _is_search(name: str) -> bool:
     """Whether an argument, by its name of 64 characters at most, says what is searched for."""
-    return _SEARCHES.search(name) is not None and _IDENTIFIES.search(name) is None
+    return normalize.SEARCHES.search(name) is not None and _IDENTIFIES.search(name) is None
 
 
 @lru_cache(maxsize=16)

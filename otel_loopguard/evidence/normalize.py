@@ -363,9 +363,8 @@ def without_volatile(arguments: dict[str, object]) -> dict[str, object]:
 def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
     """The arguments with the values masked that look volatile; the very same dict if none does.
 
-    Of more than a thousand arguments none is looked at. In a text of several words ids, timestamps
-    and temporary paths are masked. A value that is an id and nothing else says what is asked for,
-    unless its name says that it marks the asking.
+    Of more than a thousand arguments none is looked at. An id or a time says what is asked for,
+    unless the argument's name says that it marks the asking, and others stand beside it.
     """
     if len(arguments) > _NAMES:
         return arguments
@@ -374,7 +373,7 @@ def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
         if not isinstance(value, str) or len(value) < _VOLATILE:
             continue
         # Keys that are no text come from what is no JSON.
-        if " " in value or _MARKS.search(str(name)):
+        if len(arguments) > 1 and _MARKS.search(str(name)):
             raw = value.encode("utf-8", "surrogatepass")
             found = masked_call(raw)
             if found is not raw:
@@ -432,7 +431,8 @@ _NONCE: Final = re.compile(r"(?=[\w:#-]{8,64}$)(?:[A-Za-z_#:-]*\d+[A-Za-z]+\d+[A
 
 
 _THING: Final = re.compile(pattern_of("thing"))
-"""Names of arguments that say what is asked for."""
+SEARCHES: Final = re.compile(pattern_of("searches"))
+"""Names of arguments that say what is asked for, and what is searched for."""
 
 _may_hold_nonce: Final = prefilter(VOLATILE, "[0-9][a-z]+[0-9]+[a-z]", of_bytes=True)
 
@@ -458,10 +458,10 @@ class VolatileArguments:
     """Learns, per tool, which arguments are nonces.
 
     An argument is learned when its value was new in each of four calls that were equal in all
-    else, outcome included. Only values in which letters and digits change about, in 8 characters or
-    more, can be learned, never the only argument and none that is named like a thing (`id`,
-    `path`): a page, a date, a number counted up or a file name says what is asked for. It is a
-    guess all the same: what rests on it leads to a hint only.
+    else, outcome included, to the letter: a page of other ids is another page. Only values in which
+    letters and digits change about, in 8 characters or more, can be learned, never the only
+    argument and none that is named like a thing (`id`, `path`) or a question (`query`): a page, a
+    date, a number counted up or a file name says what is asked for. It is a guess all the same.
     """
 
     __slots__ = ("_learned", "_runs")
@@ -487,6 +487,7 @@ class VolatileArguments:
                 and 8 <= len(value) <= 64
                 and _NONCE.match(value)
                 and _THING.search(str(name)) is None
+                and SEARCHES.search(str(name)) is None
                 and (tool, name) not in self._learned
             ):
                 rest = {other: item for other, item in arguments.items() if other != name}

@@ -212,7 +212,7 @@ class ToolCallExtractor:
         last, longest = self._tools.get(tool, ("", 0))
         cut = outcome.cut > 0 and outcome.cut >= longest
         said = len(step.outcome) if isinstance(step.outcome, str) else 0
-        call = self._calls.identify(step, reading, outcome.key)
+        call = self._calls.identify(step, reading, outcome.exact)
         found = progress.call = Evidence(
             number=progress.calls, tool=tool, agent=agent, call=call.key, call_exact=call.exact,
             guessed=call.guessed, sample=call.sample, place=calls.place_of(call),
@@ -290,8 +290,11 @@ class ToolCallExtractor:
         found.nothing = (empty and (found.place is not None or name.has("searches"))) or (
             tells and outcomes.says_nothing_found(outcome)
         )
+        makes = found.effect is _WRITE and name.has("makes")
+        found.makes = makes = makes or found.tool in self._settings.once
+        # What was sent or ordered and is queued is done: to look again would do it again.
         found.pending = found.tool in self._settings.polling or (
-            not error and outcomes.is_pending(outcome)
+            not (error or makes) and outcomes.is_pending(outcome)
         )
         found.idle = shell and outcomes.does_nothing(step, said, arguments)
         found.score = outcomes.score_of(outcome) if tells else None
@@ -314,7 +317,6 @@ class ToolCallExtractor:
     ) -> None:
         """Sets what a call is beside the calls of its tool before, and what it is about."""
         writes, short = found.effect is _WRITE, outcome.size < _BRIEF
-        found.makes = found.tool in self._settings.once or (writes and name.has("makes"))
         found.own = found.effect is Effect.READ and effects.reads_files(name, call.arguments)
         found.revises = self._versions.revises(call, outcome)
         found.variant = self._versions.varies(call, outcome, changed=found.changed)
@@ -357,9 +359,13 @@ class ToolCallExtractor:
             return
         progress.answers += 1
         # Of a file that was changed no answer says more than that it was, and one word about
-        # another item is all that can be said of it.
+        # another item, or about what was done for the first time, is all that can be said of it.
         edited = found.file is not None and progress.epoch != found.epoch
-        progress.news += 1.0 if edited or found.brief else found.novelty
+        progress.edits += edited
+        reads = found.effect in (Effect.READ, Effect.WAIT) or found.runs_code
+        done = found.outcome_size < _BRIEF and not (reads or found.failing or found.rejects)
+        whole = edited or found.brief or (done and found.fresh)
+        progress.news += 1.0 if whole else found.novelty
 
     def refused(self, step: Step) -> int:
         """Round of a call that was refused, of which nothing else is noted."""
@@ -388,7 +394,7 @@ class ToolCallExtractor:
 
     def _open_epoch(self, found: Evidence, call: Call) -> None:
         """Opens an epoch for a change that was not made before with the same outcome."""
-        if found.error and not effects.is_compound(call.arguments):
+        if found.failing and not effects.is_compound(call.arguments):
             return
         change = hash((call.change, found.outcome))
         if change not in self._writes:
