@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # Up to this part of new text next to nothing came back: names, dates and an opening sentence.
 _NOTHING: Final = 1 / 3
 _EDITED: Final = 2 / 3
-"""What is left of what was not new where a file was changed: the next item of a plan is another one,
-though its tests pass as before."""
+"""What is left of what was not new where a file was changed: the next item of a plan is another
+one, though its tests pass as before."""
 # Without times, steps within which exchanges make one cycle: about what a team does in ten minutes.
 WINDOW_STEPS: Final = 100
 
