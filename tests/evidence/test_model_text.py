@@ -21,7 +21,7 @@ UNITS = [
     "(",
 ]
 UNITS += ["- [ ] a task\n", "- [ ", "i will now just then ", "i am so very really "]
-UNITS += ["i am not quite it is ", "("]
+UNITS += ["i am not quite it is "]
 
 
 def say(text: str | None, agent: str | None = "writer", model: str | None = "m") -> Step:
