@@ -248,6 +248,8 @@ class Exchange:
     """How many answers were not captured by then."""
     news: float
     """Sum of the novelty of the answers, each 0 to 1."""
+    repeats: int
+    """How many of the answers were those that the same call had had before."""
     edits: int
     """How often a file had been changed by then, in another way than before."""
 

@@ -78,6 +78,7 @@ class Progress:
     answers: int = 0  # tool outcomes that were captured
     unseen: int = 0  # those that were not
     news: float = 0.0  # sum of the novelty of the answers, each 0 to 1
+    repeats: int = 0  # answers that the same call had had before
     epoch: int = 0  # how often the world was changed, as far as can be told
     edits: int = 0  # and how often that was a file
     time: int = 0  # end of the newest step, nanoseconds since the epoch; 0 without times

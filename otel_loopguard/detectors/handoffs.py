@@ -157,8 +157,9 @@ def news_between(before: Exchange, now: Exchange) -> float:
     What was not captured may all be new, and counts as such.
     """
     unseen = now.unseen - before.unseen
-    came = now.answers - before.answers + unseen
-    news = (now.news - before.news + unseen) / came if came else 0.0
+    # What belongs to each round, a commit or a policy that is read, takes nothing from the rest.
+    came = now.answers - before.answers + unseen - (now.repeats - before.repeats)
+    news = min((now.news - before.news + unseen) / came, 1.0) if came else 0.0
     return news if now.edits == before.edits else 1 - _EDITED * (1 - news)
 
 

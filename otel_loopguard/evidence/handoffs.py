@@ -188,7 +188,7 @@ class HandoffExtractor:
             size=said.size, silent=silent and len(said.words) < _FEW,
             step=progress.steps, time=step.end or 0,
             answers=progress.answers + self._answers, unseen=progress.unseen + self._unseen,
-            news=progress.news + self._news, edits=progress.edits,
+            news=progress.news + self._news, repeats=progress.repeats, edits=progress.edits,
         )  # fmt: skip
         self._number += 1
         self._giver, self._holder = source, agent

@@ -358,6 +358,7 @@ class ToolCallExtractor:
             progress.unseen += 1
             return
         progress.answers += 1
+        progress.repeats += found.call is not None and not (found.fresh or found.changed)
         # Of a file that was changed no answer says more than that it was, and one word about
         # another item, or about what was done for the first time, is all that can be said of it.
         edited = found.file is not None and progress.epoch != found.epoch
