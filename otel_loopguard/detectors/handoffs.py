@@ -299,7 +299,8 @@ class HandoffRepeat(_HandoffDetector):
 
     Counts: earlier handoffs to an agent on the same topic, less what came back; a quarter where
     only content words are common.
-    Leaves alone: news; lists that are worked off; the next item.
+    Leaves alone: news, beside calls that are as in every round; lists that are worked off; the next
+    item.
     Cannot see: instructions not captured.
     """
 

@@ -133,10 +133,12 @@ class ExactRepeat(CountingDetector):
     def _repeated(
         self, counted: Count, evidence: Evidence, threshold: float, identity: float, *, masked: bool
     ) -> Detection:
-        rule = "identical_call.masked" if masked else "identical_call"
-        rule = "polled_too_soon" if evidence.pending else rule
         if evidence.outcome is None:
             rule = "identical_call_unseen_outcome"
+        elif evidence.pending:
+            rule = "polled_too_soon"
+        else:
+            rule = "identical_call.masked" if masked else "identical_call"
         wait = max(_SHORTEST_WAIT_S, _elapsed(counted, evidence) / 3)
         return self.found(
             rule, counted.count, threshold, evidence.call or 0, evidence, times=counted.times,

@@ -366,14 +366,14 @@ def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
     Of more than a thousand arguments none is looked at. An id or a time says what is asked for,
     unless the argument's name says that it marks the asking, and others stand beside it.
     """
-    if len(arguments) > _NAMES:
+    if not 1 < len(arguments) <= _NAMES:
         return arguments
     masked: dict[str, object] | None = None
     for name, value in arguments.items():
         if not isinstance(value, str) or len(value) < _VOLATILE:
             continue
         # Keys that are no text come from what is no JSON.
-        if len(arguments) > 1 and _MARKS.search(str(name)):
+        if _MARKS.search(str(name)):
             raw = value.encode("utf-8", "surrogatepass")
             found = masked_call(raw)
             if found is not raw:
