@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, Control, Flag
+from otel_loopguard._util.text import encoded
 from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import Annotation
 from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
 from otel_loopguard.escalation.admin.protocol import answer as answer_people
-from otel_loopguard.escalation.payload import decision_row, encoded
+from otel_loopguard.escalation.payload import decision_row
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sessions.journal import Written
 from otel_loopguard.sessions.observation import DecisionRecord, Observation

@@ -11,9 +11,11 @@ Nothing here is for comparing.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Final, cast
+from typing import Any, Final, cast
+
+import orjson
 
 _UNSEEN: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2065\u2800\u3164\uffa0"
@@ -115,3 +117,27 @@ def _plain(value: object) -> str:
 def _add(text: str, pieces: list[str], room: int) -> int:
     pieces.append(text)
     return room - len(text)
+
+
+def encoded(value: Mapping[str, Any] | Sequence[object]) -> bytes:
+    """A map or a list as JSON on one line.
+
+    A lone surrogate becomes its escape, a number of more than 64 bits a text.
+    """
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return orjson.dumps(_encodable(value))
+
+
+def _encodable(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[object, object]", value).items()
+        return {_encodable(str(name)): _encodable(inner) for name, inner in pairs}
+    if isinstance(value, (list, tuple)):
+        return [_encodable(inner) for inner in cast("list[object]", value)]
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        return str(value)
+    return value

@@ -199,7 +199,7 @@ class _LimitDetector(_OwnVerdict):
         near = round(limit * self._settings.tuning.budget.warning, 6)
         code, wanted = said.pop("code", ""), said.pop("wanted", None)
         more = said.pop("more", "") + ("" if over else ", which is near the limit")
-        key = key or key_of(f"{self.name} {owner} {name}".encode())
+        key = key or key_of(f"{self.name} {owner} {name}".encode("utf-8", "surrogatepass"))
         return self.found(
             f"{code}{name}_limit", used, limit if over else near, key, limit=limit,
             **at_limit(self._settings, over=over, wanted=wanted), owner=owner[:200],

@@ -278,7 +278,7 @@ class SimilarRepeat(BaseDetector):
         threshold = self._settings.of(evidence.tool).similar_threshold
         if alike < evidence.needs(threshold):
             return None
-        keys = key_of(f"{self.name}\0{evidence.tool}".encode())
+        keys = key_of(f"{self.name}\0{evidence.tool}".encode("utf-8", "surrogatepass"))
         return self.found("similar_call", alike, threshold, keys, evidence)
 
 

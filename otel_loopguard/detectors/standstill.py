@@ -558,5 +558,6 @@ class RevisedInVain(CountingDetector):
         counted = self._counts.add(key, evidence)
         if counted is None or counted.count < evidence.needs(_REVISIONS):
             return None
-        keys, times = key_of(f"{evidence.agent} {evidence.tool} revised".encode()), counted.times
+        name = f"{evidence.agent} {evidence.tool} revised"
+        keys, times = key_of(name.encode("utf-8", "surrogatepass")), counted.times
         return self.found("revised_in_vain", counted.count, _REVISIONS, keys, evidence, times=times)

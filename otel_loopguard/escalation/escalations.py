@@ -18,14 +18,14 @@ from otel_loopguard._util.clock import ticks
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.text import truncate
+from otel_loopguard._util.text import encoded, truncate
 from otel_loopguard._util.worker import BackgroundThread, weak_callback
 from otel_loopguard.core import Action
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
 from otel_loopguard.escalation.answers import GUIDANCE, Reply, check_limit, reply_in, reply_of
-from otel_loopguard.escalation.payload import Case, encoded, suggestions
+from otel_loopguard.escalation.payload import Case, suggestions
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag

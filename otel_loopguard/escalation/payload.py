@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final, cast
-
-import orjson
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard import semconv
 from otel_loopguard._util.text import truncate
@@ -21,30 +19,6 @@ if TYPE_CHECKING:
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.core.report import Act, Context, Report
     from otel_loopguard.escalation.answers import Reply
-
-
-def encoded(value: Mapping[str, Any]) -> bytes:
-    """A map as JSON on one line.
-
-    A lone surrogate becomes its escape, a number of more than 64 bits a text.
-    """
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        return orjson.dumps(_plain(value))
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, Mapping):
-        pairs = cast("Mapping[object, object]", value).items()
-        return {_plain(str(name)): _plain(inner) for name, inner in pairs}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in cast("list[object]", value)]
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
-        return str(value)
-    return value
 
 
 _FIELDS: Final = {"rule": "reason", "at": "time"}

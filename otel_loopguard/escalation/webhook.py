@@ -13,9 +13,10 @@ import orjson
 
 from otel_loopguard._util.http import Endpoint
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.escalation.payload import encoded, message
+from otel_loopguard.escalation.payload import message
 from otel_loopguard.settings import key_bytes
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 _MOST_REPLY: Final = 65_536
 # Time-out, too early, too many requests: the only refusals that pass by themselves.
 _PASSING: Final = frozenset({408, 425, 429})
+_QUIET: Final = str.maketrans({sign: f"{sign}\u200b" for sign in "<@]"})
+"""Names and errors in the text come from models and tools. A space without width behind these signs
+keeps chats from taking them for a mention (`<!channel>`, `@all`) or a link."""
 
 
 class Webhook:
@@ -72,7 +76,7 @@ class Webhook:
             {
                 "type": "loopguard.escalation",
                 "timestamp": escalation.at // 1_000_000_000,
-                "text": message(escalation),
+                "text": message(escalation).translate(_QUIET),
                 "data": escalation.row(),
             }
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
+from otel_loopguard._util.text import encoded
 from otel_loopguard._util.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class CallRecord(NamedTuple):
     def encoded(self) -> bytes:
         """A JSON list that starts with the time; about 80 bytes."""
         cpu, memory, io_wait = self.load or ResourceSample()
-        return orjson.dumps(
+        return encoded(
             [
                 self.time, _FORM, round(self.ms, 4), self.size, self.session, int(self.success),
                 round(self.complexity, 4), cpu, io_wait, memory,

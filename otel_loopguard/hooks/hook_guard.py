@@ -66,7 +66,7 @@ class HookGuard:
         settings: Settings of the guard; in mode `shadow` nothing is answered.
         state: What outlives the process.
         lock: Held while the state is used; that of guards that share one.
-        command: The command line for a session, with `{}` for what is to be done, and for its key.
+        command: Returns the command line for what is to be done, and the quoted key of a session.
         spans: Writes the spans of calls; by default there are none.
         on_decision: Called with every decision.
 
@@ -80,7 +80,7 @@ class HookGuard:
         state: HookState,
         *,
         lock: Lock | None = None,
-        command: str = "otel-loopguard {} {}",
+        command: Callable[[str, str], str] = "otel-loopguard {} {}".format,
         spans: CallSpans | None = None,
         on_decision: Callable[[DecisionRecord], object] | None = None,
     ) -> None:
@@ -426,7 +426,7 @@ class HookGuard:
 
     def _with_way_out(self, said: str, way_out: str, session: str) -> str:
         end = "" if said.endswith((".", "!", "?")) else "."  # a person's reason may have none
-        command = self._command.format(way_out, quote(session))
+        command = self._command(way_out, quote(session))
         return f"{said}{end} {_WAYS_OUT[way_out].format(command)}"
 
 

@@ -45,6 +45,7 @@ def with_member(text: str, name: str, value: object) -> str:
     found = re.search(r"^[ \t]+(?=\S)", text, re.MULTILINE)
     indent = found[0] if found else "  "
     written = json.dumps(value, indent=indent, ensure_ascii=False).replace("\n", newline + indent)
+    written = written.encode(errors="backslashreplace").decode()  # a lone surrogate stays an escape
     for key, start, begin, end in reversed(members):  # of two with one name the last one counts
         if key == name:
             if value is not None:

@@ -181,11 +181,12 @@ class RequestHandler:
         # As a person can type it: the PATH may lack the environment of the program.
         program = Path(sys.executable).with_name(_PROGRAM)
         known = shutil.which(_PROGRAM) is not None or not program.is_file()
-        command = f"{_PROGRAM if known else quote(str(program))} {{}} {{}}"
+        name, where = _PROGRAM if known else quote(str(program)), ""
         if self._folder.path != StateFolder().path:
-            command += f" --socket {quote(str(self._folder.socket))}"
+            where = f" --socket {quote(str(self._folder.socket))}"
         return HookGuard(
-            settings, self._state, lock=self._lock, command=command, spans=self._spans,
+            settings, self._state, lock=self._lock, spans=self._spans,
+            command=lambda what, session: f"{name} {what} {session}{where}",
             on_decision=lambda made: self._log.decision(mode, made),
         )  # fmt: skip
 

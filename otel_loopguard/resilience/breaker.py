@@ -25,7 +25,7 @@ from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import BreakerOpenError, StoreError
 from otel_loopguard.evidence import is_runner
-from otel_loopguard.evidence.normalize import canonical, parsed
+from otel_loopguard.evidence.normalize import canonical, parsed, text_bytes
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -206,7 +206,8 @@ class Breakers:
         self._rule = settings.tuning.resilience
         self._open_ns = int(self._rule.breaker_open_s * 1e9)
         self._shadow = settings.mode == "shadow"
-        self._digest_key = settings.digest_key.get_secret_value().encode()[:64]
+        digest_key = settings.digest_key.get_secret_value()
+        self._digest_key = digest_key.encode("utf-8", "surrogatepass")[:64]
         self._breakers: BoundedDict[str, Breaker] = BoundedDict(_BREAKERS)
         # When the store may be asked for a breaker again; infinite for records not understood.
         self._next_look: BoundedDict[str, float] = BoundedDict(_BREAKERS)
@@ -306,11 +307,11 @@ class Breakers:
         arguments = parsed(args)
         host = host_of(tool, arguments)
         if host is None:
-            kind, what = _CALL_KEY, f"{tool}\0".encode() + canonical(_unwrapped(arguments))
+            kind, what = _CALL_KEY, text_bytes(f"{tool}\0") + canonical(_unwrapped(arguments))
         else:
-            kind, what = _HOST_KEY, host.encode()
+            kind, what = _HOST_KEY, text_bytes(host)
         digest = hashlib.blake2b(key=self._digest_key, digest_size=16)
-        digest.update(b"" if settings.breaker == "shared" else f"{session}\0".encode())
+        digest.update(b"" if settings.breaker == "shared" else text_bytes(f"{session}\0"))
         digest.update(what)
         return kind + digest.hexdigest()
 

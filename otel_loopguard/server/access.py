@@ -278,7 +278,7 @@ def strangers_told_once_a_minute() -> Generator[None]:
     """Of what whoever can connect makes others log, each passes once a minute.
 
     asyncio logs a traceback for each connection that it has no descriptor for, uvicorn a warning
-    for each request that is none.
+    for each request that is none, and a traceback for each that breaks off in a wrong way.
     """
     last: dict[str, float] = {}
 
@@ -288,8 +288,10 @@ def strangers_told_once_a_minute() -> Generator[None]:
             if _SHORTAGE not in said:
                 return True
             said = _SHORTAGE
-        elif record.levelno != logging.WARNING:
+        elif record.levelno < logging.WARNING:
             return True
+        elif record.exc_info:
+            said += str(record.exc_info[0])
         now = time.monotonic()
         if now - last.get(said, -math.inf) < _AGAIN_S:
             return False

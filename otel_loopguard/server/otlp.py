@@ -209,7 +209,7 @@ def _recorded(span: Span, scope: str) -> RecordedSpan:
         kind=_KINDS[span.kind] if 0 <= span.kind < len(_KINDS) else "INTERNAL",
         trace_id=int.from_bytes(span.trace_id, "big"),
         span_id=int.from_bytes(span.span_id, "big"),
-        parent_id=int.from_bytes(span.parent_span_id, "big") or None,
+        parent_id=_id(span.parent_span_id, _SPAN_BYTES) or None,
         start=start,
         # Only ended spans are exported: a missing end will not come.
         end=start if end is None else end,
@@ -237,9 +237,14 @@ def _log_records(request: ExportLogsServiceRequest) -> Iterator[log_records.LogR
                     event=record.event_name,
                     body=value_of(record.body),
                     time=record.time_unix_nano or record.observed_time_unix_nano,
-                    trace_id=int.from_bytes(record.trace_id, "big"),
-                    span_id=int.from_bytes(record.span_id, "big"),
+                    trace_id=_id(record.trace_id, _TRACE_BYTES),
+                    span_id=_id(record.span_id, _SPAN_BYTES),
                 )
+
+
+def _id(value: bytes, size: int) -> int:
+    """An id; 0 for none, and for what is none: tables keep it."""
+    return int.from_bytes(value, "big") if len(value) == size else 0
 
 
 def _time(value: int) -> int | None:

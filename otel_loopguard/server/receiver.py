@@ -165,7 +165,8 @@ class Receiver:
         response = signal.response() if self._hop is None else await self._hop.send(signal, request)
         if rejected:
             partial: Any = cast("Any", response).partial_success
-            partial.rejected_spans += rejected
+            # A span takes a byte: what is more than that is made up, and may not fit.
+            partial.rejected_spans = min(partial.rejected_spans, size) + rejected
             partial.error_message = "; ".join(filter(None, (partial.error_message, _INVALID)))
         return response
 

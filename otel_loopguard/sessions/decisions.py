@@ -137,7 +137,7 @@ class Decisions:
 
 
 def _key_of(settings: Settings) -> bytes:
-    return settings.digest_key.get_secret_value().encode()[:64]
+    return settings.digest_key.get_secret_value().encode("utf-8", "surrogatepass")[:64]
 
 
 def digest_of(identity: int, key: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard import semconv
@@ -150,7 +151,9 @@ class RequestedCalls:
                 self._rounds.remove(known)
             else:
                 known.passed += 1
-        self.counted_calls = [*self.counted_calls, *steps][-_COUNTED:]
+        # Without their results, which may have megabytes.
+        counted = [replace(step, outcome=None, error_text=None) for step in steps]
+        self.counted_calls = [*self.counted_calls, *counted][-_COUNTED:]
         return steps
 
     def trace(self) -> None:

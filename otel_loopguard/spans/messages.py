@@ -21,6 +21,7 @@ from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.spans.steps import captured
 from otel_loopguard.spans.unwrap import agent_result
 from otel_loopguard.spans.values import (
+    LONGEST_ID,
     hidden,
     identifier,
     known,
@@ -386,7 +387,7 @@ def _call(part: Mapping[str, object]) -> RequestedCall | None:
         return None
     if name is None or hidden(name):
         return None
-    return RequestedCall(_id(part), name, "{}" if args == "" else known(args))
+    return RequestedCall(_id(part), name[:LONGEST_ID], "{}" if args == "" else known(args))
 
 
 def _result(part: Mapping[str, object]) -> Answered | None:

@@ -123,7 +123,8 @@ class Reader:
     def _learn(self, scope: str, kind: ScopeKind) -> ScopeKind:
         if len(self.scopes) >= _MOST_KNOWN:
             self.scopes.clear()
-        self.scopes[scope] = kind
+        if len(f"{scope}") <= LONGEST_ID:
+            self.scopes[scope] = kind
         return kind
 
     def run(self, span: SpanView, attributes: Mapping[str, object] | None = None) -> Step | None:
@@ -218,6 +219,7 @@ def _set_owner(step: Step, span: SpanView, layout: _Layout) -> None:
 
 def _shorten(step: Step) -> None:
     """Cuts what sessions keep, and tables of what is known of a name."""
+    step.scope = step.scope[:LONGEST_ID]
     if step.name is not None:
         step.name = step.name[:LONGEST_ID]
     if step.error_type is not None:

@@ -14,6 +14,7 @@ import orjson
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.http import Endpoint
+from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import DeliveryError
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.telemetry.verdicts import NAME, SOURCE, Verdict
@@ -53,13 +54,15 @@ class Backend(ABC):
             DeliveryError: It was not taken.
         """
 
-    def call(self, method: str, path: str, body: object = None, **query: str | int) -> Any:
+    def call(
+        self, method: str, path: str, body: dict[str, Any] | None = None, **query: str | int
+    ) -> Any:  # fmt: skip
         """The reply as JSON; None if it is none. Blocks.
 
         Raises:
             DeliveryError: There was no reply, or one with another status than 2xx.
         """
-        content = None if body is None else orjson.dumps(body)
+        content = None if body is None else encoded(body)
         status, said = self.endpoint.send(
             method, content, self._headers, most=_MOST_REPLY, path=path, query=query
         )
@@ -76,6 +79,15 @@ def _required(environment: Mapping[str, str], backend: str, name: str) -> str:
     found = environment.get(name, "").strip()
     if not found:
         msg = f"verdicts (LOOPGUARD_VERDICTS) is {backend!r}, which needs the variable {name}"
+        raise LoopGuardSettingsError(msg)
+    return found
+
+
+def _key(environment: Mapping[str, str], name: str) -> str:
+    """A key that goes into a header as it is; what else is in one is told by who sends it."""
+    found = environment.get(name, "").strip()
+    if not (found.isascii() and found.isprintable()):
+        msg = f"{name}: expected printable ASCII only"
         raise LoopGuardSettingsError(msg)
     return found
 
@@ -132,7 +144,8 @@ class LangSmith(Backend):
     """
 
     def __init__(self, environment: Mapping[str, str], limit_s: float) -> None:
-        key = _required(environment, "langsmith", "LANGSMITH_API_KEY")
+        _required(environment, "langsmith", "LANGSMITH_API_KEY")
+        key = _key(environment, "LANGSMITH_API_KEY")
         url = environment.get("LANGSMITH_ENDPOINT", "").strip() or "https://api.smith.langchain.com"
         super().__init__("LANGSMITH_ENDPOINT", url, {"x-api-key": key}, limit_s)
         self._project = environment.get("LANGSMITH_PROJECT", "").strip()
@@ -183,10 +196,10 @@ class MLflow(Backend):
     def __init__(self, environment: Mapping[str, str], limit_s: float) -> None:
         variable = "MLFLOW_TRACKING_URI"
         url = _required(environment, "mlflow", variable)
-        user, password, token = (
-            environment.get(f"MLFLOW_TRACKING_{name}", "")
-            for name in ("USERNAME", "PASSWORD", "TOKEN")
+        user, password = (
+            environment.get(f"MLFLOW_TRACKING_{name}", "") for name in ("USERNAME", "PASSWORD")
         )
+        token = _key(environment, "MLFLOW_TRACKING_TOKEN")
         headers = _basic(user, password) if user and password else _bearer(token)
         super().__init__(variable, url, headers, limit_s)
 
@@ -250,8 +263,7 @@ class Phoenix(Backend):
 
     def __init__(self, environment: Mapping[str, str], limit_s: float) -> None:
         name, url = self._address(environment)
-        key = environment.get("PHOENIX_API_KEY", "").strip()
-        super().__init__(name, url, _bearer(key), limit_s)
+        super().__init__(name, url, _bearer(_key(environment, "PHOENIX_API_KEY")), limit_s)
         self._strongest: BoundedDict[str, float] = BoundedDict(self._MOST_KNOWN)
 
     def write(self, verdict: Verdict) -> None:

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from otel_loopguard import semconv
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import held, later
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.text import encoded
 from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.worker import DeliveryQueue
 from otel_loopguard.core import Action
@@ -164,7 +163,7 @@ def _annotation(verdict: Verdict, scope: str) -> Attributes:
         f"{before}.explanation": verdict.explanation,
         f"{before}.annotator_kind": "CODE",
         f"{before}.identifier": SOURCE,
-        f"{before}.metadata": orjson.dumps(dict(verdict.metadata)).decode(),
+        f"{before}.metadata": encoded(dict(verdict.metadata)).decode(),
     }
 
 

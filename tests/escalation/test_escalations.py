@@ -24,12 +24,12 @@ from otel_loopguard import (
     session,
     sessions,
 )
+from otel_loopguard._util.text import encoded
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.escalation import Escalation
 from otel_loopguard.errors import EscalationError
 from otel_loopguard.escalation import message
-from otel_loopguard.escalation.payload import encoded
 from tests.agents import Ended, agent, provider_with
 from tests.escalation.agents import asked, stuck, until, watched
 

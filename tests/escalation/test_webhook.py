@@ -57,6 +57,18 @@ def test_a_post_that_a_library_verifies(hook: Hook, secret: str, verifier: Verif
         verifier.verify(body.replace(b"search", b"delete"), headers)
 
 
+@pytest.mark.parametrize("said", ["<!channel>", "@all", "[look](https://attacker.test)"])
+def test_a_name_mentions_nobody_and_is_no_link(hook: Hook, said: str) -> None:
+    """A model could call everybody by the name of a tool that there is not."""
+    guard = watched(webhook_url=hook.url)
+    stuck(guard, "a", tool=said)
+    until(lambda: hook.posts)
+    found = json.loads(hook.posts[0][1])
+    assert said not in found["text"]
+    assert said in found["text"].replace("\u200b", "")
+    assert said in json.dumps(found["data"])
+
+
 def test_its_reply_is_the_answer(hook: Hook) -> None:
     """`abort` in the reply aborts, with who and why."""
     hook.answer = lambda _: (200, b'{"answer": "abort", "guidance": "enough", "by": "ops"}')

@@ -40,7 +40,7 @@ INPUTS = {
 
 @pytest.fixture
 def handler(tmp_path: Path) -> Iterator[RequestHandler]:
-    folder = StateFolder(str(tmp_path / "state"))
+    folder = StateFolder(str(tmp_path / "{0} {state}"))
     folder.make()
     made = RequestHandler(folder)
     yield made

@@ -29,7 +29,7 @@ MINE = """\
     "Stop": [
       { "matcher": "x", "hooks": [{ "type": "command", "command": "say done" }] }
     ],
-    "PreToolUse": [ { "hooks": [ { "type": "command", "command": "lint" } ] } ]
+    "PreToolUse": [ { "hooks": [ { "type": "command", "command": "lint \\ud83d" } ] } ]
   }
 }
 """
@@ -109,7 +109,7 @@ def test_other_hooks_and_comments_stay(user: Path, agent: str) -> None:
     file.write_text(MINE, encoding="utf-8")
     done("install", agent)
     text = file.read_text(encoding="utf-8")
-    for each in ("// My settings.", '"say done"', '"lint"', "// mine"):
+    for each in ("// My settings.", '"say done"', r'"lint \ud83d"', "// mine"):
         assert each in text
     hooks = jsonc.loads(text)["hooks"]
     hooks["Stop"].append({"hooks": [{"command": "later"}]})

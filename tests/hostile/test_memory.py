@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -189,6 +191,53 @@ def test_tables_do_not_grow(make: Callable[[int], Fed]) -> None:
         if number == 15_000:
             early = sizes(guard)
     assert sizes(guard) <= early * 1.05 + 4200
+
+
+def asking(number: int, said: str, tool: str = "read") -> RecordedSpan:
+    """A model that is given the result of its last call, and asks for the next one."""
+    turn, chat = divmod(number, 30)
+    asked = {"type": "tool_call", "id": f"c{turn}", "name": tool, "arguments": {"page": turn}}
+    result = {"type": "tool_call_response", "id": f"c{turn - 1}", "response": said}
+    last = {**asked, "id": f"c{turn - 1}", "arguments": {"page": turn - 1}}
+    request = [{"role": "assistant", "parts": [last]}, {"role": "tool", "parts": [result]}]
+    attributes = {
+        "gen_ai.operation.name": "chat", "gen_ai.conversation.id": f"s{chat}",
+        "gen_ai.input.messages": json.dumps(request) if said else "[]",
+        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [asked]}]),
+    }  # fmt: skip
+    return span_of(number, name="chat m", trace_id=chat + 1, attributes=attributes)
+
+
+TEXT = 20_000
+LONG: dict[str, Callable[[int, str], RecordedSpan]] = {
+    "scopes": lambda number, text: span_of(number, scope=text, trace_id=1),
+    "results in messages": asking,
+    "calls that a model asks for": lambda number, text: asking(number, "", text),
+}
+
+
+def characters(thing: object) -> int:
+    """Characters of all that an object refers to."""
+    seen: dict[int, object] = {}
+    waiting = [thing]
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen and not isinstance(one, (type, ModuleType, FunctionType)):
+            seen[id(one)] = one
+            # Of the texts among its keys a map tells nobody.
+            waiting += [*gc.get_referents(one), *(one if isinstance(one, dict) else ())]
+    return sum(len(one) for one in seen.values() if isinstance(one, (str, bytes)))
+
+
+@pytest.mark.parametrize("make", LONG.values(), ids=LONG.keys())
+def test_long_texts_stay_in_no_table(make: Callable[[int, str], RecordedSpan]) -> None:
+    """Of 30 sessions, each with 70 of them, no more are left than are looked for duplicates."""
+    guard = LoopGuard(clock="replay")
+    for number in range(30 * 70):
+        made = make(number, f"{number} " + letters(number) * (TEXT // len(letters(number))))
+        guard.on_start(made)
+        guard.on_end(made)
+    assert characters(guard) < 600 * TEXT
 
 
 def test_many_traces_through_the_processor() -> None:

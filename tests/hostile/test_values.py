@@ -6,6 +6,8 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.trace import Status, StatusCode
 
+from lab import tables
+from lab.recorded import steps as steps_of
+from lab.tables import Table
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.values import LONGEST_ID
+from tests.calls import Run
 from tests.detectors.judges import wait_until
 from tests.hostile.fuzz import KEYS, MOST, Fuzz
 from tests.hostile.rig import LOOP, MARK, TOOL, VALUES, Rig, Throwing, cyclic, ended, sizes
@@ -57,6 +63,7 @@ MARKS = [
 SCOPES = [
     f"opentelemetry.instrumentation.{name}" for name in "langchain agno mcp llamaindex".split()
 ]
+NAMED = "name agent node task model error_type error_text text".split()
 KEPT = "name session agent call_id error_type".split()
 TEXTS = "name session agent node call_id error_text error_type model text".split()
 
@@ -261,6 +268,19 @@ def test_any_steps_are_judged(steps: list[tuple[Step, int]], session: str) -> No
     assert seen == list(range(sum(times for _, times in steps)))
     assert decisions == sorted(decisions)
     assert guard.faults.counts == {}
+
+
+STUCK = tables.load(Path(__file__).parents[2] / "scenarios" / "stuck.txt")
+
+
+@pytest.mark.parametrize("table", STUCK, ids=lambda table: table.name)
+def test_half_a_character_in_each_name_switches_nothing_off(table: Table) -> None:
+    """JavaScript writes one where it cuts a name; a detector that fails is not asked again."""
+    run = Run(Settings(breaker="session", limits="standard"))
+    for step in steps_of(table.draw(1)):
+        names = {key: f"{value}\ud83d" for key in NAMED if (value := getattr(step, key))}
+        run.calls(replace(step, **names))
+    assert run.guard.faults.counts == {}
 
 
 # A percentage in an answer is the progress of something that is waited for.

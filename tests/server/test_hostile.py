@@ -22,12 +22,15 @@ import grpc
 import httpx
 import pytest
 from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from otel_loopguard import Settings
 from otel_loopguard.cli import serve
 from otel_loopguard.engine import Engine
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Server, ServerSettings, Tenants, access, receiver, tenant_guard
+from otel_loopguard.server.otlp import log_views, spans_of
 from otel_loopguard.server.receiver import Receiver
 from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 from otel_loopguard.spans.views import RecordedSpan
@@ -38,6 +41,8 @@ from tests.server.serving import (
     call,
     certified,
     exporter,
+    log_record,
+    pair,
     post,
     request,
     send,
@@ -357,16 +362,32 @@ def test_what_strangers_cause_is_logged_once(
 ) -> None:
     """They could fill the disk: asyncio and uvicorn say it for each of their connections."""
     said = "socket.accept() out of system resource\nsocket: <socket.socket fd=6>"
+    broken = "POST /v1/traces HTTP/1.1\nhost: x\ntransfer-encoding: chunked\n\nno size\n"
     with serving() as server:
         for _ in range(100):
             logging.getLogger("asyncio").error(said)
         logging.getLogger("asyncio").error("something else")
-        for _ in range(9):
-            with connected(server, "none\n\n") as line:
+        for text in ("none\n\n", broken) * 9:
+            with connected(server, text) as line:
                 assert line.recv(1000).startswith(b"HTTP/1.1 400 ")
     assert [line[:16] for line in caplog.messages].count("socket.accept() ") == 1
     assert "something else" in caplog.messages
-    assert capsys.readouterr().err.count("Invalid HTTP request") == 1
+    told = capsys.readouterr().err
+    assert told.count("Invalid HTTP request") == 1
+    assert told.count("Exception in ASGI application") <= 1
+
+
+def test_ids_of_other_sizes_are_none() -> None:
+    """Of megabytes they stayed in tables, and no decision about them could be sent on."""
+    long = b"\xff" * 100
+    [(_, span)] = spans_of(request(call(0, parent_span_id=long)))
+    written = log_record("codex.tool_result", 0, pair("conversation.id", "chat-1"))
+    logs = ExportLogsServiceRequest.FromString(written)
+    record = logs.resource_logs[0].scope_logs[0].log_records[0]
+    record.trace_id = record.span_id = long
+    [logged] = log_views(logs)
+    assert span.parent_id is logged.parent_id is None
+    assert logged.trace_id < 2**128
 
 
 def test_spans_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,23 +461,31 @@ def test_spans_go_on_where_decisions_cannot(
     assert len(told) == 1
 
 
+REJECTED = ExportTraceServiceResponse()
+REJECTED.partial_success.rejected_spans = 2**63 - 1
+
+
 @pytest.mark.parametrize(
     ("header", "body", "status"),
     [
+        ("content-type: application/x-protobuf", REJECTED.SerializeToString(), 200),
         ("retry-after: €", b"", 503),
         (f"retry-after: {'9' * 5_000}", b"", 503),
         ("content-encoding: gzip, gzip", gzip.compress(gzip.compress(b"\0" * 50_000_000)), 200),
     ],
-    ids=["no time", "a long time", "a bomb"],
+    ids=["rejected more than there is", "no time", "a long time", "a bomb"],
 )
 def test_what_a_next_hop_answers_is_not_believed(
     hop: Hop, header: str, body: bytes, status: int
 ) -> None:
     hop.said, hop.body, hop.of_logs = (header,), body, status
     with serving(forward=hop.url) as server:
-        answer = send(server, 0, 1, 2)
+        invalid = call(0, trace_id=b"")
+        answer = post(server, invalid, *map(call, range(3)))
         assert (answer.status_code, answer.headers.get("retry-after", "1")) == (status, "1")
-        assert status != 200 or answer.content == b""
+        if status == 200:
+            found = ExportTraceServiceResponse.FromString(answer.content).partial_success
+            assert 1 <= found.rejected_spans < 10_000
 
 
 def test_the_password_of_the_next_hop_is_told_to_it_alone(

@@ -86,6 +86,28 @@ def test_a_variable_that_is_missing_is_named_at_the_start(
         guarded(name)
 
 
+@pytest.mark.parametrize(
+    "variable", ["LANGSMITH_API_KEY", "MLFLOW_TRACKING_TOKEN", "PHOENIX_API_KEY"]
+)
+@pytest.mark.parametrize("key", ["s3cret\ns3cret", "s3cret\u20ac"])
+def test_a_key_that_is_no_header_is_refused_and_not_told(
+    variable: str, key: str, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each verdict that was lost the log told it."""
+    monkeypatch.setenv(variable, key)
+    with pytest.raises(LoopGuardSettingsError, match=variable) as refused:
+        guarded(variable.partition("_")[0].lower())
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_half_a_character_loses_no_verdict(name: str, backend: Backend) -> None:
+    scene = guarded(name)
+    looped(scene, gen_ai__conversation__id="s\ud83d")
+    assert backend.requests
+    assert scene.guard.faults.counts == {}
+
+
 @pytest.mark.parametrize("name", ADDRESSES)
 def test_an_address_that_cannot_be_used_is_refused_without_its_password(
     name: str, backend: Backend, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_loopguard._util.text import encoded
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation.admin.protocol import (
     MOST_REPLY,
@@ -19,7 +20,6 @@ from otel_loopguard.escalation.admin.protocol import (
     refusal,
 )
 from otel_loopguard.escalation.admin.unix import sockets, user
-from otel_loopguard.escalation.payload import encoded
 from otel_loopguard.stores import open_store
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
 from otel_loopguard.escalation.admin.protocol import MOST_REPLY, MOST_REQUEST, Message, decoded
-from otel_loopguard.escalation.payload import encoded
 from otel_loopguard.stores.redis import quoted
 from otel_loopguard.stores.redis_connection import Connection
 from otel_loopguard.stores.redis_url import parse_redis_url

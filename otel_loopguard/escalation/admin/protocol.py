@@ -25,12 +25,13 @@ from otel_loopguard._control.flag import BY_HAND, is_reserved
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.text import encoded
 from otel_loopguard.core import Action
 from otel_loopguard.core.escalation import totals
 from otel_loopguard.core.report import act_row
 from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation.answers import GUIDANCE, NAME, reply_of
-from otel_loopguard.escalation.payload import decision_row, encoded
+from otel_loopguard.escalation.payload import decision_row
 
 if TYPE_CHECKING:
     from otel_loopguard._control.context import SessionHandle
