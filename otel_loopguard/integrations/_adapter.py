@@ -508,17 +508,15 @@ class Adapter:
         return f"{near}: finish with what you have, or say what is missing."
 
     def _context(self, session: str | None, parent: Span | None) -> Context | None:
-        """Where a span of ours starts; one without a parent is named after the framework's key."""
+        """Where a span of ours starts; named after the framework's key where no parent tells it."""
         key = named_session()
-        if parent is not None:
-            # Below a span of the run the session is that span's.
-            context = trace.set_span_in_context(parent)
-            return context if key is None else naming(key, context)
-        if key is None and session is not None:
+        if key is None and session is not None and (parent is None or not has_processor()):
+            # Below a span that a guard sees the session is that span's.
             if session not in self._keys:
                 self._keys.add(session, None)
             key = session
-        return None if key is None else naming(key)
+        context = None if parent is None else trace.set_span_in_context(parent)
+        return context if key is None else naming(key, context)
 
 
 class ToolCall:
