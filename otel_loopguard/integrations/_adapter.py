@@ -145,9 +145,7 @@ def _default_provider() -> TracerProvider:
     unlimited = SpanLimits(
         max_attribute_length=SpanLimits.UNSET, max_span_attribute_length=SpanLimits.UNSET
     )
-    provider = TracerProvider(
-        ALWAYS_ON, Resource.get_empty(), shutdown_on_exit=False, span_limits=unlimited
-    )
+    provider = TracerProvider(ALWAYS_ON, Resource.get_empty(), span_limits=unlimited)
     provider.add_span_processor(_DefaultGuardProcessor(LoopGuard.default()))
     return provider
 
