@@ -595,7 +595,7 @@ class ToolCall:
         for span in (self._span if self._own else None, self._default_span):
             if span is None:
                 continue
-            if isinstance(span, ReadableSpan) and _ARGUMENTS in (span.attributes or {}):
+            if _has_content(span):
                 span.set_attribute("gen_ai.tool.call.result", _text(result) or "")
             if failed is not None:
                 _fail(span, "tool_error")
@@ -607,8 +607,10 @@ class ToolCall:
                 continue
             outcome = self._outcome
             if outcome is None and isinstance(error, Exception) and span is self._span:
-                # What the call answered; our spans do not say it.
+                # What the call answered; our spans do not say it, unless they carry content.
                 outcome = f"{type(error).__name__}: {_as_text(error)}"
+                if self._own and _has_content(span):
+                    span.set_attribute("gen_ai.tool.call.result", outcome)
             tell_content(span, self.args, outcome)
             if span is self._default_span or self._own:
                 if error is not None:
@@ -703,6 +705,10 @@ def tell_content(span: Span, args: object, outcome: object) -> None:
     span_id = span.get_span_context().span_id
     for guard in live_guards():
         guard.tell(span_id, args, outcome)
+
+
+def _has_content(span: Span) -> bool:
+    return isinstance(span, ReadableSpan) and _ARGUMENTS in (span.attributes or {})
 
 
 def _fail(span: Span, error_type: str, description: str | None = None) -> None:
