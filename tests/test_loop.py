@@ -103,7 +103,11 @@ def test_its_spans_say_what_happened_without_content(house: House) -> None:
     assert not any(name.endswith(("arguments", "result")) for name in _said(calls[0]))
     with house.turn(content=True) as now:
         now.tool("search", {"query": "x"}, house.search)
-    assert _said(house.ended.spans[-2])["gen_ai.tool.call.result"] == "No results for x."
+        with pytest.raises(ZeroDivisionError):
+            now.tool("divide", {"by": 0}, lambda by: 1 / by)
+    well, failed = (_said(span)["gen_ai.tool.call.result"] for span in house.ended.spans[-3:-1])
+    assert well == "No results for x."
+    assert failed == "ZeroDivisionError: division by zero"
 
 
 @pytest.mark.parametrize("within", ["", "session", "span", "session and span"])

@@ -98,7 +98,11 @@ def _packages() -> Iterator[Finding]:
             if _numbers(version) < _numbers(least):
                 found = f"{name}: its adapter needs {least}"
                 add = f"pip install --upgrade 'otel-loopguard[{extra}]'"
-                yield Finding("frameworks", "missing", found, add)
+                if user := _user_of(package):
+                    # An upgrade may break what needs this version, and nobody else may use it.
+                    yield Finding("frameworks", "note", f"{found}; {user} needs it, too")
+                else:
+                    yield Finding("frameworks", "missing", found, add)
             elif not place:
                 yield Finding("frameworks", "ok", f"{name} has an adapter", _usage(extra, spec))
     if not frameworks:
@@ -133,6 +137,17 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _user_of(package: str) -> str | None:
+    """Another package that is installed and depends on this one."""
+    needs = re.compile(re.escape(package) + r"(?![\w.-])(?!.*;.*extra)", re.IGNORECASE)
+    users = (
+        each.name
+        for each in metadata.distributions()
+        if each.name != _PACKAGE and any(map(needs.match, each.requires or ()))
+    )
+    return next(users, None)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -252,4 +267,4 @@ def _hooks() -> Iterator[Finding]:
             yield Finding("hooks", "ok", f"{name}: mode {state.mode}")
     if not found:
         add = "otel-loopguard hook install AGENT"
-        yield Finding("hooks", "note", "none of a coding agent are installed", add)
+        yield Finding("hooks", "note", "no coding agent has hooks", add)

@@ -37,7 +37,8 @@ _DONE: Final = {
     "pause": "is paused",
     "resume": "goes on",
     "abort": "is aborted",
-    "allow": "goes on, and is not stopped for this again",
+    "call": "goes on, and is not stopped for this again",
+    "session": "goes on, and is not stopped again",
 }
 
 
@@ -86,7 +87,8 @@ def send_request(transport: Transport, **request: str | None) -> int:
             if "escalation" in sent:
                 what = f"escalation {sent['escalation']}: {sent['by']} answered {sent['answer']}"
             else:
-                what = f"session {sent['session']} {_DONE[sent['op']]}, by {sent['by']}"
+                done = _DONE[sent["scope"] if sent["op"] == "allow" else sent["op"]]
+                what = f"session {sent['session']} {done}, by {sent['by']}"
             say(f"{what} (process {process})" if process else what)
             if reply.get("setting"):
                 say(f"to allow this for good, set {reply['setting']}")

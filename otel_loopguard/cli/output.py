@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 import orjson
 import typer
 
+from otel_loopguard import semconv
 from otel_loopguard._util.text import printable
 
 if TYPE_CHECKING:
@@ -33,8 +34,17 @@ def keep_faults() -> None:
 
 
 def log_all() -> None:
-    """Logs warnings on standard error, with the time: for a command that runs for days."""
-    logging.getLogger("otel_loopguard").removeFilter(_has_exception)
+    """Logs warnings and what people do on standard error, with the time: for days on end."""
+    from otel_loopguard._control.flag import POLICY  # noqa: PLC0415  # `--help` is quick
+
+    def is_line(record: logging.LogRecord) -> bool:
+        by = getattr(record, semconv.CONTROL_BY, POLICY)
+        return record.levelno >= logging.WARNING or by != POLICY
+
+    logger = logging.getLogger("otel_loopguard")
+    logger.removeFilter(_has_exception)
+    logger.addFilter(is_line)
+    logger.setLevel(logging.INFO)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
 
 

@@ -202,7 +202,7 @@ def show(found: Sequence[ReplayResult], forest: Forest | None) -> None:
         if branch is not None:
             out.print(branch)
         told = "; ".join(
-            f"{word(one.action)} at step {one.step + 1} ({one.reason}, {one.count:.0f} times)"
+            f"{word(one.action)} at step {one.step + 1} ({one.reason}, count {one.count:.0f})"
             for one in result.decisions
         )
         strongest = word(result.strongest) if result.decisions else ""

@@ -222,6 +222,8 @@ def install(agent: str, scope: str, mode: str, project: Path, program: str | Non
 def uninstall(agent: str, scope: str, project: Path) -> Change:
     """Removes the hooks of an agent, and the file if it has nothing else.
 
+    Where nothing else was changed since `install`, the file is as it was first, and its copy gone.
+
     Raises:
         LoopGuardSettingsError: The file cannot be read or written; it is as it was.
     """
@@ -234,12 +236,29 @@ def uninstall(agent: str, scope: str, project: Path) -> Change:
     try:
         hooks = _hooks(jsonc.loads(before))
         kept = _others(hooks)
-        after = before if kept == hooks else jsonc.with_member(before, "hooks", kept or None)
+        if kept == hooks:
+            return Change(file, changed=False)
+        after = jsonc.with_member(before, "hooks", kept or None)
+        first = _first(file, after, kept)
         left = jsonc.loads(after) in ({}, {"version": 1}) and "/" not in after
     except ValueError as error:
         raise _unusable(file, error) from None
-    empty = left and after != before and not file.is_symlink()
-    return _change(file, before, None if empty else after)
+    if first is not None:
+        return _change(file, before, first, backup_done=True)
+    return _change(file, before, None if left and not file.is_symlink() else after)
+
+
+def _first(file: Path, after: str, hooks: _Hooks) -> str | None:
+    """The copy of the file as it was first, if without our hooks it says no more and no less."""
+    backup = _backup(file)
+    try:
+        text = None if backup.is_symlink() else _read(backup)
+        if text is None or _hooks(jsonc.loads(text)) != hooks:
+            return None
+    except ValueError:
+        return None
+    others = (jsonc.with_member(each, "hooks", None).split() for each in (text, after))
+    return text if len({"".join(words) for words in others}) == 1 else None
 
 
 def states(project: Path) -> Iterator[State]:
@@ -424,22 +443,30 @@ def _has_ours(text: str) -> bool:
     return _is_ours(text) or _OURS.search(text) is not None
 
 
-def _change(file: Path, before: str | None, after: str | None) -> Change:
+def _backup(file: Path) -> Path:
+    # A link stays a link: people keep their settings in a repository.
+    real = Path(os.path.realpath(file))
+    return real.with_name(real.name + BACKUP)
+
+
+def _change(
+    file: Path, before: str | None, after: str | None, *, backup_done: bool = False
+) -> Change:
     """Writes a file and keeps what was there first beside it; for None, removes the file."""
     if before == after:
         return Change(file, changed=False)
-    # A link stays a link: people keep their settings in a repository.
-    real = Path(os.path.realpath(file))
-    backup = None
+    real, backup = Path(os.path.realpath(file)), None
     try:
         if before is not None and after is not None and not _has_ours(before):
-            backup = real.with_name(real.name + BACKUP)
+            backup = _backup(file)
             if backup.is_symlink() or not backup.is_file():
                 _write(backup, before, stat.S_IMODE(real.stat().st_mode))
         if after is None:
             real.unlink()
         else:
             _write(real, after, stat.S_IMODE(real.stat().st_mode) if real.exists() else 0o644)
+        if backup_done:
+            _backup(file).unlink()
     except OSError as error:
         raise _unusable(file, error) from None
     return Change(file, changed=True, backup=backup)

@@ -145,9 +145,7 @@ def _default_provider() -> TracerProvider:
     unlimited = SpanLimits(
         max_attribute_length=SpanLimits.UNSET, max_span_attribute_length=SpanLimits.UNSET
     )
-    provider = TracerProvider(
-        ALWAYS_ON, Resource.get_empty(), shutdown_on_exit=False, span_limits=unlimited
-    )
+    provider = TracerProvider(ALWAYS_ON, Resource.get_empty(), span_limits=unlimited)
     provider.add_span_processor(_DefaultGuardProcessor(LoopGuard.default()))
     return provider
 
@@ -508,17 +506,15 @@ class Adapter:
         return f"{near}: finish with what you have, or say what is missing."
 
     def _context(self, session: str | None, parent: Span | None) -> Context | None:
-        """Where a span of ours starts; one without a parent is named after the framework's key."""
+        """Where a span of ours starts; named after the framework's key where no parent tells it."""
         key = named_session()
-        if parent is not None:
-            # Below a span of the run the session is that span's.
-            context = trace.set_span_in_context(parent)
-            return context if key is None else naming(key, context)
-        if key is None and session is not None:
+        if key is None and session is not None and (parent is None or not has_processor()):
+            # Below a span that a guard sees the session is that span's.
             if session not in self._keys:
                 self._keys.add(session, None)
             key = session
-        return None if key is None else naming(key)
+        context = None if parent is None else trace.set_span_in_context(parent)
+        return context if key is None else naming(key, context)
 
 
 class ToolCall:
@@ -599,7 +595,7 @@ class ToolCall:
         for span in (self._span if self._own else None, self._default_span):
             if span is None:
                 continue
-            if isinstance(span, ReadableSpan) and _ARGUMENTS in (span.attributes or {}):
+            if _has_content(span):
                 span.set_attribute("gen_ai.tool.call.result", _text(result) or "")
             if failed is not None:
                 _fail(span, "tool_error")
@@ -611,8 +607,10 @@ class ToolCall:
                 continue
             outcome = self._outcome
             if outcome is None and isinstance(error, Exception) and span is self._span:
-                # What the call answered; our spans do not say it.
+                # What the call answered; our spans do not say it, unless they carry content.
                 outcome = f"{type(error).__name__}: {_as_text(error)}"
+                if self._own and _has_content(span):
+                    span.set_attribute("gen_ai.tool.call.result", outcome)
             tell_content(span, self.args, outcome)
             if span is self._default_span or self._own:
                 if error is not None:
@@ -707,6 +705,10 @@ def tell_content(span: Span, args: object, outcome: object) -> None:
     span_id = span.get_span_context().span_id
     for guard in live_guards():
         guard.tell(span_id, args, outcome)
+
+
+def _has_content(span: Span) -> bool:
+    return isinstance(span, ReadableSpan) and _ARGUMENTS in (span.attributes or {})
 
 
 def _fail(span: Span, error_type: str, description: str | None = None) -> None:

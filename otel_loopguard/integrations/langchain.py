@@ -216,7 +216,8 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         key = str(thread) if thread else None
         span = _span() if _instrumented() else None
         begins = run is not None and not self._adapter.knows_run(run)
-        session = key or (run and self._adapter.run_key(run))
+        own = None if run is None else self._adapter.run_key(run)
+        session = key or (own if span is None else None)
         place = _Place(session, span, self._opened(session, runtime))
         if begins:
             self._adapter.begin(key, span or place.opened)

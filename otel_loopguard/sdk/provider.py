@@ -168,7 +168,7 @@ def guard_only_provider() -> TracerProvider | None:
         if not guard.settings.enabled:
             return None
         if _providers.guard_only is None or _providers.guard_only[1] is not guard:
-            provider = TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
+            provider = TracerProvider(sampler=ALWAYS_ON)
             provider.add_span_processor(LoopGuardSpanProcessor(guard))
             _providers.guard_only = provider, guard
         return _providers.guard_only[0]

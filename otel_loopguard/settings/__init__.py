@@ -44,8 +44,8 @@ _SHORTEST_KEY: Final = 16
 """Bytes of a key: 128 bits cannot be tried out, as Standard Webhooks and HMAC want too."""
 _ENCODED: Final = "whsec_"
 _TOO_SHORT: Final = (
-    f"a key has at least {_SHORTEST_KEY} bytes, for a shorter one can be guessed: "
-    "take one of `openssl rand -hex 32`"
+    f"a key needs at least {_SHORTEST_KEY} bytes, or it can be guessed: "
+    "`openssl rand -hex 32` makes one"
 )
 _REASONS = frozenset({"pause", "ask", "cycle"})
 _SEVERITIES = frozenset({"warning", "critical", "fatal"})

@@ -108,7 +108,8 @@ def unknown(group: type[Group]) -> list[str]:
     if not found - _OTHERS:
         return []
     named = [name for name, _ in leaves(group)]
-    known = _OTHERS.union(map(variable_of, named))
+    # One that is gone is an error of its own.
+    known = _OTHERS.union(map(variable_of, (*named, *retired())))
     return [
         name + _meant(name.removeprefix(PREFIX).lower().replace("__", "."), named, variable_of)
         for name in sorted(found - known)

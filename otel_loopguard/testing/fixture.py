@@ -257,8 +257,11 @@ class LoopGuardFixture:
             and detector in (None, decision.detector)
         ]
         if not stops:
-            said = [f"{decision.action} by {decision.detector}" for decision in self.decisions]
-            self._fail(f"nothing was stopped{by}; decided was: {', '.join(said) or 'nothing'}")
+            said = [
+                f"{one.action} by {one.detector}{' (shadow)' if one.shadow else ''}"
+                for one in self.decisions
+            ]
+            self._fail(f"nothing was stopped{by}; decisions: {', '.join(said) or 'none'}")
         return max(stops, key=lambda decision: decision.action.rank)
 
     def _fail(self, message: str) -> None:

@@ -66,6 +66,18 @@ def test_what_sets_up_a_provider_is_named_where_it_lacks(
     assert "pip install opentelemetry-distro" not in [each["add"] for each in ask(code=0)]
 
 
+def test_an_old_framework_is_missing_only_if_nothing_else_needs_it(
+    ask: Callable[..., Found], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade might break the OpenAI Agents SDK, which brings MCP along."""
+    versions, known = {"mcp": "1.0", "crewai": "1.0"}, environment._version
+    monkeypatch.setattr(environment, "_version", lambda name: versions.get(name, known(name)))
+    found = {each["found"].split()[0]: each for each in ask(code=1)}
+    assert (found["mcp"]["state"], found["mcp"]["add"]) == ("note", "")
+    assert "openai-agents" in found["mcp"]["found"]
+    assert found["crewai"]["state"] == "missing"
+
+
 def test_a_store_that_does_not_answer(ask: Callable[..., Found]) -> None:
     """It is not waited for, and a shared store without a digest key is told."""
     with socket.create_server(("127.0.0.1", 0)) as server:

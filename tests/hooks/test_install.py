@@ -135,6 +135,32 @@ def test_what_was_there_lies_beside_it(claude: Path) -> None:
     assert not list(claude.parent.glob(".*"))
 
 
+@pytest.mark.parametrize("text", [MINE, "{}\n", '{"theme":"dark"}', '{\r\n\t"hooks": {}\r\n}\r\n'])
+@pytest.mark.parametrize("agent", WITH_HOOKS)
+def test_what_was_there_is_put_back(user: Path, agent: str, text: str) -> None:
+    """Byte by byte, and nothing stays beside it; what was changed since then stays changed."""
+    file = HOOK_FILES[agent].user()
+    file.parent.mkdir(parents=True)
+    for since in ("", "// since then\n", '"hooks"'):
+        file.write_bytes(text.encode())
+        done("install", agent)
+        done("install", agent, "--mode", "enforce")
+        now = file.read_bytes().decode()
+        if since == '"hooks"':
+            hooks = {**jsonc.loads(now)["hooks"], "Mine": [{"command": "since"}]}
+            now = jsonc.with_member(now, "hooks", hooks)
+        else:
+            now = since + now
+        file.write_bytes(now.encode())
+        done("uninstall", agent)
+        if since:
+            assert "since" in file.read_bytes().decode()
+            file.with_name(file.name + BACKUP).unlink()
+        else:
+            assert file.read_bytes() == text.encode()
+            assert list(file.parent.iterdir()) == [file]
+
+
 @pytest.mark.parametrize("agent", HOOK_FILES)
 def test_nothing_is_left_of_what_was_not_there(user: Path, agent: str) -> None:
     """Hooks of ours in another mode are nothing of the user's that a copy has to keep."""

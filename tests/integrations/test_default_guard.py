@@ -218,6 +218,23 @@ def test_without_a_key_the_trace_of_the_user_is_the_session(seen: Seen) -> None:
     assert {key for key, _ in seen()} == {f"{span.get_span_context().trace_id:032x}"}
 
 
+def test_below_a_span_that_no_guard_sees_the_key_of_the_framework_is_the_session(
+    seen: Seen,
+) -> None:
+    """An instrumentation writes spans to a provider without a processor."""
+    adapter = Adapter("test", instrumented=lambda: True)
+    span = TracerProvider().get_tracer("instrumentation").start_span("agent")
+    with pytest.raises(LoopGuardAbort):
+        for _ in range(20):
+            adapter.before_model("chat-1", span)
+            adapter.after_model(Answer("I search."), "chat-1", span)
+            call = adapter.tool_call("search", {"query": "x"}, session="chat-1", span=span)
+            if call.refusal() is None:
+                with call:
+                    call.set_result("no results")
+    assert {key for key, _ in seen()} == {"chat-1"}
+
+
 @pytest.mark.parametrize("switch", ["LOOPGUARD_ENABLED=false", "OTEL_SDK_DISABLED=true", ""])
 def test_a_guard_that_is_off_stays_off_and_the_adapter_says_so(
     switch: str, seen: Seen, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -93,6 +93,18 @@ def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path
         redis.kill()
 
 
+def test_what_a_person_did_is_logged_with_the_name(tmp_path: Path) -> None:
+    """And what was asked of nobody says so."""
+    with Serve(tmp_path / "log") as server:
+        assert server.send() == 200
+        asked = f"{server.url}/v1/sessions/chat-1"
+        told = {"by": "anna", "reason": "let me look"}
+        assert CLIENT.post(f"{asked}/pause", json=told).status_code == 200
+        wait_for(lambda: bool(server.logged("chat-1", "anna", "pause", "let me look")))
+        answer = CLIENT.post(f"{asked}/answer", json={"answer": "continue"})
+        assert (answer.status_code, "'chat-1'" in answer.json()["detail"]) == (404, True)
+
+
 def test_a_next_hop_that_freezes_dies_and_comes_back(tmp_path: Path) -> None:
     """The same with the next hop, which is another server."""
     address = f"127.0.0.1:{free_port()}"

@@ -76,6 +76,31 @@ def test_a_killed_process_has_a_successor_that_knows(own_redis: Server) -> None:
     assert max(len(name) + len(raw) for name, raw in entries) <= 200
 
 
+ADAPTER = """
+from otel_loopguard.integrations._adapter import Adapter
+with Adapter("test").tool_call("search", {"query": "x"}, session="run"):
+    pass
+"""
+TURN = """
+from otel_loopguard import turn
+with turn("run") as now:
+    now.tool("search", {"query": "x"}, lambda query: "nothing")
+"""
+
+
+@pytest.mark.parametrize("program", [TURN, ADAPTER], ids=["turn", "an adapter"])
+def test_a_process_that_ends_without_a_processor_has_stored_its_calls(
+    own_redis: Server, program: str
+) -> None:
+    """Its guard has a provider of its own, which nobody else shuts down."""
+    shared = {"LOOPGUARD_STORE_URL": own_redis.url, "LOOPGUARD_DIGEST_KEY": KEYED["digest_key"]}
+    environment = {**os.environ, **shared, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", program], env=environment, timeout=60, check=True)
+    store = open_store(Settings(store_url=own_redis.url))
+    assert store.journal("run")
+    store.close()
+
+
 def test_two_guards_share_a_session_while_both_run(own_redis: Server) -> None:
     """Each sees the calls of the other before its own next one, and what it decided."""
     found: list[Decision] = []

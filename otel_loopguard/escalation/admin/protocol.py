@@ -254,7 +254,9 @@ class AdminHandlers:
         except (EscalationError, PlanError) as error:
             return refusal("refused", str(error))
         if not taken:
-            return refusal("unknown_escalation", f"there is no escalation {escalation!r:.100}")
+            asked = f"session {request.get('session')!r:.100} waits for no answer"
+            unknown = f"there is no escalation {escalation!r:.100}"
+            return refusal("unknown_escalation", unknown if escalation else asked)
         return {"ok": True, "process": self.process, "escalation": escalation}
 
     def _waiting(self, session: str) -> str:
