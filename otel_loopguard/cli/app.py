@@ -361,20 +361,6 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
 
 
 @app.command()
-def plan(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="JSON list of tasks, or - for stdin.")
-    ],
-    form: Form = Format.TABLE,
-    settings: SettingsFile = None,
-) -> int:
-    """Checks a plan: problems, parallel phases, complexity, and how to split it."""
-    from otel_loopguard.cli.plan import print_plan  # noqa: PLC0415
-
-    return print_plan(file, form, _settings(settings))
-
-
-@app.command()
 def doctor(
     files: Annotated[
         list[str] | None,

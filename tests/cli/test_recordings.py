@@ -55,25 +55,6 @@ def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str)
     assert command(name, runs, "--settings", "no-such-file").exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        pytest.param(b"\xff", "expected a JSON list of tasks", id="no text"),
-        pytest.param(b"[" * 5_000, "is nested deeper than 1,024 levels", id="deep"),
-        pytest.param(b'[%s{"id": "a"}]' % (b'{"id": "a"},' * 10_000), "10,001 tasks", id="many"),
-        pytest.param(b" " * 16_777_217, "more than 16,777,216 bytes", id="long"),
-    ],
-)
-def test_a_plan_made_to_hurt(command: Any, tmp_path: Path, written: bytes, said: str) -> None:
-    path = tmp_path / "plan.json"
-    path.write_bytes(written)
-    done = command("plan", path)
-    assert (done.exit_code, done.stdout) == (2, "")
-    [told] = done.stderr.splitlines()
-    assert told.startswith(f"otel-loopguard: {path}: ")
-    assert said in told
-
-
 def test_replay_with_workers(
     command: Any, runs: Path, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
