@@ -139,19 +139,11 @@ def replay(
     tree: Annotated[
         bool, typer.Option("--tree", help="Shows decisions on the trace tree (spans only).")
     ] = False,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Worker processes for labelled runs and for several files of spans, not with "
-            "--tree; 0: one per processor.",
-        ),
-    ] = 1,
 ) -> int:
     """Prints what the guard would have decided, session by session."""
     from otel_loopguard.cli.replay import print_replay  # noqa: PLC0415
 
-    return print_replay(files, form, _settings(settings), tree=tree, jobs=jobs)
+    return print_replay(files, form, _settings(settings), tree=tree)
 
 
 @app.command(rich_help_panel=_RECORDED)

@@ -1,7 +1,6 @@
 """Commands that read recordings: what is broken, empty or not there, and real files."""
 
 import json
-import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import pytest
 
 from otel_loopguard.core.report import Report
-from otel_loopguard.replay import workers
 
 COMMANDS = ("steps", "replay", "report", "explain", "learn", "doctor")
 
@@ -53,26 +51,6 @@ def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str)
     assert result.exit_code == 2
     assert "repeat_threshold" in result.stderr
     assert command(name, runs, "--settings", "no-such-file").exit_code == 2
-
-
-def test_replay_with_workers(
-    command: Any, runs: Path, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Runs, files of spans, both in one and broken lines come as without; only ids are others."""
-    monkeypatch.setattr(workers, "_STEPS_WORTH_WORKERS", 10)
-    spans = shared / "spans/langgraph__openinference.otlp.jsonl"
-    first, mixed, empty = tmp_path / "first.jsonl", tmp_path / "mixed.jsonl", tmp_path / "empty"
-    first.write_text(f"no json\n{spans.read_text()}no json\n")
-    mixed.write_text(f"no json\n{runs.read_text()}\n{spans.read_text()}{runs.read_text()}")
-    empty.write_text("")
-    files = (runs, first, mixed, empty, spans, runs)
-    alone, spread = (command("replay", *files, "--format", "json", "--jobs", n) for n in (1, 2))
-    ids = re.compile(r'"(?:id|loop)":"[0-9a-f]{16}"')
-    assert ids.sub("", alone.stdout) == ids.sub("", spread.stdout)
-    assert len(alone.stdout.splitlines()) == 3 + 1 + 7 + 1 + 3
-    assert (alone.exit_code, spread.exit_code) == (1, 1)
-    assert sorted(alone.stderr.splitlines()) == sorted(spread.stderr.splitlines())
-    assert len(alone.stderr.splitlines()) == 4
 
 
 @pytest.mark.parametrize("name", ["intercode.jsonl.gz", "trail.otlp.jsonl.gz"])
