@@ -140,12 +140,6 @@ def run(
 def serve(
     state: Folder = None,
     idle: Annotated[float, typer.Option(help="Minutes without an event until it ends.")] = 30,
-    http: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Also answers Claude Code's HTTP hooks at this address."
-        ),
-    ] = None,
 ) -> None:
     """Judges the events of agents; the first event starts it."""
 
