@@ -161,9 +161,8 @@ class Watchdog:
                 return
             due, subject = entry
             found: list[Stall] | None = None
-            if not _is_unreadable(subject):
-                with swallow(self._faults, "stall"):
-                    found = self.look(subject, now if self._live else due)
+            with swallow(self._faults, "stall"):
+                found = self.look(subject, now if self._live else due)
             if found is None:
                 self.give_up(subject)
             else:
@@ -308,8 +307,3 @@ class Watchdog:
         if step is not None and step.kind is not _TOOL:
             return None
         return (None if step is None else step.name) or self._tools.first(span.name)
-
-
-def _is_unreadable(subject: object) -> bool:
-    opened = subject.opened if isinstance(subject, Run) else subject
-    return isinstance(opened, ActiveSpan) and opened.unreadable
