@@ -104,7 +104,8 @@ return seen
 """Keys: the journal, its sets of ids. Arguments: entries kept, milliseconds kept, ids of a set,
 then number of the id, id and value of each entry. Returns the number of entries."""
 
-_OURS: Final = """
+# SET would replace a key of any type.
+PUT: Final = """
 local kind = redis.call('TYPE', KEYS[1])['ok']
 if kind ~= 'none' and kind ~= 'string' then
   return redis.error_reply('WRONGTYPE this key holds a ' .. kind)
@@ -112,12 +113,6 @@ end
 if kind == 'string' and redis.call('GETRANGE', KEYS[1], 0, 0) ~= ARGV[1] then
   return redis.error_reply('LOOPGUARD this value was not written by this version')
 end
-"""
-"""SET would replace a key of any type."""
-
-PUT: Final = (
-    _OURS
-    + """
 if ARGV[3] == '' then
   redis.call('SET', KEYS[1], ARGV[1] .. ARGV[2])
 else
@@ -125,11 +120,7 @@ else
 end
 return 1
 """
-)
 """Keys: the value. Arguments: mark of ours, value, milliseconds kept or nothing."""
-
-DELETE: Final = _OURS + "return redis.call('DEL', KEYS[1], KEYS[2])"
-"""Keys: the value, the claim beside it. Arguments: mark of ours."""
 
 CLAIM: Final = """
 local owner = redis.call('GET', KEYS[1])
