@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Kind
 from otel_loopguard.detectors.budget import OPERATION, idle_clocks, phase_clocks, run_clocks
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.errors import swallow
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors.budget import (
     StallDetector,
