@@ -357,29 +357,27 @@ from otel_loopguard.cli.replay import print_replay
 from otel_loopguard.cli.output import Format
 from otel_loopguard.settings import Settings
 def cpu(): return sum(sum(getrusage(who)[:2]) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
-*files, jobs = sys.argv[1:]
 began, used = time.perf_counter(), cpu()
-print_replay(files, Format.JSON, Settings(), tree=False, jobs=int(jobs))
+print_replay(sys.argv[1:], Format.JSON, Settings(), tree=False)
 print(time.perf_counter() - began, cpu() - used, file=sys.stderr)
 """
 
 
 def replay(files: list[str]) -> dict[str, float]:
-    """Steps a second through `otel-loopguard replay`: of one core, and with a job for each."""
+    """Steps a second through `otel-loopguard replay`."""
     paths = [str(SHARED / "traces" / name) for name in files]
     if not all(Path(path).exists() for path in paths):
         return {}
-    found: dict[str, float] = {}
-    for name, jobs in (("", "1"), ("jobs_", "0")):
-        done = subprocess.run(
-            [sys.executable, "-c", REPLAYED, *paths, jobs], check=True, capture_output=True,
-        )  # fmt: skip
-        steps = sum(json.loads(line)["steps"] for line in done.stdout.splitlines())
-        seconds, used = map(float, done.stderr.split()[-2:])
-        found["steps"] = steps
-        found[f"{name}steps_per_s"] = round(steps / seconds)
-        found[f"{name}steps_per_cpu_s"] = round(steps / used)
-    return found
+    done = subprocess.run(
+        [sys.executable, "-c", REPLAYED, *paths], check=True, capture_output=True,
+    )  # fmt: skip
+    steps = sum(json.loads(line)["steps"] for line in done.stdout.splitlines())
+    seconds, used = map(float, done.stderr.split()[-2:])
+    return {
+        "steps": steps,
+        "steps_per_s": round(steps / seconds),
+        "steps_per_cpu_s": round(steps / used),
+    }
 
 
 TIMED: dict[str, Callable[[], dict[str, float]]] = {

@@ -1,9 +1,9 @@
-"""Detection on labelled runs: `otel-loopguard eval`, with what only this project asks of its rules.
+"""Detection on labelled runs: what the guard finds, and what it would wrongly stop.
 
     python -m lab.evaluate FILE... [--leave-one-out] [--cost] [--errors] [--curve FILE.jsonl]
 
-adds thresholds that were chosen without the runs that they are measured on, what a decision saves,
-and figures at other sensitivities. `make eval` runs it.
+Thresholds may be chosen without the runs that they are measured on; further tables say what a
+decision saves, and give figures at other sensitivities. `make eval` runs it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import orjson
 from lab import left_out
 from lab.costs import Cost, cost_rows, costs
 from lab.intervals import of_judgements
-from lab.left_out import LINES, SENSITIVITIES, Limits, Tried, tried
-from otel_loopguard.cli.evaluate import (
+from lab.judgements import (
     ALL,
     LEVELS,
     Judgement,
@@ -33,6 +32,7 @@ from otel_loopguard.cli.evaluate import (
     show_scores,
     show_table,
 )
+from lab.left_out import LINES, SENSITIVITIES, Limits, Tried, tried
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import json_line, keep_faults
 from otel_loopguard.cli.replay import result_of

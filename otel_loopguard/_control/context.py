@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -18,7 +18,6 @@ from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.logger import warn_blind
-from otel_loopguard._util.values import NamedTuple
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag

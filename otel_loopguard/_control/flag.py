@@ -10,7 +10,7 @@ import unicodedata
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from otel_loopguard._control.pending import claimed, early
@@ -18,7 +18,6 @@ from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import steady, waits
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.milestones import Milestones

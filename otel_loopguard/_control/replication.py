@@ -7,7 +7,7 @@ import hashlib
 import time
 import uuid
 import weakref
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import quote_plus
@@ -20,7 +20,6 @@ from otel_loopguard._util.bounded import BoundedDict, WeakList
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.worker import weak_callback
 from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import hint

@@ -9,10 +9,9 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action
 
 if TYPE_CHECKING:

@@ -6,9 +6,7 @@ import math
 import time
 import weakref
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, Literal, Protocol
-
-from otel_loopguard._util.values import NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Self

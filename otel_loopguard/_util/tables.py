@@ -7,9 +7,7 @@ A line that begins with `#` is a comment.
 from __future__ import annotations
 
 from pkgutil import get_data
-from typing import TYPE_CHECKING, NoReturn
-
-from otel_loopguard._util.values import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

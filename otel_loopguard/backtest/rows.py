@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import datetime, timezone
-from functools import lru_cache
 from importlib import import_module
 from itertools import zip_longest
 from typing import Any, Final, cast
@@ -18,9 +16,19 @@ from typing import Any, Final, cast
 import orjson
 
 from otel_loopguard._util import bounded_json
-from otel_loopguard.engine import Kind, RecordedSpan, Status, Step
+from otel_loopguard.engine import Kind, RecordedSpan, Step
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.replay.fields import identifier, integer, is_map, mapping, sequence, text, time
+from otel_loopguard.replay.fields import (
+    identifier,
+    instant,
+    integer,
+    is_map,
+    mapping,
+    sequence,
+    text,
+    time,
+)
+from otel_loopguard.replay.formats import KINDS, STATUSES
 from otel_loopguard.replay.labelled_runs import Run, run
 
 SPAN: Final = "span"
@@ -28,9 +36,6 @@ RUN: Final = "run"
 STEP: Final = "step"
 ENTRY: Final = "entry"
 """Forms of a row: a span, the head of a labelled run, a step of it, a step of a table of steps."""
-
-_KINDS: Final = frozenset({"INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"})
-_STATUSES: Final[Mapping[str, Status]] = {"OK": "ok", "ERROR": "error"}
 
 
 class BrokenRow(ValueError):  # noqa: N818  # it says what the row is
@@ -49,10 +54,12 @@ def span_of(row: Mapping[str, object]) -> RecordedSpan:
         msg = "a span has no valid `Timestamp`"
         raise BrokenRow(msg)
     duration = integer(row.get("Duration"))
+    kind = text(row.get("SpanKind")).upper().removeprefix("SPAN_KIND_")
+    status = text(row.get("StatusCode")).upper().removeprefix("STATUS_CODE_")
     return RecordedSpan(
         name=text(row.get("SpanName")),
         scope=text(row.get("ScopeName")),
-        kind=_kind(text(row.get("SpanKind"))),
+        kind=kind if kind in KINDS else "INTERNAL",
         trace_id=trace_id,
         span_id=span_id,
         parent_id=identifier(row.get("ParentSpanId"), 8) or None,
@@ -60,20 +67,9 @@ def span_of(row: Mapping[str, object]) -> RecordedSpan:
         end=None if duration is None or duration < 0 else start + duration,
         attributes=_attributes(row.get("SpanAttributes"), "SpanAttributes"),
         events=_events(row),
-        status=_status(text(row.get("StatusCode"))),
+        status=STATUSES.get(status, "unset"),
         description=text(row.get("StatusMessage")) or None,
     )
-
-
-@lru_cache(64)
-def _kind(written: str) -> str:
-    kind = written.upper().removeprefix("SPAN_KIND_")
-    return kind if kind in _KINDS else "INTERNAL"
-
-
-@lru_cache(64)
-def _status(written: str) -> Status:
-    return _STATUSES.get(written.upper().removeprefix("STATUS_CODE_"), "unset")
 
 
 def row_of(span: RecordedSpan) -> dict[str, object]:
@@ -132,19 +128,9 @@ def _events(row: Mapping[str, object]) -> list[tuple[str, Mapping[str, object]]]
 
 def _nanoseconds(value: object) -> int | None:
     """A time as nanoseconds since the epoch, or as text with up to nine digits of a second."""
-    found = 0 if value == 0 else time(value)
-    if found is not None or not isinstance(value, str):
-        return found
-    whole, _, rest = value.strip().partition(".")
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    zone = rest[len(digits) :].strip().replace("Z", "+00:00")
-    try:
-        moment = datetime.fromisoformat(whole.replace("Z", "+00:00") + zone)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return int(moment.timestamp()) * 1_000_000_000 + int(digits[:9].ljust(9, "0"))
+    if value == 0:
+        return 0
+    return time(value) or (instant(value) if isinstance(value, str) else None) or None
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Step) if each.name != "reading")

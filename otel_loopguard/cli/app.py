@@ -139,19 +139,11 @@ def replay(
     tree: Annotated[
         bool, typer.Option("--tree", help="Shows decisions on the trace tree (spans only).")
     ] = False,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Worker processes for labelled runs and for several files of spans, not with "
-            "--tree; 0: one per processor.",
-        ),
-    ] = 1,
 ) -> int:
     """Prints what the guard would have decided, session by session."""
     from otel_loopguard.cli.replay import print_replay  # noqa: PLC0415
 
-    return print_replay(files, form, _settings(settings), tree=tree, jobs=jobs)
+    return print_replay(files, form, _settings(settings), tree=tree)
 
 
 @app.command(rich_help_panel=_RECORDED)
@@ -277,26 +269,6 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
     return run(_settings(settings), tokens, header or [], **options)
 
 
-@app.command("eval", rich_help_panel=_RECORDED)
-def evaluate(
-    files: Files,
-    form: Form = Format.TABLE,
-    settings: SettingsFile = None,
-    errors: Annotated[
-        bool,
-        typer.Option(
-            "--errors",
-            help="Lists missed loops and false notices with the steps around them. Shows content.",
-        ),
-    ] = False,
-    jobs: Jobs = 0,
-) -> int:
-    """Measures the guard on labelled runs: what it finds, and what it would wrongly stop."""
-    from otel_loopguard.cli.evaluate import print_evaluation  # noqa: PLC0415
-
-    return print_evaluation(files, form, _settings(settings), errors=errors, jobs=jobs)
-
-
 @app.command(rich_help_panel=_RECORDED)
 def calibrate(  # noqa: PLR0913, PLR0917
     files: Files,
@@ -378,20 +350,6 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
 
     given = [_settings(settings), *([_settings(compare, "--compare")] if compare else [])]
     return print_backtest(source, given, out, where=where, engine=engine, jobs=jobs, memory=memory)
-
-
-@app.command()
-def plan(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="JSON list of tasks, or - for stdin.")
-    ],
-    form: Form = Format.TABLE,
-    settings: SettingsFile = None,
-) -> int:
-    """Checks a plan: problems, parallel phases, complexity, and how to split it."""
-    from otel_loopguard.cli.plan import print_plan  # noqa: PLC0415
-
-    return print_plan(file, form, _settings(settings))
 
 
 @app.command()

@@ -6,7 +6,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.text import Text
@@ -18,7 +17,6 @@ from otel_loopguard.cli.output import (
     cell,
     console,
     give,
-    keep_faults,
     line,
     table,
     word,
@@ -26,9 +24,7 @@ from otel_loopguard.cli.output import (
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.replay import Recording, Run, SessionResult, SpanReplay, Transcript, replay_run
-from otel_loopguard.replay.file import untold
-from otel_loopguard.replay.workers import spread
+from otel_loopguard.replay import Run, SessionResult, SpanReplay, Transcript, replay_run
 from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
@@ -177,18 +173,15 @@ def _label(node: _Node, decisions: list[Decision]) -> Text:
     return label
 
 
-def print_replay(
-    files: Sequence[str], form: Format, settings: Settings, *, tree: bool, jobs: int = 1
-) -> int:
+def print_replay(files: Sequence[str], form: Format, settings: Settings, *, tree: bool) -> int:
     """Replays files and prints one object or row per session; returns the exit code.
 
     Sessions do not reach over files: each file has a guard of its own, and so has each labelled
-    run, whose session is its id. So files of spans, and runs, can be spread over processes.
+    run, whose session is its id.
     """
     forest = Forest(Reader().read) if tree else None
     with Inputs(files) as inputs:
-        apart = jobs != 1 and forest is None
-        found = _spread(inputs, settings, jobs) if apart else replay_all(inputs, settings, forest)
+        found = replay_all(inputs, settings, forest)
         give(found, form, ReplayResult.row, partial(show, forest=forest))
     return inputs.code
 
@@ -215,72 +208,13 @@ def replay_all(
 ) -> Iterator[ReplayResult]:
     """Replays everything; yields a result per session, about in the order of their ends."""
     for recording in inputs:
-        yield from _results(recording.name, inputs.entries(recording), settings, forest)
-
-
-def _results(
-    name: str, entries: Iterable[RecordedSpan | Run], settings: Settings, forest: Forest | None
-) -> Iterator[ReplayResult]:
-    spans = SpanResults(name, settings, forest)
-    for entry in entries:
-        if isinstance(entry, Run):
-            yield result_of(entry, settings)
-        else:
-            yield from spans.add(entry)
-    yield from spans.finish()
-
-
-_Unit = Run | str | ReplayResult
-"""A run, the path of a file that begins with spans, or what is not sent anywhere."""
-_Reports = list[tuple[str, int, str]]
-
-
-def _spread(inputs: Inputs, settings: Settings, jobs: int) -> Iterator[ReplayResult]:
-    """The results in the same order, with the work spread over processes."""
-    work = partial(_replayed, settings=settings)
-    for found, reports in spread(work, _units(inputs, settings), jobs, keep_faults, _steps_of):
-        for report in reports:
-            inputs.report(*report)
-        yield from found
-
-
-def _units(inputs: Inputs, settings: Settings) -> Iterator[_Unit]:
-    """Runs, and files of spans; results of spans that come from a pipe or follow runs."""
-    for recording in inputs:
-        if recording.size is not None and _begins_with_spans(recording):
-            yield recording.path
-            continue
-        spans = SpanResults(recording.name, settings)
+        spans = SpanResults(recording.name, settings, forest)
         for entry in inputs.entries(recording):
             if isinstance(entry, Run):
-                yield entry
+                yield result_of(entry, settings)
             else:
                 yield from spans.add(entry)
         yield from spans.finish()
-
-
-def _begins_with_spans(recording: Recording) -> bool:
-    # What is broken is told by the worker that reads it whole.
-    first = next(iter(recording.reopened(untold)), None)
-    return first is not None and not isinstance(first, Run)
-
-
-def _steps_of(unit: _Unit) -> int:
-    """About how many steps a unit has; a kilobyte of a file of spans is one."""
-    if isinstance(unit, ReplayResult):
-        return 1
-    return Path(unit).stat().st_size // 1_000 if isinstance(unit, str) else len(unit.steps) + 1
-
-
-def _replayed(unit: _Unit, settings: Settings) -> tuple[list[ReplayResult], _Reports]:
-    """The results of a unit, in a worker, and what is broken in its file."""
-    if isinstance(unit, ReplayResult):
-        return [unit], []
-    if isinstance(unit, Run):
-        return [result_of(unit, settings)], []
-    reports: _Reports = []
-    recording = Recording(unit, lambda file, line, why: reports.append((file, line, why)))
-    return list(_results(recording.name, recording, settings, None)), reports
 
 
 class RecordedStep(NamedTuple):

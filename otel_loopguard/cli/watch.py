@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import psutil
+
 from otel_loopguard._control.flag import APPLICATION, POLICY
 from otel_loopguard.cli.agent_processes import AgentProcess, NoProcessError, can_stop, writer_of
 from otel_loopguard.cli.live import user_name
@@ -191,7 +193,7 @@ class _AgentWatch:
         except NoProcessError as error:
             self._say(f"not stopped: {error}")
             return False
-        if process.state == "T":
+        if process.state == psutil.STATUS_STOPPED:
             self._say(f"process {process.number} ({process.name}) is stopped already")
             return False
         # Before the signal: an interrupt between the two must not leave it stopped.
@@ -226,11 +228,11 @@ class _AgentWatch:
                 self._let_go(key, f"was told to end, by {control.by}")
             elif stopped.flag.cleared > stopped.cleared:
                 self._let_go(key, f"goes on, by {control.by or 'somebody'}")
-            elif state != "T" and stopped.seen:
+            elif state != psutil.STATUS_STOPPED and stopped.seen:
                 stopped.flag.clear(by=user_name())
                 self._let_go(key, "goes on: something else continued it")
             else:
-                stopped.seen = stopped.seen or state == "T"
+                stopped.seen = stopped.seen or state == psutil.STATUS_STOPPED
 
     def _let_go(self, key: str, why: str) -> None:
         stopped = self._stopped[key]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal
-
-from otel_loopguard._util.values import NamedTuple, dataclass
+from typing import Final, Literal, NamedTuple
 
 Risk = Literal["low", "medium", "high"]
 """What a fix may break: `low` only looks or waits, `medium` can be taken back, `high` cannot."""

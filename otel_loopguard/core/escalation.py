@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.core.report import act_row
 
 if TYPE_CHECKING:

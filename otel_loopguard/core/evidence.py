@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
-
-from otel_loopguard._util.values import dataclass
 
 if TYPE_CHECKING:
     from otel_loopguard.core.step import Kind

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
-
-from otel_loopguard._util.values import NamedTuple, dataclass
+from typing import Final, NamedTuple
 
 _MILESTONES: Final = 256
 """Milestones of a session; a plan that is followed has its own, larger limit."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core.evidence import Waited
 from otel_loopguard.core.milestones import Milestones
 

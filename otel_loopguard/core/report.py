@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from otel_loopguard._util.text import printable, truncate
-from otel_loopguard._util.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

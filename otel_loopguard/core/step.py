@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.semconv import ERROR_DENY
 
 

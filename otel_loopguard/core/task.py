@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, Literal, cast
-
-from otel_loopguard._util.values import dataclass
 
 _NEEDS: Final = ("depends_on", "dependencies", "needs")
 _WORDS: Final = {"low": 0.0, "medium": 0.5, "normal": 0.5, "high": 1.0, "critical": 1.0}

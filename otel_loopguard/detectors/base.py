@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from otel_loopguard._util.tables import read_table
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action, Detection, Kind
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence

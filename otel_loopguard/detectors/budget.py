@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.milestones import MilestoneStatus

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.detectors.base import BaseDetector
 
 if TYPE_CHECKING:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action
 from otel_loopguard.core.evidence import ErrorClass, ModelAttempt
 from otel_loopguard.detectors.base import TRANSIENT, WRITE, BaseDetector, critical_if, error_of

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.core.evidence import NodeVisit
 from otel_loopguard.detectors.base import BaseDetector, critical_if

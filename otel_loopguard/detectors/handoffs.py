@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action
 from otel_loopguard.core.decision import AgentsInCycle, Severity
 from otel_loopguard.core.evidence import Exchange

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Detection, Kind, Step
 from otel_loopguard.core.evidence import Evidence
 from otel_loopguard.core.milestones import MilestoneStatus

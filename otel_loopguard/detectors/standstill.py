@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from rapidfuzz import fuzz
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action
 from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector
 from otel_loopguard.detectors.counters import (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action
 from otel_loopguard.core.evidence import CHANTED, Evidence, Gain, ModelText, Plan
 from otel_loopguard.detectors.base import TRANSIENT, WAIT, WRITE, BaseDetector

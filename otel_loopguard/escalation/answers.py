@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._control.flag import is_reserved
 from otel_loopguard._control.pending import declare, plan_of
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.core.escalation import Answer
 from otel_loopguard.core.milestones import Milestones
 from otel_loopguard.errors import EscalationError

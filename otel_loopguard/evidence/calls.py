@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from posixpath import normpath
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.model_text import cut
 from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_bytes, without_volatile

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import islice
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core.evidence import Effect
 from otel_loopguard.evidence.normalize import NAMED
 from otel_loopguard.evidence.vocabulary import COMMAND_ARGUMENTS, FILE_ARGUMENTS, WORDS, pattern_of

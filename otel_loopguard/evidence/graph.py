@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BloomSketch, keep
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Kind
 from otel_loopguard.core.evidence import NodeVisit
 from otel_loopguard.evidence import normalize

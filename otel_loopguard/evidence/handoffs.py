@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import Exchange
 from otel_loopguard.evidence.calls import agent_key

@@ -7,14 +7,14 @@ is seen once.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress, zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import BloomSketch, keep
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import CHANTED, Gain, ModelText, Promise, Tail
 from otel_loopguard.evidence import normalize

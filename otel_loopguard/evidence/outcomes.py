@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard._util.bounded_json import LONGEST, MANY
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.effects import command_of, is_compound

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.error_kinds import text_signature
 from otel_loopguard.core.evidence import Effect, Evidence, Waited

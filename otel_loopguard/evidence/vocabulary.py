@@ -8,10 +8,9 @@ such a poll is refused in the end. With a rest of five seconds no word is needed
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_loopguard._util.tables import read_table
-from otel_loopguard._util.values import NamedTuple
 
 _LISTS: Final = {
     row.name: tuple(" ".join(row.lines).split()) for row in read_table(__name__, "words.txt")

@@ -11,10 +11,9 @@ from collections import deque
 from functools import lru_cache
 from itertools import islice
 from math import exp
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core.evidence import Effect, ErrorClass
 from otel_loopguard.evidence.normalize import CALLS
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Choice, Decision
 from otel_loopguard.core.admission import Factors, Vote
 from otel_loopguard.core.decision import FollowUp, Source

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from math import ceil, fsum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import orjson
 
 from otel_loopguard._util.text import encoded
-from otel_loopguard._util.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapreplace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind
 from otel_loopguard.execution.latency import (
     LATEST,

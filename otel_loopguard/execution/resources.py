@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -15,7 +15,6 @@ import psutil
 from otel_loopguard._util.clock import deterministic
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.core.admission import UNKNOWN_PRESSURE, Alert, ResourcePressure, ResourceUse
 from otel_loopguard.errors import LoopGuardSettingsError

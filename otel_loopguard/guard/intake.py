@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import get_current_span
 
 from otel_loopguard._control.context import named_session
 from otel_loopguard._control.flag import STOPPING
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.evidence import prepare
 from otel_loopguard.sessions.active import NEVER, Deferred
 from otel_loopguard.spans.keys import INVOKES, tells_late

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import warn_blind
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.sessions.requested_calls import RequestedCalls
 from otel_loopguard.spans.messages import asks_for_tools, calls_on, request_on

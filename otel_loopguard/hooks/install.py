@@ -14,10 +14,10 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks import jsonc
 from otel_loopguard.hooks.agents import AGENTS

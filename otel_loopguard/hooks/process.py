@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from otel_loopguard.engine import DecisionRecord
-    from otel_loopguard.hooks.agents import HookAnswer, HookEvent
     from otel_loopguard.hooks.telemetry import CallSpans
 
 try:
@@ -130,7 +129,8 @@ class RequestHandler:
             write(answer)
         except OSError:
             if undelivered is not None:
-                undelivered()
+                with suppress(Exception):
+                    undelivered()
 
     def close(self) -> None:
         """Closes its resources."""
@@ -208,7 +208,7 @@ class RequestHandler:
             return NOTHING, None
         answer = engine.handle(event, at, answered=at is None)
         data = json.dumps(agent.answer(written, answer)).encode()
-        return data, partial(_repeat_later, engine, event, answer)
+        return data, partial(engine.undelivered, event, answer)
 
     def _asked(self, request: bytes) -> bytes:
         """The reply to what a person asks."""
@@ -243,12 +243,6 @@ def _loaded(payload: bytes) -> object:
 
     found = json.loads(payload, parse_int=number, parse_float=number, parse_constant=lambda _: None)
     return orjson.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
-
-
-def _repeat_later(engine: HookGuard, event: HookEvent, answer: HookAnswer) -> None:
-    """Has the next answer say what an undelivered one said."""
-    with suppress(Exception):
-        engine.undelivered(event, answer)
 
 
 class _Log:

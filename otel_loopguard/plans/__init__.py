@@ -16,11 +16,11 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.lazy import lazy
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.core.task import Problem, Task, read, validate
 from otel_loopguard.errors import PlanError
 from otel_loopguard.settings import Settings

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard._util.text import printable
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action
 from otel_loopguard.core.report import decision_line
 from otel_loopguard.policy.ladder import IGNORED, ROUNDING, RUNGS, needs, rank

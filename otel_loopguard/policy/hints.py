@@ -6,11 +6,10 @@ import json
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.tables import read_table, read_texts
 from otel_loopguard._util.text import printable, truncate
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.tables import read_texts
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action
 from otel_loopguard.core.evidence import Effect, ErrorClass
 

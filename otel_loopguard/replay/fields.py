@@ -154,7 +154,7 @@ _NAMES: Mapping[type[Any], str] = {
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _TIME: Final = re.compile(
-    r"\A(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9})\d*)?(?:Z|([+-]\d\d):?(\d\d))?\Z"
+    r"\A(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9})\d*)?(?:Z|([+-]\d\d):?(\d\d)?)?\Z"
 )
 
 
@@ -170,6 +170,6 @@ def instant(value: object) -> int:
         moment = datetime.fromisoformat(found[1]).replace(tzinfo=timezone.utc)
     except ValueError:
         return 0
-    shift = int(found[3]) * 60 + int(f"{found[3][0]}{found[4]}") if found[3] else 0
+    shift = int(found[3]) * 60 + int(f"{found[3][0]}{found[4] or 0}") if found[3] else 0
     micros = (moment - _EPOCH) // _MICROSECOND - shift * 60_000_000
     return max(0, micros * 1_000 + int((found[2] or "0").ljust(9, "0")))

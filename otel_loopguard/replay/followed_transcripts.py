@@ -178,8 +178,9 @@ class FollowedTranscript:
         ended = reader.take(value)
         if ended is not None:
             yield from self._given(ended.id, ended.steps)
-        self.cwd = reader.cwd or self.cwd
-        yield from self._given(reader.session_id, reader.settled())
+        session = reader.session
+        self.cwd = session.cwd or self.cwd
+        yield from self._given(session.id, session.settled())
 
     def _given(self, session: str, steps: list[Step]) -> Iterator[FollowedStep]:
         for step in steps:

@@ -36,8 +36,8 @@ from otel_loopguard.replay.fields import (
 )
 from otel_loopguard.spans.views import RecordedSpan, Status
 
-_KINDS: Final = frozenset({"INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"})
-_STATUSES: Final[Mapping[str, Status]] = {"OK": "ok", "ERROR": "error"}
+KINDS: Final = frozenset({"INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"})
+STATUSES: Final[Mapping[str, Status]] = {"OK": "ok", "ERROR": "error"}
 
 
 def known(span: RecordedSpan, report: Report) -> Iterator[RecordedSpan]:
@@ -62,7 +62,7 @@ def console_spans(entry: Mapping[str, object], report: Report) -> Iterator[Recor
     end = instant(entry.get("end_time")) or None
     span = RecordedSpan(
         name=text(entry.get("name")),
-        kind=kind if kind in _KINDS else "INTERNAL",
+        kind=kind if kind in KINDS else "INTERNAL",
         trace_id=_id(context.get("trace_id"), 16),
         span_id=_id(context.get("span_id"), 8),
         parent_id=_id(entry.get("parent_id"), 8) or None,
@@ -73,7 +73,7 @@ def console_spans(entry: Mapping[str, object], report: Report) -> Iterator[Recor
             (text(event.get("name")), mapping(event.get("attributes")))
             for event in rows(entry, ("events",), report)
         ],
-        status=_STATUSES.get(text(status.get("status_code")), "unset"),
+        status=STATUSES.get(text(status.get("status_code")), "unset"),
         description=text(status.get("description")) or None,
     )
     yield from known(span, report)
@@ -103,7 +103,7 @@ def _span(entry: Mapping[str, object], whole: object) -> RecordedSpan:
     return RecordedSpan(
         name=text(entry.get("operationName")),
         scope=text(tags.get("otel.scope.name")) or text(tags.get("otel.library.name")),
-        kind=kind if kind in _KINDS else "INTERNAL",
+        kind=kind if kind in KINDS else "INTERNAL",
         trace_id=trace_id,
         span_id=identifier(entry.get("spanID"), 8),
         parent_id=_parent(entry, trace_id),

@@ -140,7 +140,8 @@ class SessionRows:
                     # A prompt gets its parts after it; an answer is complete when it says so, or,
                     # where opencode was killed, when another one follows.
                     whole = role == b"assistant" and completed is not None
-                    if growing and not whole and not _is_followed(rows[number + 1 :]):
+                    followed = any(row[3] == b"assistant" for row in rows[number + 1 :])
+                    if growing and not whole and not followed:
                         return
                     key = _text(name)
                     self._given |= {"time": time, "message": key}
@@ -177,11 +178,6 @@ def _opened(database: Path) -> Generator[sqlite3.Connection]:
             msg = "it has other tables than opencode makes"
             raise sqlite3.DatabaseError(msg)
         yield opened
-
-
-def _is_followed(rows: list[tuple[object, ...]]) -> bool:
-    """True if an answer is among messages."""
-    return any(role == b"assistant" for _, _, _, role, _ in rows)
 
 
 def _line(kind: str, key: str, data: object) -> bytes:

@@ -8,8 +8,9 @@ import time
 import uuid
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 import orjson
 
@@ -19,7 +20,6 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard._util.worker import suppress_instrumentation
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.core.evidence import ErrorClass

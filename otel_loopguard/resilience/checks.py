@@ -6,6 +6,7 @@ import ast
 import os
 import sys
 from collections.abc import Callable, Mapping, Sized
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
 from itertools import islice
@@ -18,7 +19,6 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.core.evidence import ErrorClass
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Kind
 from otel_loopguard.detectors.budget import OPERATION, idle_clocks, phase_clocks, run_clocks
 
@@ -205,10 +205,10 @@ class Runs:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._most = settings.max_sessions
         self._idle = round(settings.stall_idle_s * 1e9)
         self._idle_near = round(settings.stall_idle_s * settings.tuning.stalls.warning * 1e9)
-        self._spent: OrderedDict[str, tuple[int, frozenset[str]]] = OrderedDict()
+        self._spent: BoundedDict[str, tuple[int, frozenset[str]]]
+        self._spent = BoundedDict(settings.max_sessions)
 
     def look(self, run: Run, session: str | None, now: int) -> Look:
         """What there is to say about an open run, and when to look at it again."""
@@ -216,7 +216,10 @@ class Runs:
         found = look(
             self._clocks(run, spent), run.said | said, now, self._settings.tuning.stalls.warning
         )
-        run.said.update(_codes(found))
+        for clock, near in found.found:
+            run.said.add(f"{clock.reason}_near")
+            if not near:
+                run.said.add(clock.reason)
         return found
 
     def phase_due(self, run: Run) -> int | None:
@@ -239,11 +242,9 @@ class Runs:
         """A run ended: its time counts for the next runs of its session, of the newest sessions."""
         if session is None:
             return
-        spent, said = self._spent.pop(session, (0, frozenset[str]()))
+        spent, said = self._spent.get(session, (0, frozenset[str]()))
         overall = frozenset(code for code in run.said if code.startswith("overall"))
         self._spent[session] = (spent + max(now - run.opened.since, 0), said | overall)
-        if len(self._spent) > self._most:
-            self._spent.popitem(last=False)
 
     def left_s(self, run: Run | None, session: str, now: int) -> float | None:
         """Seconds that are left of the limits of a run, or of the next; None without a limit.
@@ -267,11 +268,6 @@ class Runs:
         if run.phases > 1:
             clocks += phase_clocks(settings, run.phase_since)
         return clocks
-
-
-def _codes(found: Look) -> set[str]:
-    codes = {f"{clock.reason}_near" for clock, _ in found.found}
-    return codes | {clock.reason for clock, near in found.found if not near}
 
 
 _LONG_AGO: Final = 600 * 10**9

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.escalation import can_answer
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action, Detection, Kind, Step
 from otel_loopguard.core.decision import Severity, Source
 from otel_loopguard.core.report import AgentCycle

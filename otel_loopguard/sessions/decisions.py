@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard import semconv
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import Annotation, Severity, outcome_of
 from otel_loopguard.evidence import signature_of

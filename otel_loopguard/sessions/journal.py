@@ -194,7 +194,7 @@ class Codec:
         tool = seen.tool.encode("utf-8", "replace")
         tool = tool[: min(_NAMED, _SIZE - _CALL.size - len(keys))]
         body = _CALL.pack(
-            instant(seen.time), _micros(took),
+            instant(seen.time), min(max(took, 0) // 1000, _MOST),
             _share_of(seen.rested), _share_of(seen.hint_weight), round(seen.stop_weight * _SHORT),
             sum(compress(_BITS, _flags_of(seen)), int(opened)), present,
             _EFFECTS.index(seen.effect) | _CLASSES.index(seen.error_class) << 3,
@@ -344,10 +344,6 @@ def _share_of(share: float) -> int:
     return round(min(max(share, 0.0), 1.0) * _SHARES)
 
 
-def _micros(nanoseconds: int) -> int:
-    return min(max(nanoseconds, 0) // 1000, _MOST)
-
-
 Written = tuple[str, bytes]
 """Id and value of an entry."""
 
@@ -466,7 +462,7 @@ class JournalBuffer:
         self.after = None
 
     def take(self) -> list[Noted]:
-        """What is still to be handed on, given once; then `packed`, and told to `keep`."""
+        """What is still to be handed on, given once; then `packed`, and kept in `entries`."""
         pending, self.pending = self.pending, []
         return pending
 
@@ -474,10 +470,6 @@ class JournalBuffer:
         """Entries as they are stored. Needs no lock."""
         pack = self._codec.call
         return [(name, value if isinstance(value, bytes) else pack(value)) for name, value in noted]
-
-    def keep(self, written: Iterable[Written]) -> None:
-        """Remembers what was handed on."""
-        self.entries.extend(written)
 
     def _add(self, value: bytes | CallEntry, moment: int = 0) -> None:
         """Adds an entry; without a moment of its own it belongs to the entry before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_loopguard._util.bounded import BoundedDict
@@ -53,9 +53,8 @@ class JournalStore(Protocol):
 class WriterJournalStore:
     """Journals in a store, written and read by its writer."""
 
-    def __init__(self, writer: Writer, limit_s: float = _LIMIT_S) -> None:
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._limit_s = limit_s
 
     def submit(self, session: str, entries: Sequence[Written]) -> None:
         """Passes entries to the writer, which counts those it has to drop."""
@@ -72,7 +71,7 @@ class WriterJournalStore:
 
         asked = self._writer.ask(lambda store: store.journal(session, after), take, answered.set)
         if asked:
-            answered.wait(self._limit_s)
+            answered.wait(_LIMIT_S)
         if not found:
             msg = f"the journal of session {session!r} cannot be read"
             raise StoreError(msg)
@@ -126,8 +125,6 @@ class JournalWorker:
         self._most_dirty = settings.max_sessions
         # Whether a session has enough entries to be handed on.
         self.full = False
-        self.unread: Counter[Unread] = Counter()
-        self.failed = 0
 
     def begin(self, session: Session) -> None:
         """Requests the past of a session that is new, or has its final key. The lock is held."""
@@ -191,7 +188,7 @@ class JournalWorker:
         with swallow(self._faults, "journal"):
             written = journal.packed(noted)
             with self._lock:
-                journal.keep(written)
+                journal.entries.extend(written)
             if written:
                 self._store.submit(key, written)
 
@@ -248,7 +245,7 @@ class JournalWorker:
                 past.take(entry)
             pending = {name for name, _ in journal.pending}
             journal.entries.clear()
-            journal.keep(one for one in (*entries, *late) if one[0] not in pending)
+            journal.entries.extend(one for one in (*entries, *late) if one[0] not in pending)
             session.recall(past)
 
     def _entries(self, session: str, written: Iterable[Written]) -> Iterable[Entry]:
@@ -258,8 +255,7 @@ class JournalWorker:
                 yield entry
 
     def _skip(self, why: Unread, session: str) -> None:
-        """Counts an unreadable entry; logs the first of a session."""
-        self.unread[why] += 1
+        """Logs the first unreadable entry of a session."""
         if session not in self._warned:
             self._warned[session] = None
             logger.warning(
@@ -301,7 +297,6 @@ class JournalWorker:
                 self._look_again(session)
         except StoreError:
             # They are asked for again with those that are in use.
-            self.failed += 1
             with self._lock:
                 again = {
                     place: session

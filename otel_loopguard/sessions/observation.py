@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind
 
 if TYPE_CHECKING:

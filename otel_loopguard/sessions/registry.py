@@ -102,13 +102,13 @@ class SessionRegistry:
         self._newest: Session | None = None
         self._by_trace: OrderedDict[int, Session] = OrderedDict()
         self.of_trace: Callable[[int], Session | None] = self._by_trace.get
-        self._explicit: OrderedDict[int, None] = OrderedDict()
+        self._explicit: BoundedDict[int, None] = BoundedDict(self._most_traces)
         # What runtimes asked for before anything was known of it.
         self.awaited: BoundedDict[str, None] = BoundedDict(settings.max_sessions)
         self.begun: Callable[[str], None] | None = None
         self.gone: Callable[[Session], None] | None = None
         self.evicted: Callable[[], None] | None = None
-        self.is_open: Callable[[Session], bool] = _is_not_open
+        self.is_open: Callable[[Session], bool] = lambda _session: False
         self.due_at = NEVER
         self._live = live
 
@@ -139,8 +139,6 @@ class SessionRegistry:
         session = self.named(key, now)
         self._bind(trace_id, session)
         self._explicit[trace_id] = None
-        if len(self._explicit) > self._most_traces:
-            self._explicit.popitem(last=False)
         return session
 
     def run(self, trace_id: int, key: str, now: int) -> Session | None:
@@ -454,7 +452,3 @@ def _take_notes(session: Session, key: str) -> None:
     notes = early_notes(key)
     if notes is not None:
         session.state.record.memory.adopt(notes)
-
-
-def _is_not_open(_: Session) -> bool:
-    return False

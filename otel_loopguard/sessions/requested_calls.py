@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard import semconv
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dedup import contradict
 from otel_loopguard.spans.keys import as_handoff, hands_off

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import attempt
 from otel_loopguard.core import Kind
 from otel_loopguard.evidence.normalize import canonical, key_of
@@ -49,7 +50,7 @@ class SessionResolver:
         self._reader = reader
         self._faults = faults
         self._clock = clock
-        self._tops: dict[int, tuple[ActiveSpan, ...]] = {}
+        self._tops: BoundedDict[int, tuple[ActiveSpan, ...]] = BoundedDict(_TRACES)
 
     def look(self, opened: ActiveSpan | None, trace_id: int) -> None:
         """Reads what the open runs above a span were asked. Parses, so the lock is not held."""
@@ -143,8 +144,6 @@ class SessionResolver:
         opened.top = opened
         view, session = opened.view, opened.session
         self._tops[view.trace_id] = (*self._tops.get(view.trace_id, ()), opened)[-_BESIDE:]
-        if len(self._tops) > _TRACES:
-            del self._tops[next(iter(self._tops))]
         named = None if step is None else step.session
         if session is None and named is not None:
             if view.parent_id is None:

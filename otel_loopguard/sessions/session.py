@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -13,7 +13,6 @@ from otel_loopguard._control.gate import recognise
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
-from otel_loopguard._util.values import dataclass
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.core.evidence import Effect, Evidence, ModelAttempt
 from otel_loopguard.core.milestones import Milestones

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.text import truncate
 from otel_loopguard.core import Action, Decision, Kind
 from otel_loopguard.core.decision import Severity
@@ -272,11 +273,9 @@ class SessionStats:
     def _loop(self, decision: Decision, step: Step | None) -> None:
         """Counts a loop once, and once more as prevented when it is stopped first."""
         prevents = decision.action.stops and not decision.shadow
-        before = self._seen_loops.pop(decision.loop, 0)
+        before = self._seen_loops.get(decision.loop, 0)
         now = before | _SEEN | _CYCLIC * (decision.period > 1) | _STOPPED * prevents
-        self._seen_loops[decision.loop] = now
-        if len(self._seen_loops) > _LOOPS:
-            del self._seen_loops[next(iter(self._seen_loops))]
+        keep(self._seen_loops, decision.loop, now, _LOOPS)
         new = now & ~before
         self._loops += bool(new & _SEEN)
         if new & _CYCLIC:

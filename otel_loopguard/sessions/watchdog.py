@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.errors import swallow
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors.budget import (
     StallDetector,
@@ -161,9 +160,8 @@ class Watchdog:
                 return
             due, subject = entry
             found: list[Stall] | None = None
-            if not _is_unreadable(subject):
-                with swallow(self._faults, "stall"):
-                    found = self.look(subject, now if self._live else due)
+            with swallow(self._faults, "stall"):
+                found = self.look(subject, now if self._live else due)
             if found is None:
                 self.give_up(subject)
             else:
@@ -308,8 +306,3 @@ class Watchdog:
         if step is not None and step.kind is not _TOOL:
             return None
         return (None if step is None else step.name) or self._tools.first(span.name)
-
-
-def _is_unreadable(subject: object) -> bool:
-    opened = subject.opened if isinstance(subject, Run) else subject
-    return isinstance(opened, ActiveSpan) and opened.unreadable

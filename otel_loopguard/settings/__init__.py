@@ -13,9 +13,8 @@ import binascii
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings import _names as names
 from otel_loopguard.settings._group import NO_SECRET, Group, one_of, value

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, cast, get_type_hints
 
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.errors import LoopGuardSettingsError
 
 if TYPE_CHECKING:

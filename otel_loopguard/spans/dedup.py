@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.values import mapping, parsed
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard._util.text import truncate
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.spans.steps import captured
 from otel_loopguard.spans.unwrap import agent_result
 from otel_loopguard.spans.values import (

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans import keys
 from otel_loopguard.spans.dedup import absorb

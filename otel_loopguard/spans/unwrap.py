@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_loopguard._util.bounded_json import string_at
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.spans.values import identifier, listing, mapping, parsed, text, texts, unquoted
 
 _LITERAL_CHARS: Final = 100_000

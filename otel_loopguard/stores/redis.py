@@ -204,11 +204,6 @@ class RedisStore:
             )
         return None
 
-    def delete(self, kind: str, key: str) -> None:
-        """Removes a value, and the claim of the same name."""
-        keys = [self.keys.value(kind, key), self.keys.claim(kind, key)]
-        self.connection.run(scripts.DELETE, keys, [_MARK])
-
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
         """Claims a key for `ttl_s`; True if the owner has it now. Atomic.
 

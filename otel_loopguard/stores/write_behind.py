@@ -199,14 +199,6 @@ class Writer:
         size = len(published.value)
         return self._add(Write(f"notice {kind} {key}", do, [None], size, urgent=True))
 
-    def delete(self, kind: str, key: str) -> bool:
-        """Deletes a value; False if that was dropped."""
-
-        def do(store: RedisStore, _: object) -> None:
-            store.delete(kind, key)
-
-        return self._add(Write(f"value {kind} {key}", do, [None], 0))
-
     def ask(
         self,
         read: Callable[[RedisStore], _Found],

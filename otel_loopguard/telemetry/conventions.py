@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Action
 from otel_loopguard.telemetry import events
 from otel_loopguard.telemetry.events import INFO, Event, SpanRef, Value

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from opentelemetry._logs import SeverityNumber
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from otel_loopguard import semconv
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action
 from otel_loopguard.sessions.decisions import annotation
 from otel_loopguard.spans.sdk_views import ActiveSpanView

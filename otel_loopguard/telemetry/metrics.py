@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
 
 from otel_loopguard import semconv
 from otel_loopguard._util.tables import read_table
-from otel_loopguard._util.values import NamedTuple, dataclass
 from otel_loopguard.core import Action, Choice
 from otel_loopguard.telemetry.events import AGENT
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry.metrics import Observation, get_meter, get_meter_provider
 
@@ -21,7 +21,6 @@ from otel_loopguard import semconv
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.values import NamedTuple
 from otel_loopguard.core import Kind
 from otel_loopguard.core.report import SAME
 from otel_loopguard.telemetry.events import AGENT, SpanRef, context_of

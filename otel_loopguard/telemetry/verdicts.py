@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,6 @@ from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import held, later
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import encoded
-from otel_loopguard._util.values import dataclass
 from otel_loopguard._util.worker import DeliveryQueue
 from otel_loopguard.core import Action
 from otel_loopguard.spans.sdk_views import ActiveSpanView

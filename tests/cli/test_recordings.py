@@ -1,7 +1,6 @@
 """Commands that read recordings: what is broken, empty or not there, and real files."""
 
 import json
-import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,8 @@ from typing import Any
 import pytest
 
 from otel_loopguard.core.report import Report
-from otel_loopguard.replay import workers
-from tests.cli.conftest import line
 
-COMMANDS = ("steps", "replay", "report", "explain", "learn", "eval", "doctor")
+COMMANDS = ("steps", "replay", "report", "explain", "learn", "doctor")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -45,7 +42,7 @@ def test_a_file_that_holds_nothing(command: Any, tmp_path: Path, name: str, cont
     assert "no-such-file" in result.stderr
 
 
-@pytest.mark.parametrize("name", COMMANDS[1:6])
+@pytest.mark.parametrize("name", COMMANDS[1:5])
 def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str) -> None:
     """`--settings` is read, and a value that is none is named."""
     path = tmp_path / "settings.toml"
@@ -54,56 +51,6 @@ def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str)
     assert result.exit_code == 2
     assert "repeat_threshold" in result.stderr
     assert command(name, runs, "--settings", "no-such-file").exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        pytest.param(b"\xff", "expected a JSON list of tasks", id="no text"),
-        pytest.param(b"[" * 5_000, "is nested deeper than 1,024 levels", id="deep"),
-        pytest.param(b'[%s{"id": "a"}]' % (b'{"id": "a"},' * 10_000), "10,001 tasks", id="many"),
-        pytest.param(b" " * 16_777_217, "more than 16,777,216 bytes", id="long"),
-    ],
-)
-def test_a_plan_made_to_hurt(command: Any, tmp_path: Path, written: bytes, said: str) -> None:
-    path = tmp_path / "plan.json"
-    path.write_bytes(written)
-    done = command("plan", path)
-    assert (done.exit_code, done.stdout) == (2, "")
-    [told] = done.stderr.splitlines()
-    assert told.startswith(f"otel-loopguard: {path}: ")
-    assert said in told
-
-
-def test_replay_with_workers(
-    command: Any, runs: Path, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Runs, files of spans, both in one and broken lines come as without; only ids are others."""
-    monkeypatch.setattr(workers, "_STEPS_WORTH_WORKERS", 10)
-    spans = shared / "spans/langgraph__openinference.otlp.jsonl"
-    first, mixed, empty = tmp_path / "first.jsonl", tmp_path / "mixed.jsonl", tmp_path / "empty"
-    first.write_text(f"no json\n{spans.read_text()}no json\n")
-    mixed.write_text(f"no json\n{runs.read_text()}\n{spans.read_text()}{runs.read_text()}")
-    empty.write_text("")
-    files = (runs, first, mixed, empty, spans, runs)
-    alone, spread = (command("replay", *files, "--format", "json", "--jobs", n) for n in (1, 2))
-    ids = re.compile(r'"(?:id|loop)":"[0-9a-f]{16}"')
-    assert ids.sub("", alone.stdout) == ids.sub("", spread.stdout)
-    assert len(alone.stdout.splitlines()) == 3 + 1 + 7 + 1 + 3
-    assert (alone.exit_code, spread.exit_code) == (1, 1)
-    assert sorted(alone.stderr.splitlines()) == sorted(spread.stderr.splitlines())
-    assert len(alone.stderr.splitlines()) == 4
-
-
-def test_eval_with_workers(objects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are the same and in the same order."""
-    monkeypatch.setattr(workers, "_STEPS_WORTH_WORKERS", 100)
-    path = tmp_path / "runs.jsonl"
-    lines = [line(f"r{number}", loop=number % 3 == 0, calls=4 + number % 5) for number in range(80)]
-    path.write_text("\n".join(lines))
-    found = objects("eval", path, "--errors", "--jobs", 1)
-    assert found == objects("eval", path, "--errors", "--jobs", 2)
-    assert any(row.get("stopped_tp") for row in found)
 
 
 @pytest.mark.parametrize("name", ["intercode.jsonl.gz", "trail.otlp.jsonl.gz"])

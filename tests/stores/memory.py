@@ -73,10 +73,6 @@ class MemoryStore(RedisStore):
         value, until = self._values.get((kind, key), (None, None))
         return None if until is not None and until <= time.monotonic() else value
 
-    def delete(self, kind: str, key: str) -> None:
-        self._values.pop((kind, key), None)
-        self._claims.pop((kind, key), None)
-
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
         now = time.monotonic()
         with self._lock:

@@ -192,7 +192,7 @@ MISUSED: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "a string for the ids": ("SET", "{k}:ids:2 mine", APPEND),
     "a hash for a value": ("HSET", "preference:{k} one 1", PUT),
     "a value of somebody else": ("SET", 'preference:{k} {"mine":1}', PUT),
-    "a value of a later version": ("SET", "preference:{k} \x02new", ("delete", "preference", "k")),
+    "a value of a later version": ("SET", "preference:{k} \x02new", PUT),
     "a list for a claim": ("RPUSH", "breaker:{k}:claim mine", ("claim", "breaker", "k", "me", 5)),
 }
 

@@ -52,7 +52,7 @@ class Atif(Reader):
         before = self._begin_anew()
         agent = map_of(line, "agent", self.report)
         name = text(agent.get("name"))
-        session = self._session = Session(_AGENTS.get(name, name) or self.agent, self.report)
+        session = self.session = Session(_AGENTS.get(name, name) or self.agent, self.report)
         session.id = text(line.get("session_id")) or text(line.get("trajectory_id"))
         session.version = text(agent.get("version"))
         session.cwd = text(mapping(agent.get("extra")).get("cwd"))
@@ -64,7 +64,7 @@ class _Steps:
     """Puts the steps of a trajectory, and of those inside of it, into a session."""
 
     def __init__(self, session: Session, report: Report, model: str) -> None:
-        self._session = session
+        self.session = session
         self._report = report
         self._last = self._calls = 0
         session.model = model or None
@@ -79,7 +79,7 @@ class _Steps:
         for step in rows(trajectory, ("steps",), self._report):
             time = instant(step.get("timestamp"))
             if step.get("source") == "user" and agent is None:
-                self._session.prompt(time)
+                self.session.prompt(time)
             elif step.get("source") == "agent":
                 keys = self._answered(step, time, agent)
                 for reference in self._references(step) if depth < _DEPTH else ():
@@ -99,7 +99,7 @@ class _Steps:
 
     def _answered(self, step: Mapping[str, object], time: int, agent: str | None) -> list[str]:
         """Adds an answer of a model; returns the keys of the calls that it asks for."""
-        session = self._session
+        session = self.session
         model = text(step.get("model_name")) or None
         answer = session.answer(model, self._last or time, time, agent)
         said = blocks(step.get("message"), self._report)
@@ -121,7 +121,7 @@ class _Steps:
             key = f"{text(call.get('tool_call_id')) or 'call'}#{self._calls}"
             keys.append(key)
             name, args = call.get("function_name"), call.get("arguments")
-            self._session.call(key, name, args, time, agent)
+            self.session.call(key, name, args, time, agent)
         return keys
 
     def _observed(self, step: Mapping[str, object], keys: list[str], time: int) -> None:
@@ -134,7 +134,7 @@ class _Steps:
                 (one for one in keys if source and one.rpartition("#")[0] == source),
                 "" if source or not keys else keys[-1],
             )
-            if not key or not self._session.is_open(key):
+            if not key or not self.session.is_open(key):
                 continue
             content = result.get("content")
             own = mapping(result.get("extra"))
@@ -143,7 +143,7 @@ class _Steps:
                 failed = isinstance(content, str) and _FAILED.search(content) is not None
             # Nobody says when it ended; calls of one step that end with it are made side by side.
             end = time and time + 1_000_000
-            self._session.result(key, content, end, error="" if failed else None)
+            self.session.result(key, content, end, error="" if failed else None)
 
 
 def _first(*maps: Mapping[str, object]) -> bool | None:

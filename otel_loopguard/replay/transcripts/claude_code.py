@@ -76,7 +76,7 @@ class ClaudeCode(Reader):
         """Takes a line; one of another session starts a new one."""
         key = text(line.get("sessionId")) or text(line.get("session_id"))
         before = self._named(key) if key else None
-        session = self._session
+        session = self.session
         session.cwd = session.cwd or text(line.get("cwd"))
         version = text(line.get("version")) or text(line.get("claude_code_version"))
         session.version = version or session.version
@@ -132,7 +132,7 @@ class ClaudeCode(Reader):
         model = text(message.get("model"))
         if line.get("isApiErrorMessage") is True or model == "<synthetic>":
             return
-        session, key = self._session, text(message.get("id"))
+        session, key = self.session, text(message.get("id"))
         step = self._answers.get(key) if key else None
         if step is None:
             step = session.answer(model or None, self._last.get(agent, 0) or time, time, agent)
@@ -163,7 +163,7 @@ class ClaudeCode(Reader):
         for block in found:
             if block.get("type") == "tool_result":
                 answered = True
-                self._session.result(
+                self.session.result(
                     block.get("tool_use_id"),
                     block.get("content"),
                     time,
@@ -172,14 +172,14 @@ class ClaudeCode(Reader):
                 )
         written = "\n".join(text(block.get("text")) for block in found).lstrip()
         if written.startswith(_INTERRUPTED):
-            self._session.ending = "interrupted"
+            self.session.ending = "interrupted"
         elif not answered and agent is None and _is_prompt(line, found, written):
-            self._session.prompt(time)
+            self.session.prompt(time)
 
     def _ended(self, line: Mapping[str, object]) -> None:
         """The last line of a stream says how the turn ended."""
         success = line.get("subtype") == "success" and line.get("is_error") is not True
-        self._session.ending = "finished" if success else "interrupted"
+        self.session.ending = "finished" if success else "interrupted"
 
 
 def _is_prompt(line: Mapping[str, object], found: list[Mapping[str, object]], written: str) -> bool:

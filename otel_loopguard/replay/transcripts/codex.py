@@ -70,12 +70,12 @@ class Codex(Reader):
         above = text(meta.get("session_id")) or own
         spawned = mapping(mapping(mapping(meta.get("source")).get("subagent")).get("thread_spawn"))
         above = text(spawned.get("parent_thread_id")) or above
-        if self._session.id and own in (self._session.id, self._agent):
+        if self.session.id and own in (self.session.id, self._agent):
             return None  # a session that was resumed
-        before = self._begin_anew() if self._session.id else None
-        self._session.id = above
-        self._session.cwd = text(meta.get("cwd"))
-        self._session.version = text(meta.get("cli_version"))
+        before = self._begin_anew() if self.session.id else None
+        self.session.id = above
+        self.session.cwd = text(meta.get("cwd"))
+        self.session.version = text(meta.get("cli_version"))
         self._agent = own if own != above or spawned else None
         return before
 
@@ -85,7 +85,7 @@ class Codex(Reader):
         elif kind == "event_msg":
             self._event(payload, time)
         elif kind == "turn_context":
-            self._session.model = text(payload.get("model")) or self._session.model
+            self.session.model = text(payload.get("model")) or self.session.model
         elif kind == "token_usage_record":
             self._tokens(map_of(payload, "usage", self.report))
 
@@ -101,21 +101,21 @@ class Codex(Reader):
             args = item.get("arguments", item.get("input", action))
             name = item.get("name") or ("local_shell" if action else None)
             key = item.get("call_id") or item.get("id")
-            self._session.call(key, name, args, time, self._agent)
+            self.session.call(key, name, args, time, self._agent)
         elif kind in _OUTPUTS:
             self._answer, self._last = None, max(self._last, time)
-            self._session.result(item.get("call_id"), _output(item.get("output")), time)
+            self.session.result(item.get("call_id"), _output(item.get("output")), time)
         elif kind == "web_search_call":
             self._answering(time)
             key = text(item.get("id")) or f"search-{time}"
-            self._session.call(key, "web_search", item.get("action"), time, self._agent)
-            self._session.result(key, None, time)
+            self.session.call(key, "web_search", item.get("action"), time, self._agent)
+            self.session.result(key, None, time)
 
     def _message(self, item: Mapping[str, object], time: int) -> None:
         found = blocks(item.get("content"), self.report)
         written = "\n".join(text(block.get("text")) for block in found)
         if item.get("role") == "assistant":
-            self._session.say(self._answering(time), written)
+            self.session.say(self._answering(time), written)
         elif item.get("role") == "user" and self._is_prompt(item, written):
             self._prompt(time)
 
@@ -135,19 +135,19 @@ class Codex(Reader):
         elif kind == "token_count":
             self._tokens(mapping(mapping(event.get("info")).get("last_token_usage")))
         elif kind in ("task_complete", "turn_complete"):
-            self._session.ending = "finished"
+            self.session.ending = "finished"
         elif kind == "turn_aborted":
-            self._session.ending = "interrupted"
+            self.session.ending = "interrupted"
 
     def _prompt(self, time: int) -> None:
         """A prompt begins a turn, unless it is a sub-agent's, which came from an agent."""
         self._answer, self._last = None, max(self._last, time)
         if self._agent is None:
-            self._session.prompt(time)
+            self.session.prompt(time)
 
     def _answering(self, time: int) -> Step:
         if self._answer is None:
-            self._answer = self._session.answer(None, self._last or time, time, self._agent)
+            self._answer = self.session.answer(None, self._last or time, time, self._agent)
             self._asked = self._answer
         self._answer.end = max(self._answer.end or 0, time)
         return self._answer
@@ -159,7 +159,7 @@ class Codex(Reader):
         read = tokens(usage, "cached_input_tokens")
         written = tokens(usage, "cache_write_input_tokens")
         whole, out = tokens(usage, "input_tokens"), tokens(usage, "output_tokens")
-        self._session.used(self._asked, whole, out, read, written)
+        self.session.used(self._asked, whole, out, read, written)
         self._asked = self._answer = None
 
 

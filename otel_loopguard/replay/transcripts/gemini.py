@@ -89,13 +89,13 @@ class Gemini(Reader):
             found = blocks(message.get("content"), self.report)
             written = "".join(text(block.get("text")) for block in found)
             if written and self._agent is None and not written.startswith(_CONTEXT):
-                self._session.prompt(time)
+                self.session.prompt(time)
         elif not isinstance(message.get("type"), str):
             self.report(f"the `type` of a message is {kind_of(message.get('type'))}, expected text")
         self._last = max(self._last, time)
 
     def _answer(self, message: Mapping[str, object], time: int) -> None:
-        session = self._session
+        session = self.session
         model = text(message.get("model")) or None
         step = session.answer(model, self._last or time, time, self._agent)
         content = message.get("content")
@@ -113,12 +113,12 @@ class Gemini(Reader):
 
     def _call(self, call: Mapping[str, object], time: int) -> None:
         key, status = call.get("id"), text(call.get("status"))
-        self._session.call(key, call.get("name"), call.get("args"), time, self._agent)
+        self.session.call(key, call.get("name"), call.get("args"), time, self._agent)
         if status not in _OVER:
             return
         outcome, broken = gemini_result(call.get("result"))
         end = instant(call.get("timestamp"))
-        self._session.result(
+        self.session.result(
             key,
             outcome,
             end,

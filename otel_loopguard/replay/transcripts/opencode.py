@@ -57,8 +57,8 @@ class OpenCode(Reader):
         before = None
         if kind == "session":
             before = self._named(key)
-            self._session.cwd = text(data.get("directory"))
-            self._session.version = text(data.get("version"))
+            self.session.cwd = text(data.get("directory"))
+            self.session.version = text(data.get("version"))
             self._agent = key if text(data.get("parentID")) else None
         elif kind == "message":
             self._message(key, data)
@@ -77,12 +77,12 @@ class OpenCode(Reader):
             written = (part for _, part in self._parts if part.get("type") == "text")
             # opencode itself writes in a user's name, too: to go on after a compaction.
             if self._agent is None and any(not part.get("synthetic") for part in written):
-                self._session.prompt(made)
+                self.session.prompt(made)
         else:
             self.report(f"the `role` of message {key[:40]} is neither `user` nor `assistant`")
 
     def _answer(self, message: Mapping[str, object], made: int) -> None:
-        session = self._session
+        session = self.session
         texts = [part for _, part in self._parts if part.get("type") == "text"]
         calls = [
             (key, part, map_of(part, "state", self.report))
@@ -115,11 +115,11 @@ class OpenCode(Reader):
     def _result(self, key: str, state: Mapping[str, object], end: int) -> None:
         if state.get("status") == "error":
             why = text(state.get("error"))
-            self._session.result(key, None, end, error=why, stopped=why.startswith(_STOPPED))
+            self.session.result(key, None, end, error=why, stopped=why.startswith(_STOPPED))
             return
         # A command that failed is a success to opencode.
         code = integer(mapping(state.get("metadata")).get("exit"))
-        self._session.result(key, state.get("output"), end, error="" if code else None)
+        self.session.result(key, state.get("output"), end, error="" if code else None)
 
 
 def _ending(message: Mapping[str, object]) -> Ending:

@@ -53,6 +53,7 @@ class Session:
 
     Attributes:
         id: As the transcript says; empty while it has not said.
+        cwd: Folder that the agent works in, likewise.
         agent: Name of the coding agent.
         model: Name of the model that is asked, where it is told apart from the answers.
     """
@@ -192,6 +193,9 @@ class Reader(ABC):
 
     Args:
         report: Told what a line lacks or has wrongly.
+
+    Attributes:
+        session: The session that the last line belongs to.
     """
 
     agent: ClassVar[str]
@@ -212,7 +216,7 @@ class Reader(ABC):
 
     def _begin(self) -> None:
         """Starts a new session, without anything of the one before."""
-        self._session = Session(self.agent, self.report)
+        self.session = Session(self.agent, self.report)
 
     def _begin_anew(self) -> Transcript | None:
         """Starts another session; returns the one before."""
@@ -222,27 +226,13 @@ class Reader(ABC):
 
     def _named(self, key: str) -> Transcript | None:
         """Takes the id of the session; returns the one before, where it is another's."""
-        before = self._begin_anew() if self._session.id not in ("", key) else None
-        self._session.id = key
+        before = self._begin_anew() if self.session.id not in ("", key) else None
+        self.session.id = key
         return before
-
-    def settled(self) -> list[Step]:
-        """Takes out the steps of the session that no later line changes."""
-        return self._session.settled()
-
-    @property
-    def session_id(self) -> str:
-        """Id of the session that the last line belongs to; empty while no line has said it."""
-        return self._session.id
-
-    @property
-    def cwd(self) -> str:
-        """Folder that the agent works in; empty while no line has said it."""
-        return self._session.cwd
 
     def finish(self) -> Transcript | None:
         """The session so far."""
-        return self._session.finish()
+        return self.session.finish()
 
 
 def blocks(content: object, report: Report) -> list[Mapping[str, object]]:

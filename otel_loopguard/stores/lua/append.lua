@@ -1,0 +1,51 @@
+-- Appends entries to a journal; returns how many.
+-- Keys: the journal, its sets of ids. Arguments: entries kept, milliseconds kept, ids of a set, then
+-- number of the id, id and value of each entry.
+--
+-- Entries are numbered 1-0, 2-0, ...; a stream that numbers by the clock is another program's. The
+-- sets of ids take turns: as many ids are known as there are entries kept, at least. XADD comes
+-- first: after a DEL a full server would let the rest of the script pass, above its limit. Where
+-- entries were removed from outside (XTRIM, XDEL) Redis still knows the last number that it gave,
+-- and takes none below it.
+
+local keep, ttl, per = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local sets, number = #KEYS - 1, 0
+local function given()
+  local info = redis.call('XINFO', 'STREAM', KEYS[1])
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then return info[i + 1] end
+  end
+end
+local function is_ours(id)
+  local high, low = string.match(id, '^(%d+)-(%d+)$')
+  number = tonumber(high)
+  return low == '0' and number < 2 ^ 40
+end
+local foreign = redis.error_reply('LOOPGUARD this stream is not a journal of otel-loopguard')
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+if last then last = last[1] elseif redis.call('EXISTS', KEYS[1]) == 1 then last = given() end
+if last and not is_ours(last) then return foreign end
+for s = 2, #KEYS do redis.call('SCARD', KEYS[s]) end
+local seen = 0
+for i = 4, #ARGV, 3 do
+  local known = false
+  for s = 2, #KEYS do
+    if redis.call('SISMEMBER', KEYS[s], ARGV[i]) == 1 then known = true end
+  end
+  if not known then
+    local entry = {KEYS[1], string.format('%d-0', number + 1), ARGV[i + 1], ARGV[i + 2]}
+    if type(redis.pcall('XADD', unpack(entry))) == 'table' then
+      if redis.call('EXISTS', KEYS[1]) == 1 and not is_ours(given()) then return foreign end
+      entry[2] = string.format('%d-0', number + 1)
+      redis.call('XADD', unpack(entry))
+    end
+    local set = KEYS[2 + math.floor(number / per) % sets]
+    if number % per == 0 then redis.call('DEL', set) end
+    redis.call('SADD', set, ARGV[i])
+    number = number + 1
+  end
+  seen = seen + 1
+end
+redis.call('XTRIM', KEYS[1], 'MAXLEN', keep)
+for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ttl) end
+return seen
