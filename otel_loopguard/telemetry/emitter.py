@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger, LoggerProvider
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import TracerProvider
 
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
@@ -73,14 +72,12 @@ class EventQueue:
         faults: InternalErrors,
         counts: Counts,
         loggers: LoggerProvider | None = None,
-        tracers: TracerProvider | None = None,
     ) -> None:
         self._flush_s = settings.tuning.delivery.flush_s
         self._logging = settings.telemetry_events
         self._faults = faults
         self._counts = counts
         self._loggers = loggers
-        self._tracers = tracers
         self._logger: Logger | None = None
         self._registered = False
         # Not the method itself, which would be held weakly: what waits outlives the guard.
@@ -135,7 +132,7 @@ class EventQueue:
             for name, value in event.attributes.items()
             if not name.startswith("gen_ai.")
         }
-        span = get_tracer(_NAME, __version__, self._tracers).start_span(
+        span = get_tracer(_NAME, __version__).start_span(
             f"loopguard {event.attributes[semconv.DECISION_ACTION]}",
             context,
             attributes=attributes,
