@@ -176,7 +176,6 @@ class Telemetry:
         self._events = settings.telemetry_events
         self._spans = settings.decision_spans if live else False
         self._live = live
-        self._follows = False  # True once escalations are reported by `escalated`
         counting = settings.telemetry_metrics and (live or meters is not None)
         self.numbers = MetricsRecorder(settings, faults, detectors, misses, meters, on=counting)
         self.on_steps: list[Listener] = []
@@ -212,8 +211,6 @@ class Telemetry:
             self._queue.put(events.decided(decision, made.agent, fields, place, span=span))
         if self._conventions is not None:
             self._conventions.on_decision(made, place)
-        if made.meaning.escalated and not self._follows:
-            self._put(events.asked(decision, made.agent, place))
 
     def _log(self, decision: Decision, fields: Mapping[str, events.Value]) -> None:
         action, text = decision.action, decision.message
@@ -281,8 +278,7 @@ class Telemetry:
             self._conventions.on_change(fields, text, place)
 
     def follow(self, open_escalations: Callable[[], Sequence[object]]) -> None:
-        """Counts open escalations; `escalated` is called for each from now on."""
-        self._follows = True
+        """Counts open escalations."""
         self.numbers.wait(lambda: len(open_escalations()))
 
     def watch(self, state: State) -> None:
