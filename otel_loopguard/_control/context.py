@@ -12,7 +12,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 
 from otel_loopguard._control.flag import any_stops, asks
-from otel_loopguard._control.pending import declare, plan_of, waiting
+from otel_loopguard._control.pending import board_of, declare, plan_of
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
@@ -257,7 +257,7 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
     if tasks is not None:
         plan = plan_of(tasks)
         boards = [found.flag.milestones for found in sessions_at(key)]
-        declare(boards or [waiting(key)], plan)
+        declare(boards or [board_of(key)], plan)
     token = otel_context.attach(naming(key))
     try:
         yield key

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from otel_loopguard._control.pending import claimed, early
+from otel_loopguard._control.pending import BOARDS, RESULTS
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import steady, waits
@@ -64,7 +64,7 @@ TIME_LIMIT: Final = "time limit"
 PROMPT: Final = "the user's next message"
 RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, PROMPT, "baggage"})
 # Results may be whole pages, and stay in memory with the session.
-_PARTS: Final = 20
+PARTS: Final = 20
 # A run is over before it has as many decisions; the oldest of them confirm nothing any more.
 _HEARD: Final = 64
 # Longest wait: an interrupt may precede the wake-up.
@@ -173,8 +173,8 @@ class Flag:
         self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
         self.limit_s = limit_s
         self.cleared = 0
-        self._milestones = claimed(session)
-        self.parts: deque[object] | None = early(session)
+        self._milestones = BOARDS.pop(session, None)
+        self.parts: deque[object] | None = RESULTS.pop(session, None)
         self.refusals: tuple[str, ...] = ()
         self.plan: tuple[Task, ...] = ()
         self.raised_budgets: Mapping[str, float] = {}
@@ -302,15 +302,15 @@ class Flag:
     def add_part(self, result: object) -> None:
         """Adds a result to those that a stop of the session carries."""
         with _changing:
-            self.parts = self.parts or deque(maxlen=_PARTS)
+            self.parts = self.parts or deque(maxlen=PARTS)
             self.parts.append(result)
 
     def adopt_parts(self, trace: str | None) -> None:
         """Adopts results that were kept under its trace before its key was known."""
-        found = None if trace is None else early(trace)
+        found = None if trace is None else RESULTS.pop(trace, None)
         if found:
             with _changing:
-                self.parts = deque((*found, *(self.parts or ())), maxlen=_PARTS)
+                self.parts = deque((*found, *(self.parts or ())), maxlen=PARTS)
 
     def set(  # noqa: PLR0913
         self,
