@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from otel_loopguard._control.flag import any_stops, asks
+from otel_loopguard._control.flag import STOPPING, asks
 from otel_loopguard._control.pending import board_of, declare, plan_of
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
@@ -344,7 +344,7 @@ def asked_session() -> SessionHandle | None:
     """As `current_session`, for a loop that asks: warns if no session is known."""
     questions.count()
     found = current_session()
-    if found is not None or not any_stops() or named_session() is not None:
+    if found is not None or not STOPPING or named_session() is not None:
         return found
     # A trace identifies the session, even if nothing is known of it yet.
     if not any(isinstance(place, int) for place in current_places()):

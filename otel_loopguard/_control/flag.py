@@ -495,7 +495,7 @@ class Flag:
 _changing = new_lock()
 STOPPING: dict[int, weakref.ref[Flag]] = {}
 """Flags of sessions that are denied, paused or aborted. Usually none is, and then no flag has to
-be looked up: hooks look here instead of calling `any_stops`."""
+be looked up."""
 _unheard: dict[int, weakref.ref[Flag]] = {}
 """Flags that are raised and were not read since, of runtimes that ask."""
 
@@ -508,14 +508,6 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
-
-
-def any_stops() -> bool:
-    """True if any session of this process is denied, paused or aborted.
-
-    Usually none is, and then no flag has to be looked up.
-    """
-    return bool(STOPPING)
 
 
 _asked = False

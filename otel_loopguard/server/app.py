@@ -347,9 +347,6 @@ class _Access:
         self._paths = paths
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         began, asked, status = time.monotonic(), scope["path"], 0
 
         async def sent(message: Any) -> None:

@@ -136,9 +136,6 @@ class PriceTable:
         long = {name: each for name, each in own.long.items() if name not in yours.models}
         return cls(own.models | yours.models, long | yours.long, own.date)
 
-    def __len__(self) -> int:
-        return len(self.models)
-
     def cost(
         self, model: str, input_tokens: int, output_tokens: int, *,
         cache_read: int = 0, cache_write: int = 0,
