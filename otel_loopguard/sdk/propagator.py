@@ -68,9 +68,8 @@ class LoopGuardPropagator(TextMapPropagator):
     for that session in every guard of this process. Never raises.
 
     Args:
-        settings: Its `propagation_key`; from the environment by default. Keys of the guards in this
-            process count too.
-        **options: The same by name, as a configuration file has them.
+        **settings: Settings by name, of which `propagation_key` counts; from the environment by
+            default. Keys of the guards in this process count too.
 
     Attributes:
         ignored: Incoming entries that were not believed, counted by why: `unsigned`, `forged`,
@@ -78,23 +77,20 @@ class LoopGuardPropagator(TextMapPropagator):
         faults: Faults that were swallowed, counted by kind.
 
     Raises:
-        LoopGuardSettingsError: An option cannot be used. What the environment has wrong is only
+        LoopGuardSettingsError: A setting cannot be used. What the environment has wrong is only
             counted: OpenTelemetry makes propagators when it is imported.
-        ValueError: Both settings and options were given.
     """
 
-    def __init__(self, settings: Settings | None = None, **options: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.faults = InternalErrors()
         self.ignored: Counter[str] = Counter()
         self._lock = new_lock()
         self._w3c = W3CBaggagePropagator()
         self._ttl_s = 0.0
-        if settings is not None and options:
-            msg = f"settings were given: set {sorted(options)} in them instead"
-            raise ValueError(msg)
-        if options:
-            settings = Settings(**options)
-        given = settings or attempt(self.faults, "settings", _from_environment, None)
+        if settings:
+            given = Settings(**settings)
+        else:
+            given = attempt(self.faults, "settings", _from_environment, None)
         if given is not None:
             self._ttl_s = given.tuning.replication.baggage_ttl_s
             keyring.add(given.propagation_key.get_secret_value())
