@@ -29,7 +29,7 @@ from otel_loopguard._control.gate import (
     refused,
     resume,
 )
-from otel_loopguard._control.limits import cancelling, limit, limited
+from otel_loopguard._control.limits import cancelling, limit
 from otel_loopguard._control.session_info import (
     compacted,
     explain,
@@ -44,7 +44,7 @@ from otel_loopguard.core import Remaining
 __all__ = [
     "Control", "Gate", "Remaining", "abort", "allow", "answer",
     "cancelling", "check", "compacted", "current", "escalate", "escalations", "explain", "gate",
-    "hint", "limit", "limited", "milestone", "milestones", "on_decision", "on_escalation", "pause",
+    "hint", "limit", "milestone", "milestones", "on_decision", "on_escalation", "pause",
     "plan", "refused", "remaining", "resume", "session", "task_type",
     "wait_advice",
 ]  # fmt: skip

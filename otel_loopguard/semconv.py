@@ -48,13 +48,13 @@ DETECTION_CYCLE_LENGTH: Final = "loopguard.detection.cycle.length"
 """int, calls in one turn of the cycle; 1 for a repeat."""
 
 EXECUTION_CHOICE: Final = "loopguard.execution.choice"
-"""str, one of `core.Choice`: how the call is best executed, if its tool has a profile."""
+"""str, one of `core.Choice`, on metrics and log lines only: how a call is best executed."""
 
 EXECUTION_CONFIDENCE: Final = "loopguard.execution.confidence"
-"""double, confidence of that choice, 0 to 1."""
+"""double, on log events only: confidence of a choice or decision, 0 to 1."""
 
 EXECUTION_ESTIMATE_MS: Final = "loopguard.execution.estimate_ms"
-"""double, milliseconds within which nine of ten such calls end."""
+"""double, on log lines only: milliseconds within which nine of ten such calls end."""
 
 EXECUTION_LOOP: Final = "loopguard.execution.loop"
 """bool, on log events only: whether the call belongs to a loop."""

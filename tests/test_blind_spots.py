@@ -55,7 +55,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (context, gate):
         monkeypatch.setattr(module, "questions", questions)
     # In sessions of other tests.
-    monkeypatch.setattr(context, "any_stops", lambda: False)
+    monkeypatch.setattr(context, "STOPPING", {})
     monkeypatch.setattr(gate, "any_news", lambda: False)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cas
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from otel_loopguard._control.flag import any_stops, asks
-from otel_loopguard._control.pending import declare, plan_of, waiting
+from otel_loopguard._control.flag import STOPPING, asks
+from otel_loopguard._control.pending import board_of, declare, plan_of
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
@@ -256,7 +256,7 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
     if tasks is not None:
         plan = plan_of(tasks)
         boards = [found.flag.milestones for found in sessions_at(key)]
-        declare(boards or [waiting(key)], plan)
+        declare(boards or [board_of(key)], plan)
     token = otel_context.attach(naming(key))
     try:
         yield key
@@ -343,7 +343,7 @@ def asked_session() -> SessionHandle | None:
     """As `current_session`, for a loop that asks: warns if no session is known."""
     questions.count()
     found = current_session()
-    if found is not None or not any_stops() or named_session() is not None:
+    if found is not None or not STOPPING or named_session() is not None:
         return found
     # A trace identifies the session, even if nothing is known of it yet.
     if not any(isinstance(place, int) for place in current_places()):

@@ -123,12 +123,8 @@ class EscalationBackend(Protocol):
     def open_escalations(self) -> list[Escalation]: ...
 
 
-_backends: Final[WeakList[EscalationBackend]] = WeakList()
-
-
-def register_backend(found: EscalationBackend) -> None:
-    """Registers the escalations of a guard; they are held weakly."""
-    _backends.add(found)
+BACKENDS: Final[WeakList[EscalationBackend]] = WeakList()
+"""The escalations of the guards of this process."""
 
 
 def can_answer(settings: Settings) -> bool:
@@ -166,7 +162,7 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
     if found is None:
         return None
     found.guard.escalation()  # makes its backend, where it is needed first
-    ids = (backend.escalate(found.key, reason.strip(), hold=hold) for backend in _backends)
+    ids = (backend.escalate(found.key, reason.strip(), hold=hold) for backend in BACKENDS)
     return next((one for one in ids if one is not None), None)
 
 
@@ -205,7 +201,7 @@ def answer(  # noqa: PLR0913
     settle_all()
     # Each backend knows its own only: the first that does takes it, or says why not.
     if not any(
-        backend.answer(escalation_id, answer, guidance, by, plan, limit) for backend in _backends
+        backend.answer(escalation_id, answer, guidance, by, plan, limit) for backend in BACKENDS
     ):
         msg = f"there is no escalation {escalation_id!r:.100} here"
         raise EscalationError(msg)
@@ -227,7 +223,7 @@ def plan(session: str | None = None) -> tuple[Task, ...]:
 def escalations() -> list[Escalation]:
     """What waits for an answer in this process, oldest first."""
     settle_all()
-    return [found for backend in _backends for found in backend.open_escalations()]
+    return [found for backend in BACKENDS for found in backend.open_escalations()]
 
 
 def on_escalation(callback: Callable[[Escalation], Any]) -> Callable[[], None]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from otel_loopguard._control.pending import claimed, early
+from otel_loopguard._control.pending import BOARDS, RESULTS
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import steady, waits
@@ -63,7 +63,7 @@ TIME_LIMIT: Final = "time limit"
 PROMPT: Final = "the user's next message"
 RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, PROMPT, "baggage"})
 # Results may be whole pages, and stay in memory with the session.
-_PARTS: Final = 20
+PARTS: Final = 20
 # A run is over before it has as many decisions; the oldest of them confirm nothing any more.
 _HEARD: Final = 64
 # Longest wait: an interrupt may precede the wake-up.
@@ -172,8 +172,8 @@ class Flag:
         self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
         self.limit_s = limit_s
         self.cleared = 0
-        self._milestones = claimed(session)
-        self.parts: deque[object] | None = early(session)
+        self._milestones = BOARDS.pop(session, None)
+        self.parts: deque[object] | None = RESULTS.pop(session, None)
         self.refusals: tuple[str, ...] = ()
         self.plan: tuple[Task, ...] = ()
         self.raised_budgets: Mapping[str, float] = {}
@@ -301,15 +301,15 @@ class Flag:
     def add_part(self, result: object) -> None:
         """Adds a result to those that a stop of the session carries."""
         with _changing:
-            self.parts = self.parts or deque(maxlen=_PARTS)
+            self.parts = self.parts or deque(maxlen=PARTS)
             self.parts.append(result)
 
     def adopt_parts(self, trace: str | None) -> None:
         """Adopts results that were kept under its trace before its key was known."""
-        found = None if trace is None else early(trace)
+        found = None if trace is None else RESULTS.pop(trace, None)
         if found:
             with _changing:
-                self.parts = deque((*found, *(self.parts or ())), maxlen=_PARTS)
+                self.parts = deque((*found, *(self.parts or ())), maxlen=PARTS)
 
     def set(  # noqa: PLR0913
         self,
@@ -494,7 +494,7 @@ class Flag:
 _changing = new_lock()
 STOPPING: dict[int, weakref.ref[Flag]] = {}
 """Flags of sessions that are denied, paused or aborted. Usually none is, and then no flag has to
-be looked up: hooks look here instead of calling `any_stops`."""
+be looked up."""
 _unheard: dict[int, weakref.ref[Flag]] = {}
 """Flags that are raised and were not read since, of runtimes that ask."""
 
@@ -507,14 +507,6 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
-
-
-def any_stops() -> bool:
-    """True if any session of this process is denied, paused or aborted.
-
-    Usually none is, and then no flag has to be looked up.
-    """
-    return bool(STOPPING)
 
 
 _asked = False

@@ -31,12 +31,13 @@ from otel_loopguard._control.flag import (
     APPLICATION,
     BY_HAND,
     NOTHING,
+    PARTS,
     Control,
     Flag,
     any_news,
     is_reserved,
 )
-from otel_loopguard._control.pending import keep_early
+from otel_loopguard._control.pending import RESULTS
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import logger, warn_blind
@@ -141,7 +142,7 @@ def partial(result: object) -> bool:
             "the session around the run, with otel_loopguard.session(key)",
         )
         return False
-    keep_early(key, result)
+    RESULTS.setdefault(key, deque(maxlen=PARTS)).append(result)
     return True
 
 

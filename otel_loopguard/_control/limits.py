@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import math
 import sys
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from opentelemetry import trace
 
@@ -170,8 +168,6 @@ def _soon() -> Callable[[Callable[[], None]], object]:
     return lambda function: None if loop.is_closed() else loop.call_soon_threadsafe(function)
 
 
-_Given = ParamSpec("_Given")
-_Result = TypeVar("_Result")
 _UNKNOWN_S: Final = 600.0
 """Seconds that a call of which nothing is known may take."""
 
@@ -256,70 +252,11 @@ def limit(seconds: float | None = None, *, tool: str | None = None, args: object
         # The longest that any guard of this process allows.
         allowed = () if tool is None else (one.limit_s(tool, args) for one in live_guards())
         seconds = max(allowed, default=_UNKNOWN_S)
-    _check(seconds)
-    return Limit(seconds, tool)
-
-
-@overload
-def limited(
-    seconds: Callable[_Given, Awaitable[_Result]],
-) -> Callable[_Given, Coroutine[Any, Any, _Result]]: ...
-@overload
-def limited(
-    seconds: float | None = None, *, tool: str | None = None
-) -> Callable[
-    [Callable[_Given, Awaitable[_Result]]], Callable[_Given, Coroutine[Any, Any, _Result]]
-]: ...
-def limited(seconds: Any = None, *, tool: str | None = None) -> Any:
-    """Gives every call of an async function a limit in time, as `limit` does.
-
-    ::
-
-        @control.limited(30)
-        async def fetch(url): ...
-
-        @control.limited
-        async def search(query): ...
-
-    Args:
-        seconds: The limit of one call; by default five times the estimate of the tool, asked at
-            each call, within 30 to 600 s.
-        tool: Name of the tool; by default the name of the function.
-
-    Returns:
-        A decorator, or the function where it stands without brackets. Its calls raise
-        `LoopGuardLimit` when their time is over.
-
-    Raises:
-        ValueError: The limit is no finite number above 0.
-        TypeError: What is decorated is no async function.
-    """
-    if callable(seconds):
-        return _wrapped(seconds, None, tool)
-    if seconds is not None:
-        _check(seconds)
-    return functools.partial(_wrapped, seconds=seconds, tool=tool)
-
-
-def _wrapped(function: Any, seconds: float | None, tool: str | None) -> Any:
-    if not inspect.iscoroutinefunction(function):
-        msg = f"control.limited is for async functions: a plain one cannot be cancelled: {function}"
-        raise TypeError(msg)
-    name = tool or function.__name__
-
-    @functools.wraps(function)
-    async def call(*given: Any, **named: Any) -> Any:
-        async with limit(seconds, tool=name, args=named or None):
-            return await function(*given, **named)
-
-    return call
-
-
-def _check(seconds: object) -> None:
     if (
-        not isinstance(seconds, (int, float))
+        not isinstance(seconds, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
         or isinstance(seconds, bool)
         or not 0 < seconds < math.inf
     ):
         msg = f"a limit must be a finite number of seconds above 0, got {seconds!r}"
         raise ValueError(msg)
+    return Limit(seconds, tool)

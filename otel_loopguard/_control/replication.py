@@ -212,7 +212,6 @@ class ControlReplication:
         self._hints = hints
         self._settings = home.settings
         self.faults = home.faults
-        self._keys_in = writer if home.settings.propagation_trust == "store" else None
         self._writer = writer if home.settings.share_control else None
         self.unread = 0
         self._subscriptions: list[RedisSubscription] = []
@@ -224,7 +223,7 @@ class ControlReplication:
         """Hears of flags and of other processes from here on: the guard has its sessions."""
         OBSERVERS.add(self.changed)
         _replications.add(self)
-        self._share_keys()
+        keyring.add(self._settings.propagation_key.get_secret_value())
 
     def forked(self) -> None:
         """Resets in the child of a fork: its thread is gone, its lock may be held."""
@@ -243,8 +242,6 @@ class ControlReplication:
     def begun(self, session: str) -> None:
         """Looks up a session that is new, or has its final key. Does not block."""
         with swallow(self.faults, "sharing"):
-            if not keyring.keys():
-                self._share_keys()
             if self._writer is None:
                 return
             name = wire_name(session)
@@ -415,15 +412,6 @@ class ControlReplication:
                 names = list(self._known)[-_REFRESHED:]
             for name in names:
                 self._look_up(name)
-            self._share_keys()
-
-    def _share_keys(self) -> None:
-        key = self._settings.propagation_key.get_secret_value()
-        if self._settings.propagation_trust == "signed" and key:
-            keyring.add(key.encode("utf-8", "surrogatepass"))
-        elif self._keys_in is not None:
-            self._keys_in.ask(keyring.key_of, keyring.add)
-            self._listen()
 
 
 def _changes(control: Control, notice: ControlMessage) -> bool:

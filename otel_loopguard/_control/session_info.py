@@ -15,11 +15,12 @@ from otel_loopguard._control.context import (
     sessions_at,
     trace_key,
 )
-from otel_loopguard._control.pending import claimed, note_early, waiting
+from otel_loopguard._control.pending import BOARDS, NOTES, board_of
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Choice
 from otel_loopguard.core.milestones import Milestones, Reached
+from otel_loopguard.core.report import Memory
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Remaining
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # Names stand in reports, hints and log lines.
 _NAME_CHARS: Final = 200
+# Entries that are kept of each topic before the first step; each has 200 characters at most.
+_NOTES: Final = 64
 # Names that were warned of; as many as a session has milestones.
 _warned: Final[BoundedDict[str, None]] = BoundedDict(256)
 
@@ -137,7 +140,7 @@ def remember(topic: Topic, text: str, session: str | None = None) -> bool:
     key = session or named_session() or trace_key()
     if key is None or not live_guards():
         return False
-    note_early(key, topic, text)
+    NOTES.setdefault(key, Memory(_NOTES)).note(topic, text)
     return True
 
 
@@ -319,11 +322,11 @@ def _boards() -> list[Milestones]:
     found = current_session()
     if found is None:
         place = key or early_key
-        return [] if place is None else [waiting(place)]
+        return [] if place is None else [board_of(place)]
     boards = [one.flag.milestones for one in sessions_at(found.key) or [found]]
     if early_key is not None and key is None:
         # The session was made under an id of its spans, which nobody knew when the plan was made.
-        early = claimed(early_key)
+        early = BOARDS.pop(early_key, None)
         if early is not None:
             for board in boards:
                 board.adopt(early)

@@ -6,23 +6,14 @@ import base64
 import hashlib
 import hmac
 import re
-import secrets
-import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Action
 
-if TYPE_CHECKING:
-    from otel_loopguard.stores.redis import RedisStore
-
-_KIND: Final = "propagation"
-_NAME: Final = "key"
 # The secret in use, and earlier ones that messages on their way are signed with.
 _SECRETS: Final = 4
-# A process that ends between its claim and its secret keeps the others from one for so long.
-_CLAIM_S: Final = 5.0
 
 _keys: tuple[bytes, ...] = ()
 _adding = new_lock()
@@ -33,9 +24,10 @@ def keys() -> tuple[bytes, ...]:
     return _keys
 
 
-def add(key: bytes | None) -> None:
+def add(secret: str) -> None:
     """Adds a secret, or makes it the newest; does nothing without one."""
     global _keys  # noqa: PLW0603
+    key = secret.encode("utf-8", "surrogatepass")
     if key and _keys[:1] != (key,):
         with _adding:
             _keys = (key, *(known for known in _keys if known != key))[:_SECRETS]
@@ -46,21 +38,6 @@ def forget() -> None:
     global _keys  # noqa: PLW0603
     with _adding:
         _keys = ()
-
-
-def key_of(store: RedisStore) -> bytes | None:
-    """The secret that all processes on one store share; made by the first. May block."""
-    for pause_s in (0, 0.02, 0.05, 0.2):
-        time.sleep(pause_s)
-        found = store.get(_KIND, _NAME)
-        if found is not None:
-            return found
-        if store.claim(_KIND, _NAME, secrets.token_hex(8), _CLAIM_S):
-            # Whoever had the claim before may have put one meanwhile.
-            found = store.get(_KIND, _NAME) or secrets.token_bytes(32)
-            store.put(_KIND, _NAME, found)
-            return found
-    return None
 
 
 _SIGNED: Final = re.compile(

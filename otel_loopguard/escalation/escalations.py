@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.context import sessions_at
-from otel_loopguard._control.escalation import ESCALATIONS, register_backend
+from otel_loopguard._control.escalation import BACKENDS, ESCALATIONS
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT
 from otel_loopguard._control.pending import declare
 from otel_loopguard._util.bounded import BoundedDict
@@ -193,7 +193,7 @@ class Escalations:
         )
         OBSERVERS.add(self.changed)
         ticks(self)
-        register_backend(self)
+        BACKENDS.add(self)
 
     def listen(self, listener: Listener) -> None:
         """Adds a callback for each escalation, when it opens and when it ends; it must be quick."""

@@ -12,7 +12,6 @@ from otel_loopguard._control.context import (
     known_session,
     live_guards,
     named_session,
-    session_at,
 )
 from otel_loopguard._control.flag import asks
 from otel_loopguard.core import Acceptance, Admission, Choice
@@ -128,18 +127,14 @@ def prefer(user: str = "", **changes: object) -> Preferences | None:
     return changed[-1] if changed else None
 
 
-def acceptance(session: str | None = None) -> Acceptance | None:
-    """How often which choice was given, and how it was taken.
+def acceptance() -> Acceptance | None:
+    """How often which choice was given, and how it was taken, in all sessions of the newest guard.
 
-    Args:
-        session: Key of a session; by default all of the newest guard of this process.
+    Of one session, `execution` of its report says it.
 
     Returns:
-        None if nobody asked, or no guard knows the session.
+        None if nobody asked.
     """
-    if session is not None:
-        found = session_at(session)
-        return None if found is None else found.report().execution
     guard = guard_of(None)
     return None if guard is None else guard.acceptance()
 

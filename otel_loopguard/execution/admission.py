@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,33 +13,28 @@ import orjson
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Acceptance, Action, Admission, Choice, Decision, Kind, Step
 from otel_loopguard.core.admission import Factors, Objection
-from otel_loopguard.core.decision import Annotation, FollowUp, Source
+from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
 from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, advise
-from otel_loopguard.execution.latency import MIN_RECORDS, Estimate, Knowledge
+from otel_loopguard.execution.latency import Estimate, Knowledge
 from otel_loopguard.execution.resources import Resources, queue_depth
 from otel_loopguard.execution.users import Users
 from otel_loopguard.plans import complexity
 from otel_loopguard.policy import certainty_of, follow_ups_of, place_of
 from otel_loopguard.resilience import current
-from otel_loopguard.spans.sdk_views import ActiveSpanView
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core.admission import ResourcePressure
     from otel_loopguard.execution.profiler import Profiler
     from otel_loopguard.sessions import Session
-    from otel_loopguard.sessions.active import ToolSpans
     from otel_loopguard.settings import Settings
     from otel_loopguard.settings.preferences import Preferences
-    from otel_loopguard.spans.reader import Reader
-    from otel_loopguard.spans.views import SpanView
     from otel_loopguard.stores import Writer
 
 
@@ -220,11 +214,6 @@ class _Given:
 
 _ANSWERABLE: Final = 4096
 """Newest admissions that may be answered: a person answers within minutes, or not at all."""
-_NAMES: Final = 1024
-"""Names of tools and of their spans that choices are kept of, as many as `ToolSpans` knows."""
-_CHOICE_S: Final = 1.0
-"""Seconds that the choice for a tool is kept: the load of the machine is measured as often."""
-_NOT_WRITTEN: Final = (0, 0.0)
 _ALONE: Final = complexity([Task("0", "one")]).score
 """Complexity of a call that nobody planned."""
 
@@ -243,14 +232,6 @@ class Admissions:
         self._lanes = settings.tuning.plans.max_parallel
         self._faults = faults
         self._profiler = profiler
-        # What spans of a name say, for hooks: a call may be over before it is judged. Readers take
-        # no lock.
-        self.chosen: BoundedDict[str, Annotation] = BoundedDict(_NAMES)
-        # Since when the hook writes the choice on spans of a name, by the guard's clock, and until
-        # when that is the choice, by the monotonic one.
-        self._written: BoundedDict[str, tuple[int, float]] = BoundedDict(_NAMES)
-        # The same by tool, until when.
-        self._annotations: BoundedDict[str, tuple[float, Annotation | None]] = BoundedDict(_NAMES)
         self.resources = Resources(settings, faults, queue_depth(settings.execution_queue, faults))
         self.users = Users(settings, store)
         self._lock = new_lock()
@@ -363,54 +344,6 @@ class Admissions:
             semconv.EXECUTION_ALERTS: _alerts(self.resources.newest),
             semconv.EXECUTION_TOOLS: int(bool(decision.tool)),
         }
-
-    def is_written(self, name: str, at: int) -> bool:
-        """True if the hook wrote the choice on spans of a name that started at a time, if any."""
-        since, until = self._written.get(name, _NOT_WRITTEN)
-        return at >= since and time.monotonic() < until
-
-    def starting(self, span: SpanView, name: str, reader: Reader, tools: ToolSpans) -> None:
-        """Writes the choice about a call on its span, where it is not to run the call at once.
-
-        It is the choice for the tool as a whole, a second old at most.
-        """
-        tool = tools.only(name)
-        if tool is None or not isinstance(span, ActiveSpanView):
-            return
-        several = not tool
-        if several:
-            step = reader.read(span)
-            tool = "" if step is None else step.name or ""
-        until, annotation = self._annotations.get(tool, (0.0, None))
-        if tool and time.monotonic() >= until:
-            until, annotation = self._annotate(tool)
-        if annotation is None or several:
-            self.chosen.pop(name, None)
-        else:
-            self.chosen[name] = annotation
-        if not several:
-            self._written[name] = (0 if annotation is None else now(), until)
-        if annotation is not None:
-            span.annotate(annotation)
-
-    def _annotate(self, tool: str) -> tuple[float, Annotation | None]:
-        """Until when spans of a tool say what; nothing where only a default for it is known."""
-        estimate, annotation = self._profiler.estimate(tool), None
-        own = self._settings.tools.get(tool)
-        if estimate.records < MIN_RECORDS and (own is None or own.duration_ms is None):
-            return 0.0, None
-        work = _single(tool, estimate)
-        found, _ = self._advise(work, self.users.preferences(""), "")
-        if found.choice is not Choice.EXECUTE_SYNC:
-            annotation = Annotation(
-                {
-                    semconv.EXECUTION_CHOICE: found.choice.value,
-                    semconv.EXECUTION_CONFIDENCE: found.confidence,
-                    semconv.EXECUTION_ESTIMATE_MS: round(work.tool_ms, 1),
-                }
-            )
-        kept = self._annotations[tool] = (time.monotonic() + _CHOICE_S, annotation)
-        return kept
 
     def _workload(
         self, tasks: Sequence[Task], preferences: Preferences, parallel: bool | None

@@ -205,7 +205,7 @@ _KEPT_NS: Final = 7 * 86_400_000_000_000
 # The newest records that estimates are made from: enough for a 90th percentile, soon renewed.
 _NEWEST: Final = 50
 # Fewer records than these say less than the table of defaults.
-MIN_RECORDS: Final = 3
+_MIN_RECORDS: Final = 3
 # The next of nine calls is within the slowest of them nine times in ten: from fewer of like size no
 # estimate holds as often as it should, and all calls of the tool make it.
 _MIN_ALIKE: Final = 9
@@ -290,7 +290,7 @@ class Profile:
             went_well = [call for call in self.records if call.success]
             window = self._window = _look(went_well[-_NEWEST:])
         count = len(window.calls)
-        if count < MIN_RECORDS:
+        if count < _MIN_RECORDS:
             if self._default is None:
                 return Estimate(_UNKNOWN_MS, count, Knowledge.UNKNOWN)
             return Estimate(self._default, count, Knowledge.DEFAULT)
@@ -304,7 +304,7 @@ class Profile:
         for place in range(len(records) - fresh, len(records)):
             call = records[place]
             before = [one for one in records[:place] if one.success][-_NEWEST:]
-            if call.success and call.ms > 0 and len(before) >= MIN_RECORDS:
+            if call.success and call.ms > 0 and len(before) >= _MIN_RECORDS:
                 ms = _from(_look(before), call.size, call.complexity)
                 found.append(min(100 * abs(ms - call.ms) / call.ms, _MOST_OFF))
         return found

@@ -109,7 +109,6 @@ class LoopGuard(SessionQueries):
         profiler: Durations and costs of tools, as observed.
         telemetry: Its metrics and log events.
         backlog: Spans of the SDK that started or ended and are not judged yet.
-        chosen: Execution choices to be written on spans at their start, by their names.
         passed_over: Names of scopes whose spans are of no interest, whatever they carry.
         subscribers: The callbacks for steps and decisions.
     """
@@ -165,7 +164,6 @@ class LoopGuard(SessionQueries):
         self._registry = known or Registry(settings, detectors)
         self.profiler = Profiler(settings, writer=self._writer)
         self._admissions = Admissions(settings, self.profiler, faults, self._writer)
-        self.chosen = self._admissions.chosen
         self.profiler.sample = self._admissions.resources.sample
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
@@ -250,10 +248,9 @@ class LoopGuard(SessionQueries):
             at: When it started by the guard's clock, nanoseconds since the epoch; now by default.
             call: The call that an adapter was making.
         """
-        active, run, said, described, name = self.active, None, None, False, ""
+        active, run, said, described = self.active, None, None, False
         # Attributes are read and parsed before the lock is acquired.
         try:
-            name = span.name
             attributes = span.attributes if attributes is None else attributes
             described = not self.reader.marks.isdisjoint(attributes)
             run = self.reader.run(span, attributes)
@@ -287,9 +284,9 @@ class LoopGuard(SessionQueries):
             opened.call, opened.asked = call, said
             self._add(opened, run)
         if STOPPING:
-            self._annotate_start(opened, name)
-        elif isinstance(span, ActiveSpanView) and self.chooses(name, at):
-            self.choose(span, name)
+            known = opened.session or self._sessions.of_trace(span.trace_id)
+            if known is not None and known.flag.stops:
+                self._annotator.starting(opened, known)
 
     def may_be_stopped(self, trace_id: int, session: str | None) -> bool:
         """Whether a span that starts may belong to a stopped session. Lock-free."""
@@ -299,24 +296,6 @@ class LoopGuard(SessionQueries):
             known = self._sessions.of_trace(trace_id)
         # Of a trace that is not known yet nothing is known.
         return known is None or known.flag.stops
-
-    def _annotate_start(self, opened: ActiveSpan, name: str) -> None:
-        """Annotates a starting span: its session is stopped, or how to execute it."""
-        known = opened.session or self._sessions.of_trace(opened.view.trace_id)
-        if known is not None and known.flag.stops:
-            self._annotator.starting(opened, known)
-        elif self.chooses(name, opened.since):
-            self.choose(opened.view, name)
-
-    def chooses(self, name: str, at: int) -> bool:
-        """Whether a span of this name that started at a time lacks a choice how to execute it."""
-        tool = self.tools.only(name)
-        # Where several tools have spans of this name, each says which it is.
-        return tool is not None and not (tool and self._admissions.is_written(name, at))
-
-    def choose(self, span: SpanView, name: str) -> None:
-        """Writes on a starting span of a tool how to execute the call."""
-        self._admissions.starting(span, name, self.reader, self.tools)
 
     def _add(self, opened: ActiveSpan, run: Step | None) -> None:
         """Starts following an open span. The lock is held."""

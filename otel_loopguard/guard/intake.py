@@ -11,7 +11,7 @@ from opentelemetry.trace import get_current_span
 from otel_loopguard._control.context import named_session
 from otel_loopguard._control.flag import STOPPING
 from otel_loopguard.evidence import prepare
-from otel_loopguard.sessions.active import NEVER, Deferred
+from otel_loopguard.sessions.active import Deferred
 from otel_loopguard.spans.keys import INVOKES, tells_late
 from otel_loopguard.spans.reader import TOOL_SPAN, Reader, ScopeKind
 from otel_loopguard.spans.sdk_views import (
@@ -56,14 +56,6 @@ class Guard(Protocol):
 
     def flag_in(self, trace_id: int) -> Flag | None:
         """The flag of the session of a trace."""
-        ...
-
-    def choose(self, span: SpanView, name: str) -> None:
-        """Writes on a starting span of a tool how to execute the call."""
-        ...
-
-    def chooses(self, name: str, at: int) -> bool:
-        """Whether a span of this name that started at a time lacks a choice."""
         ...
 
     def on_start(  # noqa: PLR0913
@@ -240,12 +232,7 @@ class Intake:
                 if not self._marks.isdisjoint(attributes_of(found.span)):
                     return False
                 found.described = True
-        if not active.defer(own[1], Deferred(span, at, not bare), above, session):
-            return False
-        # On what has ended nothing can be written, but the choice may be too old for others.
-        if guard.chooses(name, at if span.end_time is None else NEVER):
-            guard.choose(ActiveSpanView(span), name)
-        return True
+        return active.defer(own[1], Deferred(span, at, not bare), above, session)
 
 
 def _is_view_of(view: SpanView, span: ReadableSpan) -> bool:

@@ -12,10 +12,11 @@ import sys
 import time
 import uuid
 from collections import OrderedDict
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
 
 import orjson
 from opentelemetry import context as otel_context
@@ -37,6 +38,7 @@ from otel_loopguard._control.context import (
 )
 from otel_loopguard._control.flag import asks
 from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings, told
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard.core.admission import Choice
@@ -58,8 +60,6 @@ if TYPE_CHECKING:
     from otel_loopguard._control.context import SessionHandle
     from otel_loopguard.core import Admission
 
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _OPERATION: Final = "gen_ai.operation.name"
 _TOOL: Final = "gen_ai.tool.name"
@@ -117,6 +117,8 @@ def _both(kind: type[LoopGuardStop], framework: type[Exception]) -> type[LoopGua
 
 def plain(result: object) -> object:
     """A result as the guard compares it: plain data as it is, anything else as text."""
+    if isinstance(result, (Iterator, AsyncIterator)):
+        return None  # what it will give is not known
     return cast("object", result) if isinstance(result, _PLAIN) else _as_text(result)
 
 
@@ -194,18 +196,6 @@ class Options(TypedDict, total=False):
     content: bool | None
 
 
-class _Newest(OrderedDict[_Key, _Value]):
-    """The newest 1024 entries. Each operation is atomic, so threads and forks need no lock."""
-
-    def add(self, key: _Key, value: _Value) -> None:
-        """Adds an entry, as the newest."""
-        self[key] = value
-        with suppress(KeyError):
-            self.move_to_end(key)
-        if len(self) > _MAX_ENTRIES:
-            self.popitem(last=False)
-
-
 class Adapter:
     """What the adapter of one framework asks the guard, and the spans that it writes itself.
 
@@ -248,11 +238,12 @@ class Adapter:
             asked = os.environ.get(_CAPTURE, "").strip().lower()
             content = asked in {"true", "span_only", "span_and_event"}
         self._content = content
-        self._keys: _Newest[str, None] = _Newest()  # that spans were named after
-        self._asked: _Newest[Hashable, int] = _Newest()  # when models were asked
-        self._told: _Newest[Hashable, int] = _Newest()  # units of limits that models were told of
+        # Keys that spans were named after, when models were asked, and of what units of limits.
+        self._keys: BoundedDict[str, None] = BoundedDict(_MAX_ENTRIES)
+        self._asked: BoundedDict[Hashable, int] = BoundedDict(_MAX_ENTRIES)
+        self._told: BoundedDict[Hashable, int] = BoundedDict(_MAX_ENTRIES)
         # By identity; the run is kept, so that its id is not given to another.
-        self._runs: _Newest[int, tuple[object, str]] = _Newest()
+        self._runs: BoundedDict[int, tuple[object, str]] = BoundedDict(_MAX_ENTRIES)
         self._calls: OrderedDict[Hashable, ToolCall] = OrderedDict()
         self.tool_call = partial(ToolCall, self)
 
@@ -322,8 +313,8 @@ class Adapter:
 
     def run_key(self, run: object) -> str:
         """The key of a run without an id: of an object that is another one in every run."""
-        known = self._runs.setdefault(id(run), (run, f"run-{uuid.uuid4().hex}"))
-        self._runs.add(id(run), known)
+        known = self._runs.get(id(run)) or (run, f"run-{uuid.uuid4().hex}")
+        self._runs[id(run)] = known
         return known[1]
 
     def before_model(
@@ -485,7 +476,7 @@ class Adapter:
         self, found: SessionHandle | None, place: Hashable, limit: Limit | None
     ) -> str | None:
         """The hint for the model, whose call begins now."""
-        self._asked.add(place, time.time_ns())
+        self._asked[place] = time.time_ns()
         hints = (None if found is None else found.flag.take_hint(), self._limit_hint(place, limit))
         return "\n".join(text for text in hints if text is not None) or None
 
@@ -500,7 +491,7 @@ class Adapter:
             told = None
         if told is not None or limit.used < _LIMIT_SHARE * limit.most:
             return None
-        self._told.add(place, limit.used)
+        self._told[place] = limit.used
         near = f"{limit.name}, which ends the run at {limit.most}, is at {limit.used}"
         logger.warning("%s: session %s", near, place)
         return f"{near}: finish with what you have, or say what is missing."
@@ -510,8 +501,7 @@ class Adapter:
         key = named_session()
         if key is None and session is not None and (parent is None or not has_processor()):
             # Below a span that a guard sees the session is that span's.
-            if session not in self._keys:
-                self._keys.add(session, None)
+            self._keys[session] = None
             key = session
         context = None if parent is None else trace.set_span_in_context(parent)
         return context if key is None else naming(key, context)

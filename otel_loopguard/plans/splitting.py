@@ -131,16 +131,13 @@ class Factors:
     """What makes a piece of work hard, each 0 to 1.
 
     Attributes:
-        scope: How much is asked for: verbs that ask for work, and words like `all`, of
-            8.
-        files: Files, of 10.
-        dependencies: Dependencies, of 10.
-        ambiguity: Vague words, of 4; half, if it says less than four
-            words.
-        testing: 1 if there are no tests, half where tests are asked for or nobody knows, else 0.
-        parts: How many parts the words name, of 8: what is asked for,
-            items of a list, areas such as `database` or `login`, and things that are big by
-            themselves such as `platform`.
+        scope: Verbs that ask for work, and words like `all`; in full from 8.
+        files: Files; in full from 10.
+        dependencies: Dependencies; in full from 10.
+        ambiguity: Vague words; in full from 4. At least half if there are fewer than four words.
+        testing: 1 without tests; half where tests are asked for, or nobody knows; else 0.
+        parts: Parts that the words name: what is asked for, items of a list, areas such as
+            `database` or `login`, things big by themselves such as `platform`; in full from 8.
     """
 
     scope: float

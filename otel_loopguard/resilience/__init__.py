@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         Recovering,
         combined,
         degraded,
-        degrading,
         longer_limit,
         reconnect,
         reread,
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BreakerState", "BreakerStatus", "Call", "Callbacks", "Checkpoint", "Checkpoints",
     "Degraded", "GitWorkspace", "Partial", "Problem", "breaker",
-    "breakers", "checks", "combined", "degraded", "degrading", "file_exists", "longer_limit",
+    "breakers", "checks", "combined", "degraded", "file_exists", "longer_limit",
     "partial", "parts", "permitted", "problems", "reconnect", "recoveries",
     "recovering", "reread", "resources", "retrying", "syntax", "verified", "verified_async",
 ]  # fmt: skip
@@ -65,7 +64,7 @@ __getattr__ = lazy(
         "_control.gate": "partial parts",
         "resilience.checkpoints": "Callbacks Checkpoint Checkpoints GitWorkspace",
         "resilience.recovery": (
-            "Call Degraded Partial combined degraded degrading longer_limit reconnect reread"
+            "Call Degraded Partial combined degraded longer_limit reconnect reread"
         ),
         "resilience.retry": "retrying verified verified_async",
     },

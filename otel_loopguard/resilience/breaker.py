@@ -189,8 +189,8 @@ class Breakers:
 
     With the setting `breaker` there is one, fed by spans, for each host that a call names by its
     address, and for the exact arguments of calls that name none: what fails is a host or a call,
-    and not all of a shell. It opens for 5 seconds first, and
-    twice as long after each further failure, up to `breaker_open_s`. `session` keeps runs apart.
+    and not all of a shell. It opens for 5 seconds first, and twice as long after each further
+    failure, up to `breaker_open_s`. `session` keeps runs apart.
 
     Which errors count says `breaker_errors`: by default only those where trying again may help, for
     three calls with wrong arguments say nothing about a tool that other runs use. Such an error is

@@ -148,14 +148,12 @@ class _Failing:
 class Checks:
     """What speaks against a call before it is made. Any thread may call it.
 
-    It learns from finished calls: after 3 failures in a row of
-    a tool with one kind of arguments and one kind of error, the next such call is warned of, until
-    one goes well, or 600 seconds after the last failure. The kind
-    of arguments is their names, types and orders of magnitude; what they say is not kept. So errors
-    that depend on what they say (not found, no match, permission and the like) are not learned, and
-    show that a call of this kind is taken. Errors that may pass (time-outs, 429 and the like) are
-    not learned
-    either: breakers are for those. The newest 1024 kinds are kept.
+    It learns from finished calls: after three failures in a row of a tool with one kind of
+    arguments and one kind of error, the next such call is warned of, until one goes well, or 600
+    seconds after the last failure. The kind of arguments is their names, types and orders of
+    magnitude; their values are not kept. So errors that depend on values (not found, no match,
+    permission) are not learned, and show that the tool takes calls of this kind. Transient errors
+    (time-outs, 429) are not learned either: breakers are for those. The newest 1024 kinds are kept.
     """
 
     def __init__(self, settings: Settings, faults: InternalErrors | None = None) -> None:

@@ -8,18 +8,14 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from otel_loopguard._control.context import current_flag, happened, named_session
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard.errors import BreakerOpenError, LoopGuardError, LoopGuardStop
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
+from otel_loopguard.errors import LoopGuardError
 
 _SEARCHED: Final = 2_000
 """Characters of an error that a pattern is looked for in: its message stands at the start."""
@@ -319,10 +315,6 @@ def _session() -> str:
     return key or f"call-{uuid.uuid4().hex}"
 
 
-_UNSET: Final = object()
-_EXPECTED: Final = (BreakerOpenError, TimeoutError, ConnectionError)
-
-
 @dataclass(frozen=True, slots=True)
 class Degraded:
     """In place of the result of a step that did not run, or failed.
@@ -410,62 +402,3 @@ def combined(results: Mapping[str, object]) -> Partial:
         else:
             found.values[step] = result
     return found
-
-
-class degrading:  # noqa: N801  # reads as a statement: `with resilience.degrading("search") as step:`
-    """A block whose failure becomes a degraded result. Logged.
-
-    ::
-
-        with resilience.degrading("search", value=[]) as step:
-            step.value = search(query)
-        results["search"] = step.result
-
-    What stops the session (`LoopGuardStop`) goes through, whatever `on` says. A block that sets no
-    `value` gives a degraded result too, with the reason "it gave no result"; None is a value.
-
-    Args:
-        step: Name of the step.
-        value: What there is instead.
-        on: Errors that become a degraded result; by default an open breaker, a time-out, a
-            connection that fails.
-
-    Attributes:
-        value: The result, set inside the block.
-    """
-
-    def __init__(
-        self, step: str, value: object = None, *, on: tuple[type[Exception], ...] = _EXPECTED
-    ) -> None:
-        self._step = step
-        self._instead = value
-        self._on = on
-        self._failed: Degraded | None = None
-        self._given: object = _UNSET
-
-    @property
-    def value(self) -> object:
-        """What was set inside the block; None before."""
-        return None if self._given is _UNSET else self._given
-
-    @value.setter
-    def value(self, value: object) -> None:
-        self._given = value
-
-    @property
-    def result(self) -> object:
-        """What was set inside the block, or the `Degraded` in its place."""
-        if self._failed is None and self._given is _UNSET:
-            self._failed = degraded(self._step, "it gave no result", self._instead)
-        return self._given if self._failed is None else self._failed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
-        if not isinstance(error, self._on) or isinstance(error, LoopGuardStop):
-            return False
-        own = isinstance(error, BreakerOpenError)
-        reason = "its breaker is open" if own else type(error).__name__
-        self._failed = degraded(self._step, reason, self._instead)
-        return True

@@ -95,11 +95,10 @@ def _entry_point(name: str) -> EntryPoint | None:
 
 
 class ExportHealth:
-    """Follows how an exporter fares; one warning for each time that it begins to fail.
+    """Warns once when an exporter begins to fail, and once when it works again.
 
-    The exporters of the SDK say of every batch why it failed, some of every try. Which address it
-    was, and how much is lost, is said here.
-
+    The exporters of the SDK log why each batch failed, but neither the address nor how much is
+    lost.
     """
 
     def __init__(self, exporter: SpanExporter | None) -> None:

@@ -82,7 +82,6 @@ class LoopGuardSpanProcessor(SpanProcessor):
         self._append, self._events = self._backlog.append, self._backlog.events
         self._passed_over = self.guard.passed_over
         self._timer = WatchdogThread(self.guard)
-        self._chosen = self.guard.chosen
         self._at_end = self.guard.settings.judging == "at_end"
         self._on = self.guard.settings.enabled
         self._backlog.open()
@@ -109,7 +108,10 @@ class LoopGuardSpanProcessor(SpanProcessor):
             if clock.state.testing:
                 self._backlog.settle()
                 return
-            if (self._chosen or STOPPING) and self._is_annotated(span, context):
+            # Whose session may be stopped says so while it is open.
+            if STOPPING and self.guard.may_be_stopped(
+                span.get_span_context()[0], named_session(context)
+            ):
                 self._backlog.settle()
             if self._timer.idle:
                 self._timer.wake()
@@ -138,16 +140,6 @@ class LoopGuardSpanProcessor(SpanProcessor):
                 self._timer.wake()
         except Exception as fault:  # noqa: BLE001
             self.faults.caught("on_end", fault)
-
-    def _is_annotated(self, span: Span, context: Context) -> bool:
-        """Writes the choice of its tool on a span; True if more may have to be written."""
-        if self._chosen:
-            choice = self._chosen.get(span.name)
-            if choice is not None:
-                span.set_attributes(choice.attributes)
-        return bool(STOPPING) and self.guard.may_be_stopped(
-            span.get_span_context()[0], named_session(context)
-        )
 
     def shutdown(self) -> None:
         """Judges what waits, counts the calls held back, and stops."""

@@ -68,9 +68,8 @@ class LoopGuardPropagator(TextMapPropagator):
     for that session in every guard of this process. Never raises.
 
     Args:
-        settings: All that begins with `propagation_`; from the environment by default. Keys of the
-            guards in this process count too.
-        **options: The same by name, as a configuration file has them.
+        **settings: Settings by name, of which `propagation_key` counts; from the environment by
+            default. Keys of the guards in this process count too.
 
     Attributes:
         ignored: Incoming entries that were not believed, counted by why: `unsigned`, `forged`,
@@ -78,26 +77,23 @@ class LoopGuardPropagator(TextMapPropagator):
         faults: Faults that were swallowed, counted by kind.
 
     Raises:
-        LoopGuardSettingsError: An option cannot be used. What the environment has wrong is only
+        LoopGuardSettingsError: A setting cannot be used. What the environment has wrong is only
             counted: OpenTelemetry makes propagators when it is imported.
-        ValueError: Both settings and options were given.
     """
 
-    def __init__(self, settings: Settings | None = None, **options: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.faults = InternalErrors()
         self.ignored: Counter[str] = Counter()
         self._lock = new_lock()
         self._w3c = W3CBaggagePropagator()
         self._ttl_s = 0.0
-        self._trusts = False
-        if settings is not None and options:
-            msg = f"settings were given: set {sorted(options)} in them instead"
-            raise ValueError(msg)
-        if options:
-            settings = Settings(**options)
-        given = settings or attempt(self.faults, "settings", _from_environment, None)
+        if settings:
+            given = Settings(**settings)
+        else:
+            given = attempt(self.faults, "settings", _from_environment, None)
         if given is not None:
-            self._take(given)
+            self._ttl_s = given.tuning.replication.baggage_ttl_s
+            keyring.add(given.propagation_key.get_secret_value())
 
     @property
     def fields(self) -> set[str]:
@@ -150,16 +146,9 @@ class LoopGuardPropagator(TextMapPropagator):
         found = attempt(self.faults, "extract", read, before)
         return before if found is None else found
 
-    def _take(self, settings: Settings) -> None:
-        self._trusts = settings.propagation_trust != "none"
-        self._ttl_s = settings.tuning.replication.baggage_ttl_s
-        key = settings.propagation_key.get_secret_value()
-        if settings.propagation_trust == "signed" and key:
-            keyring.add(key.encode("utf-8", "surrogatepass"))
-
     def _entries(self, context: otel_context.Context) -> Mapping[str, str | None]:
         keys = keyring.keys()
-        if not self._trusts or not keys or otel_context.get_value(_DETACHED, context):
+        if not keys or otel_context.get_value(_DETACHED, context):
             return {}
         trace_id = trace.get_current_span(context).get_span_context().trace_id
         session = named_session(context)
@@ -194,7 +183,7 @@ class LoopGuardPropagator(TextMapPropagator):
             came_in: Trace that came along with them; 0 if none did.
             context: The context in which they are read.
         """
-        keys = keyring.keys() if self._trusts else ()
+        keys = keyring.keys()
         now, here = int(time.time()), trace.get_current_span(context).get_span_context().trace_id
         found = opened(incoming, keys, came_in or here, now, self._ttl_s)
         if found == "forged" and (came_in or here):

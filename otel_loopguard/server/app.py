@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import orjson
 from starlette.applications import Starlette
@@ -22,7 +22,6 @@ from starlette.responses import (
     JSONResponse,
     PlainTextResponse,
     Response,
-    StreamingResponse,
 )
 from starlette.routing import Route
 
@@ -36,7 +35,7 @@ from otel_loopguard.server.receiver import Unauthorized, body_of, endpoint, refu
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from otel_loopguard.engine import Control, Flag
     from otel_loopguard.server.access import Tenants
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT_S: Final = 60.0
 """Longest wait of a request for a flag, in seconds."""
-# Proxies shut a stream that is silent for long: nginx after a minute, others after half of one.
-_ALIVE_S: Final = 15.0
 # Nothing wakes a request if a session gets its final key, or a pause ends by itself.
 _LOOK_AGAIN_S: Final = 5.0
 _STATUS: Final = {
@@ -149,16 +146,15 @@ class ControlApi:
 
     def routes(self) -> list[Route]:
         """The routes of the API."""
-        gets = {"/control": self.control, "/events": self.events, "": self.session}
-        acts = {f"/{action}": self.act for action in _ACTIONS}
+        acts = (
+            Route(f"/v1/session/{action}", _named(self.act), methods=["POST"])
+            for action in _ACTIONS
+        )
         return [
             Route("/v1/sessions", self.sessions),
-            *(
-                Route(f"{one}{path}", _named(endpoint), methods=[method])
-                for one in ("/v1/session", "/v1/sessions/{session:path}")
-                for method, endpoints in (("POST", acts), ("GET", gets))
-                for path, endpoint in endpoints.items()
-            ),
+            Route("/v1/session", _named(self.session)),
+            Route("/v1/session/control", _named(self.control)),
+            *acts,
         ]
 
     async def sessions(self, request: Request) -> Response:
@@ -184,14 +180,6 @@ class ControlApi:
             if changed or self._closed or not left > 0:
                 return JSONResponse(row, headers={"cache-control": "no-store"})
             await self._changes.wait(request.state.session, min(left, _LOOK_AGAIN_S))
-
-    async def events(self, request: Request) -> Response:
-        """The control of a session as server-sent events: as it is, and after each change."""
-        return StreamingResponse(
-            self._events(request),
-            media_type="text/event-stream",
-            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
-        )
 
     async def act(self, request: Request) -> Response:
         """Pauses, resumes or aborts a session, answers its escalation, or allows its calls."""
@@ -224,28 +212,15 @@ class ControlApi:
         control = await engine.read(session)
         return control_row(session, control, engine.lateness.warning(control.session or session))
 
-    async def _events(self, request: Request) -> AsyncIterator[bytes]:
-        version = ""
-        while not (self._closed or await request.is_disconnected()):
-            row = await self._row(request)
-            if row["version"] != version:
-                version = row["version"]
-                data = orjson.dumps(row).decode()
-                yield f"event: control\nid: {version}\ndata: {data}\n\n".encode()
-            else:
-                yield b": still here\n\n"
-            await self._changes.wait(request.state.session, _ALIVE_S)
-
 
 def _named(endpoint: Endpoint) -> Endpoint:
-    """An endpoint that knows the session of a request, which stands in its path or its query.
+    """An endpoint that knows the session of a request, which its query names.
 
     Clients and proxies change paths: `..` is taken out of them, and `%2F` becomes a slash.
     """
 
     async def answer(request: Request) -> Response:
-        written = request.path_params.get("session")
-        session = request.query_params.get("id") if written is None else unquote(written)
+        session = request.query_params.get("id")
         if not session:
             return problem(422, "the key of the session is missing, expected it as `id`")
         request.state.session = session
@@ -343,7 +318,7 @@ def http_app(  # noqa: PLR0913
     if telemetry is not None:
         routes.append(Route(_METRICS, _metrics(telemetry)))
     app = Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
-    paths = {route.endpoint: route.path.replace(":path", "") for route in routes}
+    paths = {route.endpoint: route.path for route in routes}
     app.add_middleware(
         _Access, tenants=tenants, refusals=receiver.refusals, metrics=metrics, paths=paths
     )
@@ -370,9 +345,6 @@ class _Access:
         self._paths = paths
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         began, asked, status = time.monotonic(), scope["path"], 0
 
         async def sent(message: Any) -> None:
@@ -381,9 +353,6 @@ class _Access:
                 status = message["status"]
             await send(message)
 
-        if asked.startswith("/v1/sessions/"):
-            # The raw path: an id may have slashes, and end like the name of an action.
-            scope["path"] = scope["raw_path"].decode("latin-1")
         request = Request(scope)
         refusal = self._refusal(request)
         if refusal is not None:

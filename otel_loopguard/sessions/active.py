@@ -385,21 +385,13 @@ class ToolSpans:
 
     def __init__(self) -> None:
         self._tools: BoundedDict[str, str] = BoundedDict(1024)
-        self._several: BoundedDict[str, None] = BoundedDict(1024)
         self.first: Callable[[str], str | None] = self._tools.get
         self.known: Container[str] = self._tools
 
     def learn(self, span: str, tool: str) -> None:
         """A span of a name was a call of a tool. The guard's lock is held."""
-        known = self._tools.get(span)
-        if known is None and len(span) < 512:
+        if span not in self._tools and len(span) < 512:
             self._tools[span] = tool
-        elif known not in (None, tool):
-            self._several[span] = None
-
-    def only(self, span: str) -> str | None:
-        """The tool that spans of a name call: empty for several, None if they call none."""
-        return "" if span in self._several else self._tools.get(span)
 
 
 @dataclass(slots=True)

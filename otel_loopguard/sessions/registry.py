@@ -6,7 +6,7 @@ import weakref
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._control.pending import early_notes
+from otel_loopguard._control.pending import NOTES
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind
@@ -449,6 +449,6 @@ class DecisionIndex:
 
 def _take_notes(session: Session, key: str) -> None:
     """A session has what was remembered for it before its first step, under its key or a trace."""
-    notes = early_notes(key)
+    notes = NOTES.pop(key, None)
     if notes is not None:
         session.state.record.memory.adopt(notes)

@@ -352,9 +352,6 @@ class Settings(Group):
     share_control: bool = True
     """Replicates deny, pause, abort and resume of a session to and from other processes with the
     same `store_url`."""
-    propagation_trust: Literal["none", "signed", "store"] = "signed"
-    """Which incoming baggage is trusted: `none`; `signed` with `propagation_key`; `store`: signed
-    with a key shared through the `store_url`. What cannot be signed is not sent."""
     propagation_key: SecretStr = value(NO_SECRET, check=_long_enough)
     """Secret that signs session and action in baggage, the same in all processes, at least 16
     bytes; empty: nothing is sent or trusted."""

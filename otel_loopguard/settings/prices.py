@@ -126,7 +126,7 @@ class PriceTable:
 
         Raises:
             LoopGuardSettingsError: The file cannot be read, or has a value that cannot be used; the
-                message has file, line and value.
+                message has file, name and value.
         """
         own = _packaged()
         if not path:
@@ -135,9 +135,6 @@ class PriceTable:
         # A price of yours holds for long requests too, unless you say otherwise.
         long = {name: each for name, each in own.long.items() if name not in yours.models}
         return cls(own.models | yours.models, long | yours.long, own.date)
-
-    def __len__(self) -> int:
-        return len(self.models)
 
     def cost(
         self, model: str, input_tokens: int, output_tokens: int, *,
@@ -208,7 +205,6 @@ def _packaged() -> PriceTable:
 
 def _read(path: Path) -> PriceTable:
     """The prices of one file; an error says where it is, and what is wrong there."""
-    where: tuple[int | str, ...] = ()
     try:
         found = PriceFile.model_validate(read_file(path))
         alone = found.long.keys() - found.models.keys()
@@ -216,21 +212,12 @@ def _read(path: Path) -> PriceTable:
             models = {name.lower(): price for name, price in found.models.items()}
             long = {name.lower(): price for name, price in found.long.items()}
             return PriceTable(models, long, str(found.date))
-        where, why = ("long", min(alone)), ": a long request has a price in [models] too"
+        why = f"long.{min(alone)}: a long request has a price in [models] too"
     except ValidationError as error:
         wrong = error.errors(include_url=False)[0]
         value = "" if wrong["type"] == "missing" else f" = {wrong['input']!r:.{_SHOWN}}"
-        where, why = wrong["loc"], f"{value}: {wrong['msg']}"
+        why = f"{'.'.join(map(str, wrong['loc']))}{value}: {wrong['msg']}"
     except ValueError as error:
         why = str(error)
-    line = _line(path, *map(str, where[:2])) if len(where) > 1 else None
-    place = "" if line is None else f" line {line}:"
-    msg = f"prices_file={str(path)!r}:{place} {'.'.join(map(str, where))}{why}"
+    msg = f"prices_file={str(path)!r}: {why}"
     raise LoopGuardSettingsError(msg)
-
-
-def _line(path: Path, table: str, name: str) -> int | None:
-    """The line that names an entry; the one after the head of its table where there is one."""
-    lines = path.read_text("utf-8-sig", "replace").splitlines()
-    head = next((i for i, line in enumerate(lines) if re.search(rf"\b{table}\b", line)), 0)
-    return next((at for at, line in enumerate(lines[head:], head + 1) if name in line), None)

@@ -262,8 +262,10 @@ class Phoenix(Backend):
     _MOST_KNOWN: Final = 10_000
 
     def __init__(self, environment: Mapping[str, str], limit_s: float) -> None:
-        name, url = self._address(environment)
-        super().__init__(name, url, _bearer(_key(environment, "PHOENIX_API_KEY")), limit_s)
+        name = "PHOENIX_COLLECTOR_ENDPOINT"
+        url = environment.get(name, "").strip().rstrip("/") or "http://127.0.0.1:6006"
+        key = _key(environment, "PHOENIX_API_KEY")
+        super().__init__(name, url.removesuffix("/v1/traces"), _bearer(key), limit_s)
         self._strongest: BoundedDict[str, float] = BoundedDict(self._MOST_KNOWN)
 
     def write(self, verdict: Verdict) -> None:
@@ -294,21 +296,6 @@ class Phoenix(Backend):
             "identifier": identifier,
         }
         self.call("POST", f"/v1/{scope}_annotations", {"data": [annotation]}, sync="false")
-
-    @staticmethod
-    def _address(environment: Mapping[str, str]) -> tuple[str, str]:
-        """The address of Phoenix, and the variable that names it."""
-        name = "PHOENIX_COLLECTOR_ENDPOINT"
-        url = environment.get(name, "").strip().rstrip("/")
-        if url:
-            return name, url.removesuffix("/v1/traces")
-        name = "PHOENIX_HOST"
-        host = environment.get(name, "").strip() or "127.0.0.1"
-        if "://" in host:
-            return name, host
-        port = environment.get("PHOENIX_PORT", "").strip() or "6006"
-        # A server listens on 0.0.0.0; no client can call that.
-        return name, f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"  # noqa: S104
 
 
 BACKENDS: Final[Mapping[str, Callable[[Mapping[str, str], float], Backend]]] = {

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger, LoggerProvider
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import TracerProvider
 
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
@@ -73,14 +72,12 @@ class EventQueue:
         faults: InternalErrors,
         counts: Counts,
         loggers: LoggerProvider | None = None,
-        tracers: TracerProvider | None = None,
     ) -> None:
         self._flush_s = settings.tuning.delivery.flush_s
         self._logging = settings.telemetry_events
         self._faults = faults
         self._counts = counts
         self._loggers = loggers
-        self._tracers = tracers
         self._logger: Logger | None = None
         self._registered = False
         # Not the method itself, which would be held weakly: what waits outlives the guard.
@@ -135,7 +132,7 @@ class EventQueue:
             for name, value in event.attributes.items()
             if not name.startswith("gen_ai.")
         }
-        span = get_tracer(_NAME, __version__, self._tracers).start_span(
+        span = get_tracer(_NAME, __version__).start_span(
             f"loopguard {event.attributes[semconv.DECISION_ACTION]}",
             context,
             attributes=attributes,
@@ -179,7 +176,6 @@ class Telemetry:
         self._events = settings.telemetry_events
         self._spans = settings.decision_spans if live else False
         self._live = live
-        self._follows = False  # True once escalations are reported by `escalated`
         counting = settings.telemetry_metrics and (live or meters is not None)
         self.numbers = MetricsRecorder(settings, faults, detectors, misses, meters, on=counting)
         self.on_steps: list[Listener] = []
@@ -215,8 +211,6 @@ class Telemetry:
             self._queue.put(events.decided(decision, made.agent, fields, place, span=span))
         if self._conventions is not None:
             self._conventions.on_decision(made, place)
-        if made.meaning.escalated and not self._follows:
-            self._put(events.asked(decision, made.agent, place))
 
     def _log(self, decision: Decision, fields: Mapping[str, events.Value]) -> None:
         action, text = decision.action, decision.message
@@ -284,8 +278,7 @@ class Telemetry:
             self._conventions.on_change(fields, text, place)
 
     def follow(self, open_escalations: Callable[[], Sequence[object]]) -> None:
-        """Counts open escalations; `escalated` is called for each from now on."""
-        self._follows = True
+        """Counts open escalations."""
         self.numbers.wait(lambda: len(open_escalations()))
 
     def watch(self, state: State) -> None:

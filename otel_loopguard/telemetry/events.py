@@ -140,18 +140,6 @@ def escalated(found: Escalation, by: str | None, answer: str | None) -> Event:
     return Event(semconv.EVENT_ESCALATION, INFO, said, attributes, 0, place)
 
 
-def asked(decision: Decision, agent: str | None, place: SpanRef) -> Event:
-    """The event of a decision that calls for a person, where nothing escalates it."""
-    marked = annotation(decision, with_session=True, status=False)
-    attributes: dict[str, Value] = {**marked.attributes}
-    attributes[semconv.ESCALATION_ID] = decision.id
-    asks = decision.action in (Action.ASK, Action.PAUSE)
-    attributes[semconv.ESCALATION_CAUSE] = decision.action.value if asks else "cycle"
-    add_names(attributes, agent, decision.tool)
-    said = decision.question or decision.message
-    return Event(semconv.EVENT_ESCALATION, _WARN, said, attributes, decision.time, place)
-
-
 def manual_change(fields: Mapping[str, str], text: str, place: SpanRef) -> Event:
     """The event of a change of a flag that the policy did not make."""
     return Event(semconv.EVENT_CONTROL, INFO, text, fields, 0, place)

@@ -28,7 +28,6 @@ SYSTEM: Final = "db.system.name"
 UNKNOWN: Final = "unknown"
 OTHER: Final = "other"
 
-_SUFFIXES: Final = {"s": "_seconds", "%": "_percent", "By": "_bytes"}
 _COMPONENT: Final = ("loopguard", "loopguard_span_exporter")
 _STORE_STATES: Final = {
     "healthy": "available", "slow": "degraded", "full": "degraded", "read_only": "degraded",
@@ -147,12 +146,6 @@ class Metric:
     zeros: tuple[tuple[str, ...], ...] | None = None
     read: Callable[[State], Values] | None = None
     total: Callable[[Totals], Values] | None = None
-
-    @property
-    def prometheus(self) -> str:
-        """Its name in Prometheus, by OpenTelemetry's usual translation."""
-        name = self.name.replace(".", "_") + _SUFFIXES.get(self.unit, "")
-        return f"{name}_total" if self.type == "counter" else name
 
 
 def _by_agent(now: State, *, stalled: bool = False) -> Values:

@@ -64,13 +64,10 @@ def test_a_call_is_cancelled_at_its_limit() -> None:
 def test_what_is_in_time_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It returns its result, and nothing is cancelled afterwards."""
 
-    @control.limited(60)
-    async def quick() -> str:
-        await asyncio.sleep(0)
-        return "done"
-
     async def main() -> str:
-        result = await quick()
+        async with control.limit(60):
+            await asyncio.sleep(0)
+            result = "done"
         loop = asyncio.get_running_loop()
         time_of_loop = loop.time
         monkeypatch.setattr(loop, "time", lambda: time_of_loop() + 3600)
@@ -78,21 +75,6 @@ def test_what_is_in_time_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         return result
 
     assert asyncio.run(main()) == "done"
-
-
-def test_a_decorated_function_is_cancelled_by_its_name() -> None:
-    """Each call has the limit, and the message names the function."""
-
-    @control.limited(0.05)
-    async def crawl(url: str) -> str:
-        """Crawls."""
-        await asyncio.sleep(HANGS)
-        return url
-
-    assert (crawl.__name__, crawl.__doc__) == ("crawl", "Crawls.")
-    for _ in range(2):
-        with pytest.raises(LoopGuardLimit, match="'crawl'"):
-            asyncio.run(crawl("x"))
 
 
 async def cancelled_from_outside(block: Any, owner_s: float, *, blocks_s: float = 0) -> None:
@@ -149,30 +131,21 @@ def test_without_seconds_the_profile_says_how_long(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(guard, "limit_s", limit_s)
     assert control.limit(tool="fetch", args={"url": "x"}).seconds == 1000
 
-    @control.limited
-    async def search(query: str) -> str:
-        return query
-
-    assert asyncio.run(search(query="q")) == "q"
-    assert asked == [("fetch", {"url": "x"}), ("search", {"query": "q"})]
+    assert asked == [("fetch", {"url": "x"})]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "5", True])
 def test_what_is_no_limit_is_refused(seconds: Any) -> None:
-    """The message has the value; a decorator is refused where it stands."""
-    for limit in (control.limit, control.limited):
-        with pytest.raises(ValueError, match=r"above 0, got"):
-            limit(seconds)
+    """The message has the value."""
+    with pytest.raises(ValueError, match=r"above 0, got"):
+        control.limit(seconds)
 
 
 def test_it_needs_a_task_and_is_used_once() -> None:
-    """Outside of a coroutine nothing can be cancelled; nor can what a plain function does."""
+    """Outside of a coroutine nothing can be cancelled."""
     for block in (control.limit(1), control.cancelling()):
         with pytest.raises(RuntimeError, match="inside of a coroutine"):
             block.__enter__()
-    plain: Any = time.sleep
-    with pytest.raises(TypeError, match="async functions"):
-        control.limited(1)(plain)
 
     async def main() -> None:
         limit = control.limit(1)

@@ -74,7 +74,6 @@ def _main() -> None:
     settings = Settings(
         store_url=sys.argv[1],
         digest_key="the same for all agents",
-        propagation_trust="store",
         tuning={
             "stores": {"timeout_s": 0.3, "retry_s": 0.3, "delay_s": 0.02} | _ROOM,
             "journal": {"flush_s": 0.1, "read_s": 0.2, "steps": 100_000},

@@ -7,16 +7,23 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from otel_loopguard.telemetry.metrics import METRICS
+from otel_loopguard.telemetry.metrics import METRICS, Metric
 from tests.operations.programs import DASHBOARDS
 
 Panel = Mapping[str, Any]
 
 NAMES: Final = ("operators", "health")
+_SUFFIXES: Final = {"s": "_seconds", "%": "_percent", "By": "_bytes"}
 _VALUES: Final = {"$__rate_interval": "2m", "$__range": "1h", "$job": ".+", "$agent": ".*"}
 _EVERYWHERE: Final = frozenset({"job", "instance", "le"})
 _COLLECTOR: Final = frozenset({"exporter", "receiver", "service_name", "__name__"})
 _SPANS: Final = ("loopguard.decision.action", "loopguard.detector.name", "gen_ai.agent.name")
+
+
+def in_prometheus(metric: Metric) -> str:
+    """Its name in Prometheus, by OpenTelemetry's usual translation."""
+    name = metric.name.replace(".", "_") + _SUFFIXES.get(metric.unit, "")
+    return f"{name}_total" if metric.type == "counter" else name
 
 
 def board(name: str) -> dict[str, Any]:
@@ -67,7 +74,7 @@ def unknown(expr: str) -> set[str]:
     sent = {"loopguard_span_decisions_total": _SPANS}  # the Collector's own count of spans
     for metric in METRICS:
         for suffix in ("", "_bucket", "_count", "_sum"):
-            sent[metric.prometheus + suffix] = metric.attributes
+            sent[in_prometheus(metric) + suffix] = metric.attributes
     asked = metrics(expr)
     there = {label.replace(".", "_") for name in asked & set(sent) for label in sent[name]}
     there |= _EVERYWHERE | (_COLLECTOR if "otelcol_" in expr or not asked else set())

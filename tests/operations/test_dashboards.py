@@ -29,7 +29,7 @@ from otel_loopguard import Action, LoopGuard, LoopGuardSpanProcessor
 from otel_loopguard.telemetry import METRICS
 from tests.agents import agent, provider_with, tool_call
 from tests.operations import boards, pictures
-from tests.operations.boards import unknown
+from tests.operations.boards import in_prometheus, unknown
 from tests.operations.hour import STEP_S, Exposition, Shop
 from tests.operations.programs import CONFIG, DASHBOARDS, OPERATIONS, need
 from tests.operations.servers import Prometheus
@@ -220,8 +220,8 @@ def test_what_a_guard_sends_is_what_rules_and_dashboards_ask_for(hour: Hour) -> 
     shapes = {re.sub(r'"[^"]*"', '""', each) for each in series if "loopguard_" in each}
     assert {found for shape in shapes for found in unknown(shape)} == set()
     names = {shape.partition("{")[0] for shape in shapes}
-    silent = [one for one in METRICS if not any(n.startswith(one.prometheus) for n in names)]
-    assert [one.name for one in silent if not QUIET.match(one.prometheus)] == []
+    silent = [one for one in METRICS if not any(n.startswith(in_prometheus(one)) for n in names)]
+    assert [one.name for one in silent if not QUIET.match(in_prometheus(one))] == []
 
 
 def test_the_story_of_the_hour_is_seen(hour: Hour) -> None:

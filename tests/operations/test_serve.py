@@ -10,6 +10,7 @@ import yaml
 
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.telemetry.metrics import METRICS
+from tests.operations.boards import in_prometheus
 from tests.operations.programs import OPERATIONS, ROOT
 from tests.operations.servers import Prometheus
 from tests.server.process import Serve
@@ -28,7 +29,7 @@ def questions() -> list[str]:
 
 
 def test_the_questions_of_the_page_name_metrics_that_there_are() -> None:
-    known = {one.prometheus + suffix for one in (*METRICS, *OF_SERVERS) for suffix in _SUFFIXES}
+    known = {in_prometheus(one) + suffix for one in (*METRICS, *OF_SERVERS) for suffix in _SUFFIXES}
     asked = {name for one in questions() for name in re.findall(r"\bloopguard_\w+", one)}
     labels = {name.replace(".", "_") for one in (*METRICS, *OF_SERVERS) for name in one.attributes}
     assert len(questions()) == 8

@@ -10,7 +10,6 @@ from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from otel_loopguard import Settings
 from otel_loopguard._control import signing as keyring
 from otel_loopguard.sdk.propagator import LoopGuardPropagator
 
@@ -25,7 +24,7 @@ def _no_keys() -> Iterator[None]:
 @pytest.fixture
 def propagator() -> Iterator[LoopGuardPropagator]:
     """One with a key, behind those of trace and baggage, as the global one."""
-    own = LoopGuardPropagator(Settings(propagation_key="a key of the tests"))
+    own = LoopGuardPropagator(propagation_key="a key of the tests")
     before = propagate.get_global_textmap()
     known = [TraceContextTextMapPropagator(), W3CBaggagePropagator(), own]
     propagate.set_global_textmap(CompositePropagator(known))

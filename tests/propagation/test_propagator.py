@@ -192,14 +192,12 @@ def test_a_long_session_is_sent_as_a_digest(propagator: LoopGuardPropagator) -> 
     assert named_session(received(carrier)) == wire_name(key) != key
 
 
-@pytest.mark.parametrize("key", ["", "a key of sixteen"])
-def test_nothing_is_sent_where_nothing_can_be_signed(key: str) -> None:
-    """No key; nor does a process that trusts nobody, or a program without agents."""
-    given = Settings(propagation_key=key, propagation_trust="none" if key else "signed")
+def test_nothing_is_sent_where_nothing_can_be_signed() -> None:
+    """No key; nor does a program without agents."""
     with calling():
-        assert injected(LoopGuardPropagator(given)) == {}
+        assert injected(LoopGuardPropagator()) == {}
     with TRACER.start_as_current_span("call"):
-        assert injected(LoopGuardPropagator(Settings(propagation_key=key))) == {}
+        assert injected(LoopGuardPropagator(propagation_key="a key of sixteen")) == {}
 
 
 def test_third_parties_get_nothing_of_ours(propagator: LoopGuardPropagator) -> None:
@@ -242,16 +240,11 @@ def test_what_an_outsider_sends_does_nothing(
     assert not propagator.faults.counts
 
 
-@pytest.mark.parametrize(
-    "given", [{}, {"propagation_key": "a key of the tests", "propagation_trust": "none"}]
-)
-def test_by_default_nobody_is_believed(
-    stopped: tuple[dict[str, str], str], given: dict[str, str]
-) -> None:
-    """A process without a key ignores what another one signed, as one that trusts nobody does."""
+def test_by_default_nobody_is_believed(stopped: tuple[dict[str, str], str]) -> None:
+    """A process without a key ignores what another one signed."""
     carrier, run = stopped
     keyring.forget()
-    outsider = LoopGuardPropagator(Settings(**given))
+    outsider = LoopGuardPropagator()
     guard = LoopGuard()
     assert named_session(outsider.extract(carrier, Context())) is None
     assert guard.flag_of(run) is None
@@ -323,7 +316,7 @@ def test_no_header_makes_it_raise(propagator: LoopGuardPropagator, text: str, be
 def test_a_carrier_that_throws_is_no_matter() -> None:
     """The context is given back as it was, and the fault is counted."""
     raise_faults(False)
-    propagator = LoopGuardPropagator(Settings(propagation_key="a key of sixteen"))
+    propagator = LoopGuardPropagator(propagation_key="a key of sixteen")
     context = baggage.set_baggage("a", "1", Context())
     assert propagator.extract(None, context) is context  # type: ignore[arg-type]
     with otel_loopguard.session(new_name()):
@@ -336,7 +329,7 @@ def test_a_setting_that_cannot_be_used_does_not_stop_the_application(
 ) -> None:
     """OpenTelemetry makes propagators when it is imported."""
     raise_faults(False)
-    monkeypatch.setenv("LOOPGUARD_PROPAGATION_TRUST", "everybody")
+    monkeypatch.setenv("LOOPGUARD_PROPAGATION_KEY", "short")
     propagator = LoopGuardPropagator()
     assert propagator.faults.counts["settings:LoopGuardSettingsError"] == 1
     with otel_loopguard.session(new_name()):
@@ -344,20 +337,18 @@ def test_a_setting_that_cannot_be_used_does_not_stop_the_application(
 
 
 def test_options_of_a_configuration_file_are_settings_by_name() -> None:
-    """Wrong ones fail at start, and so do both at once."""
+    """Wrong ones fail at start."""
     propagator = LoopGuardPropagator(propagation_key="the key of a file")
     assert keyring.keys() == (b"the key of a file",)
     with otel_loopguard.session(new_name()):
         assert len(ours(injected(propagator))) == 2
-    with pytest.raises(otel_loopguard.LoopGuardSettingsError, match="propagation_trust"):
-        LoopGuardPropagator(propagation_trust="everybody")
-    with pytest.raises(ValueError, match="propagation_key"):
-        LoopGuardPropagator(Settings(), propagation_key="the same key twice")
+    with pytest.raises(otel_loopguard.LoopGuardSettingsError, match="propagation_key"):
+        LoopGuardPropagator(propagation_key="short")
 
 
 def test_the_key_of_a_guard_counts_too() -> None:
     """Settings that are given in code need not be in the environment again."""
-    propagator = LoopGuardPropagator(Settings())
+    propagator = LoopGuardPropagator()
     guard, run = LoopGuard(Settings(propagation_key="a key given in code")), new_name()
     with otel_loopguard.session(run):
         carrier = injected(propagator)

@@ -19,7 +19,6 @@ from opentelemetry.sdk.trace import Tracer
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
-from otel_loopguard._control import signing as keyring
 from otel_loopguard.core import Action
 from otel_loopguard.sdk.propagator import LoopGuardPropagator
 from tests.agents import agent, provider_with
@@ -102,11 +101,8 @@ def _check_for(seconds: float) -> None:
 
 def test_an_abort_in_the_service_stops_the_caller(own_redis: Server, pair: Make) -> None:
     """Its policy decides; the caller's `check` raises, by the store."""
-    two = pair(store_url=own_redis.url, propagation_trust="store")
-    wait_for(keyring.keys)
+    two = pair(store_url=own_redis.url, propagation_key=KEY)
     with two.agent() as run:
-        # The service takes the key from the store while it starts.
-        wait_for(lambda: two.ask("look")["session"] == run)
         told = two.ask("search")
         assert (told["action"], told["session"]) == ("abort", run)
         with pytest.raises(LoopGuardAbort, match="search"):

@@ -18,7 +18,7 @@ from tests.server.serving import CLIENT, call, control, post, send, serving
 
 
 def act(server: Server, action: str, session: str = "chat-1", **body: str) -> httpx.Response:
-    return CLIENT.post(f"{server.url}/v1/sessions/{session}/{action}", json=body)
+    return CLIENT.post(f"{server.url}/v1/session/{action}?id={session}", json=body)
 
 
 def test_the_control_says_what_was_decided_and_why() -> None:
@@ -38,7 +38,7 @@ def test_a_question_waits_for_a_change() -> None:
     """And no longer than it says."""
     with serving() as server:
         assert control(server, wait="0.1")["action"] == "allow"
-        wrong = CLIENT.get(f"{server.url}/v1/sessions/a/control?wait=soon")
+        wrong = CLIENT.get(f"{server.url}/v1/session/control?id=a&wait=soon")
         assert wrong.status_code == 422
         assert wrong.json()["detail"] == "wait must be a number of seconds"
         send(server, 0)
@@ -73,21 +73,6 @@ def test_who_has_just_looked_hears_of_a_change_and_nobody_else() -> None:
     asyncio.run(waited())
 
 
-def test_changes_are_sent_as_events() -> None:
-    with serving() as server:
-        send(server, 0)
-        found: list[str] = []
-        with CLIENT.stream("GET", f"{server.url}/v1/sessions/chat-1/events") as events:
-            assert events.headers["content-type"].startswith("text/event-stream")
-            for line in events.iter_lines():
-                if line.startswith("data: "):
-                    found.append(json.loads(line.removeprefix("data: "))["action"])
-                    if len(found) == 2:
-                        break
-                    act(server, "abort")
-        assert found == ["allow", "abort"]
-
-
 @pytest.mark.parametrize("scope", ["call", "session"])
 def test_a_false_alarm_is_allowed_and_only_noted_from_then_on(scope: str) -> None:
     with serving() as server:
@@ -112,10 +97,10 @@ def test_the_document_describes_every_path() -> None:
     with serving() as server:
         document = CLIENT.get(f"{server.url}/v1/openapi.json").json()
     assert document["openapi"] == "3.1.0"
-    parts = ("", "/control", "/events", "/pause", "/resume", "/abort", "/answer", "/allow")
+    parts = ("", "/control", "/pause", "/resume", "/abort", "/answer", "/allow")
     assert set(document["paths"]) == {
         *("/livez", "/readyz", "/metrics", "/v1/sessions"),
-        *(one + part for one in ("/v1/sessions/{session}", "/v1/session") for part in parts),
+        *(f"/v1/session{part}" for part in parts),
     }
     operations = [one for path in document["paths"].values() for one in path.values()]
     assert len({operation["operationId"] for operation in operations}) == len(operations)

@@ -12,6 +12,7 @@ from otel_loopguard import Settings
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Server, Tenants
 from otel_loopguard.server.metrics import METRICS, ServerTelemetry
+from tests.operations.boards import in_prometheus
 from tests.server.process import Serve, total
 from tests.server.serving import (
     CLIENT,
@@ -44,7 +45,7 @@ def test_requests_refusals_and_what_the_next_hop_took(hop: Hop) -> None:
         assert total(before, "loopguard_server_refusals_total") == 0  # so that one is an increase
         assert send(server, 0).is_success
         assert post(server, body=b"[").status_code == 400
-        assert CLIENT.get(f"{server.url}/v1/sessions/chat/1/control").is_success
+        assert CLIENT.get(f"{server.url}/v1/session/control?id=chat/1").is_success
         nowhere = CLIENT.get(f"{server.url}/nowhere")
         assert (nowhere.status_code, nowhere.json()["status"]) == (404, 404)
         assert nowhere.headers["content-type"] == "application/problem+json"
@@ -67,7 +68,7 @@ def test_all_metrics_and_labels_are_those_of_the_table(hop: Hop) -> None:
         wait_for(lambda: "loopguard_server_forward" in scraped(server))
         families = list(text_string_to_metric_families(scraped(server)))
     found = {family.name: family for family in families if "_server_" in family.name}
-    known = {metric.prometheus.removesuffix("_total"): metric for metric in METRICS}
+    known = {in_prometheus(metric).removesuffix("_total"): metric for metric in METRICS}
     assert set(known) - set(found) == {"loopguard_server_leases"}  # there is no store
     assert set(found) <= set(known)
     for name, family in found.items():

@@ -12,7 +12,7 @@ import pytest
 
 import otel_loopguard
 from otel_loopguard import Action, LoopGuard, LoopGuardSpanProcessor, Settings, control, set_testing
-from otel_loopguard._control.flag import any_stops
+from otel_loopguard._control.flag import STOPPING
 from tests.agents import agent, provider_with, tool_call
 from tests.calls import call
 from tests.hostile.rig import TOOL, ended
@@ -122,13 +122,13 @@ def test_what_a_person_stopped_goes_last_of_all(stop: Callable[..., bool]) -> No
 def test_the_flag_of_a_forgotten_session_stays_usable() -> None:
     """Who holds it reads, sets and clears it; when it is gone, no loop of others asks for it."""
     gc.collect()
-    before = any_stops()
+    before = bool(STOPPING)
     guard = LoopGuard(Settings(max_sessions=1))
     flag = guard.flag_named("old")
     guard.observe(SEARCH, "new")
     assert guard.flag_of("old") is None
     assert flag.set(Action.ABORT, reason="enough", by="ada")
-    assert any_stops()
+    assert STOPPING
     flag.clear(by="ada")
     guard.observe(SEARCH, "old")
     assert guard.flag_of("old") is not flag
@@ -136,7 +136,7 @@ def test_the_flag_of_a_forgotten_session_stays_usable() -> None:
     guard.observe(SEARCH, "new")
     del flag
     gc.collect()
-    assert any_stops() is before
+    assert bool(STOPPING) is before
 
 
 def test_a_span_that_never_ends_keeps_no_session() -> None:

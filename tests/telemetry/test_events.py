@@ -200,17 +200,19 @@ def rows_of(scene: Scene) -> tuple[list[Any], list[Any]]:
     return made, [span for span in spans if span not in made]
 
 
-def with_rows(**settings: Any) -> Scene:
+def with_rows(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Scene:
     """A scene whose provider gets the spans of decisions too."""
     scene = Scene(**settings)
-    scene.guard.telemetry._queue._tracers = scene.provider  # type: ignore[union-attr]
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: scene.provider)
     return scene
 
 
 @pytest.mark.usefixtures("alone")
-def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own() -> None:
+def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It stands below the ended call, with its links, red where it stops."""
-    scene = with_rows(exporter=False)
+    scene = with_rows(monkeypatch, exporter=False)
     for _ in range(5):
         with control.session("run"):
             tool_call(scene.tracer)
@@ -225,9 +227,9 @@ def test_without_an_open_span_or_our_exporter_a_decision_has_a_span_of_its_own()
     assert scene.total("loopguard.steps") == 5
 
 
-def test_every_decision_may_have_a_span_of_its_own() -> None:
+def test_every_decision_may_have_a_span_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row below the decided span, whatever else has the decision; notes have none."""
-    scene = with_rows(decision_spans="always")
+    scene = with_rows(monkeypatch, decision_spans="always")
     with agent(scene.tracer):
         scene.loop(5)
     made, spans = rows_of(scene)
@@ -244,9 +246,11 @@ def test_every_decision_may_have_a_span_of_its_own() -> None:
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("how", ["exporter", "agent", "setting"])
-def test_there_is_no_decision_span_where_a_decision_has_a_place(how: str) -> None:
+def test_there_is_no_decision_span_where_a_decision_has_a_place(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Our exporter writes it, or an open span has it, or it is switched off."""
-    scene = with_rows(exporter=how == "exporter", decision_spans=how != "setting")
+    scene = with_rows(monkeypatch, exporter=how == "exporter", decision_spans=how != "setting")
     with control.session("run"), agent(scene.tracer) if how == "agent" else nullcontext():
         scene.loop(5)
         scene.guard.settle()
