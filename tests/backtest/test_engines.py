@@ -14,7 +14,7 @@ from otel_loopguard.backtest.run import Backtest, run
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.settings import Settings
 from tests.backtest.sources import exported, spans_of, write_spans
-from tests.frameworks.harness import ENGINES, finished, python_of
+from tests.frameworks.harness import ENGINES, python_of
 from tests.zero_code.interpreter import ROOT, environment
 
 pytestmark = pytest.mark.rare
@@ -26,12 +26,12 @@ MANY = "TraceId IN (SELECT TraceId FROM spans GROUP BY TraceId HAVING count() > 
 def backtest(*arguments: str, **variables: str) -> str:
     """What the command says, run where Ray and chdb are."""
     code = "from otel_loopguard.cli import main; main()"
-    process = subprocess.Popen(
-        [python_of(ENGINES), "-c", code, "backtest", *arguments],
-        cwd=ROOT, env=environment(**variables), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    done = subprocess.run(
+        [python_of(ENGINES), "-c", code, "backtest", *arguments], timeout=LIMIT_S, check=False,
+        cwd=ROOT, env=environment(**variables), text=True, capture_output=True,
     )  # fmt: skip
-    return finished(process, LIMIT_S)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
 def parts_of(out: Path) -> dict[str, list[dict[str, Any]]]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 from tests.docs.markdown import ROOT, Block
+from tests.programs import Interpreter
 from tests.zero_code.interpreter import lacking
 
 SHARED = ROOT.parent / "shared"
@@ -40,51 +39,10 @@ def programs(found: list[Block]) -> list[tuple[Block, str, str | None]]:
     return made
 
 
-_SERVE = """
-import json, os, signal, sys
-import otel_loopguard, opentelemetry.sdk.trace.export  # most programs import them
-def run(text, folder, main):
-    import os, signal
-    signal.alarm(600)
-    os.chdir(folder)
-    for number, name in ((1, ".stdout"), (2, ".stderr")):
-        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
-    for name in [name for name in main if not name.startswith("__")]:
-        del main[name]
-    code = compile(text, "<string>", "exec")
-    exec(code, main)
-    raise SystemExit
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        run(*json.loads(line), globals())
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-class Interpreter:
-    """Runs programs one after the other, each in a fork of one interpreter with the package loaded.
-
-    So each has a process of its own, and the imports are paid once.
-    """
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", _SERVE], env=_environment(), text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
-
-    def run(self, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(json.dumps([text, str(folder)]) + "\n")
-        self._process.stdin.flush()
-        code = int(self._process.stdout.readline())
-        said = [(folder / name).read_text(encoding="utf-8") for name in (".stdout", ".stderr")]
-        return subprocess.CompletedProcess(text, code, *said)
-
-    def close(self) -> None:
-        self._process.communicate()
+def page_interpreter() -> Interpreter:
+    """For the programs of pages, which no warning is forgiven."""
+    loaded = ("otel_loopguard", "opentelemetry.sdk.trace.export")  # most programs import them
+    return Interpreter([sys.executable, "-W", "error"], loaded, _environment())
 
 
 @cache

@@ -18,7 +18,8 @@ from otel_loopguard.cli.app import app
 from otel_loopguard.settings._names import variable_of
 from otel_loopguard.settings.prices import PriceTable
 from tests.docs.markdown import ROOT, Block, blocks, pages
-from tests.docs.programs import Interpreter, plain, programs
+from tests.docs.programs import page_interpreter, plain, programs
+from tests.programs import Interpreter
 from tests.zero_code.interpreter import interpreter, run
 
 try:
@@ -50,7 +51,7 @@ def place(found: object) -> object:
 @pytest.fixture(scope="module")
 def python() -> Iterator[Interpreter]:
     """An interpreter for all pages."""
-    made = Interpreter()
+    made = page_interpreter()
     yield made
     made.close()
 
@@ -61,7 +62,8 @@ def test_a_program_runs_and_prints_what_the_page_says(
 ) -> None:
     """Every Python block runs as it stands, in a process of its own, without a warning."""
     _, text, printed = program
-    done = python.run(text, tmp_path)
+    python.start(text, tmp_path)
+    done = python.finish()
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     if printed is not None:

@@ -1,4 +1,4 @@
-"""Verdicts in backends that run: what their own API gives back of them."""
+"""Backends that run: what the API of MLflow and Phoenix gives back, and what Phoenix draws."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from playwright.sync_api import expect
+from stack.builds import COLLECTOR, HERE, JAEGER
 from stack.environments import MLFLOW, PHOENIX
 from stack.ports import Ports, free_ports
 from stack.programs import wait_for
-from stack.stack import Stack
+from stack.stack import Pace, Stack
 from stack.web import get
 
 from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, Settings
 from tests.agents import agent, provider_with, tool_call
-from tests.e2e.running import need
+from tests.browser import browser, needs_chromium
+from tests.e2e.running import Agents, decisions_of, need
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
     from otel_loopguard.sessions.observation import DecisionRecord
 
+ABORT = "loopguard.decision.action:abort"
 LABELS = ["hint", "deny", "abort"]
 # They wait for their spans, Phoenix for ten seconds at a time.
 LIMIT_S = 180
@@ -56,43 +60,6 @@ class Agent:
     def close(self) -> None:
         self.provider.force_flush()
         self.provider.shutdown()
-
-
-def test_phoenix_shows_verdicts_on_spans_traces_and_sessions(
-    stack: Stack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its API has them by the ids of OpenTelemetry, also of what it was told of too early."""
-    need(PHOENIX)
-    port, grpc_port = free_ports(2)
-    stack.phoenix(port, grpc_port)
-    endpoint = f"http://127.0.0.1:{port}/v1/traces"
-    monkeypatch.setenv("PHOENIX_COLLECTOR_ENDPOINT", endpoint)
-    stuck = Agent("phoenix", endpoint)
-    spans = stuck.run("stuck", 7)
-    well = stuck.run("well", 1)
-    stuck.close()
-
-    def found(scope: str, key: str, *ids: str) -> list[dict[str, Any]]:
-        path = f"/v1/projects/default/{scope}_annotations?" + "&".join(f"{key}={i}" for i in ids)
-        data: list[dict[str, Any]] = get(port, path)["data"]
-        return data
-
-    judged = [f"{spans[at].span_id:016x}" for at in (2, 3, 6)]
-    wait_for(lambda: len(found("span", "span_ids", *judged)) == 3, "Phoenix has three", LIMIT_S)
-    by_span = {one["span_id"]: one for one in found("span", "span_ids", *judged)}
-    assert [by_span[span]["result"]["label"] for span in judged] == LABELS
-    last = by_span[judged[-1]]
-    assert (last["name"], last["annotator_kind"]) == ("agent_loop", "CODE")
-    assert (last["result"].get("score"), last["metadata"]["score"]) == (None, 1.0)
-    assert last["result"]["explanation"].startswith("'search' was called 7 times")
-    assert last["metadata"]["loopguard.detector.name"] == "exact_repeat"
-    for (name, label), run in zip((("stuck", "abort"), ("well", "ok")), (spans, well), strict=True):
-        trace = f"{run[0].trace_id:032x}"
-        wait_for(lambda at=trace: found("trace", "trace_ids", at), "and of the trace", LIMIT_S)
-        wait_for(lambda at=name: found("session", "session_ids", at), "and of the session", LIMIT_S)
-        (of_trace,) = found("trace", "trace_ids", trace)
-        (of_session,) = found("session", "session_ids", name)
-        assert of_trace["result"]["label"] == of_session["result"]["label"] == label
 
 
 def test_mlflow_shows_verdicts_as_assessments(
@@ -130,3 +97,87 @@ def test_mlflow_shows_verdicts_as_assessments(
         stuck.guard.telemetry.verdicts.on_decision(record)
     stuck.guard.telemetry.close()
     assert len(found(spans)) == 3
+
+
+@pytest.fixture(scope="module")
+def phoenix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, int]]:
+    """A Phoenix, and a gateway that sends to it as well as to Jaeger; Phoenix's port."""
+    need(COLLECTOR, JAEGER, PHOENIX)
+    port, grpc_port = free_ports(2)
+    with Stack(tmp_path_factory.mktemp("phoenix"), Ports.free(), Pace()) as stack:
+        stack.phoenix(port, grpc_port)
+        stack.jaeger()
+        overlay = HERE / "backends" / "otlp.yaml"
+        stack.gateway(overlay, ALSO_ENDPOINT=f"http://127.0.0.1:{port}")
+        yield stack, port
+        stack.stop(1)
+
+
+def stopped(port: int, trace: str) -> list[dict[str, Any]]:
+    """The spans of a trace that carry an abort, as Phoenix finds them by the attribute."""
+    path = "/v1/projects/default/spans"
+    found: list[dict[str, Any]] = get(port, path, attribute=ABORT, trace_id=trace)["data"]
+    return found
+
+
+@needs_chromium
+def test_phoenix_draws_the_trace_of_a_stopped_agent(
+    phoenix: tuple[Stack, int], agents: Agents
+) -> None:
+    """A query by the attribute gives agent and deciding call; opened in its page, they say why."""
+    stack, port = phoenix
+    decisions = decisions_of(agents(stack.ports.gateway_grpc, "loop"))
+    trace = decisions[-1]["trace"]
+    wait_for(lambda: len(stopped(port, trace)) == 2, "Phoenix has both spans")
+    spans = {span["name"]: span for span in stopped(port, trace)}
+    agent = spans["invoke_agent researcher"]
+    assert {span["status_code"] for span in spans.values()} == {"ERROR"}
+    assert agent["attributes"]["error.type"] == "loopguard_abort"
+    told = [event["attributes"]["loopguard.decision.action"] for event in agent["events"]]
+    assert told == [each["action"] for each in decisions]
+    (message,) = {span["attributes"]["loopguard.decision.message"] for span in spans.values()}
+    with browser() as opened:
+        page = opened.new_page()
+        page.goto(f"http://127.0.0.1:{port}/redirects/traces/{trace}")
+        shown = page.get_by_role("dialog")
+        calls = shown.get_by_text("execute_tool search")
+        expect(calls).to_have_count(7)
+        expect(shown.get_by_text(f"loopguard abort: {message}")).to_be_visible()
+        calls.last.click()
+        expect(shown.get_by_role("row").filter(has_text="decision.action")).to_contain_text("abort")
+        expect(shown.get_by_text(message, exact=True)).to_be_visible()
+
+
+def test_phoenix_shows_verdicts_on_spans_traces_and_sessions(
+    phoenix: tuple[Stack, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its API has them by the ids of OpenTelemetry, also of what it was told of too early."""
+    _, port = phoenix
+    endpoint = f"http://127.0.0.1:{port}/v1/traces"
+    monkeypatch.setenv("PHOENIX_COLLECTOR_ENDPOINT", endpoint)
+    stuck = Agent("phoenix", endpoint)
+    spans = stuck.run("stuck", 7)
+    well = stuck.run("well", 1)
+    stuck.close()
+
+    def found(scope: str, key: str, *ids: str) -> list[dict[str, Any]]:
+        path = f"/v1/projects/default/{scope}_annotations?" + "&".join(f"{key}={i}" for i in ids)
+        data: list[dict[str, Any]] = get(port, path)["data"]
+        return data
+
+    judged = [f"{spans[at].span_id:016x}" for at in (2, 3, 6)]
+    wait_for(lambda: len(found("span", "span_ids", *judged)) == 3, "Phoenix has three", LIMIT_S)
+    by_span = {one["span_id"]: one for one in found("span", "span_ids", *judged)}
+    assert [by_span[span]["result"]["label"] for span in judged] == LABELS
+    last = by_span[judged[-1]]
+    assert (last["name"], last["annotator_kind"]) == ("agent_loop", "CODE")
+    assert (last["result"].get("score"), last["metadata"]["score"]) == (None, 1.0)
+    assert last["result"]["explanation"].startswith("'search' was called 7 times")
+    assert last["metadata"]["loopguard.detector.name"] == "exact_repeat"
+    for (name, label), run in zip((("stuck", "abort"), ("well", "ok")), (spans, well), strict=True):
+        trace = f"{run[0].trace_id:032x}"
+        wait_for(lambda at=trace: found("trace", "trace_ids", at), "and of the trace", LIMIT_S)
+        wait_for(lambda at=name: found("session", "session_ids", at), "and of the session", LIMIT_S)
+        (of_trace,) = found("trace", "trace_ids", trace)
+        (of_session,) = found("session", "session_ids", name)
+        assert of_trace["result"]["label"] == of_session["result"]["label"] == label

@@ -11,18 +11,18 @@ needs, that one runs it. Else it is run in an environment of its own, below
 
 from __future__ import annotations
 
+import ast
+import atexit
 import hashlib
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.programs import Interpreter
 from tests.zero_code.interpreter import PYTHON, ROOT, environment, lacking
 from tests.zero_code.interpreter import missing as missing_modules
 
@@ -127,28 +127,46 @@ def lacks(framework: Framework) -> str:
 
 def started(
     framework: Framework, *arguments: str, program: Path | None = None, **variables: str
-) -> subprocess.Popen[str]:
+) -> Interpreter:
     """Starts `agent.py` of a framework, or another program, with no other variables of ours."""
-    return subprocess.Popen(
-        [python_of(framework), str(program or framework.folder / "agent.py"), *arguments],
-        cwd=ROOT,
-        env=environment(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    path = program or framework.folder / "agent.py"
+    running = _interpreter(framework)
+    running.start(path.read_text("utf-8"), ROOT, *arguments, path=str(path), **variables)
+    return running
 
 
-def finished(process: subprocess.Popen[str], limit_s: float = 180) -> str:
+def finished(running: Interpreter, limit_s: float = 180) -> str:
     """What a program printed, which has to go well; it is killed at the limit."""
-    try:
-        out, error = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, error = process.communicate()
-        pytest.fail(f"{process.args} did not end within {limit_s} s\n{out}\n{error}")
-    assert process.returncode == 0, f"{out}\n{error}"
-    return out
+    done = running.finish(limit_s)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _interpreter(framework: Framework) -> Interpreter:
+    """With all that its `agent.py` imports; of one framework at a time."""
+    running = _RUNNING.get(framework.name)
+    if running is None or not running.usable:
+        for one in _RUNNING.values():
+            one.close()
+        _RUNNING.clear()
+        running = Interpreter([python_of(framework)], _imports(framework), environment())
+        _RUNNING[framework.name] = running
+    return running
+
+
+def _imports(framework: Framework) -> list[str]:
+    text = (framework.folder / "agent.py").read_text("utf-8")
+    found = [one for one in ast.parse(text).body if isinstance(one, ast.ImportFrom)]
+    return [*framework.modules, *(one.module for one in found if one.module)]
+
+
+_RUNNING: dict[str, Interpreter] = {}
+
+
+@atexit.register
+def _close() -> None:
+    for one in _RUNNING.values():
+        one.close()
 
 
 def line_of(out: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from otel_loopguard.cli.app import app
 from tests.frameworks.harness import FRAMEWORKS, Framework, finished, line_of, started
 from tests.stores.servers import Server, wait_for
+from tests.test_examples import OUTPUTS, printed
 from tests.zero_code.interpreter import ROOT
 
 EACH = [
@@ -23,7 +24,7 @@ EACH = [
 ]
 
 
-@pytest.fixture(params=EACH)
+@pytest.fixture(params=EACH, scope="module")
 def framework(request: pytest.FixtureRequest) -> Any:
     return request.param
 
@@ -81,36 +82,37 @@ def test_a_paused_run_waits_and_goes_on(
 ) -> None:
     """Paused from another process nothing runs; resumed from another process it completes."""
     session, file = f"{framework.name}-{uuid.uuid4().hex}", tmp_path / "go"
-    process = started(
+    running = started(
         framework,
         *("paused", "--session", session, "--paused-file", str(file), "--variant", variant),
         LOOPGUARD_STORE_URL=redis.url,
     )
     try:
-        wait_for(lambda: Path(f"{file}.reached").exists() or process.poll() is not None, 120)
+        wait_for(lambda: Path(f"{file}.reached").exists() or running.ended(), 120)
         _tell(redis, "pause", session)
         file.touch()
         _nothing_runs(file, made=2)
         _tell(redis, "resume", session)
-        line = line_of(finished(process))
-    finally:
-        process.kill()
-        process.communicate()
+        line = line_of(finished(running))
+    except BaseException:
+        running.close()
+        raise
     _went_on(line)
     assert line["doubled"] == 0
     _compare(framework, line)
 
 
-@pytest.mark.rare
-@pytest.mark.parametrize("name", [name for name, one in FRAMEWORKS.items() if one.apart])
-def test_the_example_is_stopped(name: str) -> None:
-    """Its model gets a hint, is refused and aborted, after four searches."""
+def test_the_example_is_stopped(framework: Framework) -> None:
+    """Its model gets a hint, is refused and aborted, after four searches; as its page shows."""
+    name = {"langchain": "langgraph"}.get(framework.name, framework.name)
     program = ROOT / "examples" / f"{name}_agent.py"
-    lines = finished(started(FRAMEWORKS[name], program=program)).rstrip().splitlines()
+    lines = printed(finished(started(framework, program=program)))
     actions = [line.split()[0] for line in lines if " after " in line and " searches: " in line]
     assert actions == ["hint", "deny", "abort"]
-    assert lines[-1].startswith("stopped: 'search' was called ")
-    assert lines[-1].endswith("(4 searches)")
+    (end,) = (line for line in lines if line.startswith("stopped: 'search' was called "))
+    assert end.endswith("(4 searches)")
+    shown = [block for block in OUTPUTS if block.note.endswith(f"/{program.name}")]
+    assert all(sorted(lines) == sorted(printed(block.text)) for block in shown)
 
 
 def _stopped(framework: Framework, variant: str) -> dict[str, Any]:

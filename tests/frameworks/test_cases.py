@@ -36,8 +36,8 @@ def variants() -> Iterator[Any]:
 def test_every_case_comes_to_what_is_told(framework: Framework, variant: str) -> None:
     """What each case is about stands in `looper.py`, and in the `agent.py` of its framework."""
     # A tool of everyday work is declared to be polled.
-    process = started(framework, "cases", "--variant", variant, LOOPGUARD_POLL_TOOLS="look")
-    said = line_of(finished(process))
+    running = started(framework, "cases", "--variant", variant, LOOPGUARD_POLL_TOOLS="look")
+    said = line_of(finished(running))
     rows = {**TABLE["shared"], **TABLE[framework.name]}
     names = {name.split(", ")[0] for name in rows} - {"unguarded"}
     names -= {*LIVE} if framework.apart else set()
