@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from lab.judgements import LEVELS, Judgement
+from otel_loopguard.cli.evaluate import LEVELS, Judgement
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step

@@ -1,9 +1,9 @@
-"""Detection on labelled runs: what the guard finds, and what it would wrongly stop.
+"""Detection on labelled runs: `otel-loopguard eval`, with what only this project asks of its rules.
 
     python -m lab.evaluate FILE... [--leave-one-out] [--cost] [--errors] [--curve FILE.jsonl]
 
-Thresholds may be chosen without the runs that they are measured on; further tables say what a
-decision saves, and give figures at other sensitivities. `make eval` runs it.
+adds thresholds that were chosen without the runs that they are measured on, what a decision saves,
+and figures at other sensitivities. `make eval` runs it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import orjson
 from lab import left_out
 from lab.costs import Cost, cost_rows, costs
 from lab.intervals import of_judgements
-from lab.judgements import (
+from lab.left_out import LINES, SENSITIVITIES, Limits, Tried, tried
+from otel_loopguard.cli.evaluate import (
     ALL,
     LEVELS,
     Judgement,
@@ -32,7 +33,6 @@ from lab.judgements import (
     show_scores,
     show_table,
 )
-from lab.left_out import LINES, SENSITIVITIES, Limits, Tried, tried
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import json_line, keep_faults
 from otel_loopguard.cli.replay import result_of

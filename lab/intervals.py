@@ -8,7 +8,7 @@ from functools import lru_cache
 from random import Random
 from typing import Final
 
-from lab.judgements import Judgement, wilson
+from otel_loopguard.cli.evaluate import Judgement, wilson
 
 # 2.5 % are left out at each end.
 _TAIL: Final = 0.025

@@ -13,13 +13,13 @@ from functools import partial
 from math import log
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lab.judgements import ALL
 from otel_loopguard.cli.calibrate import at_line
+from otel_loopguard.cli.evaluate import ALL
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Action
 
 if TYPE_CHECKING:
-    from lab.judgements import Judgement
+    from otel_loopguard.cli.evaluate import Judgement
     from otel_loopguard.cli.replay import ReplayResult
     from otel_loopguard.replay import Run
     from otel_loopguard.settings import Settings

@@ -269,6 +269,26 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
     return run(_settings(settings), tokens, header or [], **options)
 
 
+@app.command("eval", rich_help_panel=_RECORDED)
+def evaluate(
+    files: Files,
+    form: Form = Format.TABLE,
+    settings: SettingsFile = None,
+    errors: Annotated[
+        bool,
+        typer.Option(
+            "--errors",
+            help="Lists missed loops and false notices with the steps around them. Shows content.",
+        ),
+    ] = False,
+    jobs: Jobs = 0,
+) -> int:
+    """Measures the guard on labelled runs: what it finds, and what it would wrongly stop."""
+    from otel_loopguard.cli.evaluate import print_evaluation  # noqa: PLC0415
+
+    return print_evaluation(files, form, _settings(settings), errors=errors, jobs=jobs)
+
+
 @app.command(rich_help_panel=_RECORDED)
 def calibrate(  # noqa: PLR0913, PLR0917
     files: Files,

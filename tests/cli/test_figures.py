@@ -1,4 +1,4 @@
-"""The figures of `calibrate`, and the stop line that they rest on."""
+"""The figures of `eval` and `calibrate`, and the stop line that they rest on."""
 
 import os
 from pathlib import Path
@@ -8,9 +8,32 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.cli.calibrate import HIGHEST, allowed, changes
+from otel_loopguard.cli.evaluate import Judgement, score
 from otel_loopguard.errors import LoopGuardError
 from tests.cli.conftest import tried
 from tests.tables import rows
+
+
+def judged(
+    loop: bool | None, noticed: int | None, stopped: int | None, onset: int | None = 1
+) -> Judgement:
+    return Judgement("t", "s", loop, 100, onset, noticed, stopped)
+
+
+def test_scores() -> None:
+    """Shares and medians are those of the definition; what cannot be said is None."""
+    about = [
+        judged(True, 3, 5), judged(True, 5, None), judged(True, None, None),
+        judged(True, 9, None, onset=None), judged(False, 2, 4), judged(False, None, None),
+        judged(None, 1, 1), judged(None, None, None),
+    ]  # fmt: skip
+    row = score(about)
+    assert (row["n"], row["loops"], row["healthy"], row["unlabelled"]) == (8, 4, 2, 2)
+    assert (row["noticed_tp"], row["noticed_fp"], row["noticed_recall"]) == (3, 1, 0.75)
+    assert (row["stopped_tp"], row["stopped_fp"], row["stopped_false"]) == (1, 1, 0.5)
+    assert (row["noticed_median_steps"], row["stopped_median_steps"]) == (3, 4)
+    unsaid = score([judged(None, None, None)])
+    assert unsaid["noticed_recall"] is unsaid["stopped_median_steps"] is None
 
 
 @pytest.mark.parametrize(("given", "above"), rows(__file__, "allowed"))

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from otel_loopguard.core.report import Report
+from otel_loopguard.replay import workers
+from tests.cli.conftest import line
 
-COMMANDS = ("steps", "replay", "report", "explain", "learn", "doctor")
+COMMANDS = ("steps", "replay", "report", "explain", "learn", "eval", "doctor")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -42,7 +44,7 @@ def test_a_file_that_holds_nothing(command: Any, tmp_path: Path, name: str, cont
     assert "no-such-file" in result.stderr
 
 
-@pytest.mark.parametrize("name", COMMANDS[1:5])
+@pytest.mark.parametrize("name", COMMANDS[1:6])
 def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str) -> None:
     """`--settings` is read, and a value that is none is named."""
     path = tmp_path / "settings.toml"
@@ -51,6 +53,17 @@ def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str)
     assert result.exit_code == 2
     assert "repeat_threshold" in result.stderr
     assert command(name, runs, "--settings", "no-such-file").exit_code == 2
+
+
+def test_eval_with_workers(objects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are the same and in the same order."""
+    monkeypatch.setattr(workers, "_STEPS_WORTH_WORKERS", 100)
+    path = tmp_path / "runs.jsonl"
+    lines = [line(f"r{number}", loop=number % 3 == 0, calls=4 + number % 5) for number in range(80)]
+    path.write_text("\n".join(lines))
+    found = objects("eval", path, "--errors", "--jobs", 1)
+    assert found == objects("eval", path, "--errors", "--jobs", 2)
+    assert any(row.get("stopped_tp") for row in found)
 
 
 @pytest.mark.parametrize("name", ["intercode.jsonl.gz", "trail.otlp.jsonl.gz"])

@@ -376,7 +376,7 @@ def _changed(name: str) -> dict[str, Row]:
                     if step["kind"] == "tool":
                         _change(step, CHANGES[name], dice)
                 file.write(json.dumps(run) + "\n")
-    found = _rows(module("lab.evaluate", str(path), "--format", "json"))
+    found = _rows(command_line("eval", str(path), "--format", "json"))
     assert found, name
     return {row["tier"]: row for row in found if row["source"] == "all"}
 

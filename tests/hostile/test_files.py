@@ -23,7 +23,7 @@ MILLION = 1_000_000
 REPORTS = 11
 """Ten reports, and how many more there were."""
 
-COMMANDS = ("replay", "steps", "report", "learn")
+COMMANDS = ("replay", "steps", "report", "eval", "learn")
 """Those that read recordings."""
 
 Pieces = list[tuple[bytes, int]]

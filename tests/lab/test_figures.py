@@ -11,11 +11,11 @@ from bench.curve import picture
 from lab.costs import Cost, cost_rows, costs
 from lab.evaluate import main
 from lab.intervals import interval
-from lab.judgements import Judgement, score, wilson
 from lab.left_out import LINES, SENSITIVITIES, Limits, Trial, Tried, choose, rows, tried
+from otel_loopguard.cli.evaluate import Judgement, wilson
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.replay import Run, workers
+from otel_loopguard.replay import Run
 from otel_loopguard.settings import Settings
 from tests.cli.conftest import line, runs
 from tests.tables import rows as cases
@@ -34,51 +34,6 @@ def evaluated(capsys: pytest.CaptureFixture[str]) -> Evaluated:
         return [json.loads(row) for row in capsys.readouterr().out.splitlines()]
 
     return run
-
-
-def judged(
-    loop: bool | None, noticed: int | None, stopped: int | None, onset: int | None = 1
-) -> Judgement:
-    return Judgement("t", "s", loop, 100, onset, noticed, stopped)
-
-
-def test_scores() -> None:
-    """Shares and medians are those of the definition; what cannot be said is None."""
-    about = [
-        judged(True, 3, 5), judged(True, 5, None), judged(True, None, None),
-        judged(True, 9, None, onset=None), judged(False, 2, 4), judged(False, None, None),
-        judged(None, 1, 1), judged(None, None, None),
-    ]  # fmt: skip
-    row = score(about)
-    assert (row["n"], row["loops"], row["healthy"], row["unlabelled"]) == (8, 4, 2, 2)
-    assert (row["noticed_tp"], row["noticed_fp"], row["noticed_recall"]) == (3, 1, 0.75)
-    assert (row["stopped_tp"], row["stopped_fp"], row["stopped_false"]) == (1, 1, 0.5)
-    assert (row["noticed_median_steps"], row["stopped_median_steps"]) == (3, 4)
-    unsaid = score([judged(None, None, None)])
-    assert unsaid["noticed_recall"] is unsaid["stopped_median_steps"] is None
-
-
-def test_workers(evaluated: Evaluated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are the same and in the same order."""
-    monkeypatch.setattr(workers, "_STEPS_WORTH_WORKERS", 100)
-    path = tmp_path / "runs.jsonl"
-    lines = [line(f"r{number}", loop=number % 3 == 0, calls=4 + number % 5) for number in range(80)]
-    path.write_text("\n".join(lines))
-    found = evaluated(path, "--errors", "--jobs", 1)
-    assert found == evaluated(path, "--errors", "--jobs", 2)
-    assert any(row.get("stopped_tp") for row in found)
-
-
-def test_mistakes(evaluated: Evaluated, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A miss and a false alarm are shown with the steps around them."""
-    runs.write_text("\n".join([
-        line("alarm", loop=True).replace('"loop": true', '"loop": false'),
-        line("missed", loop=False).replace('"loop": false', '"loop": true'),
-    ]))  # fmt: skip
-    kinds = [row["kind"] for row in evaluated(runs, "--errors") if row["table"] == "errors"]
-    assert sorted(kinds) == ["false alarm", "missed"]
-    main([str(runs), "--errors"])
-    assert 'search({"q": "x"}) -> nothing was found' in capsys.readouterr().out
 
 
 def test_cost(evaluated: Evaluated, capsys: pytest.CaptureFixture[str], runs: Path) -> None:

@@ -1,9 +1,10 @@
-"""How often the guard is right about labelled runs, and how soon: the figures, and their tables."""
+"""`eval`: how often the guard is right about labelled runs, and how soon."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from operator import itemgetter
 from statistics import median
@@ -11,14 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from otel_loopguard.cli.output import cell, console, line, table
+from otel_loopguard.cli.inputs import Inputs
+from otel_loopguard.cli.output import Format, cell, console, json_line, keep_faults, line, table
+from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.replay import Run
+from otel_loopguard.replay.workers import spread
 
 if TYPE_CHECKING:
-    from otel_loopguard.cli.inputs import Inputs
     from otel_loopguard.cli.replay import ReplayResult
     from otel_loopguard.core import Step
+    from otel_loopguard.settings import Settings
 
 ALL: Final = "all"
 """Stands for every tier, or every source."""
@@ -49,6 +53,27 @@ class Judgement:
         return self.noticed if level == "noticed" else self.stopped
 
 
+def print_evaluation(
+    files: Sequence[str], form: Format, settings: Settings, *, errors: bool, jobs: int
+) -> int:
+    """Evaluates labelled runs and prints one object or row per slice; returns the exit code.
+
+    Spans have no labels; files of them are named on standard error and left out.
+    """
+    with Inputs(files) as inputs:
+        work = partial(_judged, settings=settings)
+        found = list(spread(work, labelled_runs(inputs), jobs, keep_faults, steps_of))
+    scores = list(score_rows([judged for judged, _ in found]))
+    mistakes = [wrong for _, wrong in found if wrong is not None] if errors else []
+    if form is Format.JSON:
+        for row in (*scores, *mistakes):
+            json_line(row)
+    else:
+        show_scores(scores)
+        show_mistakes(mistakes)
+    return inputs.code
+
+
 def labelled_runs(inputs: Inputs) -> Iterator[Run]:
     """The runs of all files; how many spans were left out is said on standard error."""
     for recording in inputs:
@@ -60,6 +85,16 @@ def labelled_runs(inputs: Inputs) -> Iterator[Run]:
                 spans += 1
         if spans:
             inputs.note(f"{recording.name}: {spans:,} spans have no labels and are left out")
+
+
+def steps_of(run: Run) -> int:
+    """How many steps a run has."""
+    return len(run.steps)
+
+
+def _judged(run: Run, settings: Settings) -> tuple[Judgement, Row | None]:
+    result = result_of(run, settings)
+    return judgement(run, result), mistake(run, result)
 
 
 def judgement(run: Run, result: ReplayResult) -> Judgement:
