@@ -12,7 +12,6 @@ import sys
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib import import_module
@@ -117,8 +116,6 @@ def _both(kind: type[LoopGuardStop], framework: type[Exception]) -> type[LoopGua
 
 def plain(result: object) -> object:
     """A result as the guard compares it: plain data as it is, anything else as text."""
-    if isinstance(result, (Iterator, AsyncIterator)):
-        return None  # what it will give is not known
     return cast("object", result) if isinstance(result, _PLAIN) else _as_text(result)
 
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _KEY: Final = otel_context.create_key("loopguard-turn")
 _SCOPE: Final = "otel_loopguard.integrations.turn"
+_MAX_ITEMS: Final = 1000
+"""Items of a generator by which its result is compared; it may go on without end."""
 
 
 class Refusal(str):
@@ -147,8 +149,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             args: Its arguments: a map, which the function is given by name, also as the JSON text
                 that models write; a sequence, which it is given in order; None for none; anything
                 else is its one argument.
-            function: What makes the call. Of a generator the guard sees no items: it is to return
-                the whole result.
+            function: What makes the call. A generator is a call until it ends.
             call_id: Id that the model gave the call.
 
         Returns:
@@ -168,6 +169,8 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             refusal = call.refusal()
             if refusal is not None:
                 return Refusal(refusal)
+            if inspect.isgeneratorfunction(function):
+                return cast("_Result", self._iterate(call, function, args))
             with call:
                 result = _apply(function, args)
                 if inspect.isawaitable(result):
@@ -192,7 +195,8 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             name: As of `tool`.
             args: As of `tool`.
             function: What makes the call. What it returns is awaited where it can be; a plain
-                function runs where it is called, on the event loop.
+                function runs where it is called, on the event loop. An asynchronous generator is a
+                call until it ends.
             call_id: As of `tool`.
         """
         with self._inside() as adapter:
@@ -200,6 +204,8 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             refusal = await call.refusal_async()
             if refusal is not None:
                 return Refusal(refusal)
+            if inspect.isasyncgenfunction(function):
+                return cast("_Result", self._iterate_async(call, function, args))
             with call:
                 result = _apply(function, args)
                 if inspect.isawaitable(result):
@@ -283,6 +289,38 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             name, known, call_id=call_id, session=self.session, agent=self._agent
         )
 
+    def _iterate(self, call: ToolCall, function: Callable[..., Any], args: object) -> Any:
+        """The items of a generator; its span begins with the first."""
+        with self._collecting(call) as items:
+            for item in _apply(function, args):
+                items.append(item)
+                yield item
+
+    async def _iterate_async(
+        self, call: ToolCall, function: Callable[..., Any], args: object
+    ) -> Any:
+        """As `_iterate`, of an asynchronous generator."""
+        with self._collecting(call) as items:
+            async for item in _apply(function, args):
+                items.append(item)
+                yield item
+
+    @contextmanager
+    def _collecting(self, call: ToolCall) -> Generator[_Items, None, None]:
+        """The block of a call whose span is not the current one while nobody asks for more."""
+        with self._inside():
+            call.start()
+        items = _Items()
+        try:
+            yield items
+        except BaseException as error:
+            # A consumer that stops early (GeneratorExit) does not mean that the tool failed.
+            call.end(error if isinstance(error, Exception) else None)
+            raise
+        texts = [item for item in items if isinstance(item, str)]
+        call.set_result("".join(texts) if len(texts) == len(items) else list(items))
+        call.end()
+
     @contextmanager
     def _inside(self) -> Generator[Adapter, None, None]:
         """The block in which the turn's context holds, on whatever thread."""
@@ -299,6 +337,14 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             yield adapter
         finally:
             otel_context.attach(before)
+
+
+class _Items(list[object]):
+    """The first items of a call, as the guard compares them."""
+
+    def append(self, item: object) -> None:
+        if len(self) < _MAX_ITEMS:
+            super().append(plain(item))
 
 
 def _known_key() -> str | None:
