@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import orjson
 from starlette.applications import Starlette
@@ -146,15 +146,16 @@ class ControlApi:
 
     def routes(self) -> list[Route]:
         """The routes of the API."""
-        acts = (
-            Route(f"/v1/session/{action}", _named(self.act), methods=["POST"])
-            for action in _ACTIONS
-        )
+        gets = {"/control": self.control, "": self.session}
+        acts = {f"/{action}": self.act for action in _ACTIONS}
         return [
             Route("/v1/sessions", self.sessions),
-            Route("/v1/session", _named(self.session)),
-            Route("/v1/session/control", _named(self.control)),
-            *acts,
+            *(
+                Route(f"{one}{path}", _named(endpoint), methods=[method])
+                for one in ("/v1/session", "/v1/sessions/{session:path}")
+                for method, endpoints in (("POST", acts), ("GET", gets))
+                for path, endpoint in endpoints.items()
+            ),
         ]
 
     async def sessions(self, request: Request) -> Response:
@@ -214,13 +215,14 @@ class ControlApi:
 
 
 def _named(endpoint: Endpoint) -> Endpoint:
-    """An endpoint that knows the session of a request, which its query names.
+    """An endpoint that knows the session of a request, which stands in its path or its query.
 
     Clients and proxies change paths: `..` is taken out of them, and `%2F` becomes a slash.
     """
 
     async def answer(request: Request) -> Response:
-        session = request.query_params.get("id")
+        written = request.path_params.get("session")
+        session = request.query_params.get("id") if written is None else unquote(written)
         if not session:
             return problem(422, "the key of the session is missing, expected it as `id`")
         request.state.session = session
@@ -318,7 +320,7 @@ def http_app(  # noqa: PLR0913
     if telemetry is not None:
         routes.append(Route(_METRICS, _metrics(telemetry)))
     app = Starlette(routes=routes, exception_handlers={HTTPException: _unrouted})
-    paths = {route.endpoint: route.path for route in routes}
+    paths = {route.endpoint: route.path.replace(":path", "") for route in routes}
     app.add_middleware(
         _Access, tenants=tenants, refusals=receiver.refusals, metrics=metrics, paths=paths
     )
@@ -353,6 +355,9 @@ class _Access:
                 status = message["status"]
             await send(message)
 
+        if asked.startswith("/v1/sessions/"):
+            # The raw path: an id may have slashes, and end like the name of an action.
+            scope["path"] = scope["raw_path"].decode("latin-1")
         request = Request(scope)
         refusal = self._refusal(request)
         if refusal is not None:

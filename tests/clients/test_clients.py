@@ -258,5 +258,5 @@ def answering(bodies: dict[str, str]) -> Generator[str]:
 
 def abort(url: str, session: str) -> None:
     """Ends a session, as a person would."""
-    to = f"{url}/v1/session/abort?id={session}"
+    to = f"{url}/v1/sessions/{session}/abort"
     httpx.post(to, json={"reason": "enough"}, headers=BEARER).raise_for_status()

@@ -22,8 +22,8 @@ def follow(url: str) -> None:
     version, action = "", "allow"
     with httpx.Client(base_url=url, timeout=60) as client:
         while action != "abort":
-            query = {"id": SESSION, "wait": 30, "since": version}
-            control = client.get("/v1/session/control", params=query).json()
+            query = {"wait": 30, "since": version}
+            control = client.get(f"/v1/sessions/{SESSION}/control", params=query).json()
             version, action = control["version"], control["action"]
             print(f"flag    {action}" + (f": {control['reason']}" if control["reason"] else ""))
             if action == "hint":

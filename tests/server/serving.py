@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import httpx
@@ -149,7 +150,8 @@ def send(server: Server, *numbers: int, session: str = "chat-1", **headers: str)
 
 def control(server: Server, session: str = "chat-1", **query: str) -> dict[str, Any]:
     """The flag of a session, as its runtime hears it."""
-    answer = CLIENT.get(f"{server.url}/v1/session/control", params={"id": session, **query})
+    url = f"{server.url}/v1/sessions/{quote(session, safe='')}/control"
+    answer = CLIENT.get(url, params=query)
     assert answer.headers["cache-control"] == "no-store"
     return answer.json()
 

@@ -18,7 +18,7 @@ from tests.server.serving import CLIENT, call, control, post, send, serving
 
 
 def act(server: Server, action: str, session: str = "chat-1", **body: str) -> httpx.Response:
-    return CLIENT.post(f"{server.url}/v1/session/{action}?id={session}", json=body)
+    return CLIENT.post(f"{server.url}/v1/sessions/{session}/{action}", json=body)
 
 
 def test_the_control_says_what_was_decided_and_why() -> None:
@@ -38,7 +38,7 @@ def test_a_question_waits_for_a_change() -> None:
     """And no longer than it says."""
     with serving() as server:
         assert control(server, wait="0.1")["action"] == "allow"
-        wrong = CLIENT.get(f"{server.url}/v1/session/control?id=a&wait=soon")
+        wrong = CLIENT.get(f"{server.url}/v1/sessions/a/control?wait=soon")
         assert wrong.status_code == 422
         assert wrong.json()["detail"] == "wait must be a number of seconds"
         send(server, 0)
@@ -100,7 +100,7 @@ def test_the_document_describes_every_path() -> None:
     parts = ("", "/control", "/pause", "/resume", "/abort", "/answer", "/allow")
     assert set(document["paths"]) == {
         *("/livez", "/readyz", "/metrics", "/v1/sessions"),
-        *(f"/v1/session{part}" for part in parts),
+        *(one + part for one in ("/v1/sessions/{session}", "/v1/session") for part in parts),
     }
     operations = [one for path in document["paths"].values() for one in path.values()]
     assert len({operation["operationId"] for operation in operations}) == len(operations)

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from math import inf, nan
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import httpx
@@ -130,8 +131,8 @@ def test_without_the_right_token_nothing_is_answered() -> None:
         for authorization in ("", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"):
             headers = {"authorization": authorization} if authorization else {}
             for method, path in (
-                ("GET", "/v1/sessions"), ("GET", "/v1/session/control?id=a"),
-                ("POST", "/v1/session/abort?id=a"), ("POST", "/v1/traces"),
+                ("GET", "/v1/sessions"), ("GET", "/v1/sessions/a/control"),
+                ("POST", "/v1/sessions/a/abort"), ("POST", "/v1/traces"),
             ):  # fmt: skip
                 answer = CLIENT.request(method, server.url + path, headers=headers)
                 assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
@@ -152,7 +153,7 @@ def test_pages_of_other_sites_neither_read_nor_steer(
     answer = CLIENT.get(f"{server.url}/v1/sessions", headers=headers)
     assert answer.status_code in {403, 421}
     forged = CLIENT.post(
-        f"{server.url}/v1/session/abort?id=a", content=b"{}",
+        f"{server.url}/v1/sessions/a/abort", content=b"{}",
         headers={"content-type": "text/plain"},
     )  # fmt: skip
     assert forged.status_code == 415
@@ -161,7 +162,7 @@ def test_pages_of_other_sites_neither_read_nor_steer(
 @pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b'{"by": 7}', b'{"reason": []}'])
 def test_bodies_of_other_forms_are_refused(server: Server, body: bytes) -> None:
     send(server, 0)
-    url = f"{server.url}/v1/session/pause?id=chat-1"
+    url = f"{server.url}/v1/sessions/chat-1/pause"
     answer = CLIENT.post(url, content=body, headers=JSON)
     assert answer.status_code in {400, 422}
     assert answer.headers["content-type"] == "application/problem+json"
@@ -292,7 +293,7 @@ def test_bytes_count_from_the_first_one_that_came() -> None:
 
 BODIES = [
     f"POST {path} HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 99\ncontent-type: application/json\n\n"
-    for path in ("/v1/traces", "/v1/session/pause?id=a")
+    for path in ("/v1/traces", "/v1/sessions/a/pause")
 ]
 
 
@@ -420,8 +421,8 @@ def test_a_connection_is_kept_for_as_long_as_clients_keep_it() -> None:
 def test_a_long_poll_outlives_the_limit_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "HEAD_S", 0.05)
     with serving() as server:
-        version = CLIENT.get(f"{server.url}/v1/session/control?id=a").json()["version"]
-        url = f"{server.url}/v1/session/control?id=a&wait=1&since={version}"
+        version = CLIENT.get(f"{server.url}/v1/sessions/a/control").json()["version"]
+        url = f"{server.url}/v1/sessions/a/control?wait=1&since={version}"
         assert CLIENT.get(url).json()["version"] == version
 
 
@@ -504,13 +505,19 @@ def test_a_next_hop_of_ip_6_is_reached_over_grpc() -> None:
         assert sessions(hop)
 
 
-KEYS = ("a/b", "a/control", "a/abort", "%2e%2e", "a?b#c", "+&id=x", "ä ö", "/", ".", "..", "a//b")
+KEYS = ("a/b", "a/control", "a/abort", "%2e%2e", "a?b#c", "+&id=x", "ä ö")
+CHANGED = ("/", ".", "..", "a//b")  # by clients and proxies, where it stands in a path
 
 
-@pytest.mark.parametrize("session", KEYS)
-def test_a_session_is_the_one_that_is_named(session: str) -> None:
+@pytest.mark.parametrize(
+    ("session", "in_path"),
+    [*((key, True) for key in KEYS), *((key, False) for key in KEYS + CHANGED)],
+)
+def test_a_session_is_the_one_that_is_named(session: str, in_path: bool) -> None:
     """It was shown, or stopped, as another one."""
     url, query = "/v1/session", {"id": session}
+    if in_path:
+        url, query = f"/v1/sessions/{quote(session, safe='')}", {}
     with serving() as server, httpx.Client(base_url=server.url, params=query) as client:
         assert send(server, 0, session=session).is_success
         assert client.get(url).json()["session"]["session"] == session
@@ -519,7 +526,7 @@ def test_a_session_is_the_one_that_is_named(session: str) -> None:
         assert (found["session"], found["action"]) == (session, "abort")
 
 
-@pytest.mark.parametrize("path", ["session", "session/control?id="])
+@pytest.mark.parametrize("path", ["session", "session/control?id=", "sessions/"])
 def test_a_key_that_is_missing_is_an_error(server: Server, path: str) -> None:
     answer = CLIENT.get(f"{server.url}/v1/{path}")
     assert answer.status_code == 422

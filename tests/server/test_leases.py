@@ -76,7 +76,7 @@ class Fleet:
             found = control(self[name])
             assert (found["action"], by or found["by"]) == (kind, found["by"]), (name, kind, by)
         elif kind == "abort":
-            url = f"{self[name].url}/v1/session/abort?id=chat-1"
+            url = f"{self[name].url}/v1/sessions/chat-1/abort"
             CLIENT.post(url, json={"by": "ann"}).raise_for_status()
         elif kind == "prompt":
             told = pair("session.id", "chat-1")

@@ -53,7 +53,7 @@ def test_a_loop_told_by_logs_is_found_and_a_record_sent_twice_counts_once(
             for _ in range(2):
                 body = records(event, number, named=named)
                 post(server, body=body, path="logs").raise_for_status()
-        row = CLIENT.get(f"{server.url}/v1/session?id=run-1").json()["session"]
+        row = CLIENT.get(f"{server.url}/v1/sessions/run-1").json()["session"]
         assert row["steps"] == 4
         assert row["action"] in {"hint", "deny", "abort"}, json.dumps(row)
 
@@ -65,7 +65,7 @@ def test_a_prompt_ends_an_abort_unless_it_was_written_before(event: str) -> None
 
         def send(event: str, number: int) -> str:
             post(server, body=records(event, number), path="logs").raise_for_status()
-            return CLIENT.get(f"{server.url}/v1/session?id=run-1").json()["session"]["action"]
+            return CLIENT.get(f"{server.url}/v1/sessions/run-1").json()["session"]["action"]
 
         said = [send(event, number) for number in range(1, 7)]
         assert said[-1] == "abort"
@@ -88,7 +88,7 @@ def test_what_an_agent_tells_by_spans_and_by_records_counts_once(
             for line in (CAPTURES / f"{name}.{kind}.jsonl").read_bytes().splitlines():
                 post(server, body=line, path=path, **JSON).raise_for_status()
         (row,) = sessions(server)
-        found = CLIENT.get(f"{server.url}/v1/session?id={row['session']}").json()["session"]
+        found = CLIENT.get(f"{server.url}/v1/sessions/{row['session']}").json()["session"]
     calls, answers = (6, 8) if name == "claude-code-agents" else (4, 5)
     prompts, around = 1, 4 if name == "gemini-cli" else 1
     assert found["steps"] == calls + answers + prompts + around

@@ -45,7 +45,7 @@ def test_requests_refusals_and_what_the_next_hop_took(hop: Hop) -> None:
         assert total(before, "loopguard_server_refusals_total") == 0  # so that one is an increase
         assert send(server, 0).is_success
         assert post(server, body=b"[").status_code == 400
-        assert CLIENT.get(f"{server.url}/v1/session/control?id=chat/1").is_success
+        assert CLIENT.get(f"{server.url}/v1/sessions/chat/1/control").is_success
         nowhere = CLIENT.get(f"{server.url}/nowhere")
         assert (nowhere.status_code, nowhere.json()["status"]) == (404, 404)
         assert nowhere.headers["content-type"] == "application/problem+json"

@@ -105,7 +105,7 @@ def test_spans_without_ids_are_rejected_and_the_others_are_judged() -> None:
         partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
         assert (answer.status_code, partial.rejected_spans) == (200, 2)
         assert "without a valid trace id" in partial.error_message
-        assert CLIENT.get(f"{server.url}/v1/session?id=chat-1").json()["session"]["steps"] == 1
+        assert CLIENT.get(f"{server.url}/v1/sessions/chat-1").json()["session"]["steps"] == 1
 
 
 def test_spans_go_on_annotated_with_their_resource_and_scope(hop: Hop) -> None:
@@ -167,7 +167,7 @@ def test_a_tenant_sees_its_own_sessions_only() -> None:
         for token, known, found in ((TOKEN, 1, "abort"), (other, 0, "allow")):
             headers = bearer(token)
             assert len(sessions(server, **headers)) == known
-            url = f"{server.url}/v1/session"
-            assert CLIENT.get(f"{url}/control?id=chat-1", headers=headers).json()["action"] == found
-            resumed = CLIENT.post(f"{url}/resume?id=chat-1", json={}, headers=headers)
+            url = f"{server.url}/v1/sessions/chat-1"
+            assert CLIENT.get(f"{url}/control", headers=headers).json()["action"] == found
+            resumed = CLIENT.post(f"{url}/resume", json={}, headers=headers)
             assert resumed.status_code == (200 if known else 404)

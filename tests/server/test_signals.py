@@ -156,11 +156,12 @@ def test_a_signal_lets_it_finish(tmp_path: Path, told: signal.Signals) -> None:
         assert server.process.wait(60) == 0
 
 
-def test_who_waits_for_the_flag_is_answered_when_it_ends() -> None:
+@pytest.mark.parametrize("path", ["control?wait=60", "events"])
+def test_who_waits_for_the_flag_is_answered_when_it_ends(path: str) -> None:
     """A client that follows the flag always waits; a 500 would be an error of the server."""
     with ThreadPoolExecutor() as asker:
         with serving() as server:
-            url = f"{server.url}/v1/session/control?id=chat-1&wait=60"
+            url = f"{server.url}/v1/sessions/chat-1/{path}"
             answer = asker.submit(httpx.get, url, timeout=60)
             wait_for(lambda: server._api._made and server._api._made._waiters)
         assert answer.result().status_code == 200

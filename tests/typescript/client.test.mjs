@@ -73,7 +73,7 @@ test("an abort ends the run, and fires the signal", async () => {
   await sleep(100);
   assert.equal(signal.aborted, false);
   const fired = new Promise((resolve) => signal.addEventListener("abort", resolve));
-  await post("/v1/session/abort?id=aborted", { by: "ann", reason: "enough" });
+  await post("/v1/sessions/aborted/abort", { by: "ann", reason: "enough" });
   await fired;
   assert.ok(signal.reason instanceof LoopGuardStop);
   await assert.rejects(control.check(), /^LoopGuardStop: enough \(session aborted aborted\)/);
@@ -82,13 +82,13 @@ test("an abort ends the run, and fires the signal", async () => {
 test("a gate waits while the session is paused", async () => {
   const control = new LoopGuardControl({ session: "paused", url });
   await calls("paused", 1);
-  await post("/v1/session/pause?id=paused", { by: "ann" });
+  await post("/v1/sessions/paused/pause", { by: "ann" });
   const passed = control.gate();
   await sleep(200);
-  await post("/v1/session/resume?id=paused", { by: "ann", guidance: "look in b.ts" });
+  await post("/v1/sessions/paused/resume", { by: "ann", guidance: "look in b.ts" });
   assert.equal((await passed).action, "hint");
   assert.match(await control.hint(), /look in b.ts/);
-  await post("/v1/session/pause?id=paused", { by: "ann" });
+  await post("/v1/sessions/paused/pause", { by: "ann" });
   const impatient = new LoopGuardControl({ session: "paused", url, pauseLimitMs: 300 });
   await assert.rejects(impatient.gate(), LoopGuardStop);
 });
