@@ -22,6 +22,7 @@ from starlette.responses import (
     JSONResponse,
     PlainTextResponse,
     Response,
+    StreamingResponse,
 )
 from starlette.routing import Route
 
@@ -35,7 +36,7 @@ from otel_loopguard.server.receiver import Unauthorized, body_of, endpoint, refu
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from otel_loopguard.engine import Control, Flag
     from otel_loopguard.server.access import Tenants
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT_S: Final = 60.0
 """Longest wait of a request for a flag, in seconds."""
+# Proxies shut a stream that is silent for long: nginx after a minute, others after half of one.
+_ALIVE_S: Final = 15.0
 # Nothing wakes a request if a session gets its final key, or a pause ends by itself.
 _LOOK_AGAIN_S: Final = 5.0
 _STATUS: Final = {
@@ -146,7 +149,7 @@ class ControlApi:
 
     def routes(self) -> list[Route]:
         """The routes of the API."""
-        gets = {"/control": self.control, "": self.session}
+        gets = {"/control": self.control, "/events": self.events, "": self.session}
         acts = {f"/{action}": self.act for action in _ACTIONS}
         return [
             Route("/v1/sessions", self.sessions),
@@ -182,6 +185,14 @@ class ControlApi:
                 return JSONResponse(row, headers={"cache-control": "no-store"})
             await self._changes.wait(request.state.session, min(left, _LOOK_AGAIN_S))
 
+    async def events(self, request: Request) -> Response:
+        """The control of a session as server-sent events: as it is, and after each change."""
+        return StreamingResponse(
+            self._events(request),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        )
+
     async def act(self, request: Request) -> Response:
         """Pauses, resumes or aborts a session, answers its escalation, or allows its calls."""
         body = await _json(request)
@@ -212,6 +223,18 @@ class ControlApi:
         engine = self._engine(request)
         control = await engine.read(session)
         return control_row(session, control, engine.lateness.warning(control.session or session))
+
+    async def _events(self, request: Request) -> AsyncIterator[bytes]:
+        version = ""
+        while not (self._closed or await request.is_disconnected()):
+            row = await self._row(request)
+            if row["version"] != version:
+                version = row["version"]
+                data = orjson.dumps(row).decode()
+                yield f"event: control\nid: {version}\ndata: {data}\n\n".encode()
+            else:
+                yield b": still here\n\n"
+            await self._changes.wait(request.state.session, _ALIVE_S)
 
 
 def _named(endpoint: Endpoint) -> Endpoint:

@@ -73,6 +73,21 @@ def test_who_has_just_looked_hears_of_a_change_and_nobody_else() -> None:
     asyncio.run(waited())
 
 
+def test_changes_are_sent_as_events() -> None:
+    with serving() as server:
+        send(server, 0)
+        found: list[str] = []
+        with CLIENT.stream("GET", f"{server.url}/v1/sessions/chat-1/events") as events:
+            assert events.headers["content-type"].startswith("text/event-stream")
+            for line in events.iter_lines():
+                if line.startswith("data: "):
+                    found.append(json.loads(line.removeprefix("data: "))["action"])
+                    if len(found) == 2:
+                        break
+                    act(server, "abort")
+        assert found == ["allow", "abort"]
+
+
 @pytest.mark.parametrize("scope", ["call", "session"])
 def test_a_false_alarm_is_allowed_and_only_noted_from_then_on(scope: str) -> None:
     with serving() as server:
@@ -97,7 +112,7 @@ def test_the_document_describes_every_path() -> None:
     with serving() as server:
         document = CLIENT.get(f"{server.url}/v1/openapi.json").json()
     assert document["openapi"] == "3.1.0"
-    parts = ("", "/control", "/pause", "/resume", "/abort", "/answer", "/allow")
+    parts = ("", "/control", "/events", "/pause", "/resume", "/abort", "/answer", "/allow")
     assert set(document["paths"]) == {
         *("/livez", "/readyz", "/metrics", "/v1/sessions"),
         *(one + part for one in ("/v1/sessions/{session}", "/v1/session") for part in parts),

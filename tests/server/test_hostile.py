@@ -524,9 +524,11 @@ def test_a_session_is_the_one_that_is_named(session: str, in_path: bool) -> None
         assert client.post(f"{url}/abort", json={}).json()["action"] == "abort"
         found = client.get(f"{url}/control").json()
         assert (found["session"], found["action"]) == (session, "abort")
+        with client.stream("GET", f"{url}/events") as events:
+            assert "event: control" in next(events.iter_lines())
 
 
-@pytest.mark.parametrize("path", ["session", "session/control?id=", "sessions/"])
+@pytest.mark.parametrize("path", ["session", "session/control", "session/events?id=", "sessions/"])
 def test_a_key_that_is_missing_is_an_error(server: Server, path: str) -> None:
     answer = CLIENT.get(f"{server.url}/v1/{path}")
     assert answer.status_code == 422
