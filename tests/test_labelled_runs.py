@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.core import Action, Decision, Kind, Step
+from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.replay import Recording, Run, replay_run
+from tests.golden.decisions import golden
 from tests.tables import rows
 
 NAMES = (
@@ -61,14 +62,14 @@ def changed(step: Step, change: str, dice: random.Random) -> Step:
 
 
 @cache
-def runs(shared: Path) -> tuple[Run, ...]:
+def runs(shared: Path) -> tuple[tuple[str, Run], ...]:
     """The runs that say something: with a label, or of a benchmark that knows how they ended."""
-    found: list[Run] = []
+    found: list[tuple[str, Run]] = []
     for source in SOURCES:
         for run in Recording(str(shared / source), lambda *_: None):
             assert isinstance(run, Run)
             if run.loop is not None or _ended(run):
-                found.append(run)
+                found.append((Path(source).name, run))
     return tuple(found)
 
 
@@ -76,11 +77,11 @@ def runs(shared: Path) -> tuple[Run, ...]:
 def judged(shared: Path, change: str) -> Counter[str]:
     """Runs, noticed and stopped, by tier, and by benchmark and how a run ended."""
     found: Counter[str] = Counter()
-    for run, decisions in _decided(shared, change):
+    for run, actions in _decided(shared, change):
         for kind in _kinds(run):
             found[kind] += 1
-            found[f"{kind} noticed"] += any(one.action is not Action.ALLOW for one in decisions)
-            found[f"{kind} stopped"] += any(one.action.stops for one in decisions)
+            found[f"{kind} noticed"] += any(one is not Action.ALLOW for one in actions)
+            found[f"{kind} stopped"] += any(one.stops for one in actions)
     return found
 
 
@@ -96,18 +97,21 @@ def _ended(run: Run) -> str:
     return f"{bench} {'succeeded' if run.success else 'failed'}"
 
 
-def _decided(shared: Path, change: str) -> Iterator[tuple[Run, list[Decision]]]:
-    dice = random.Random(7)
-    for run in runs(shared):
-        if run.loop is None and change != "as recorded":
-            continue
-        steps = [changed(step, change, dice) for step in run.steps]
-        decisions: list[Decision] = []
-        listen = lambda _, one, found=decisions: found.append(one)  # noqa: E731
-        guard = LoopGuard(Settings(), clock="replay", on_decision=listen)
-        replay_run(guard, replace(run, steps=steps))
-        guard.shutdown()
-        yield run, decisions
+def _decided(shared: Path, change: str) -> Iterator[tuple[Run, list[Action]]]:
+    """As recorded, it is what `tests/golden` holds every run to."""
+    dice, known = random.Random(7), golden()
+    for file, run in runs(shared):
+        if change == "as recorded":
+            told = known.get((file, run.id))
+            yield run, [Action(one.split()[1]) for one in (told.decisions if told else ())]
+        elif run.loop is not None:
+            actions: list[Action] = []
+            listen = lambda _, one, found=actions: found.append(one.action)  # noqa: E731
+            guard = LoopGuard(Settings(), clock="replay", on_decision=listen)
+            steps = [changed(step, change, dice) for step in run.steps]
+            replay_run(guard, replace(run, steps=steps))
+            guard.shutdown()
+            yield run, actions
 
 
 def tiers(found: Counter[str], names: dict[str, int], level: str = "") -> dict[str, int]:

@@ -18,16 +18,30 @@ PROGRAM = "from otel_loopguard.cli import main; main()"
 ID = "session-of-a-customer-0123456789-0123456789-0123456789-0123456789-01234567"
 
 
-@pytest.mark.parametrize("name", ["steps", "replay", "report", "explain", "learn", "eval"])
+COMMANDS = ("steps", "replay", "report", "explain", "learn", "eval")
+EACH = """
+import sys
+from otel_loopguard.cli import main
+_, file, *names = sys.argv
+for name in names:
+    print("==", name, flush=True)
+    sys.argv[1:] = name, file
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+"""
+
+
 @pytest.mark.parametrize("width", [80, 140])
-def test_a_real_terminal(name: str, width: int, runs: Path) -> None:
+def test_a_real_terminal(width: int, runs: Path) -> None:
     """Nothing is wider than the terminal, and nothing but content is cut: no heading and no id."""
     runs.write_text(f"{runs.read_text()}\n{line(ID, loop=True)}")
     outer, inner = pty.openpty()
     ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     known = {each: value for each, value in os.environ.items() if each != "COLUMNS"}
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, name, str(runs)],
+        [sys.executable, "-c", EACH, str(runs), *COMMANDS],
         stdin=inner, stdout=inner, stderr=subprocess.DEVNULL,
         env={**known, "TERM": "xterm", "NO_COLOR": "1"},
     )  # fmt: skip
@@ -43,11 +57,15 @@ def test_a_real_terminal(name: str, width: int, runs: Path) -> None:
         said += part
     os.close(outer)
     assert process.wait() == 0
-    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.decode()).splitlines()
-    assert lines
-    assert all(len(row) <= width for row in lines), lines
-    assert not any("…" in row for row in lines if name != "steps")
-    assert any(ID in row for row in lines) or name in ("learn", "eval")
+    before, *pieces = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.decode()).split("== ")
+    assert before == ""
+    found = {name: lines for name, *lines in map(str.splitlines, pieces)}
+    assert (*found,) == COMMANDS
+    for name, lines in found.items():
+        assert lines
+        assert all(len(row) <= width for row in lines), lines
+        assert not any("…" in row for row in lines if name != "steps")
+        assert any(ID in row for row in lines) or name in ("learn", "eval")
 
 
 FULL = Path("/dev/full")

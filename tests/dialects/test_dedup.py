@@ -139,7 +139,7 @@ def test_a_twin_fills_in_what_a_call_cost() -> None:
 
 def test_spans_that_never_end_are_forgotten(traces: Traces) -> None:
     """Open spans, held steps and remembered ones are bounded."""
-    for number in range(25_000):
+    for number in range(10_500):
         at = number / 1000
         inner = span(f"native  {at}..{at}  bare  below {2 * number}", 2 * number + 1)
         traces.start(span(f"oi  {at}..  nothing  name looper.search", 2 * number))
