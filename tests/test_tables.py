@@ -5,7 +5,6 @@ import re
 import pytest
 
 from otel_loopguard._util.tables import rows_in
-from otel_loopguard.evidence.vocabulary import WORDS
 
 TEXT = """\
 # A comment.
@@ -38,8 +37,3 @@ def test_a_bad_line_is_refused_with_its_place(text: str, why: str) -> None:
     """With file and line, so that whoever wrote it finds it."""
     with pytest.raises(ValueError, match=f"^{re.escape(why)}"):
         list(rows_in(text, "a.txt"))
-
-
-def test_no_word_of_the_table_has_a_comma() -> None:
-    """They stand apart by spaces."""
-    assert [word for words in WORDS.values() for word in words if not word.isidentifier()] == []

@@ -4,21 +4,17 @@ import io
 import logging
 import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import otel_loopguard
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import printable, truncate
 from otel_loopguard.core import Kind, Step
 from tests.programs import printed
-
-PACKAGE = Path(otel_loopguard.__file__).parent
 
 FORGED = "a\n2026-01-01 CRITICAL root: all is lost\r\x1b]0;owned\x07\x1b[2J\u202egnp\u200b\x9b1m"
 
@@ -164,13 +160,3 @@ guard.shutdown()
     lines = printed(program).splitlines()
     assert lines
     assert [line for line in lines if not line.startswith("otel-loopguard: ")] == []
-
-
-def test_no_module_logs_past_it() -> None:
-    """Only `_util/logger.py` makes the package's logger; others filter it, or quiet a library's."""
-    makers = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        if "getLogger(" in path.read_text(encoding="utf-8")
-    }
-    assert makers == {"_util/logger.py", "backtest/run.py", "cli/output.py", "server/access.py"}

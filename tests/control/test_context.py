@@ -79,16 +79,3 @@ def test_of_several_guards_the_one_with_the_strongest_action_answers() -> None:
         assert {control_of(guard, key).by for guard in guards} == {"ada"}
         assert control.resume(key)
         assert control.current().action is Action.ALLOW
-
-
-def test_a_session_is_found_by_its_key_and_by_its_traces() -> None:
-    """As one and the same; what no guard knows is None."""
-    guard, key = LoopGuard(), new_name()
-    guard.bind(4711, key)
-    by_key, by_trace = guard.find(key), guard.find(4711)
-    assert by_key is not None
-    assert by_trace is not None
-    assert by_key.flag is by_trace.flag
-    assert by_trace.key == key
-    assert guard.find("another") is None
-    assert guard.find(1) is None

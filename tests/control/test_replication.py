@@ -331,15 +331,6 @@ def test_nothing_is_shared_where_that_is_switched_off(
     assert not quiet._replication._subscriptions
 
 
-def test_without_a_store_nothing_is_kept_or_started() -> None:
-    """A guard in memory has no thread for this; log events have their own."""
-    guard, run = LoopGuard(Settings(telemetry_events=False)), new_name()
-    before = set(threading.enumerate())
-    begin(run, guard)
-    say(guard, run)
-    assert set(threading.enumerate()) <= before  # those of other tests may end
-
-
 def test_its_thread_ends_with_the_guard(kept: Server) -> None:
     """Nobody holds a guard that was forgotten without a word."""
     before = listening()

@@ -6,27 +6,6 @@ from hypothesis import strategies as st
 from otel_loopguard.detectors.counters import Periods
 
 
-def test_starting_over_keeps_the_newest_symbols() -> None:
-    """The turn that went before is still there to be equal to."""
-    periods = Periods([0, 0, 4])
-    for symbol in (1, 2, 1, 2):
-        periods.add(symbol)
-    periods.restart()
-    assert [periods.add(symbol) for symbol in (1, 2, 1, 2)] == [0, 0, 0, 2]
-
-
-def test_halving_halves_what_has_run() -> None:
-    """A user who speaks halves the count, as everywhere."""
-    periods = Periods([0, 0, 4])
-    for symbol in (1, 2, 1, 2, 1, 2):
-        periods.add(symbol)
-    assert periods.run(2) == 4
-    periods.halve()
-    assert periods.run(2) == 2
-    assert 1 in periods
-    assert 3 not in periods
-
-
 @given(st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=60))
 def test_it_agrees_with_looking_back(symbols: list[int | None]) -> None:
     """Every period found is one by its definition, and none by that definition is passed over."""

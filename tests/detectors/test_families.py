@@ -8,7 +8,6 @@ import pytest
 from otel_loopguard import LoopGuard, Settings, control, session
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import Effect
-from otel_loopguard.detectors.repetition import Cycle
 from otel_loopguard.detectors.standstill import Sweep
 from tests.calls import EPOCH, SECOND, Run, call
 from tests.detectors.alone import alone, evidence
@@ -39,17 +38,6 @@ def test_every_period_to_sixteen_is_found(period: int) -> None:
     turn = [call("read", {"page": n}, f"the text of page {n} is this") for n in range(period)]
     assert [one.period for one in alone("cycle", *turn * 3)][:1] == [period]
     assert alone("cycle", *turn * (2 if period < 9 else 1)) == []
-
-
-def test_a_cycle_of_guessed_calls_weighs_less() -> None:
-    """What rests on a value that only looks volatile is found later, and stops later."""
-    found = {}
-    for guessed in (True, False):
-        cycle = Cycle(Settings())
-        calls = [evidence(n, call=n % 3, guessed=guessed) for n in range(18)]
-        found[guessed] = [one for one in map(cycle.observe, calls) if one]
-    assert 0 < len(found[True]) < len(found[False])
-    assert found[True][-1].weight < found[False][-1].weight == 1.0
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
 """Which detectors there are: switched off, and of users' own."""
 
-import logging
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
-from otel_loopguard._util.errors import InternalErrors, raise_faults
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Detection, Kind, Step
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.evidence import Evidence
-from otel_loopguard.detectors import DETECTORS, DetectorSet, Registry
-from otel_loopguard.detectors.base import BaseDetector
+from otel_loopguard.detectors import DETECTORS, Registry
 from tests.calls import Run, call
 
 
@@ -60,10 +57,7 @@ def _throw(_self: object, evidence: object = None) -> None:
     raise ValueError(evidence)
 
 
-Throws = type("Throws", (Nothing,), {"name": "throws", "observe": _throw})
 ThrowsAtTurns = type("ThrowsAtTurns", (Nothing,), {"name": "at_turns", "user_turn": _throw})
-CannotBeMade = type("CannotBeMade", (Nothing,), {"name": "cannot_be_made", "__init__": _throw})
-Garbage = type("Garbage", (Nothing,), {"name": "garbage", "observe": lambda *_: "a loop, I think"})
 Twin = type("Twin", (Nothing,), {"name": "exact_repeat"})
 
 
@@ -123,24 +117,6 @@ def test_a_function_may_make_it() -> None:
     assert heard(named("made"), *REPEATS)[0] == ("exact_repeat", 2)
 
 
-@pytest.mark.parametrize("name", ["Throws", "CannotBeMade", "Garbage"])
-def test_one_that_throws_is_switched_off_for_the_session(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Or gives no detection: counted and logged once; others go on, and the next session has it."""
-    raise_faults(False)
-    run = Run(named(name))
-    with caplog.at_level(logging.WARNING, "otel_loopguard"):
-        run.calls(*REPEATS)
-    assert run.actions[:2] == ["hint", "deny"]
-    ((kind, times),) = run.guard.faults.counts.items()
-    assert kind.endswith("Error")
-    assert times == 1
-    assert sum(kind in message for message in caplog.messages) == 1
-    run.guard.observe(REPEATS[0], "another session")
-    assert run.guard.faults.counts[kind] == 2
-
-
 def test_one_that_throws_at_a_users_turn_is_switched_off() -> None:
     """The turn goes on for all others."""
     raise_faults(False)
@@ -191,40 +167,3 @@ def test_names_have_to_be_told_apart_and_there() -> None:
         LoopGuard(Settings(switched_off=frozenset({"exact_repeats"})))
     for part in ("LOOPGUARD_SWITCHED_OFF", "exact_repeats", "exact_repeat,", "repetition"):
         assert part in str(error.value)
-
-
-class Waits(BaseDetector):
-    """As those that ship: asked about its signs only."""
-
-    name, family, takes = "waits", "own", SimpleNamespace
-    signs = ("number",)
-
-    def observe(self, evidence: SimpleNamespace) -> Detection | None:
-        return found(f"{self.name} {evidence.number}")
-
-
-class Lasts(Waits):
-    """Asked about everything from its first sign on."""
-
-    name, signs, lasting = "lasts", ("last",), True
-
-
-class Unwanted(Waits):
-    """Something that nobody set a limit of."""
-
-    name, signs = "unwanted", ()
-
-    @classmethod
-    def wanted(cls, settings: Settings) -> bool:
-        return False
-
-
-def test_what_cannot_move_a_detector_is_kept_from_it() -> None:
-    """It is made with its first sign, in the registered order; one that lasts sees all after it."""
-    registry = Registry(Settings(), (Lasts, Waits, Unwanted))
-    seen = DetectorSet(registry, Settings(), InternalErrors())
-    said = [
-        [one.detector for one in seen.observe(SimpleNamespace(number=number, last=last))]
-        for number, last in ((0, 0), (1, 0), (3, 1), (4, 0), (0, 0))
-    ]
-    assert said == [[], ["waits 1"], ["lasts 3", "waits 3"], ["lasts 4", "waits 4"], ["lasts 0"]]

@@ -37,24 +37,6 @@ def tool(**attributes: object) -> RecordedSpan:
     return RecordedSpan(name="execute_tool search", scope="my.agent", end=9, attributes=known)
 
 
-def test_a_scope_with_a_step_is_learned() -> None:
-    """A scope of which one step was read is one of agents from then on."""
-    reader = Reader()
-    assert reader.interest("my.agent") is ScopeKind.UNKNOWN
-    assert reader.read(tool()) is not None
-    assert reader.interest("my.agent") is ScopeKind.MIXED
-    assert Reader().interest("my.agent") is ScopeKind.UNKNOWN
-
-
-def test_a_span_without_marks_is_none() -> None:
-    """A span of a database is no step, and nothing is learned from it."""
-    reader = Reader()
-    span = RecordedSpan(name="SELECT", scope="db", attributes={"db.system": "x", "session.id": "s"})
-    assert reader.marks.isdisjoint(span.attributes)
-    assert reader.read(span) is None
-    assert reader.interest("db") is ScopeKind.UNKNOWN
-
-
 @pytest.mark.parametrize(("before", "dialect"), [(None, "mine"), ("openinference", "genai")])
 def test_a_dialect_can_be_registered(before: str | None, dialect: str) -> None:
     """A user's is asked first, or right before the named one: those further up keep the word."""

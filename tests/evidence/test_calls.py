@@ -6,7 +6,7 @@ import pytest
 
 from otel_loopguard import Settings
 from otel_loopguard.evidence import prepare
-from otel_loopguard.evidence.calls import NAMED, Call, Calls, place_of
+from otel_loopguard.evidence.calls import NAMED, Call, Calls
 from tests.calls import call
 
 
@@ -47,15 +47,6 @@ def test_a_nonce_is_learned_by_one_session() -> None:
     assert len({one.key for one in found[3:]}) == 1
     assert [one.guessed for one in found] == [False] * 3 + [True] * 3
     assert len({one.key for one in found[:3]}) == 3
-
-
-def test_a_place_is_one_of_its_range() -> None:
-    """Two pages of one file share an identity, pages of another file do not."""
-    asked = (("a", 1), ("a", 2), ("b", 1))
-    places = [place_of(of({"path": path, "page": page})) for path, page in asked]
-    one, two, other = (place and place[0] for place in places)
-    assert one == two != other
-    assert None not in (one, two, other)
 
 
 def test_long_arguments_are_bounded() -> None:

@@ -19,7 +19,6 @@ from otel_loopguard.evidence.normalize import (
     masked_outcome,
     parsed,
     text_bytes,
-    without_volatile,
 )
 from tests.calls import call
 from tests.detectors.alone import alone
@@ -29,16 +28,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
-
-
-@given(JSON)
-def test_a_json_text_is_its_value(value: object) -> None:
-    """The text of any object or array has the form of the value."""
-    import orjson
-
-    if isinstance(value, (dict, list)):
-        text = orjson.dumps(value).decode()
-        assert canonical(parsed(text)) == canonical(value)
 
 
 def test_anything_has_a_form() -> None:
@@ -70,24 +59,6 @@ def test_what_is_too_large_is_not_looked_at_to_its_end() -> None:
     for text in ("[1.0," + "[]," * 100_000 + "1]", '{"a":' * 3_000 + "1" + "}" * 3_000):
         assert parsed(text) is text
     assert parsed('{"page": "' + "a, b [c] " * 50_000 + '"}') == {"page": "a, b [c] " * 50_000}
-
-
-def test_arguments_volatile_by_name_are_left_out() -> None:
-    """Who asks, when and why is left out, unless there is nothing else."""
-    same = {"user": "u1"}
-    assert without_volatile({"user": "u1", "request_id": "r-1"}) == same
-    assert without_volatile({"request_id": "r-1"}) == {"request_id": "r-1"}
-    assert without_volatile(same) is same
-
-
-@pytest.mark.parametrize(
-    "part", ["1", "1:", "a1-", "0x", "/tmp/", "1.1", '"took', "12 m", "0000:00"]
-)
-def test_masks_are_linear(part: str) -> None:
-    """However a text is made: quadratic time would take minutes."""
-    text = part * (200_000 // len(part)) + "0"
-    masked_outcome(text.encode())
-    masked_call(text[:100_000].encode())
 
 
 ANSWER = "no results for weather in Paris"

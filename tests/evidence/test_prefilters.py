@@ -44,11 +44,3 @@ def test_a_volatile_value_is_masked_wherever_it_stands(value: str) -> None:
     for text in (f"at {value}", f"{long}{value} {long}.", long + value):
         outcome = outcome_of(Step(Kind.TOOL, "t", outcome=text), 10_000)
         assert outcome.masked == masked_outcome(text.encode()) != text.encode()
-
-
-def test_plain_text_is_looked_at_once() -> None:
-    """What says nothing of itself is its content, and keeps its numbers."""
-    text = "the weather in Paris is mild with some rain, 17 degrees and 340 m above the sea " * 3
-    outcome = outcome_of(Step(Kind.TOOL, "t", outcome=text), 10_000)
-    assert not outcome.tells
-    assert outcome.masked is outcome.raw

@@ -123,18 +123,6 @@ def test_the_newest_hundred_are_kept() -> None:
     assert known.sample() == (49, 50, None)
 
 
-def test_the_first_question_starts_the_thread_and_waits_for_nothing() -> None:
-    """Nobody looks before somebody asks; the first word is there soon after."""
-    known = resources()
-    assert known.newest == UNKNOWN_PRESSURE
-    assert not threads()
-    assert known.pressure == UNKNOWN_PRESSURE
-    wait_for(lambda: known.pressure.load is not None)
-    assert len(threads()) == 1
-    known.stop()
-    wait_for(lambda: not threads())
-
-
 def test_the_thread_ends_with_the_shutdown_of_its_guard() -> None:
     """And the next question starts it again, as the guard remains usable."""
     guard = LoopGuard()

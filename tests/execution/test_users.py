@@ -139,16 +139,6 @@ def test_what_is_not_understood_is_not_overwritten(
     assert told in warning
 
 
-def test_the_usual_answer_is_remembered() -> None:
-    """The most frequent of the newest five, of two the newer; per user and set of tools."""
-    known = users()
-    for choice, usual in ((SYNC, SYNC), (BACKGROUND, BACKGROUND), (SYNC, SYNC), (BACKGROUND,) * 2):
-        known.answered("ada", ("a",), choice)
-        assert known.remembered("ada", ("a",)) is usual
-    assert known.remembered("ada", ("a", "b")) is None
-    assert known.remembered("bob", ("a",)) is None
-
-
 def test_memory_is_bounded() -> None:
     """The user unused for longest goes."""
     known = users()

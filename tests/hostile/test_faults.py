@@ -49,6 +49,13 @@ class Unmakeable(BrokenDetector):
         raise ZeroDivisionError(settings.mode)
 
 
+class Garbage(BrokenDetector):
+    name = "garbage"
+
+    def observe(self, evidence: Evidence) -> Any:
+        return f"a loop, I think, since {evidence.number}"
+
+
 class BrokenDialect:
     """Claims every tool span, and throws."""
 
@@ -80,15 +87,15 @@ def skipped(caplog: pytest.LogCaptureFixture) -> int:
     return sum("was skipped" in line for line in caplog.messages)
 
 
-@pytest.mark.parametrize("kind", ["BrokenDetector", "Unmakeable"])
+@pytest.mark.parametrize("kind", ["BrokenDetector", "Unmakeable", "Garbage"])
 def test_a_detector_that_throws_is_switched_off_for_its_session(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At work or when it is made: counted and logged once, as broken; the others go on."""
+    """At work or when it is made, or gives no detection: counted and logged once; others go on."""
     rig = Rig({"detectors": (f"{__name__}:{kind}",)})
     runs_on(rig)
-    name = {"BrokenDetector": "broken"}.get(kind, kind)
-    assert rig.faults == {f"{name}:ZeroDivisionError": 1}
+    names = {"BrokenDetector": "broken:ZeroDivisionError", "Garbage": "garbage:TypeError"}
+    assert rig.faults == {names.get(kind, f"{kind}:ZeroDivisionError"): 1}
     assert skipped(caplog) == 1
     assert rig.actions == ["hint", "deny", "abort"]
     assert len([step for step in rig.steps if step.name == "search"]) == LOOP

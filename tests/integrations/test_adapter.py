@@ -11,7 +11,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from opentelemetry.trace import StatusCode
 
 from otel_loopguard import (
     LoopGuardAbort,
@@ -112,17 +111,6 @@ def test_a_pause_is_waited_for(kind: str) -> None:
         threading.Timer(0.1, control.resume, [agent.session]).start()
         assert way() is None
         assert agent.action == "allow"
-
-
-def test_no_span_is_doubled() -> None:
-    """Where the span of the call is the current one, or an instrumentor is at work, we add none."""
-    agent = Agent()
-    with session(agent.session), agent.tracer.start_as_current_span("execute_tool search"):
-        agent.turn()
-    assert [span.name for span in agent.ended.spans] == ["execute_tool search"]
-    other = Agent(instrumented=lambda: True)
-    other.turn()
-    assert other.ended.spans == []
 
 
 def _tell(admission: execution.Admission) -> str:
@@ -299,46 +287,6 @@ def test_keys_that_spans_were_named_after_are_bounded() -> None:
         assert len(agent.adapter._keys) == 1024  # pyright: ignore[reportPrivateUsage]
 
 
-def test_runs_of_one_trace_are_told_apart_by_their_keys() -> None:
-    """The second run in a request of a server is not held by what the first one did."""
-    agent = Agent(spans=True)
-    with agent.tracer.start_as_current_span("POST /"):
-        for runs in (1, 2):
-            agent.session = new_name()
-            agent.stop()
-            assert agent.ran == 4 * runs
-
-
-@pytest.mark.parametrize("within", [False, True], ids=["no span", "a span"])
-def test_a_stopped_conversation_goes_on_with_its_next_run(within: bool) -> None:
-    """Without any span of the run too; a person's abort stays."""
-    agent = Agent()
-    agent.adapter.begin(agent.session)
-    agent.stop()
-    with agent.tracer.start_as_current_span("POST /chat") if within else nullcontext():
-        agent.adapter.begin(agent.session)
-        agent.turn()
-    assert agent.ran == 5
-    control.abort(agent.session)
-    agent.adapter.begin(agent.session)
-    with pytest.raises(LoopGuardAbort):
-        agent.turn()
-
-
-def test_a_named_session_goes_on_with_its_next_run() -> None:
-    """Whatever key the framework has; entering the session anew changes nothing."""
-    agent, key = Agent(), new_name()
-    with session(key):
-        agent.stop()
-    agent.session = new_name()
-    with session(key):
-        with pytest.raises(LoopGuardAbort):
-            agent.turn()
-        agent.adapter.begin(new_name())
-        agent.turn()
-    assert agent.ran == 5
-
-
 def test_a_span_below_another_is_of_its_session() -> None:
     """The key that the framework has names spans that stand alone only."""
     agent = Agent()
@@ -348,15 +296,6 @@ def test_a_span_below_another_is_of_its_session() -> None:
     with call:
         call.set_result("No results.")
     assert agent.processor.guard.flag_of(agent.session) is None
-
-
-def test_a_call_that_is_put_off_did_not_fail() -> None:
-    """Exceptions by which the framework puts a call off come out, and are no failure."""
-    agent = Agent()
-    with pytest.raises(PutOff), agent.adapter.tool_call("search", session=agent.session):
-        raise PutOff
-    (span,) = agent.ended.spans
-    assert span.status.status_code is StatusCode.UNSET
 
 
 PLACE = Path(resilience.__file__).parents[1] / "integrations"

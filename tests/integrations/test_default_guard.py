@@ -13,7 +13,6 @@ from otel_loopguard import (
     LoopGuard,
     LoopGuardAbort,
     LoopGuardSpanProcessor,
-    control,
     execution,
 )
 from otel_loopguard._control.context import forget
@@ -235,24 +234,6 @@ def test_a_guard_that_is_off_stays_off_and_the_adapter_says_so(
     assert seen() == []
     assert caplog.text.count("does nothing, because") == 1
     del off
-
-
-def test_in_tests_that_switch_the_guard_off_nothing_is_fed(seen: Seen) -> None:
-    """`set_testing("off")` says nothing and counts nothing."""
-    with otel_loopguard.set_testing("off"):
-        search(Adapter("test"))
-    assert seen() == []
-
-
-def test_a_person_can_pause_and_resume_it() -> None:
-    """The flag of the default guard is the one that `control` knows."""
-    adapter = Adapter("test", limit_s=0.01)
-    search(adapter)
-    assert control.pause("chat-1")
-    with pytest.raises(otel_loopguard.LoopGuardPaused):
-        adapter.before_model("chat-1")
-    control.resume("chat-1")
-    adapter.before_model("chat-1")
 
 
 def _watched(provider: TracerProvider | None = None) -> tuple[Seen, TracerProvider]:

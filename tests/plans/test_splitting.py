@@ -69,14 +69,6 @@ def test_the_parts_come_before_the_check_of_the_whole() -> None:
     assert list(advice.actions.values()) == [3, 15, 15, 3]
 
 
-def test_the_factors_are_counted() -> None:
-    """Words, files in the text too, dependencies, vague words, tests."""
-    work = Work("Rename x in src/a.py and db.py, e.g. properly?", ("src/a.py",), (), ("db",), False)
-    found = advise(work).factors
-    assert (found.scope, found.files, found.dependencies) == pytest.approx((1 / 8, 2 / 10, 0.1))
-    assert (found.ambiguity, found.testing) == pytest.approx((2 / 4, 1))
-
-
 def test_a_file_that_is_called_like_a_part_of_ours_is_left_out() -> None:
     """The plan stays sound, whatever the names; unclear work begins with a question."""
     names = ("clarify", "check the whole", "a", "b", *(f"n{each}" for each in range(200)))
@@ -133,12 +125,6 @@ def test_a_plan_is_a_piece_of_work() -> None:
     assert list(work.files) == ["src/a.py", "docs/b.md"]
     assert list(work.dependencies) == ["b:a"]
     assert work.description == "Write src/a.py\nb"
-
-
-@pytest.mark.parametrize("text", ["a." * 10**5, "a/" * 10**5, "-" * 10**5, "```json" * 10**5])
-def test_long_texts_are_read(text: str) -> None:
-    """Whatever they are made of: quadratic time would take hours."""
-    advise(text)
 
 
 def test_an_ordinary_request_is_split_into_what_it_lists() -> None:

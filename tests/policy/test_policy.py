@@ -7,7 +7,7 @@ import pytest
 
 from otel_loopguard import Action, Settings
 from otel_loopguard.core import Detection, Step
-from otel_loopguard.core.decision import FollowUp, Severity, Source
+from otel_loopguard.core.decision import Severity, Source
 from otel_loopguard.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
 from tests.calls import Run, call
 from tests.tables import rows
@@ -95,11 +95,3 @@ def test_sources(name: str, families: str, sure: str) -> None:
     assert said == [float(one) for one in sure.split()]
     later = [*Source][[*Source].index(source) + 1 :]
     assert all(place_of(source) < place_of(each) for each in later)
-
-
-@pytest.mark.parametrize(("action", "follow_ups"), rows(__file__, "follow_ups"))
-def test_every_action_has_follow_ups(action: str, follow_ups: str) -> None:
-    """No decision leaves the runtime without a word on what to do next."""
-    assert " ".join(follow_ups_of(Action(action), None)) == follow_ups
-    brought = follow_ups_of(Action(action), "escalate_human")
-    assert brought.count(FollowUp.REQUEST_HUMAN_INTERVENTION) == 1

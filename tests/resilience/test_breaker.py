@@ -1,7 +1,6 @@
 """Breakers: in one process, fed by spans, and shared by several processes."""
 
 import multiprocessing
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import StoreError
-from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus
+from otel_loopguard.resilience.breaker import Breakers, BreakerState
 from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import RedisStore
 from tests.stores.memory import MemoryStore
@@ -70,16 +69,6 @@ def test_three_failures_in_a_row_open_it_for_300_seconds(clock: Moved, name: str
             clock.advance(int(step))
 
 
-@pytest.mark.parametrize("mode", ["guard", "shadow"])
-def test_its_standing(mode: str) -> None:
-    """State, failures and until when; in shadow mode it is counted all the same."""
-    breakers = made(mode=mode)
-    assert breakers.standing("search") == BreakerStatus()
-    ended(breakers)
-    until = pytest.approx(now() + 300e9, abs=30e9)
-    assert breakers.standing("search") == (BreakerState.OPEN, 3, until)
-
-
 def test_tools_and_agents_have_breakers_of_their_own() -> None:
     """A failing tool says nothing of the agent that called it."""
     breakers = made()
@@ -98,15 +87,6 @@ def test_the_table_is_bounded() -> None:
     for number in range(3000):
         breakers.ended(f"tool {number}", "tool", ERRORS["f"])
     assert len(breakers.all) == 1024
-
-
-def test_one_trial_of_many_threads(clock: Moved) -> None:
-    """However many ask at once."""
-    breakers = made()
-    ended(breakers)
-    clock.advance(300)
-    with ThreadPoolExecutor(16) as pool:
-        assert sum(pool.map(lambda _: breakers.allow("search"), range(16))) == 1
 
 
 def call(args: object, error: str | None = "503 Service Unavailable", tool: str = "bash") -> Step:
