@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from opentelemetry import context
 
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.errors import StoreError
@@ -202,20 +201,6 @@ def test_the_code_of_a_store_may_be_broken(write: Write) -> None:
     assert answered == [True]
     assert store.journal("s") == entries(1)
     assert writer.standing.refused == 1
-
-
-def test_calls_of_the_store_leave_no_spans(write: Write) -> None:
-    """Its thread suppresses instrumentation."""
-    seen: list[object] = []
-
-    class Traced(MemoryStore):
-        def append(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
-            seen.append(context.get_value("suppress_instrumentation"))
-
-    writer = write(Traced())
-    writer.append("s", entries(1))
-    assert writer.flush()
-    assert seen == [True]
 
 
 def test_it_may_be_used_by_a_finalizer_inside_of_itself(write: Write) -> None:
