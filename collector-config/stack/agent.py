@@ -11,6 +11,7 @@ import argparse
 import json
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry._logs import set_logger_provider
@@ -138,10 +139,10 @@ def loop(tracer: Tracer, key: str, name: str = "researcher") -> str:
 
 
 def hang(tracer: Tracer, key: str, seconds: float) -> None:
-    """Calls a tool that hangs for some seconds."""
+    """Calls a tool that hangs for some seconds, or until it is interrupted."""
     call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "crawl"}
     tool = tracer.start_as_current_span("execute_tool crawl", attributes=call)
-    with session(key), _invoke(tracer, "crawler"), tool:
+    with session(key), _invoke(tracer, "crawler"), tool, suppress(KeyboardInterrupt):
         time.sleep(seconds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 from stack.programs import wait_for
@@ -20,7 +21,7 @@ def test_the_alert_fires_while_the_tool_hangs(
     stack: Stack, webhook: Webhook, agents: Agents
 ) -> None:
     """The call is still open, no span of it has ended, and the webhook knows; then it is over."""
-    words = ("hang", "--service", "hanging", "--seconds", "25")
+    words = ("hang", "--service", "hanging", "--seconds", "120")
     agent = agents(stack.ports.gateway_grpc, *words, "--settings", '{"step_timeout_s": 1}')
 
     def told(status: str) -> list[object]:
@@ -29,5 +30,6 @@ def test_the_alert_fires_while_the_tool_hangs(
     wait_for(lambda: told("firing"), f"{ALERT} fires")
     assert agent.poll() is None, "the tool had ended"
     assert traces(stack.ports.jaeger_query, "hanging") == [], "a span had ended"
+    agent.send_signal(signal.SIGINT)  # the tool ends
     assert [each["action"] for each in decisions_of(agent)] != []
     wait_for(lambda: told("resolved"), f"{ALERT} is over")
