@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry._logs import get_logger
@@ -221,9 +222,10 @@ class Telemetry:
     def _log(self, decision: Decision, fields: Mapping[str, events.Value]) -> None:
         action, text = decision.action, decision.message
         if action is Action.PAUSE and not decision.shadow:
+            session = decision.session
             text = (
-                f"{text}; it waits for an answer: `otel-loopguard resume {decision.session}` "
-                f"(or `abort`), or control.resume({decision.session!r})"
+                f"{text}; it waits for an answer: `otel-loopguard resume {quote(session)}` "
+                f"(or `abort`), or control.resume({session!r})"
             )
         setting = lasting(decision) if action is Action.DENY else ""
         if setting:
