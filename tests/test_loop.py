@@ -215,6 +215,14 @@ class Unspeakable(Exception):  # noqa: N818  # named after what it does
     __hash__ = None  # type: ignore[assignment]
 
 
+class Unbound:
+    """As a proxy of Flask's is outside of a request."""
+
+    @property
+    def __class__(self) -> type[Any]:
+        raise RuntimeError
+
+
 CIRCLE: list[Any] = []
 CIRCLE.append(CIRCLE)
 
@@ -242,6 +250,11 @@ def test_whatever_a_tool_takes_and_gives_is_the_caller_s(
         if not isinstance(value, dict | list):
             assert now.tool("echo", value, lambda given: given) is value
     assert len(house.ended.named("execute_tool")) >= 2
+
+
+def test_an_argument_that_does_not_say_its_class_is_given_on(house: House) -> None:
+    with house.turn() as now:
+        assert now.tool("echo", {"request": Unbound()}, lambda request: "found") == "found"
 
 
 def test_a_generator_is_a_call_until_it_ends(house: House) -> None:
