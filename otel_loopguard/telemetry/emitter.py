@@ -19,6 +19,7 @@ from otel_loopguard import semconv
 from otel_loopguard._control.flag import anybody_asks
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.text import printable
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -122,7 +123,8 @@ class EventQueue:
             context=context,
             severity_number=event.severity,
             severity_text=event.severity.name,
-            body=event.body,
+            # Half of a character in a body fails a whole batch of an exporter, others' records too.
+            body=printable(event.body),
             attributes=event.attributes,
             event_name=event.name,
         )
