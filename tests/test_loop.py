@@ -215,14 +215,6 @@ class Unspeakable(Exception):  # noqa: N818  # named after what it does
     __hash__ = None  # type: ignore[assignment]
 
 
-class Unbound:
-    """As a proxy of Flask's is outside of a request."""
-
-    @property
-    def __class__(self) -> type[Any]:
-        raise RuntimeError
-
-
 CIRCLE: list[Any] = []
 CIRCLE.append(CIRCLE)
 
@@ -252,9 +244,11 @@ def test_whatever_a_tool_takes_and_gives_is_the_caller_s(
     assert len(house.ended.named("execute_tool")) >= 2
 
 
-def test_an_argument_that_does_not_say_its_class_is_given_on(house: House) -> None:
+def test_half_a_character_in_the_name_of_a_tool_fails_no_exporter(house: House) -> None:
+    """A model wrote it; the name of a span is written strictly, with all of its batch."""
     with house.turn() as now:
-        assert now.tool("echo", {"request": Unbound()}, lambda request: "found") == "found"
+        assert now.tool("search\ud83d", {}, lambda: "found") == "found"
+    assert all(span.name.encode() for span in house.ended.spans)
 
 
 def test_a_generator_is_a_call_until_it_ends(house: House) -> None:
