@@ -248,6 +248,13 @@ def test_whatever_a_tool_takes_and_gives_is_the_caller_s(
     assert len(house.ended.named("execute_tool")) >= 2
 
 
+def test_half_a_character_in_the_name_of_a_tool_fails_no_exporter(house: House) -> None:
+    """A model wrote it; the name of a span is written strictly, with all of its batch."""
+    with house.turn() as now:
+        assert now.tool("search\ud83d", {}, lambda: "found") == "found"
+    assert all(span.name.encode() for span in house.ended.spans)
+
+
 def test_a_generator_is_a_call_until_it_ends(house: House) -> None:
     """Its items are its answer; who stops asking for more says nothing of it."""
 

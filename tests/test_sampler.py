@@ -23,7 +23,7 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.sdk.sampler import LoopGuardSampler, from_environment
 from tests.tables import rows
 
-ODD = ("work", {1: "x", None: "y"})
+ODD: list[tuple[Any, Any]] = [("work", {1: "x", None: "y"}), (None, {}), (7, {}), (b"work", {})]
 
 
 class Fixed(Sampler):
@@ -39,7 +39,7 @@ class Fixed(Sampler):
         return "Fixed"
 
 
-@pytest.mark.parametrize(("name", "attributes"), [*rows(__file__, "records"), ODD])
+@pytest.mark.parametrize(("name", "attributes"), [*rows(__file__, "records"), *ODD])
 def test_what_may_be_an_agent_records(name: str, attributes: Any) -> None:
     """Names of any agent convention, or nothing telling, turn DROP into RECORD_ONLY."""
     given = json.loads(attributes) if isinstance(attributes, str) else attributes

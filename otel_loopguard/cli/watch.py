@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 import psutil
@@ -205,7 +206,7 @@ class _AgentWatch:
         self._followed.kept.add(key)
         self._say(
             f"process {process.number} ({process.name}) is stopped until a person answers: "
-            f"otel-loopguard resume {key}, or abort {key}"
+            f"otel-loopguard resume {quote(key)}, or abort {quote(key)}"
         )
         self._ask()
         return True

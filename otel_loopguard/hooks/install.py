@@ -461,6 +461,8 @@ def _change(
             backup = _backup(file)
             if backup.is_symlink() or not backup.is_file():
                 _write(backup, before, stat.S_IMODE(real.stat().st_mode))
+        if _read(file) != before:
+            raise _unusable(file, "it was written by something else just now")
         if after is None:
             real.unlink()
         else:

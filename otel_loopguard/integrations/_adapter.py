@@ -40,6 +40,7 @@ from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spelli
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
+from otel_loopguard._util.text import printable
 from otel_loopguard.core.admission import Choice
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.execution import admit
@@ -440,7 +441,8 @@ class Adapter:
         if content and call.args is not None:
             attributes[_ARGUMENTS] = _text(call.args) or ""
         span = tracer.start_span(
-            f"execute_tool {call.tool}",
+            # A model's half of a character in it fails a whole batch of an exporter.
+            printable(f"execute_tool {call.tool}"),
             self._context(call.session, call.parent),
             kind=SpanKind.INTERNAL,
             attributes=attributes,

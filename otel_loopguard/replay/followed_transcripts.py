@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import sqlite3
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _CHUNK: Final = 1024 * 1024  # more at once is not faster
 _LONGEST: Final = 16 * 1024 * 1024
 """Bytes of a line that are kept while its end is not written, as of the largest event of a hook."""
+_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
 _MARK: Final = 64
 """Bytes before the place that was read last, which tell whether the file is still the same."""
 _SESSIONS: Final = 256
@@ -92,7 +95,7 @@ class FollowedTranscript:
     def replaced(self) -> bool:
         """True if the file is no longer the one that was read so far."""
         try:
-            with self.head.path.open("rb") as stream:
+            with _opened(self.head.path) as stream:
                 return self._is_other(stream)
         except OSError:
             return False  # gone, for good or for a moment
@@ -109,7 +112,7 @@ class FollowedTranscript:
     def look(self) -> Iterator[FollowedStep]:
         """The steps that no later line changes, of the lines that were completed since."""
         try:
-            with self.head.path.open("rb") as stream:
+            with _opened(self.head.path) as stream:
                 found = os.fstat(stream.fileno())
                 self._file = self._file or (found.st_dev, found.st_ino)
                 stream.seek(self.place)
@@ -194,6 +197,15 @@ class FollowedTranscript:
 
     def _report(self, why: str) -> None:
         self._broken(str(self.head.path), self._number, why)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """A file to read. What an agent may have put in its place, a pipe or a device, never ends."""
+    stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT))  # noqa: SIM115
+    if S_ISREG(os.fstat(stream.fileno()).st_mode):
+        return stream
+    stream.close()
+    raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 class FollowedRows(FollowedTranscript):

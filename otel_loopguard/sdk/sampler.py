@@ -128,7 +128,7 @@ def _is_number(text: str) -> bool:
 
 
 def _may_be_agent(name: str, attributes: Attributes) -> bool:
-    if name.startswith("autogen "):
+    if f"{name}".startswith("autogen "):  # the SDK takes any object for a name
         # AutoGen's messages between agents carry `messaging.*` and nothing else.
         return True
     keys = [str(key) for key in attributes or ()]

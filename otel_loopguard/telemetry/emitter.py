@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry._logs import get_logger
@@ -18,6 +19,7 @@ from otel_loopguard import semconv
 from otel_loopguard._control.flag import anybody_asks
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.text import printable
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -118,7 +120,8 @@ class EventQueue:
             context=context,
             severity_number=event.severity,
             severity_text=event.severity.name,
-            body=event.body,
+            # Half of a character in a body fails a whole batch of an exporter, others' records too.
+            body=printable(event.body),
             attributes=event.attributes,
             event_name=event.name,
         )
@@ -215,9 +218,10 @@ class Telemetry:
     def _log(self, decision: Decision, fields: Mapping[str, events.Value]) -> None:
         action, text = decision.action, decision.message
         if action is Action.PAUSE and not decision.shadow:
+            session = decision.session
             text = (
-                f"{text}; it waits for an answer: `otel-loopguard resume {decision.session}` "
-                f"(or `abort`), or control.resume({decision.session!r})"
+                f"{text}; it waits for an answer: `otel-loopguard resume {quote(session)}` "
+                f"(or `abort`), or control.resume({session!r})"
             )
         setting = lasting(decision) if action is Action.DENY else ""
         if setting:

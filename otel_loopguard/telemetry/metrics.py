@@ -53,23 +53,25 @@ class CardinalityLimit:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: dict[str, None] = {}
+        self._known: dict[str, str] = {}
 
     def get(self, name: str | None) -> str:
         """The value of an attribute for a name: `unknown` for none, cut at 200 characters."""
         if not name:
             return UNKNOWN
         name = name[: self.LONGEST]
-        if name not in self._known:
+        found = self._known.get(name)
+        if found is None:
             if len(self._known) >= self._most:
                 return OTHER
-            self._known[name] = None
-        return name
+            # Prometheus' page is written as a whole: half of a character would be its end.
+            found = self._known[name] = name.encode("utf-8", "backslashreplace").decode()
+        return found
 
     @property
     def all(self) -> tuple[str, ...]:
         """The known names, in the order of their arrival."""
-        return tuple(self._known)
+        return tuple(self._known.values())
 
 
 class Acceptance(Protocol):

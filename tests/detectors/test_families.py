@@ -67,7 +67,7 @@ def test_nobody_is_waited_for_where_nobody_can_answer(caplog: pytest.LogCaptureF
         found: list[str] = []
         guard = LoopGuard(on_decision=lambda _, one: found.append(f"{one.detector}: {one.action}"))
         for step in OUTAGE:
-            guard.observe(step, "live")
+            guard.observe(step, "a $(b)")
         guard.shutdown()
         return [one for one in found if one.startswith("outage")]
 
@@ -77,8 +77,8 @@ def test_nobody_is_waited_for_where_nobody_can_answer(caplog: pytest.LogCaptureF
         assert outage() == ["outage: hint", "outage: pause"]
     finally:
         forget()
-    assert "otel-loopguard resume live" in caplog.text
-    assert "control.resume('live')" in caplog.text
+    assert "otel-loopguard resume 'a $(b)'" in caplog.text
+    assert "control.resume('a $(b)')" in caplog.text
 
 
 def unanswered(times: int, gap_s: float, **given: str) -> list[Step]:

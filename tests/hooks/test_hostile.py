@@ -211,6 +211,25 @@ def test_a_backup_does_not_follow_a_link(settings: Path, user: Path) -> None:
     assert stat.S_IMODE(backup.stat().st_mode) == 0o600
 
 
+def test_what_is_written_meanwhile_is_not_lost(
+    settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent keeps there what its user has just allowed."""
+    settings.write_text("{}")
+    flush = os.fsync
+
+    def slow(descriptor: int) -> None:  # of the backup
+        settings.write_text('{"permissions": {}}')
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    with pytest.raises(LoopGuardSettingsError, match="nothing was changed"):
+        set_hooks(settings)
+    assert settings.read_text() == '{"permissions": {}}'
+    set_hooks(settings)
+    assert "permissions" in settings.read_text()
+
+
 @pytest.mark.parametrize("place", ["/dev/zero", "pipe", "folder", "huge"])
 def test_what_is_no_ordinary_file_is_not_read(settings: Path, place: str) -> None:
     if place == "pipe":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, semconv
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv, turn
 from otel_loopguard._util import locks
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.dialects import RecordedSpan, register, unregister
@@ -132,6 +132,22 @@ def test_a_listener_that_throws_is_counted(caplog: pytest.LogCaptureFixture) -> 
     assert rig.actions == ["hint", "deny", "abort"]
     assert rig.faults == {"on_step:KeyError": LOOP + 1, "on_decision:KeyError": 3}
     assert skipped(caplog) == 2
+
+
+class Unbound:
+    """As a proxy of Flask's is outside of a request."""
+
+    @property
+    def __class__(self) -> type[Any]:
+        raise RuntimeError
+
+
+def test_an_argument_that_does_not_say_its_class_reaches_its_tool() -> None:
+    """It may not be judged; the call is made."""
+    given: dict[str, Any] = {"request": Unbound()}
+    assert control.refused("echo", given) is None
+    with turn("unbound") as now:
+        assert now.tool("echo", given, lambda request: type(request).__name__) == "Unbound"
 
 
 def test_a_log_handler_that_throws_does_not_reach_the_agent() -> None:

@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.trace import Status, StatusCode
+from prometheus_client import CollectorRegistry, generate_latest
 
 from lab import tables
 from lab.recorded import steps as steps_of
@@ -281,6 +284,17 @@ def test_half_a_character_in_each_name_switches_nothing_off(table: Table) -> Non
         names = {key: f"{value}\ud83d" for key in NAMED if (value := getattr(step, key))}
         run.calls(replace(step, **names))
     assert run.guard.faults.counts == {}
+
+
+def test_half_a_character_in_a_name_is_no_end_of_the_application_s_metrics() -> None:
+    """Prometheus' page is written as a whole: nothing was on it any more."""
+    registry = CollectorRegistry()
+    reader = PrometheusMetricReader(registry=registry)
+    guard = LoopGuard(meter_provider=MeterProvider([reader], shutdown_on_exit=False))
+    for name in ("search\ud83d", "search\ude00"):
+        step = Step(Kind.TOOL, name, error=True, error_type=name, agent=name, end=1)
+        guard.observe(step, "s")
+    assert generate_latest(registry).count(b'gen_ai_tool_name="search\\\\ud') >= 2
 
 
 # A percentage in an answer is the progress of something that is waited for.

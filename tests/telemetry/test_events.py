@@ -63,6 +63,19 @@ def test_what_is_put_before_people_is_told_once_and_its_end_too() -> None:
     assert told.items() <= over.attributes.items()
 
 
+def test_half_a_character_in_what_people_write_fails_no_batch() -> None:
+    """Exporters write bodies strictly, and so lose what the application logs beside it."""
+    scene = Scene()
+    with agent(scene.tracer, gen_ai__conversation__id="s"):
+        tool_call(scene.tracer)
+        control.escalate("is it \ud83d?")
+        control.pause("s", "let me look \ud83d", by="ada \ud83d")
+    events = [*scene.events("loopguard.escalation"), *scene.events("loopguard.control")]
+    assert len(events) >= 2
+    for event in events:
+        event.body.encode()
+
+
 def test_a_change_by_hand_is_told_with_who_and_why() -> None:
     """On the open run of the agent; what the policy sets is a decision and has no second event."""
     scene = Scene()

@@ -209,6 +209,28 @@ def test_a_file_that_is_written_anew_is_read_anew(
     assert following.new == whole
 
 
+@pytest.mark.parametrize("place", ["/dev/zero", "pipe"])
+def test_what_takes_the_place_of_a_file_holds_up_nobody(
+    place: str, tmp_path: Path, stuck: list[str]
+) -> None:
+    """An agent could blind the watch for all others; its file is read on once it is there again."""
+    path, following = _begun(tmp_path / "here")
+    _append(path, stuck)
+    following.look()
+    before = list(following.new)
+    path.rename(tmp_path / "kept")
+    if place == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(place)
+    for _ in range(2):
+        following.look()
+    assert set(following.broken) == {"cannot be read: it is not a regular file"}
+    (tmp_path / "kept").replace(path)
+    following.look()
+    assert following.new == before
+
+
 def test_a_file_that_was_moved_here_is_old(tmp_path: Path, stuck: list[str]) -> None:
     """As Codex moves a rollout that is archived."""
     away = tmp_path / "away.jsonl"
