@@ -69,7 +69,7 @@ def watch_agents(
     watch = _AgentWatch(settings, folders, may_stop, interval_s)
     what = ", ".join(str(folder) if name is None else f"{name} {folder}" for name, folder in places)
     say(f"following {what}; Ctrl-C ends it")
-    say(f"not followed, for their transcripts are not read: {', '.join(_not_read())}", error=True)
+    say(f"not followed, as their transcripts cannot be read: {', '.join(_not_read())}", error=True)
     ends = [one for one in _ENDING if signal.getsignal(one) is not signal.SIG_IGN]
     before = [signal.signal(one, _interrupt) for one in ends]
     try:

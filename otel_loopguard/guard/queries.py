@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from otel_loopguard import semconv
 from otel_loopguard._control.flag import Control
 from otel_loopguard._util.clock import now
+from otel_loopguard._util.logger import logger
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import parsed
 from otel_loopguard.policy import Hearing
@@ -346,6 +348,7 @@ class SessionHandle:
                     LoopState.of(
                         loop, settings, self.guard._decisions.digest(loop.id), policy.reasons(loop),
                         heard=hearing.counts(loop),
+                        allowed=bool(loop.keys & (allowed or frozenset())),
                     )
                     for loop in policy.loops
                 ),
@@ -366,7 +369,11 @@ class SessionHandle:
             The setting that does so for good, empty where nothing was stopped.
         """
         with self.guard._settled():
-            return self._session.allow(scope, by)
+            setting = self._session.allow(scope, by)
+        what = "what was stopped" if scope == "call" else "whatever it does"
+        fields = {semconv.SESSION_ID: self.key, semconv.CONTROL_BY: by}
+        logger.info("control: session %s: %s allows %s", self.key, by, what, extra=fields)
+        return setting
 
     @property
     def allowed(self) -> frozenset[int] | None:

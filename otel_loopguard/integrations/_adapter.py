@@ -466,7 +466,7 @@ class Adapter:
     def _warn_off(self, why: str) -> None:
         warn_blind(
             "adapter-off",
-            "the adapter of %s does nothing, because %s: no call is seen and no run is stopped",
+            "%s: nothing is guarded, as %s: no call is seen and no run is stopped",
             self._framework,
             why,
         )

@@ -56,9 +56,10 @@ class LoopState:
     why: str
 
     @classmethod
-    def of(
-        cls, loop: Loop, settings: Settings, digest: str, because: tuple[str, ...], *, heard: bool
-    ) -> LoopState:
+    def of(  # noqa: PLR0913
+        cls, loop: Loop, settings: Settings, digest: str, because: tuple[str, ...], *,
+        heard: bool, allowed: bool,
+    ) -> LoopState:  # fmt: skip
         """The state of a loop.
 
         Args:
@@ -67,6 +68,7 @@ class LoopState:
             digest: Its keyed digest.
             because: Why its newest call weighs what it does.
             heard: Whether its rung was.
+            allowed: Whether a person let it through.
         """
         found, most = loop.found, Action(settings.max_action)
         strongest = most if found is None else min(found.max_action, most, key=rank)
@@ -84,7 +86,9 @@ class LoopState:
         )
         missing = 0.0 if ahead is None else max(ahead[0] - counted, 0.0)
         why = _outlook(loop, settings, ahead and ahead[2], missing, weight)
-        if not heard:
+        if allowed:
+            ahead, missing, why = None, 0.0, "nothing: a person let it through"
+        elif not heard:
             why = f"waits until the {loop.action} was heard: no round before that counts"
         said = ("", "", "known from a journal") if found is None else (
             found.detector, found.reason, found.message
@@ -166,7 +170,7 @@ class Explanation:
         if self.shadow:
             yield "  decisions are only noted"
         if self.allowed:
-            yield f"  a person allowed {self.allowed} calls"
+            yield f"  a person allowed {self.allowed} call{'s' * (self.allowed > 1)}"
         yield from map(decision_line, self.decisions)
         for loop in self.loops:
             yield f"  loop {loop.loop[:8]} on {loop.action}: {loop.measured}"

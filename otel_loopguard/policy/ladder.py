@@ -213,7 +213,7 @@ def _reasons(seen: Evidence) -> Iterator[str]:
     if seen.outcome is None:
         yield "its answer is not captured"
     elif seen.error and seen.error_class is ErrorClass.UNKNOWN:
-        yield "its error is of no known kind"
+        yield "its error is of an unknown kind"
     elif not (seen.failing or seen.rejects or seen.nothing or seen.own):
         if seen.outcome_size < _TELLING:
             yield f"its answer has {seen.outcome_size} characters only"

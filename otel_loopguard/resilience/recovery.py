@@ -374,7 +374,7 @@ def degraded(step: str, reason: str, value: object = None) -> Degraded:
     if not step or not reason:
         msg = f"a degraded result needs a step and a reason, got {step!r} and {reason!r}"
         raise ValueError(msg)
-    stands_in = "nothing stands in" if value is None else "a stand-in is used"
+    stands_in = "nothing replaces it" if value is None else "a stand-in is used"
     logger.warning("step %r is skipped: %s; %s", step, reason, stands_in)
     happened("degraded")
     return Degraded(step, reason, value)

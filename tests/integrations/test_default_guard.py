@@ -249,7 +249,7 @@ def test_a_guard_that_is_off_stays_off_and_the_adapter_says_so(
         for _ in range(6):
             assert search(adapter) is None
     assert seen() == []
-    assert caplog.text.count("does nothing, because") == 1
+    assert caplog.text.count("nothing is guarded, as") == 1
     del off
 
 

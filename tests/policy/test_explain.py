@@ -109,4 +109,6 @@ def test_an_allow_names_the_setting_that_makes_it_last() -> None:
         guard.observe(call('a "b"', {"q": "x"}, "No results for that."), "allowed")
     flag = guard.flag_named("allowed")
     assert flag.control.action is Action.ALLOW
-    assert control.explain("allowed") is not None
+    found = control.explain("allowed")
+    assert found is not None
+    assert [(loop.next, loop.missing) for loop in found.loops] == [(None, 0.0)] * len(found.loops)

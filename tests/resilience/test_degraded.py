@@ -19,7 +19,7 @@ def test_dependants_run_on_partial_data(caplog: pytest.LogCaptureFixture) -> Non
     missing = "news (its breaker is open), rates (time-out; a stand-in is used)"
     assert found.note == f"This rests on partial data: {missing}."
     assert caplog.messages == [
-        "otel-loopguard: step 'news' is skipped: its breaker is open; nothing stands in",
+        "otel-loopguard: step 'news' is skipped: its breaker is open; nothing replaces it",
         "otel-loopguard: step 'rates' is skipped: time-out; a stand-in is used",
     ]
     first = resilience.combined({"news": resilience.degraded("news", "time-out"), "prices": 3})

@@ -62,6 +62,11 @@ export class LoopGuardStop extends Error {
   }
 }
 
+/** The host of an address, which may hold a password beside it. */
+function hostOf(url: string): string {
+  return URL.canParse(url) ? new URL(url).host : "the address of the server";
+}
+
 const WAIT_S = 30;
 const RETRY_MS = 1_000;
 /** Milliseconds without an answer after which a pause holds nobody: longer than a server's restart. */
@@ -202,7 +207,7 @@ export class LoopGuardControl {
     } catch (error) {
       if (!this.#closed.signal.aborted) {
         const message = error instanceof Error ? error.message : String(error);
-        this.#tell(message, `${message}; the run goes on unguarded until the server answers`);
+        this.#tell(message, `${hostOf(this.#url)}: ${message}; the run goes on unguarded until the server answers`);
       }
       return false;
     }

@@ -102,7 +102,7 @@ def test_each_decision_is_a_line_and_nothing_is_stopped(watch: Start, agent: Sta
     assert writer.state != "T"
     printed = watching.end()
     assert [action for action, _ in watching.told] == ["hint", "deny"]
-    assert "not followed, for their transcripts are not read: vscode, cursor\n" in printed
+    assert "not followed, as their transcripts cannot be read: vscode, cursor\n" in printed
 
 
 @pytest.mark.parametrize("order", ["y", "resume", "allow", "n", "abort"])
