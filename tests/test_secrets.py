@@ -45,8 +45,6 @@ def test_settings_do_not_show_them() -> None:
 @pytest.mark.parametrize("value", ["s3cret", "s3cret-15-bytes", "whsec_czNjcmV0"])
 def test_a_short_key_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its name, without its value; bytes, not characters, are counted; an empty key is none."""
-    if name != "webhook_secret" and value.startswith("whsec_"):
-        value = "whsec_s3cret"
     for given in ({name: value}, {}):
         with pytest.raises(LoopGuardSettingsError, match="at least 16 bytes") as error:
             Settings(**given)

@@ -13,6 +13,7 @@ from pydantic import create_model
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
 from otel_loopguard.settings._names import retired, variable_of
 from otel_loopguard.settings.tuning import TextTuning, Tuning
+from tests.fields import fields_of
 from tests.tables import rows
 
 CANDIDATES = [row.values[0] for row in rows(__file__, "candidates")]
@@ -34,12 +35,12 @@ def changed(name: str, monkeypatch: pytest.MonkeyPatch, *variables: str) -> dict
     return {}
 
 
-@pytest.mark.parametrize("name", Settings.pydantic_fields())
+@pytest.mark.parametrize("name", fields_of())
 def test_every_setting_has_a_variable_and_a_description(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`LOOPGUARD_` and the name in capitals sets it, and nothing else."""
-    assert Settings.pydantic_fields()[name].description
+    assert fields_of()[name].description
     found = changed(name, monkeypatch, variable_of(name))
     assert name in found
     assert len(found) == 1 or name == "limits"
@@ -47,12 +48,12 @@ def test_every_setting_has_a_variable_and_a_description(
 
 def test_few_settings_are_in_front() -> None:
     """All others are tuning values, each by its group; what replaced a setting is there."""
-    front = [name for name in Settings.pydantic_fields() if not name.startswith("tuning.")]
+    front = [name for name in fields_of() if not name.startswith("tuning.")]
     assert len(front) <= 70
     assert len(DEFAULTS) - len(front) <= 120
-    assert set(Settings.pydantic_fields()) == set(DEFAULTS)
+    assert set(fields_of()) == set(DEFAULTS)
     assert variable_of("tuning.text.tail_period") == "LOOPGUARD_TUNING__TEXT__TAIL_PERIOD"
-    known = set(Settings.pydantic_fields())
+    known = set(fields_of())
     assert {new for new in retired().values() if re.fullmatch(r"tuning[\w.]+", new)} <= known
     assert not retired().keys() & known
 

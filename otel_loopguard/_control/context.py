@@ -42,17 +42,17 @@ class CurrentCall(NamedTuple):
     args: object
 
 
-_now: ContextVar[CurrentCall | None] = ContextVar("loopguard-making", default=None)
+_call: ContextVar[CurrentCall | None] = ContextVar("loopguard-call-now", default=None)
 
 
-making: Callable[[], CurrentCall | None] = _now.get
+current_call: Callable[[], CurrentCall | None] = _call.get
 """Returns the tool call of this context; None if no adapter set one."""
 
 
-def make(call: CurrentCall | None) -> CurrentCall | None:
+def set_current_call(call: CurrentCall | None) -> CurrentCall | None:
     """Sets the tool call of this context; returns the previous one."""
-    before = _now.get()
-    _now.set(call)
+    before = _call.get()
+    _call.set(call)
     return before
 
 
@@ -156,12 +156,12 @@ class Guard(Protocol):
 _guards: Final[WeakList[Guard]] = WeakList()
 
 
-def keep(guard: Guard) -> None:
+def register_guard(guard: Guard) -> None:
     """Registers a guard for `live_guards`; it is held weakly."""
     _guards.add(guard)
 
 
-def forget(guard: Guard) -> None:
+def unregister_guard(guard: Guard) -> None:
     """Unregisters a guard."""
     _guards.remove(guard)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from otel_loopguard._control.context import keep
+from otel_loopguard._control.context import register_guard
 from otel_loopguard._control.escalation import notify_listeners
 from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, asks
 from otel_loopguard._control.replication import ControlReplication
@@ -179,7 +179,7 @@ class LoopGuard(SessionQueries):
         if live:
             self._replication.start()
             if local:
-                keep(self)
+                register_guard(self)
             else:
                 asks()  # from where its sessions run
             reset_after_fork(self)

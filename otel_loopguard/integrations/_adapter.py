@@ -30,10 +30,10 @@ from otel_loopguard import semconv
 from otel_loopguard._control.context import (
     CurrentCall,
     live_guards,
-    make,
     named_session,
     naming,
     session_at,
+    set_current_call,
 )
 from otel_loopguard._control.flag import asks
 from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings, told
@@ -626,7 +626,7 @@ class ToolCall:
         self.start()
         if self._span is None:
             # Somebody else starts the span inside of the block, and may not write the arguments.
-            self._outer = make(CurrentCall(self.tool, self.args))
+            self._outer = set_current_call(CurrentCall(self.tool, self.args))
         elif self._own:
             self._block = trace.use_span(self._span, end_on_exit=False)
             self._block.__enter__()
@@ -634,7 +634,7 @@ class ToolCall:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._span is None:
-            make(self._outer)
+            set_current_call(self._outer)
         if self._block is not None:
             # The exception is recorded below, once.
             self._block.__exit__(None, None, None)

@@ -46,7 +46,9 @@ _types: Any = require("langgraph.types", "langchain")
 _PASSING: Final = (require("langgraph.errors", "langchain").GraphBubbleUp,)
 _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
 _RUNS: Final = 1024
+"""Runs that are under way or have just ended; a process has fewer at a time."""
 _RUNTIME: Final = "__pregel_runtime"
+"""Where LangGraph keeps its runtime in `configurable`, for tools outside of an agent."""
 
 
 class _Run:

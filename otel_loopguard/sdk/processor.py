@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.context import get_current
 from opentelemetry.sdk.trace import SpanProcessor
 
-from otel_loopguard._control.context import making, named_session
+from otel_loopguard._control.context import current_call, named_session
 from otel_loopguard._control.flag import STOPPING
 from otel_loopguard._util import clock
 from otel_loopguard._util.backlog import MOST
@@ -104,7 +104,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             ):
                 return
             context = get_current() if parent_context is None else parent_context
-            self._append((span, context, making(), now(), False))
+            self._append((span, context, current_call(), now(), False))
             if clock.state.testing:
                 self._backlog.settle()
                 return

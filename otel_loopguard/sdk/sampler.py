@@ -29,6 +29,7 @@ _OTHER: Final = (
     "aws.", "cloudevents.", "db.", "dns.", "faas.", "graphql.", "http.", "messaging.", "net.",
     "network.", "peer.", "rpc.", "server.", "url.",
 )  # fmt: skip
+"""Attributes of spans that are surely of no agent, by the semantic conventions."""
 
 
 class LoopGuardSampler(Sampler):

@@ -262,7 +262,9 @@ BACKLOG: Final = 128
 # Of those over HTTP, and of those over gRPC; the rest is for the store, the next hop and files.
 _SHARE: Final = 0.4
 _SHORTAGE: Final = "out of system resource"
+"""What asyncio logs where it has no descriptor for a connection."""
 _AGAIN_S: Final = 60.0
+"""Seconds after which the same is logged again: a line a minute is seen, and fills no disk."""
 
 
 def most_connections() -> float:

@@ -156,80 +156,79 @@ class Server:
         self._logs = {name: DecisionLog(name) for name in tenants.names if self._hop_to}
         self.engines = {name: self._engine(_of_tenant(guard, name), name) for name in tenants.names}
         self._api = ControlApi(self.engines)
-        self._readiness: Readiness | None = None
         self.url = ""
         self.grpc_port = 0
         self._stop_requested = asyncio.Event()
         self._on_terminal = _on_terminal()
-        self._signals = contextlib.ExitStack()
-        self._http: _Http | None = None
-        self._grpc: grpc.aio.Server | None = None
         self._hop: NextHop | None = None
-        self._serving: asyncio.Task[None] | None = None
-        self._ticking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
-        if self._hop_to is not None:
-            self._hop = self._hop_to(settings.forward, settings.headers or {}, self._metrics)
-        receiver = Receiver(
-            self.engines, self._refusals, self._hop, mode=settings.mode,
-            most_bytes=settings.most_held_bytes, logs=self._logs,
-        )  # fmt: skip
-        self._readiness = readiness = Readiness(self.engines, self._hop, self._refusals)
-        self._watch(receiver, readiness)
-        app = http_app(
-            receiver, self._api, self._tenants, readiness, metrics=self._metrics,
-            telemetry=self._telemetry, most_bytes=settings.most_bytes,
-        )  # fmt: skip
-        await self._serve_http(app)
-        if self._grpc_address is not None:
-            self._grpc = grpc_server(receiver, self._tenants, self._metrics, settings.most_bytes)
-            self.grpc_port = self._bind(self._grpc, *self._grpc_address)
-            await self._grpc.start()
-        self._ticking = asyncio.create_task(self._tick(receiver, readiness))
-        told = {signal.SIGINT: self._stop_requested.set, signal.SIGTERM: self._stop_requested.set}
-        if sys.platform != "win32":
-            told[signal.SIGHUP] = self._hang_up
-        self._signals.enter_context(_signals(told))
-        self._signals.enter_context(strangers_told_once_a_minute())
+        async with contextlib.AsyncExitStack() as ends:
+            if self._telemetry is not None:
+                ends.push_async_callback(asyncio.to_thread, self._telemetry.close)
+            ends.callback(self._refusals.close)
+            if self._hop_to is not None:
+                self._hop = self._hop_to(settings.forward, settings.headers or {}, self._metrics)
+                ends.push_async_callback(self._hop.close)
+            ends.push_async_callback(self._close_engines)
+            receiver = Receiver(
+                self.engines, self._refusals, self._hop, mode=settings.mode,
+                most_bytes=settings.most_held_bytes, logs=self._logs,
+            )  # fmt: skip
+            self._readiness = readiness = Readiness(self.engines, self._hop, self._refusals)
+            self._watch(receiver, readiness)
+            app = http_app(
+                receiver, self._api, self._tenants, readiness, metrics=self._metrics,
+                telemetry=self._telemetry, most_bytes=settings.most_bytes,
+            )  # fmt: skip
+            await self._serve_http(app)
+            ends.push_async_callback(self._end_http)
+            if self._grpc_address is not None:
+                server = grpc_server(receiver, self._tenants, self._metrics, settings.most_bytes)
+                self.grpc_port = self._bind(server, *self._grpc_address)
+                await server.start()
+                ends.push_async_callback(server.stop, _GRACE_S)
+            ends.callback(self._take_no_more)
+            ends.callback(asyncio.create_task(self._tick(receiver, readiness)).cancel)
+            stop = self._stop_requested.set
+            told = {signal.SIGINT: stop, signal.SIGTERM: stop}
+            if sys.platform != "win32":
+                told[signal.SIGHUP] = self._hang_up
+            ends.enter_context(_signals(told))
+            ends.enter_context(strangers_told_once_a_minute())
+            ends.push_async_callback(self._drain, readiness)
+            self._ends = ends.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._readiness is not None:
-            self._readiness.stopping = True
-            await self._drain()
-            self._readiness.close()
-        self._signals.close()
-        if self._ticking is not None:
-            self._ticking.cancel()
-        await self._answer_all()
-        for engine in self.engines.values():
-            await engine.close()
-        if self._hop is not None:
-            await self._hop.close()
-        self._refusals.close()
-        if self._telemetry is not None:
-            await asyncio.to_thread(self._telemetry.close)
+        await self._ends.aclose()
 
-    async def _drain(self) -> None:
+    async def _drain(self, readiness: Readiness) -> None:
         """Waits until load balancers look elsewhere, or until it is told to end once more."""
+        readiness.stopping = True
         if self._settings.drain_s and self._stop_requested.is_set():
             self._stop_requested.clear()
             with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._stop_requested.wait(), self._settings.drain_s)
+        readiness.close()
 
-    async def _answer_all(self) -> None:
-        """Takes no requests any more, and answers those that have begun."""
-        # Before what they need is closed: senders take an unknown error for final, and drop their
-        # spans.
+    def _take_no_more(self) -> None:
+        """Takes no requests any more; those that have begun are answered.
+
+        Before what they need is closed: senders take an unknown error for final, and drop their
+        spans.
+        """
         self._api.close()
-        if self._http is not None:
-            self._http.should_exit = True
-        if self._grpc is not None:
-            await self._grpc.stop(_GRACE_S)
-        if self._serving is not None:
-            await self._serving
+        self._http.should_exit = True
+
+    async def _end_http(self) -> None:
+        self._http.should_exit = True
+        await self._serving
+
+    async def _close_engines(self) -> None:
+        for engine in self.engines.values():
+            await engine.close()
 
     @property
     def is_open(self) -> bool:
@@ -279,7 +278,7 @@ class Server:
     async def wait(self) -> None:
         """Waits for SIGINT or SIGTERM."""
         stopping = asyncio.create_task(self._stop_requested.wait())
-        running = [stopping] if self._serving is None else [stopping, self._serving]
+        running = [stopping, self._serving]
         ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         for task in ended:

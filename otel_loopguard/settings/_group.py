@@ -15,7 +15,6 @@ from otel_loopguard.errors import LoopGuardSettingsError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
     from typing_extensions import Self
 
 
@@ -93,7 +92,7 @@ class Group:
 
     def __init__(self, /, **given: Any) -> None:
         if given:
-            model = self._model(frozenset(given.keys() & self.fields))
+            model = self.pydantic_model(frozenset(given.keys() & self.fields))
             vars(self).update(_set(model.model_validate(given)))
 
     @classmethod
@@ -126,23 +125,11 @@ class Group:
     @classmethod
     def model_json_schema(cls) -> dict[str, Any]:
         """The JSON schema of what may be set."""
-        return cls._model().model_json_schema()
-
-    @classmethod
-    def pydantic_fields(cls) -> dict[str, FieldInfo]:
-        """The fields as pydantic has them, those of groups in it by dotted name."""
-        found: dict[str, FieldInfo] = {}
-        for name, field in cls._model().model_fields.items():
-            inner = cls.fields[name].default
-            if isinstance(inner, Group):
-                found |= {f"{name}.{part}": each for part, each in inner.pydantic_fields().items()}
-            else:
-                found[name] = field
-        return found
+        return cls.pydantic_model().model_json_schema()
 
     @classmethod
     @lru_cache(64)
-    def _model(cls, only: frozenset[str] | None = None) -> type[BaseModel]:
+    def pydantic_model(cls, only: frozenset[str] | None = None) -> type[BaseModel]:
         """The model that checks all fields, or some."""
         from pydantic import ConfigDict, create_model  # noqa: PLC0415
 
@@ -170,7 +157,7 @@ class Group:
 
         return core_schema.no_info_after_validator_function(
             lambda model: cls.made(_set(model)),
-            core_schema.no_info_before_validator_function(plain, handler(cls._model())),
+            core_schema.no_info_before_validator_function(plain, handler(cls.pydantic_model())),
         )
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:

@@ -160,7 +160,7 @@ def _setting(name: str) -> str:
 
 def _meant_at(path: Sequence[str], group: type[Group], names: Iterable[str]) -> str:
     """As `_meant`, also for a name within an entry of a mapping, such as `tools.search.exmpt`."""
-    field = group.pydantic_fields().get(path[0])
+    field = group.pydantic_model().model_fields.get(path[0])
     entries = get_args(field.annotation) if field is not None else ()
     if entries and isinstance(entries[-1], type) and issubclass(entries[-1], Group):
         place = ".".join(path[:-1])

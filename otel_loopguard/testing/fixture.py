@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar
 
-from otel_loopguard._control.context import forget, session
+from otel_loopguard._control.context import session, unregister_guard
 from otel_loopguard._util.clock import now, set_testing
 from otel_loopguard.core import Action
 from otel_loopguard.core.decision import Severity
@@ -347,7 +347,7 @@ def watching(
     found = _provider(provider)
     live, spans = LoopGuardSpanProcessor(guard), Spans(guard)
     with ExitStack() as ends:
-        ends.callback(forget, guard)
+        ends.callback(unregister_guard, guard)
         ends.callback(live.shutdown)
         rehearsal = set_testing(testing, gate_limit_s=gate_limit_s if testing else 0)
         ends.enter_context(rehearsal)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from otel_loopguard.detectors import DETECTORS
 from otel_loopguard.detectors.budget import StallDetector
 from otel_loopguard.detectors.llm_judge import JudgeDetector
-from otel_loopguard.settings import Settings
+from tests.fields import fields_of
 
 CLASSES: Final[tuple[Any, ...]] = (*DETECTORS, StallDetector, JudgeDetector)
 FAMILIES: Final = tuple(dict.fromkeys(each.family for each in CLASSES))
@@ -39,7 +39,7 @@ def section(family: str) -> str:
 def _section(detector: Any) -> str:
     said = "".join(f"**{label}:** {text}\n" for label, text in parts(detector).items())
     rules = ", ".join(f"`{name}`" for name in detector.rules)
-    fields = Settings.pydantic_fields()
+    fields = fields_of()
     tuned = [f"`{name}`" + _default(fields[name].default) for name in detector.tuned_by]
     return (
         f"### {detector.name}\n\n*{question(detector)}*\n\n{said}\n"

@@ -21,13 +21,13 @@ from otel_loopguard.execution.advice import FOLLOW_UPS
 from otel_loopguard.execution.latency import DEFAULTS_MS
 from otel_loopguard.policy import DIAGNOSES, STRATEGIES, certainty_of, follow_ups_of
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
-from otel_loopguard.settings import Settings
 from otel_loopguard.telemetry import METRICS
 from tests.dialects import page as dialects
 from tests.docs import adapters, conventions, detectors, evaluation, measured
 from tests.docs.markdown import ROOT, table
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import replayed, tree
+from tests.fields import fields_of
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -74,7 +74,7 @@ FAMILIES = {
 def settings() -> str:
     heads = "setting|value|default|meaning"
     found: dict[str, list[tuple[object, ...]]] = {family: [] for family in FAMILIES}
-    for name, field in Settings.pydantic_fields().items():
+    for name, field in fields_of().items():
         if not name.startswith("tuning."):
             families = (each for each, start in FAMILIES.items() if re.match(start, name))
             row = (f"`{name}`", _value(field), _default(field), _about(field))

@@ -11,6 +11,7 @@ from otel_loopguard import Settings
 from otel_loopguard.detectors import DETECTORS, Registry
 from tests.docs.detectors import CLASSES, PARTS, parts, question
 from tests.docs.markdown import ROOT
+from tests.fields import fields_of
 
 
 @pytest.mark.parametrize("detector", CLASSES, ids=lambda each: each.name)
@@ -19,7 +20,7 @@ def test_a_detector_says_all_of_itself(detector: Any) -> None:
     assert re.fullmatch(r"[^\n]+\?", question(detector))
     assert tuple(parts(detector)) == PARTS
     assert detector.rules
-    assert set(detector.tuned_by) <= set(Settings.pydantic_fields())
+    assert set(detector.tuned_by) <= set(fields_of())
 
 
 def test_every_rule_is_told() -> None:

@@ -16,6 +16,7 @@ from otel_loopguard.telemetry import METRICS
 from tests.docs.generated import SECTIONS
 from tests.docs.markdown import ROOT, anchors, links, name_of, pages, rewrite, sections
 from tests.docs.programs import need_shared
+from tests.fields import fields_of
 
 PAGES = pages()
 
@@ -109,7 +110,7 @@ def test_every_name_in_the_prose_is_a_setting() -> None:
     FUZZ_SPANS LONG_ANSWER_CHARS STOP
     """
     known = {f"LOOPGUARD_{name}" for name in others.split()}
-    known |= set(map(variable_of, Settings.pydantic_fields()))
+    known |= set(map(variable_of, fields_of()))
     for page in PAGES:
         found = set(re.findall(r"LOOPGUARD_[A-Z_]+[A-Z]", page.read_text(encoding="utf-8")))
         assert found <= known, page
@@ -117,7 +118,7 @@ def test_every_name_in_the_prose_is_a_setting() -> None:
 
 def test_every_tuning_value_in_the_prose_is_one() -> None:
     """What was taken away is named by the page of changes only."""
-    known = set(Settings.pydantic_fields())
+    known = set(fields_of())
     for page in PAGES:
         if page.name != "CHANGELOG.md":
             found = set(re.findall(r"`(tuning\.[a-z_]+\.\w+)", page.read_text(encoding="utf-8")))
@@ -142,6 +143,6 @@ def test_the_schema_of_the_settings_has_every_setting() -> None:
         for name, entry in schema["$defs"][place["$ref"].rpartition("/")[2]]["properties"].items()
     }
     entries = {**schema["properties"], **tuned}
-    assert set(entries) == {*Settings.pydantic_fields(), "tuning"}
+    assert set(entries) == {*fields_of(), "tuning"}
     assert [name for name, entry in entries.items() if not entry.get("description")] == []
     assert schema["additionalProperties"] is False

@@ -19,6 +19,7 @@ from otel_loopguard.settings._names import variable_of
 from otel_loopguard.settings.prices import PriceTable
 from tests.docs.markdown import ROOT, Block, blocks, pages
 from tests.docs.programs import page_interpreter, plain, programs
+from tests.fields import fields_of
 from tests.programs import Interpreter
 from tests.zero_code.interpreter import interpreter, run
 
@@ -110,7 +111,7 @@ def test_a_command_exists(line: tuple[Block, str]) -> None:
 
 def _variable_exists(name: str) -> None:
     others = "SETTINGS_FILE EXPORTER WRITE_DOCS FRAMEWORKS_PYTHON".split()
-    ours = {*map(variable_of, Settings.pydantic_fields()), *(f"LOOPGUARD_{one}" for one in others)}
+    ours = {*map(variable_of, fields_of()), *(f"LOOPGUARD_{one}" for one in others)}
     assert name in ours or name.startswith(("OTEL_", "PHOENIX_")), name
 
 

@@ -15,7 +15,7 @@ from otel_loopguard import (
     LoopGuardSpanProcessor,
     execution,
 )
-from otel_loopguard._control.context import forget
+from otel_loopguard._control.context import unregister_guard
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.guard import guard as guard_module
 from otel_loopguard.integrations._adapter import (
@@ -56,7 +56,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     monkeypatch.setattr(guards, "default", lambda _make: steps.guard())
     yield steps
     for guard in steps.guards:
-        forget(guard)
+        unregister_guard(guard)
         guard.shutdown()
     _default_provider.cache_clear()
 
