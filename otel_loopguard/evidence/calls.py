@@ -27,6 +27,10 @@ _SAMPLE: Final = 256
 _PAGING, _ENDS = WORDS["paging"], WORDS["ends"]
 """Arguments that page, where they are numbers or lists that begin with one; and how far."""
 
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+_TIME_CHARS: Final = 16
+"""Characters of a time down to its minute, by which windows are told apart."""
+
 
 @lru_cache(maxsize=4096)
 def seed_of(tool: str, agent: str = "") -> int:
@@ -62,10 +66,16 @@ class Call(NamedTuple):
 
 
 def place_of(call: Call) -> tuple[int, float] | None:
-    """Identity of all arguments but the one that pages through something, and its value."""
+    """Identity of all arguments but the one that pages through something, and its value.
+
+    A number under a name that pages, or a time of day under any: a log is paged through by time.
+    """
     arguments = call.arguments
-    if not isinstance(arguments, dict) or _PAGING.isdisjoint(arguments):  # pyright: ignore[reportUnknownArgumentType]
+    if not isinstance(arguments, dict):
         return None
+    if _PAGING.isdisjoint(arguments):  # pyright: ignore[reportUnknownArgumentType]
+        timed = _TIME.search(call.sample) is not None
+        return _time_of(cast("dict[str, object]", arguments), call.seed) if timed else None
     named = without_volatile(cast("dict[str, object]", arguments))
     paging = [name for name in named if name in _PAGING]
     if len(paging) > 1:
@@ -80,6 +90,19 @@ def place_of(call: Call) -> tuple[int, float] | None:
         return None
     rest = {name: item for name, item in named.items() if name not in _PAGING and name not in _ENDS}
     return key_of(canonical(rest), call.seed), float(value)
+
+
+def _time_of(arguments: dict[str, object], seed: int) -> tuple[int, float] | None:
+    named = without_volatile(arguments)
+    times = {
+        name: re.sub(r"\D", "", value[:_TIME_CHARS])
+        for name, value in named.items()
+        if isinstance(value, str) and _TIME.match(value)
+    }
+    if not times:
+        return None
+    rest = {name: item for name, item in named.items() if name not in times}
+    return key_of(canonical(rest), seed), float(next(iter(times.values())))
 
 
 class Calls:

@@ -42,6 +42,10 @@ _PATH: Final = 300
 _WRITTEN_TO: Final = re.compile(r"(?:^|\s)>{1,2}[ \t]{0,4}['\"]?([\w./~+-]{1,300})")
 """Where a shell writes to; for the report only, it judges nothing."""
 _SLEEPS: Final = re.compile(pattern_of("sleeps"))
+_ARGV: Final = 100
+"""Words of a command that are looked at: more are the names of files."""
+_GIVES: Final = re.compile(r"[-/]\w{0,3}c")
+"""The option after which a shell or an interpreter is given what it is to run."""
 _SEVERAL: Final = re.compile(pattern_of("several"))
 _SQL_WRITES: Final = re.compile(pattern_of("writes", "sql"))
 _SQL_CHANGES: Final = re.compile(pattern_of("changes"))
@@ -193,13 +197,23 @@ def command_of(arguments: object) -> str | None:
     """The command, code or query among the arguments, bounded; None where there is none."""
     if isinstance(arguments, dict):
         named = cast("dict[str, object]", arguments)
-        found = [text for name in COMMAND_ARGUMENTS if isinstance(text := named.get(name), str)]
+        given = (named[name] for name in COMMAND_ARGUMENTS if name in named)
+        found = [text for value in given if (text := _as_command(value)) is not None]
         if not found:
             # Of one text alone there is no doubt, whatever its name is.
             found = [text for text in islice(named.values(), _FEW) if isinstance(text, str)]
             found = found if len(found) == 1 else []
         return found[0][:_COMMAND] if found else None
     return arguments[:_COMMAND] if isinstance(arguments, str) else None
+
+
+def _as_command(value: object) -> str | None:
+    """A command, or the words of one: of `bash -lc` what the shell is given to run."""
+    if isinstance(value, str) or not isinstance(value, list):
+        return value if isinstance(value, str) else None
+    words = [word for word in cast("list[object]", value)[:_ARGV] if isinstance(word, str)]
+    shell = len(words) > 2 and tool_name(words[0][-NAMED:]).runs_code
+    return words[2] if shell and _GIVES.fullmatch(words[1]) else " ".join(words) or None
 
 
 def is_compound(arguments: object) -> bool:

@@ -276,6 +276,7 @@ _CODES: Final = ("exit_code", "exitcode", "returncode", "return_code")
 _SAYS_FAILED: Final = re.compile(pattern_of("failed"), re.ASCII)
 _BROKE_OFF: Final = re.compile(pattern_of("broke off"), re.ASCII)
 _ONE_LINE: Final = re.compile(pattern_of("one line"), re.ASCII)
+_ENDS_WITH_ONE: Final = re.compile(pattern_of("ends with one"), re.ASCII)
 _LIMITS: Final = {
     os.environ.get(f"OTEL_{of}ATTRIBUTE_VALUE_LENGTH_LIMIT", "").strip() for of in ("SPAN_", "")
 }
@@ -379,7 +380,8 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
         raw = normalize.bounded_text(text, limit)
     cut = 0 if text is None else _cut_after(text, raw)
     size = len(raw)
-    if value is step.outcome and size <= normalize.MASKED_BYTES and isinstance(said, (dict, list)):
+    structured = isinstance(said, (dict, list))
+    if value is step.outcome and size <= normalize.MASKED_BYTES and structured:
         size = _size_within(cast("object", said), size)
         if text is not None:
             # The same value is the same answer, whatever the order of its keys and its spaces.
@@ -387,7 +389,11 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     exact = key = key_of(raw)
     # One look for all that this module and the masks look for, unless not all of it is here.
     whole = len(raw) <= normalize.MASKED_BYTES and (text is None or len(text) <= limit)
-    tells = not whole or _may_tell(raw.decode("latin-1"))
+    words = raw
+    if structured and whole and b"\\" in raw:
+        # In JSON a word after a line or a tab has a letter before it.
+        words = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t")
+    tells = not whole or _may_tell(words.decode("latin-1"))
     if not tells and size > _NOTE:
         return Outcome(exact, key, size, raw, raw, False, "", cut)
     masked = normalize.masked_outcome(raw) if tells else raw
@@ -397,21 +403,26 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
             # An id of the request itself makes no answer another one.
             fields = cast("dict[str, object]", said)
             exact = key_of(canonical(normalize.without_request_ids(fields)))
-    return Outcome(exact, key, size, raw, masked, tells, raw[:_LOOK].lower().decode("latin-1"), cut)
+    low = words[:_LOOK].lower().decode("latin-1")
+    return Outcome(exact, key, size, raw, masked, tells, low, cut)
 
 
 def _size_within(said: object, size: int) -> int:
     """Characters of the one value that a frame is put around; of anything else those it has.
 
-    A frame is a list or an object of one entry, or a part of a message as MCP has it: what a server
-    puts around each of its answers makes none of them longer.
+    A frame is a list or an object of one entry, but for what says only that the call went well, or
+    a part of a message as MCP has it: what a server or a shell puts around each of its answers
+    makes none of them longer.
     """
     for _ in range(_FRAMES):
         if isinstance(said, dict):
             fields = cast("dict[str, object]", said)
-            if len(fields) != 1 and fields.keys() != _PART:
+            inner = [value for name, value in fields.items() if not _is_status(name, value)]
+            if len(inner) > 1 and fields.keys() == _PART:
+                inner = [fields["text"]]
+            if len(inner) > 1 or not fields or (len(fields) > 1 and reports_failure(None, fields)):
                 return size
-            said = fields["text"] if "text" in fields else next(iter(fields.values()))
+            said = inner[0] if inner else next(iter(fields.values()))
         elif isinstance(said, list):
             if len(parts := cast("list[object]", said)) != 1:
                 return size
@@ -419,6 +430,17 @@ def _size_within(said: object, size: int) -> int:
         else:
             break
     return size if said is None else len(said if isinstance(said, str) else canonical(said))
+
+
+def _is_status(name: str, value: object) -> bool:
+    """Whether a field says in numbers how the call went: a code, or a few beside each other."""
+    if isinstance(value, dict):
+        inner = cast("dict[str, object]", value)
+        return 0 < len(inner) <= _FRAMES and all(
+            isinstance(one, (int, float)) for one in inner.values()
+        )
+    known = name in WORDS["states"] or name in _CODES or name in _OUTPUTS
+    return known and (not value or isinstance(value, (int, float)))
 
 
 _RECORDS: Final = bytes.maketrans(b"[]{}", b"\n" * 4)
@@ -484,6 +506,13 @@ def score_of(outcome: Outcome) -> tuple[int, float] | None:
     return None if found is None else (key_of(found[0].encode("latin-1")), float(found[1]))
 
 
+def says_no(text: str) -> bool:
+    """Whether a program ended with 1 and said no word: a search, a test or a comparison says no."""
+    if len(text) > _SENTENCE:
+        return False
+    return not any(letter.isalpha() for letter in _ENDS_WITH_ONE.sub("", text))
+
+
 def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bool:
     """Whether an outcome, or its JSON value, says that it failed: an exit code, a traceback.
 
@@ -493,18 +522,20 @@ def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bo
         if not isinstance(outcome, str):
             return False
         if _SAYS_FAILED.match(outcome) is not None or _TRACEBACK in outcome[-4000:]:
-            return True
+            return not (shell and says_no(outcome))
         return shell and (
             _BROKE_OFF.search(outcome[-_LOOK:]) is not None
             or (len(outcome) <= _SENTENCE and _ONE_LINE.fullmatch(outcome) is not None)
         )
     fields = cast("dict[str, object]", said)
-    for name in _CODES:
-        code = fields.get(name)
-        if isinstance(code, int) and code != 0:
-            # A search that matches nothing says 1, and nothing else.
-            speaks = any(isinstance(value, str) and value.strip() for value in fields.values())
-            return code != 1 or speaks
+    for part in (fields, *islice(fields.values(), _MOST)):
+        if not isinstance(part, dict):
+            continue
+        for name in _CODES:
+            code = cast("dict[str, object]", part).get(name)
+            if isinstance(code, int) and code != 0:
+                said = "\n".join(text for text in fields.values() if isinstance(text, str))
+                return code != 1 or not says_no(said)
     body = fields.get("body")
     # What an HTTP client gives back with status 200 may still refuse.
     return _says_failed(fields) or (

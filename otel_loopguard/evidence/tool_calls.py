@@ -278,6 +278,10 @@ class ToolCallExtractor:
         refusal = outcomes.refusal_of(step, said, arguments, shell=shell) if speaks else None
         if refusal is not None and not step.error:
             step = replace(step, error=True)
+        elif step.error and shell and found.effect is Effect.READ:
+            text = errors.error_text(step)
+            if text is not None and outcomes.says_no(text):
+                step = replace(step, error=False)
         error = found.error = step.error
         failing = found.failing = error or (
             # What ends a build is looked for in the words of a shell only.

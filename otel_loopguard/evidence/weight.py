@@ -106,13 +106,14 @@ def weigh(call: Evidence, since: Since) -> None:
     rests_s = _WRONG_S if told else _RESTS_S
     call.rested = rested = _rested(since.pause + since.took * call.pending, rests_s)
     waits = call.effect is Effect.WAIT
-    looks = call.pending or (rested >= _RESTED and not accused)
+    looks = call.pending or (rested >= _RESTED and not (firm or call.transient))
     call.waits = waits or (looks and not call.fresh)
     # What takes a minute to say that it is not ready, in whatever words, has waited for one; a line
     # says more than that, and what is the agent's own does not wait.
     gave = 0.0 if firm or call.own else since.took * (1.0 - says(call.outcome_size))
     haste = 0.0 if waits else 1.0 - _rested(since.pause + gave, rests_s)
-    heard = 1.0 - _PATIENT * rested if firm else 0.0 if waits else 1.0 - rested
+    patient = _PATIENT if firm and not call.pending else 1.0
+    heard = 0.0 if waits and not firm else 1.0 - patient * rested
     news = min(since.news, 1.0)
     call.hint_weight = heard * (1.0 - _AMID * news)
     call.stop_weight = haste * (1.0 - news * (0.5 if told else 1.0))
