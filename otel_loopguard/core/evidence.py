@@ -372,7 +372,7 @@ class ModelText:
     key: int
     """Key of the text as it is."""
     size: int
-    """Characters of the text."""
+    """Bytes of the text."""
     words: int
     """Words of its sample."""
     structured: bool
