@@ -164,6 +164,9 @@ class Evidence:
     """True if it was made before, and its short answer differs from the last in a name or two."""
     makes: bool = False
     """True if it creates, sends, orders or pays, by its name or as declared."""
+    deed: Key | None = None
+    """Key of tool and arguments without ids that mark the request, of a call that makes something;
+    None if it has none."""
     rested: float = 0.0
     """How much of a rest was between it and the same call before, 0 to 1; see `evidence.weight`."""
     hint_weight: float = 0.0

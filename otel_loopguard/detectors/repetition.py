@@ -192,7 +192,7 @@ class MadeAgain(BaseDetector):
     """Is something done again that succeeded before: sent, ordered, created, started?
 
     Counts: equal calls that succeeded, or may have, and make something; the fourth start of what
-    still runs. A new id in the answer is no news.
+    still runs. A new id in the answer is no news, nor is one that marks the request.
     Leaves alone: what a user asks for again, or one message several times.
     Cannot see: tools of unknown names, unless `once_tools` declares them.
     """
@@ -204,7 +204,8 @@ class MadeAgain(BaseDetector):
         self._made: dict[int, tuple[float, int, int]] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        call = evidence.call_exact
+        marked = evidence.deed is not None
+        call = evidence.deed if marked else evidence.call_exact
         if call is None:
             return None
         if evidence.failing:
@@ -221,9 +222,11 @@ class MadeAgain(BaseDetector):
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
         if evidence.round == last or not reaches(count * self._settings.sensitivity, threshold):
             return None
-        once = evidence.tool in self._settings.once
+        # Under an id of its own it may be meant, so that nothing is refused.
+        once = evidence.tool in self._settings.once and not marked
+        rule = "done_before.marked" if marked else "done_before"
         return self.found(
-            "done_before" if evidence.makes else "started_again", count, threshold,
+            rule if evidence.makes else "started_again", count, threshold,
             again_key(evidence.call or call), evidence, times=calls + (not evidence.makes),
             max_action=Action.DENY if once else Action.HINT,
             # The next one would be the third.

@@ -223,6 +223,8 @@ class ToolCallExtractor:
             runs_code=effects.runs_code(name, call.arguments),
         )  # fmt: skip
         refusal = self._told(found, step, reading, call.raw, name)
+        if found.makes:
+            found.deed = calls.deed_of(call)
         if outcome.key is not None:
             # What is known to one agent is news to another; those beyond share one sketch.
             reader = agent if agent in self._novelty or len(self._novelty) < _READERS else 0
