@@ -178,9 +178,9 @@ class Evidence:
     seen: bool = False
     """True if an equal outcome, volatile values masked, was given to its agent before, whatever the
     call; False also where the outcome was not captured."""
-    digits: tuple[Key, float] | None = None
-    """Key of the outcome without its digits, and its first number; None for a call that was not
-    made before, and where nothing but digits is said, or none."""
+    digits: tuple[Key, tuple[float, ...]] | None = None
+    """Key of the outcome without its digits, and its first eight numbers; None for a call that was
+    not made before, and where nothing but digits is said, or none."""
     state: Key | None = None
     """Key of what a call leaves in the file that it writes, of another that works of what it shows,
     from 200 characters on: a page, a screen."""

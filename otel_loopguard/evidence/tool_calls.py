@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
@@ -129,6 +130,8 @@ _NOTHING_NEW: Final = 0.1
 """New share of an answer that is next to nothing."""
 _DIGITS: Final = b"0123456789"
 _AMOUNT: Final = re.compile(rb"\d{1,15}(?:\.\d{1,15})?")
+_AMOUNTS: Final = 8
+"""Numbers of an answer that are looked at: a code or a version stands before the one that moves."""
 _AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
 
 
@@ -342,9 +345,10 @@ class ToolCallExtractor:
         )
         if not found.fresh:
             rest = outcome.masked.translate(None, _DIGITS)
-            number = _AMOUNT.search(outcome.masked)
-            if number is not None and rest.strip(_AROUND_NUMBERS):
-                found.digits = key_of(rest), float(number[0])
+            amounts = islice(_AMOUNT.finditer(outcome.masked), _AMOUNTS)
+            numbers = tuple(float(one[0]) for one in amounts)
+            if numbers and rest.strip(_AROUND_NUMBERS):
+                found.digits = key_of(rest), numbers
         if not found.failing:
             # What was cut may differ behind the cut.
             shown = outcome.key if outcome.size >= _NOTE and not outcome.cut else None
