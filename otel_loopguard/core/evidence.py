@@ -163,6 +163,9 @@ class Evidence:
     """True if it was made before, and its short answer differs from the last in a name or two."""
     makes: bool = False
     """True if it creates, sends, orders or pays, by its name or as declared."""
+    deed: Key | None = None
+    """Key of tool and arguments without ids that mark the request, of a call that makes something;
+    None if it has none."""
     rested: float = 0.0
     """How much of a rest was between it and the same call before, 0 to 1; see `evidence.weight`."""
     hint_weight: float = 0.0
@@ -174,9 +177,9 @@ class Evidence:
     seen: bool = False
     """True if an equal outcome, volatile values masked, was given to its agent before, whatever the
     call; False also where the outcome was not captured."""
-    digits: tuple[Key, float] | None = None
-    """Key of the outcome without its digits, and its first number; None for a call that was not
-    made before, and where nothing but digits is said, or none."""
+    digits: tuple[Key, tuple[float, ...]] | None = None
+    """Key of the outcome without its digits, and its first eight numbers; None for a call that was
+    not made before, and where nothing but digits is said, or none."""
     state: Key | None = None
     """Key of what a call leaves in the file that it writes, of another that works of what it shows,
     from 200 characters on: a page, a screen."""
@@ -371,7 +374,7 @@ class ModelText:
     key: int
     """Key of the text as it is."""
     size: int
-    """Characters of the text."""
+    """Bytes of the text."""
     words: int
     """Words of its sample."""
     structured: bool

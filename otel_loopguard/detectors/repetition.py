@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest as key_of
 
@@ -108,21 +108,20 @@ class ExactRepeat(CountingDetector):
         """An answer in which only digits differ from those before, and that goes nowhere."""
         if evidence.digits is None or evidence.waits or evidence.pending:
             return None
-        said, number = evidence.digits
+        said, numbers = evidence.digits
         key = (evidence.call, said, evidence.epoch)
         last = self._digits.get(key)
-        before, up, turns = (number, None, 0) if last is None else last.mark
-        rises = up if number == before else number > before
-        # A number that goes one way is progress, and so is one that turned once.
-        turns += up is not None and rises is not up
+        moves = _moved(() if last is None else last.mark, numbers)
         weight = 1.0 - evidence.rested
-        counted = self._digits.add(key, evidence, weight, (number, rises, turns))
+        counted = self._digits.add(key, evidence, weight, moves)
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
         if counted is None or not reaches(
             (counted.count + 1) * self._settings.sensitivity, _DIGITS
         ):
             return None
-        if 3 * turns < counted.times:
+        # A number that goes one way is progress, and so is one that turned once.
+        turns = [one.turns for one in moves if one.up is not None]
+        if not turns or 3 * min(turns) < counted.times:
             return None
         # A loop of its own: that of the call ends with each new answer, and would be told anew.
         return self.found(
@@ -155,6 +154,29 @@ class ExactRepeat(CountingDetector):
             max_action=Action.ASK, tool=evidence.tool, answer=answer_of(evidence),
             times=counted.times, minutes=waited / 60,
         )  # fmt: skip
+
+
+class _Move(NamedTuple):
+    """A number in an answer: whether it rose when it moved last, and how often it turned."""
+
+    number: float
+    up: bool | None = None
+    turns: int = 0
+
+
+def _moved(before: tuple[_Move, ...], numbers: tuple[float, ...]) -> tuple[_Move, ...]:
+    """How the numbers of an answer moved, since those of the one before; they are as many."""
+    if len(before) != len(numbers):
+        return tuple(map(_Move, numbers))
+    return tuple(
+        last if number == last.number else _turned(last, number)
+        for last, number in zip(before, numbers, strict=True)
+    )
+
+
+def _turned(last: _Move, number: float) -> _Move:
+    up = number > last.number
+    return _Move(number, up, last.turns + (last.up is not None and up is not last.up))
 
 
 def _identity(
@@ -192,7 +214,7 @@ class MadeAgain(BaseDetector):
     """Is something done again that succeeded before: sent, ordered, created, started?
 
     Counts: equal calls that succeeded, or may have, and make something; the fourth start of what
-    still runs. A new id in the answer is no news.
+    still runs. A new id in the answer is no news, nor is one that marks the request.
     Leaves alone: what a user asks for again, or one message several times.
     Cannot see: tools of unknown names, unless `once_tools` declares them.
     """
@@ -204,7 +226,8 @@ class MadeAgain(BaseDetector):
         self._made: dict[int, tuple[float, int, int]] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        call = evidence.call_exact
+        marked = evidence.deed is not None
+        call = evidence.deed if marked else evidence.call_exact
         if call is None:
             return None
         if evidence.failing:
@@ -221,9 +244,11 @@ class MadeAgain(BaseDetector):
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
         if evidence.round == last or not reaches(count * self._settings.sensitivity, threshold):
             return None
-        once = evidence.tool in self._settings.once
+        # Under an id of its own it may be meant, so that nothing is refused.
+        once = evidence.tool in self._settings.once and not marked
+        rule = "done_before.marked" if marked else "done_before"
         return self.found(
-            "done_before" if evidence.makes else "started_again", count, threshold,
+            rule if evidence.makes else "started_again", count, threshold,
             again_key(evidence.call or call), evidence, times=calls + (not evidence.makes),
             max_action=Action.DENY if once else Action.HINT,
             # The next one would be the third.

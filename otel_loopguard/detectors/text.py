@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Speakers that are remembered: what one agent says is no repetition of another.
 _SPEAKERS: Final = 4
-# Characters from which equal or like texts are prose, and no mere "Done." or "Ok, next file."
+# Bytes from which equal or like texts are prose, and no mere "Done." or "Ok, next file."
 _PROSE: Final = 80
 
 

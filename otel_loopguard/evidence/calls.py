@@ -65,6 +65,16 @@ class Call(NamedTuple):
     """What stands for agent and tool."""
 
 
+def deed_of(call: Call) -> int | None:
+    """Identity of a call without the ids that mark its request; None if there are none."""
+    arguments = call.arguments
+    if not isinstance(arguments, dict):
+        return None
+    named = cast("dict[str, object]", arguments)
+    kept = normalize.without_request_ids(named)
+    return key_of(canonical(kept), call.seed) if 0 < len(kept) < len(named) else None
+
+
 def place_of(call: Call) -> tuple[int, float] | None:
     """Identity of all arguments but the one that pages through something, and its value.
 

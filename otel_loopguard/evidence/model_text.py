@@ -102,12 +102,18 @@ _SENTENCES: Final = 500
 _VERSES: Final = 24
 """Sentences of the longest verse: models that repeat a page repeat it at the end, as a tail."""
 _LEAST: Final = 25
-"""Characters of the shortest verse: a shorter one is a word that a list begins with."""
+"""Bytes of the shortest verse: a shorter one is a word that a list begins with."""
 _WHOLE: Final = 12
-"""Characters that one of its sentences has: "Step 1." is none."""
+"""Bytes that one of its sentences has: "Step 1." is none."""
 _DATA: Final = ("{", "[", "<")
 _BLOCK: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_SENTENCE: Final = re.compile(r"[^.!?\n]+")
+_SENTENCE: Final = re.compile(r"[^.!?\n\u061f\u0964\u3002\uff01\uff1f\uff61]+")
+"""Up to the mark that ends it, of Arabic, Hindi, Chinese and Japanese as well."""
+
+
+def size_of(text: str) -> int:
+    """Bytes of a text, as of answers: a Chinese letter says as much as three of English."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def cut(text: str, each: int) -> str:
@@ -154,7 +160,7 @@ def tail_of(text: str, longest: int, times: int, chars: int) -> Tail | None:
     if found < 0 or period > longest:
         return None
     unit = window[-period:]
-    need = max(times, -(-chars // period))
+    need = max(times, -(-chars // size_of(unit)))
     # An odd number of fences, as far as its look tells, is code that has not ended.
     fenced = look_of(text).count(_FENCE) % 2
     if fenced or not window.endswith(unit * need) or not _is_prose(unit):
@@ -171,11 +177,11 @@ def chant_of(text: str, times: int, chars: int) -> Tail | None:
     """A sentence, or a few of them, said over and over anywhere in a text; None if there is none.
 
     Sentences and lines are compared without their case and spaces, in a row and in groups of up to
-    24, one of which has 12 characters. What is no prose, as a line of a table, ends a row; blocks
+    24, one of which has 12 bytes. What is no prose, as a line of a table, ends a row; blocks
     of code and data are left out. Of a long text head and tail are looked at, 16,000 characters
     and 500 sentences each.
     """
-    if len(text) < chars or text[:_LOOK].lstrip()[:1] in _DATA:
+    if size_of(text) < chars or text[:_LOOK].lstrip()[:1] in _DATA:
         return None
     prose = _BLOCK.sub("\n`\n", cut(text, _COMPARED))
     sentences: list[str] = _SENTENCE.findall(prose)
@@ -206,16 +212,18 @@ def _verses(said: list[str], period: int, times: int, chars: int) -> Tail | None
         if row < period * (times - 1):
             continue
         verse = said[place - period + 1 : place + 1]
-        size, often = sum(map(len, verse)) + period, row // period + 1
-        if size >= max(_LEAST, -(-chars // often)) and max(map(len, verse)) >= _WHOLE:
+        size, often = sum(map(size_of, verse)) + period, row // period + 1
+        if size >= max(_LEAST, -(-chars // often)) and max(map(size_of, verse)) >= _WHOLE:
             key = key_of("".join(sorted(verse)).encode("utf-8", "surrogatepass"))
             return Tail(key, size, often)
     return None
 
 
 def _is_prose(unit: str) -> bool:
-    letters = sum(char.isalpha() for char in unit)
-    return letters > 1 and any(char.isspace() for char in unit) and _MARKS.isdisjoint(unit)
+    letters = [char for char in unit if char.isalpha()]
+    # Who writes no spaces between words has no letters of ASCII either, as ids have.
+    spaced = any(char.isspace() for char in unit) or any(char > "\x7f" for char in letters)
+    return len(letters) > 1 and spaced and _MARKS.isdisjoint(unit)
 
 
 _NOVELTY_CHARS: Final = 2_000
@@ -308,7 +316,7 @@ def _differ_in_numbers(one: str, other: str) -> bool:
 _SPEAKERS: Final = 4
 """Speakers whose last sample is kept, 2,000 characters each: few write in turn."""
 _REPEATED: Final = 400
-"""Characters that a repeated end or chant covers at least: a refrain is shorter."""
+"""Bytes that a repeated end or chant covers at least: a refrain is shorter."""
 _TURN_GAP_S: Final = 2.0
 """A pause between two traces in which a user may have spoken: nobody reads and answers faster."""
 
@@ -368,7 +376,7 @@ class ModelTextExtractor:
         chant = None if tail else chant_of(text, CHANTED, _REPEATED)
         excuses = _EXCUSES.may_match(plain)
         return ModelText(
-            speaker=speaker, name=name, turn=self._turn, key=key, size=len(text),
+            speaker=speaker, name=name, turn=self._turn, key=key, size=size_of(text),
             words=sample.count(" ") + 1, structured=is_structured(look_of(text)), alike=alike,
             renumbered=renumbered, beside=before is not None and 0 < step.start < before.end,
             hedges=_count(_HEDGES, plain) if excuses else 0,

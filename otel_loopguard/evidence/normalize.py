@@ -446,7 +446,7 @@ _REQUEST_ID: Final = re.compile(rf"\A(?:{_NONCE.pattern}|{_IDS.pattern.decode()}
 
 
 def without_request_ids(fields: dict[str, object]) -> dict[str, object]:
-    """The fields of an answer without ids that by their name mark the request."""
+    """The fields of an answer, or arguments, without ids that by their name mark the request."""
     return {
         name: value
         for name, value in fields.items()

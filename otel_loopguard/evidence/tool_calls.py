@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
@@ -128,6 +129,8 @@ _NOTHING_NEW: Final = 0.1
 """New share of an answer that is next to nothing."""
 _DIGITS: Final = b"0123456789"
 _AMOUNT: Final = re.compile(rb"\d{1,15}(?:\.\d{1,15})?")
+_AMOUNTS: Final = 8
+"""Numbers of an answer that are looked at: a code or a version stands before the one that moves."""
 _AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
 
 
@@ -222,6 +225,8 @@ class ToolCallExtractor:
             runs_code=effects.runs_code(name, call.arguments),
         )  # fmt: skip
         refusal = self._told(found, step, reading, call.raw, name)
+        if found.makes:
+            found.deed = calls.deed_of(call)
         if outcome.key is not None:
             # What is known to one agent is news to another; those beyond share one sketch.
             reader = agent if agent in self._novelty or len(self._novelty) < _READERS else 0
@@ -343,9 +348,10 @@ class ToolCallExtractor:
         )
         if not found.fresh:
             rest = outcome.masked.translate(None, _DIGITS)
-            number = _AMOUNT.search(outcome.masked)
-            if number is not None and rest.strip(_AROUND_NUMBERS):
-                found.digits = key_of(rest), float(number[0])
+            amounts = islice(_AMOUNT.finditer(outcome.masked), _AMOUNTS)
+            numbers = tuple(float(one[0]) for one in amounts)
+            if numbers and rest.strip(_AROUND_NUMBERS):
+                found.digits = key_of(rest), numbers
         if not found.failing:
             # What was cut may differ behind the cut.
             shown = outcome.key if outcome.size >= _NOTE and not outcome.cut else None
