@@ -315,7 +315,7 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
         typer.Argument(
             metavar="SOURCE",
             help="File, folder or pattern: Parquet or JSON lines of spans in the columns of the "
-            "ClickHouse exporter, Parquet of steps, or recorded files as of `replay`; or a table: "
+            "ClickHouse exporter, or recorded files as of `replay`; or a table: "
             "clickhouse://HOST/DATABASE?table=otel_traces.",
         ),
     ],
