@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from otel_loopguard.stores import Writer
 
 _HUMAN: Final = "escalate_human"
-# An escalation ends so much before the gate that waits for it: the gate gets the fallback, and no
-# time-out. Of short limits a tenth.
+# How long before its gate's time-out an escalation ends, so that the gate gets the fallback; of
+# short limits a tenth.
 _EARLIER_S: Final = 1.0
-# Between two looks at the clock: so late at most a fallback is taken after a jump of it.
+# Between two looks at the clock: a fallback is at most this late after a jump of it.
 _LOOK_S: Final = 5.0
 # As many as sessions are known by default: each may wait for an answer.
 _MOST_OPEN: Final = 10_000
@@ -337,7 +337,7 @@ class Escalations:
         self, session: Session, cause: str, reason: str, decision: Decision | None, now: int
     ) -> Escalation:
         limit_s = session.flag.limit_s
-        # A gate that waits since then must get the fallback, and not its own time-out.
+        # The gate that waits must get the fallback, not its own time-out.
         limit_s -= min(_EARLIER_S, limit_s / 10)
         record = session.state.record
         return Escalation(

@@ -116,10 +116,10 @@ class JournalWorker:
         self._thread = BackgroundThread("journal", self._turn, faults)
         self._read_at = time.monotonic()
         self._flush_at = self._read_at + settings.tuning.journal.flush_s
-        # Whether `read` and `flush` are called by whoever makes steps, and there is no thread.
+        # Whether there is no thread: the owner of the guard calls `read` and `flush`.
         self._manual = manual
         self._closed = False
-        # Where the thread does not come to it, for whatever reason, whoever makes steps does.
+        # Beyond it the thread lags, and the one that makes steps hands entries on.
         self._flush_steps = settings.tuning.journal.flush_steps
         self._most_pending = 10 * self._flush_steps
         self._most_dirty = settings.max_sessions
@@ -238,7 +238,7 @@ class JournalWorker:
         for number, entry in enumerate(self._entries(session.key, entries)):
             past.take(entry)
             if not number % _BREATH:
-                time.sleep(0)  # whoever runs the agent does not wait for this thread
+                time.sleep(0)  # the agent does not wait for this thread
         with self._lock:
             late = journal.packed(journal.since or [])
             for entry in self._entries(session.key, late):

@@ -273,7 +273,7 @@ class Session:
                 state.silence.broken()
             name, callers = (step.name or "")[:NAMED], state.callers
             if step.error and step.refused:
-                # One that was refused is given to who made it before.
+                # A refused call belongs to the agent that made it before.
                 step.agent = callers.get(name, step.agent)
             elif len(callers) < _MOST or name in callers:
                 callers[name] = step.agent
@@ -352,7 +352,7 @@ class Session:
         if self.run:
             self._next_turn(began)
         elif not 0 < began < self.decided_at:
-            # Whatever the journal knows of before: no run outlives its process.
+            # A turn for the journal in any case: no run outlives its process.
             self._mark("TURN", began)
         self.run = span_id
 
@@ -398,7 +398,7 @@ class Session:
             self.journal.decided(decision)
 
     def _note_decided(self, decision: Decision) -> None:
-        # Stalls are found by the guard's clock, and not by a step.
+        # A stall has the time of the clock, not of a step.
         if decision.detector != STALL and decision.time > self.decided_at:
             self.decided_at = decision.time
 
@@ -431,7 +431,7 @@ class Session:
     def _seen(self, step: Step) -> Sequence[Finding]:
         """Runs extractors, detectors and policy on a step."""
         state = self.state
-        # A step without a round is a moment of its own.
+        # Steps without a round get a unique negative moment.
         progress, journal, troubled = state.progress, self.journal, self.troubled
         number = progress.calls if journal is None else progress.calls + journal.before.calls
         seen, moment = None, -progress.steps
@@ -516,7 +516,7 @@ class Session:
         progress.refused += 1
         found: list[Detection] = []
         for extractor in state.extractors.get(step):
-            # Time goes by, whatever is refused.
+            # Budgets of time run on while calls are refused.
             if isinstance(extractor, UsageExtractor):
                 spent = extractor.extract(step)
                 found = [] if spent is None else state.detectors.observe(spent)

@@ -42,7 +42,7 @@ _MOST: Final = 256
 _SPEAKERS: Final = 64
 """Speakers whose context is known: two models for each of 32 agents."""
 _SAID: Final = 8
-"""Texts that are remembered: a program that gives its agent others in turn has few."""
+"""Texts that are remembered: programs alternate between few."""
 _MOST_TOKENS: Final = 1 << 40
 """Input tokens that a span may say; above what any context holds."""
 
