@@ -256,17 +256,11 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         need = f"serve needs the extra `server` ({missing}): pip install 'otel-loopguard[server]'"
         say(f"otel-loopguard: {need}", error=True)
         raise typer.Exit(2) from None
-    options = {
-        "http": http,
-        "grpc": grpc,
-        "forward": forward,
-        "mode": "untouched" if untouched else "annotated",
-        "lateness_s": lateness,
-        "drain_s": drain,
-        "certificate": certificate,
-        "key": key,
-    }
-    return run(_settings(settings), tokens, header or [], **options)
+    return run(
+        _settings(settings), tokens, header or [], http=http, grpc=grpc, forward=forward,
+        mode="untouched" if untouched else "annotated", lateness_s=lateness, drain_s=drain,
+        certificate=certificate, key=key,
+    )  # fmt: skip
 
 
 @app.command(rich_help_panel=_RECORDED)
