@@ -101,7 +101,7 @@ class State:
         detectors: What finds loops in that.
         policy: The ladders of its loops.
         turns: Where its turns end.
-        silence: Model calls after a deny; None while none is silent.
+        silence: Model calls after a deny and without a tool call since; None for none.
         contexts: Sizes of its contexts; None before the first is known.
         firsts: Trace and span that showed the newest calls, answers and errors first.
         callers: The agent that called each tool last.
@@ -269,8 +269,7 @@ class Session:
         if step.kind is _MODEL:
             progress.models += 1
         elif step.kind is _TOOL:
-            if state.silence is not None:
-                state.silence.broken()
+            state.silence = None
             name, callers = (step.name or "")[:NAMED], state.callers
             if step.error and step.refused:
                 # A refused call belongs to the agent that made it before.
@@ -522,7 +521,7 @@ class Session:
                 found = [] if spent is None else state.detectors.observe(spent)
         moment = self._round_of(step)
         handoff = step.kind is Kind.HANDOFF
-        call = refused_to(step) if handoff else self.call_of(step)
+        call = refused_to(step.name) if handoff else self.call_of(step)
         key = call if handoff else self._denied_key(step)
         if self.troubled and key is not None and state.policy.denies(key):
             name = step.name or ""
@@ -606,8 +605,7 @@ class Session:
         A message of the user is an answer.
         """
         state = self.state
-        if state.silence is not None:
-            state.silence.broken()
+        state.silence = None
         asked = self.flag.escalations > 0
         if asked and not prompted:
             return
