@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _SECTION: Final = re.compile(r"^-- # (.+)\n((?:-- [^#\n].*\n)*)((?:[^-\n].*\n)+)", re.MULTILINE)
 # Reasons of broken rows are few; names of tools and sources are from the recording.
 _TOP: Final = 15
+# Characters of a cell: a sentence of ours is shorter, and a name of a tool may be hostile.
 _LONGEST: Final = 1_000
 
 
