@@ -1,9 +1,9 @@
 """Starts and ends of spans that wait to be judged.
 
 A hook of the SDK only appends: it takes no lock and may run anywhere, also in a finalizer or a
-signal handler that interrupts us. Whoever asks what was decided settles first, on its own thread.
-Who holds any lock of this package, or is judging, does not settle: two guards would wait for each
-other, and what is half done would be changed beneath it.
+signal handler that interrupts us. A caller that asks what was decided settles first, on its own
+thread. A thread that holds a lock of this package, or is judging, does not settle: two guards would
+wait for each other, and half-done work would change beneath it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ long. Two or sixteen take as much of the process's time; sixteen hold an agent u
 _TOGETHER: Final = 64
 """Events that are read before the first of them is judged. Twice as many gain nothing."""
 _PRESSED: Final = 512
-"""Events after which a hook waits for another thread that settles, and judges some after it: spans
-come faster than they can be judged."""
+"""Events after which a hook waits for the settling thread and then judges some itself: spans come
+faster than they can be judged."""
 _KEPT: Final = 16_384
-"""Where no thread may settle at all, the oldest events go: nothing grows without bound."""
+"""Events that wait at most; the oldest go where no thread may settle."""
 
 
 class Judging(Protocol):
@@ -59,7 +59,7 @@ class Backlog:
     Attributes:
         events: What waits.
         append: Adds an event. Atomic, and takes no lock.
-        settling: Whether a thread is at it: what it has taken out is not judged yet.
+        settling: Whether a thread judges what it has taken out.
         attended: Whether a timer is about to judge all of it.
     """
 
@@ -90,7 +90,7 @@ class Backlog:
             return
         left = min(len(events), most)
         while True:
-            # Also where nothing is left: another thread may be at what was taken out.
+            # Also with nothing left: another thread may be judging what it took out.
             with self._lock:
                 self.settling = True
                 try:

@@ -3,8 +3,8 @@
 What a hook of a span processor raises reaches the user's code, for the SDK catches nothing. So
 whatever may fail runs inside `swallow` or `attempt`, or passes what it caught to
 `InternalErrors.caught`: the fault is counted, logged once per kind, and the agent goes on.
-`raise_faults(True)` raises faults again, for the project's own tests only: even the tests of an
-agent should not fail for a fault of ours.
+`raise_faults(True)` raises faults again, in the project's own tests only: others should not fail
+for a fault of ours.
 """
 
 from __future__ import annotations

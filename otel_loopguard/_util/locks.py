@@ -36,8 +36,8 @@ many."""
 class Signal:
     """Wakes one thread. May be set anywhere: in a finalizer, a signal handler, at exit.
 
-    Like `threading.Event` for one who waits, without the lock inside: a thread that is gone can not
-    hold it, and whoever sets it can not be interrupted by another who does.
+    Like `threading.Event` for one waiter, without its lock: a dead thread cannot hold it, and a
+    setter cannot be interrupted by another one.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ def settle() -> None:
     if not waiting or held() or _here.settles._is_owned():  # noqa: SLF001
         return
     with _here.settles:
-        # Nobody waits for the other one: what is called here may take its time.
+        # Does not wait for the other thread: the calls may take long.
         while waiting and _state.settling.acquire(blocking=False):
             try:
                 while waiting:
@@ -167,7 +167,7 @@ def _forked() -> None:
     _making = threading.RLock()
     _state.settling = threading.RLock()
     for lock in _known:
-        # Who forks while holding one leaves its `with` in the child, too.
+        # A lock held at the fork is released by its `with` in the child, too.
         if not _is_owned(lock):
             _renew(lock)
     waiting.clear()

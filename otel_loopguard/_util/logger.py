@@ -31,7 +31,7 @@ else:  # Python 3.10 cannot subscript it
 
 class _Named(_Adapter):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        # A handler may wait for somebody who waits for a lock of ours.
+        # A handler may wait for a thread that waits for a lock of ours.
         if not self.isEnabledFor(level):
             return
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
@@ -121,7 +121,7 @@ _warning = new_lock()
 def warn_blind(reason: str, message: str, *args: object) -> bool:
     """Logs a warning, the first time that this process has this reason.
 
-    Never call it while the guard's lock is held: a log handler may wait for whom the guard waits.
+    Never call it with the guard's lock held: a log handler may wait for a thread that waits for it.
     """
     if off():
         return False
@@ -140,7 +140,7 @@ def forget_warnings() -> None:
 
 
 _KEYS: Final = 256
-"""Keys that are warned of: whoever reads more of them knows by then that all is broken."""
+"""Keys that are warned of: a reader of so many knows that all is broken."""
 
 
 class LogOnce:

@@ -29,13 +29,11 @@ from otel_loopguard.replay.fields import (
     time,
 )
 from otel_loopguard.replay.formats import KINDS, STATUSES
-from otel_loopguard.replay.labelled_runs import Run, run
 
 SPAN: Final = "span"
 RUN: Final = "run"
 STEP: Final = "step"
-ENTRY: Final = "entry"
-"""Forms of a row: a span, the head of a labelled run, a step of it, a step of a table of steps."""
+"""Forms of a row: a span, the head of a labelled run, a step of it."""
 
 
 class BrokenRow(ValueError):  # noqa: N818  # it says what the row is
@@ -153,21 +151,6 @@ def step_of(entry: Mapping[str, object]) -> Step:
     if "tasks" in known:
         known["tasks"] = tuple(known["tasks"])
     return Step(**known)
-
-
-def run_of_entries(entries: list[Mapping[str, object]], session: str) -> Run:
-    """A labelled run from rows of a table of steps, each in the fields of a labelled step."""
-    head = entries[0]
-    label = {"tier": head.get("tier"), "success": head.get("success")}
-    loop = next((row["loop"] for row in entries if isinstance(row.get("loop"), bool)), None)
-    line = {"source": head.get("source"), "loop": loop, "label": label, "steps": entries}
-
-    def report(why: str) -> None:
-        raise BrokenRow(why)
-
-    found = run(line, session, report)
-    found.id = session
-    return found
 
 
 def written(value: object) -> str:

@@ -9,18 +9,16 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.backtest.rows import (
-    ENTRY,
     RUN,
     SPAN,
     STEP,
     BrokenRow,
-    run_of_entries,
     span_of,
     step_of,
 )
 from otel_loopguard.engine import Engine, Kind
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, replay_run
-from otel_loopguard.replay.fields import mapping, text
+from otel_loopguard.replay.fields import text
 
 if TYPE_CHECKING:
     from otel_loopguard.engine import (
@@ -156,7 +154,6 @@ def _spans(rows: Rows, results: _Results, broken: Counter[str]) -> Iterator[Reco
 def _run(rows: Rows, session: str, broken: Counter[str]) -> Run | None:
     """The labelled run that rows of steps make."""
     run = Run(session)
-    entries: list[Mapping[str, object]] = []
     for form, row in rows:
         if form == RUN:
             loop = row.get("loop")
@@ -164,17 +161,8 @@ def _run(rows: Rows, session: str, broken: Counter[str]) -> Run | None:
             run.tier, run.loop = text(row.get("tier")), loop if isinstance(loop, bool) else None
         elif form == STEP:
             run.steps.append(step_of(row))
-        elif form == ENTRY and mapping(row):
-            try:
-                run_of_entries([row], session)
-            except BrokenRow as error:
-                broken[str(error)] += 1
-            else:
-                entries.append(row)
         else:
             broken["a row is no object"] += 1
-    if entries:
-        return run_of_entries(entries, session)
     return run if run.id else None
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from otel_loopguard.backtest.clickhouse import SCHEME, Table, table_of
-from otel_loopguard.backtest.rows import ENTRY, RUN, SPAN, STEP, entry_of, load, row_of, written
+from otel_loopguard.backtest.rows import RUN, SPAN, STEP, entry_of, load, row_of, written
 from otel_loopguard.engine import Reader, session_keys
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Run
@@ -36,10 +36,6 @@ _SPANS: Final = (
     "SpanAttributes", "Duration", "StatusCode", "StatusMessage", "Events", "Events.Name",
     "Events.Attributes", "Loop",
 )  # fmt: skip
-_STEPS: Final = (
-    "kind", "agent", "tool", "args", "output", "error", "t_start", "t_end", "tokens", "text",
-    "span_id", "source", "loop", "tier", "success",
-)  # fmt: skip
 _NESTED: Final = ("SpanAttributes", "ResourceAttributes", "Events")
 _TEAMS: Final = (
     "gen_ai.agent.id", "recipient_agent_type", "sender_agent_type", "messaging.destination",
@@ -54,8 +50,8 @@ _EXPORT_ROWS: Final = 200
 _PARQUET: Final = (".parquet", ".pq")
 _RECORDED: Final = (".jsonl", ".json", ".ndjson", ".gz")
 EXPECTED: Final = (
-    "expected spans (TraceId, SpanId, Timestamp, SpanAttributes, …), steps (session, kind, …) or an"
-    " export of Phoenix (context.span_id, span_kind, …) or LangSmith (id, run_type, …)"
+    "expected spans (TraceId, SpanId, Timestamp, SpanAttributes, …), or an export of Phoenix"
+    " (context.span_id, span_kind, …) or LangSmith (id, run_type, …)"
 )
 
 
@@ -177,19 +173,17 @@ def _parquet(connection: Any, source: Source, files: Sequence[str]) -> str:
         raise RecordingError(msg) from error
     types: dict[str, str] = {row[0]: row[1] for row in described}
     if {"TraceId", "SpanId", "Timestamp", "SpanAttributes"} <= types.keys():
-        return _span_query(_filtered(connection, source, "spans", read), types)
-    if {"session", "kind"} <= types.keys():
-        return _step_query(_filtered(connection, source, "steps", read), types)
+        return _span_query(_filtered(connection, source, read), types)
     msg = f"{source.name}: cannot be read: it has the columns {', '.join(types)}; {EXPECTED}"
     raise RecordingError(msg)
 
 
-def _filtered(connection: Any, source: Source, name: str, read: str) -> str:
-    """The rows that meet the condition of a source, which may call all of them by a name."""
+def _filtered(connection: Any, source: Source, read: str) -> str:
+    """The rows that meet the condition of a source, which may call all of them `spans`."""
     if not source.where:
         return read
-    picked = f"SELECT * FROM {name} WHERE (\n{source.where}\n)"
-    found = f"(WITH {name} AS (SELECT * FROM {read}) {picked})"
+    picked = f"SELECT * FROM spans WHERE (\n{source.where}\n)"
+    found = f"(WITH spans AS (SELECT * FROM {read}) {picked})"
     query = f"DESCRIBE SELECT * FROM {found}"
     try:
         # DuckDB runs all statements of a text: a condition is to read, and to write nothing.
@@ -219,30 +213,11 @@ def _span_query(read: str, types: dict[str, str], body: str = "") -> str:
         found = _conversation(_within(valid if text else f"to_json({attributes})"), types)
     length = f"try_cast({held['Duration']} AS BIGINT)" if "Duration" in held else "0"
     at = f"coalesce({held['Timestamp']}, 0) + coalesce({length}, 0)"
-    place = f"TraceId::VARCHAR AS unit, {found} AS conversation, {at}"
-    return _select(read, place, SPAN, body or _packed(held))
-
-
-def _step_query(read: str, types: dict[str, str]) -> str:
-    held = {name: _name(name) for name in _STEPS if name in types}
-    for name in ("t_start", "t_end"):
-        if name in held and types[name].startswith("TIMESTAMP"):
-            held[name] = f"epoch_ns({held[name]}) / 1e9"
-    start = f"coalesce(({held['t_start']}) * 1e9, 0)::BIGINT" if "t_start" in held else "0"
-    at = '"index"::BIGINT' if "index" in types else start
-    place = f"session::VARCHAR AS unit, NULL::VARCHAR AS conversation, {at}"
-    return _select(read, place, ENTRY, _packed(held))
-
-
-def _packed(held: dict[str, str]) -> str:
-    """These columns as one JSON text."""
     columns = ", ".join(f"{_name(name)} := {value}" for name, value in held.items())
-    return f"to_json(struct_pack({columns}))::VARCHAR"
-
-
-def _select(read: str, place: str, form: str, body: str) -> str:
+    body = body or f"to_json(struct_pack({columns}))::VARCHAR"
     return (
-        f"SELECT {place} AS moment, file_row_number AS seq, '{form}' AS form, {body} AS body,"
+        f"SELECT TraceId::VARCHAR AS unit, {found} AS conversation, {at} AS moment,"
+        f" file_row_number AS seq, '{SPAN}' AS form, {body} AS body,"
         f" parse_filename(_file) AS source FROM {read}"
     )
 
@@ -260,7 +235,7 @@ def _lines(connection: Any, source: Source) -> str:
         f" read_json_objects({_listed(source.files)}, format = 'newline_delimited',"
         f" ignore_errors = true, filename = true, maximum_object_size = {_LINE}))"
     )
-    return _span_query(_filtered(connection, source, "spans", read), types, "json::VARCHAR")
+    return _span_query(_filtered(connection, source, read), types, "json::VARCHAR")
 
 
 def _conversation(read: Callable[[str], str], columns: Container[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.backtest.rows import load
@@ -19,18 +20,8 @@ if TYPE_CHECKING:
 _SECTION: Final = re.compile(r"^-- # (.+)\n((?:-- [^#\n].*\n)*)((?:[^-\n].*\n)+)", re.MULTILINE)
 # Reasons of broken rows are few; names of tools and sources are from the recording.
 _TOP: Final = 15
+# Characters of a cell: a sentence of ours is shorter, and a name of a tool may be hostile.
 _LONGEST: Final = 1_000
-_STYLE: Final = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
-color:#1c2430;background:#fff}
-table{display:block;overflow-x:auto}
-table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{padding:.2rem .8rem .2rem 0;
-text-align:left;border-bottom:1px solid #dde2e8;vertical-align:top;overflow-wrap:anywhere}
-td.n,th.n{text-align:right}h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}
-meter{width:20rem}
-@media(prefers-color-scheme:dark){body{background:#14181d;color:#e6e9ed}
-td,th{border-color:#333b45}}
-"""
 
 
 def write_summary(found: Backtest, other: Backtest | None, path: Path) -> int:
@@ -39,7 +30,8 @@ def write_summary(found: Backtest, other: Backtest | None, path: Path) -> int:
     Returns:
         How many sessions would have been stopped.
     """
-    text = files("otel_loopguard.backtest").joinpath("summary.sql").read_text("utf-8")
+    here = files("otel_loopguard.backtest")
+    text = here.joinpath("summary.sql").read_text("utf-8")
     views, *_ = text.partition("-- # ")
     parts, others = quoted(found.parts), quoted((other or found).parts)
     with load("duckdb").connect() as connection:
@@ -50,16 +42,14 @@ def write_summary(found: Backtest, other: Backtest | None, path: Path) -> int:
         tables = list(_tables(connection, text, compared=other is not None))
     settings = found.digest if other is None else f"{found.digest}, compared with {other.digest}"
     broken = _table(("rows that were passed over", "rows#"), found.notes.broken.most_common(_TOP))
-    page = (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Backtest</title>'
-        '<meta http-equiv="Content-Security-Policy"'
-        " content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>\n'
-        "<h1>What the guard would have decided</h1>\n"
-        f"<p>{sessions:,} sessions, {steps:,} steps of <b>{_text(found.source.name)}</b>; "
-        f"{stopped:,} sessions would have been stopped.</p>\n"
-        f"<p>Guard {__version__}, settings {settings}; every session by itself. Empty cells are "
-        f"unknown: the source does not say.</p>\n{broken}{''.join(tables)}</html>"
+    page = Template(here.joinpath("summary.html").read_text("utf-8")).substitute(
+        sessions=f"{sessions:,}",
+        steps=f"{steps:,}",
+        source=_text(found.source.name),
+        stopped=f"{stopped:,}",
+        version=__version__,
+        settings=settings,
+        tables=f"{broken}{''.join(tables)}",
     )
     temporary = path.with_suffix(".tmp")
     temporary.write_text(page, "utf-8", errors="backslashreplace")

@@ -256,17 +256,11 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         need = f"serve needs the extra `server` ({missing}): pip install 'otel-loopguard[server]'"
         say(f"otel-loopguard: {need}", error=True)
         raise typer.Exit(2) from None
-    options = {
-        "http": http,
-        "grpc": grpc,
-        "forward": forward,
-        "mode": "untouched" if untouched else "annotated",
-        "lateness_s": lateness,
-        "drain_s": drain,
-        "certificate": certificate,
-        "key": key,
-    }
-    return run(_settings(settings), tokens, header or [], **options)
+    return run(
+        _settings(settings), tokens, header or [], http=http, grpc=grpc, forward=forward,
+        mode="untouched" if untouched else "annotated", lateness_s=lateness, drain_s=drain,
+        certificate=certificate, key=key,
+    )  # fmt: skip
 
 
 @app.command("eval", rich_help_panel=_RECORDED)
@@ -335,7 +329,7 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
         typer.Argument(
             metavar="SOURCE",
             help="File, folder or pattern: Parquet or JSON lines of spans in the columns of the "
-            "ClickHouse exporter, Parquet of steps, or what `replay` reads; or a table: "
+            "ClickHouse exporter, or what `replay` reads; or a table: "
             "clickhouse://HOST/DATABASE?table=otel_traces.",
         ),
     ],

@@ -155,7 +155,7 @@ def _spans(seen: _Seen) -> _Told:
 
 
 def _calls(seen: _Seen) -> _Told:
-    """True if there is something to judge."""
+    """The kinds of steps, and what judging them lacks."""
     kinds = seen.kinds
     if not kinds:
         return

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from typing import Final, Literal, NamedTuple
 
 from otel_loopguard.cli.hook import lacking, repository
@@ -45,8 +44,6 @@ class Finding(NamedTuple):
 
 
 _PACKAGE: Final = "otel-loopguard"
-_STORE_S: Final = 5.0
-"""Seconds that a store has to answer; a person waits for it."""
 _CONTENT: Final = {
     "OPENINFERENCE_HIDE_": ("true", "1"),
     "TRACELOOP_TRACE_CONTENT": ("false", "0"),
@@ -233,26 +230,15 @@ def _store(settings: Settings) -> Finding:
     if not settings.store_url:
         found = "none: each process judges by itself, and forgets when it ends"
         return Finding("store", "note", found, "LOOPGUARD_STORE_URL=redis://HOST:PORT/DB")
-    answers = [f"no answer in {_STORE_S:g} s"]
-
-    def ask() -> None:
-        try:
-            store = open_store(settings)
-            store.ping()
-            store.close()
-        except Exception as error:  # noqa: BLE001  # whatever a driver has to say
-            answers.append(str(error) or type(error).__name__)
-        else:
-            answers.append("")
-
-    thread = Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(_STORE_S)
-    why = answers[-1]
-    if not why:
-        return Finding("store", "ok", "answers")
-    add = "correct LOOPGUARD_STORE_URL, or start it"
-    return Finding("store", "missing", f"cannot be used: {why}", add)
+    try:
+        store = open_store(settings)
+        store.ping()
+        store.close()
+    except Exception as error:  # noqa: BLE001  # whatever a driver has to say
+        why = str(error) or type(error).__name__
+        add = "correct LOOPGUARD_STORE_URL, or start it"
+        return Finding("store", "missing", f"cannot be used: {why}", add)
+    return Finding("store", "ok", "answers")
 
 
 def _hooks() -> Iterator[Finding]:

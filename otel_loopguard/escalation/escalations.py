@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from otel_loopguard.stores import Writer
 
 _HUMAN: Final = "escalate_human"
-# An escalation ends so much before the gate that waits for it: the gate gets the fallback, and no
-# time-out. Of short limits a tenth.
+# How long before its gate's time-out an escalation ends, so that the gate gets the fallback; of
+# short limits a tenth.
 _EARLIER_S: Final = 1.0
-# Between two looks at the clock: so late at most a fallback is taken after a jump of it.
+# Between two looks at the clock: a fallback is at most this late after a jump of it.
 _LOOK_S: Final = 5.0
 # As many as sessions are known by default: each may wait for an answer.
 _MOST_OPEN: Final = 10_000
@@ -66,8 +66,6 @@ class EscalationRegistry:
     def __init__(self, cooldown_s: float) -> None:
         self._cooldown = int(cooldown_s * 1e9)
         self._open: dict[str, Case] = {}
-        # The same by the flag of their session: every guard of a process is told of every flag.
-        self._of_flag: dict[Flag, list[Case]] = {}
         self._over: BoundedDict[str, Case] = BoundedDict(_MOST_OVER)
         # By session: the newest case, and the newest that people were sent a message about.
         self._newest: BoundedDict[str, Case] = BoundedDict(_MOST_OPEN)
@@ -106,7 +104,6 @@ class EscalationRegistry:
             if sent:
                 self._sent[found.session] = case
             if flag is not None:
-                self._of_flag.setdefault(flag, []).append(case)
                 flag.escalations += found.held
             return True
 
@@ -118,9 +115,6 @@ class EscalationRegistry:
                 return False
             del self._open[found.id]
             if flag is not None:
-                self._of_flag[flag].remove(case)
-                if not self._of_flag[flag]:
-                    del self._of_flag[flag]
                 flag.escalations -= found.held
             case.reply, case.over, case.flag = reply, now, None
             self._over[found.id] = case
@@ -132,10 +126,9 @@ class EscalationRegistry:
 
     def of_flag(self, flag: Flag) -> list[Case]:
         """The open escalations of the session of a flag."""
-        if flag not in self._of_flag:
+        if not self._open:
             return []  # no lock, for nearly every change of a flag ends here
-        with self._lock:
-            return list(self._of_flag.get(flag, ()))
+        return [case for case in self.cases() if case.flag is flag]
 
     def find(self, escalation_id: str) -> Case | None:
         """An escalation by its id, open or over; None if it is not known."""
@@ -337,7 +330,7 @@ class Escalations:
         self, session: Session, cause: str, reason: str, decision: Decision | None, now: int
     ) -> Escalation:
         limit_s = session.flag.limit_s
-        # A gate that waits since then must get the fallback, and not its own time-out.
+        # The gate that waits must get the fallback, not its own time-out.
         limit_s -= min(_EARLIER_S, limit_s / 10)
         record = session.state.record
         return Escalation(

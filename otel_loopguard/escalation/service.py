@@ -150,7 +150,7 @@ class AuditTrail:
         here = control.by == POLICY and control.decision is not None
         if control.by is None or here or control.session is None:
             return
-        # Asked first: every guard of the process hears of the change, and all but one end here.
+        # Asked first: every guard hears of every change, and all but one stop here.
         session = self._sessions.find(control.session)
         if session is None or session.flag is not flag:
             return

@@ -89,7 +89,7 @@ class Deadlines(Generic[_Subject]):
         return ticket
 
     def drop(self, ticket: Ticket | None) -> None:
-        """Nobody has to look at the subject of a ticket any more."""
+        """Forgets the subject of a ticket."""
         if ticket is None or ticket[2] is None:
             return
         ticket[2] = None
@@ -325,7 +325,7 @@ class ActiveSpan:
     def __init__(
         self, view: SpanView, parent: ActiveSpan | None, session: Session | None, at: int = 0
     ) -> None:
-        # What has ended is passed over, so that a chain of turns does not keep them all.
+        # Skips ended spans, so that a chain of turns does not keep them all alive.
         while parent is not None and parent.ended:
             parent = parent.parent
         if parent is not None and (above := parent.parent) is not None and above.ended:
@@ -338,7 +338,7 @@ class ActiveSpan:
         # A start more than ten minutes back is that of a recorded span.
         start = view.start
         self.since = since = start if at - _LONG_AGO <= start <= at else at
-        # Who reports a call afterwards starts its span in the past, and ends it at once.
+        # Reporters of finished calls start a span in the past and end it at once.
         self.grace = at + min(at - since, _GRACE)
         if parent is not None:
             self.agent = parent.agent
@@ -470,7 +470,7 @@ class ActiveSpans:
             span.above = parent
         deferred[span_id] = span
         if self.due == NEVER:
-            # Those that come after it are not due before it.
+            # Later ones are due later.
             self.due = at + self._defers
         return True
 
@@ -482,7 +482,7 @@ class ActiveSpans:
         parent = found.above
         if parent is not None and (run := parent.run) is not None:
             if parent.agent not in (None, run.phase):
-                # With its end another agent is at work.
+                # Its end is the start of another agent's phase.
                 return False
             run.last = max(run.last, at)
         # Somebody may have asked for it meanwhile.
@@ -501,7 +501,7 @@ class ActiveSpans:
         ends = self._ends
         if ends is None:
             return False
-        # It is kept, so that no other one gets its identity.
+        # Kept alive, so that no other span gets its id().
         before, ends[id(span)] = ends.get(id(span)), span
         return before is span
 

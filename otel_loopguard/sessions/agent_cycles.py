@@ -32,11 +32,9 @@ def receiver(tool: str, args: object) -> int:
     return agent_key(name[:NAMED])
 
 
-def refused_to(step: Step) -> int | None:
-    """Key of the agent that a refused hand-off would have gone to; None for any other step."""
-    if step.kind is not Kind.HANDOFF or not step.refused or not step.name:
-        return None
-    return agent_key(step.name[:NAMED])
+def refused_to(agent: str | None) -> int | None:
+    """Key of the agent that a refused hand-off would have gone to; None where no name is known."""
+    return agent_key(agent[:NAMED]) if agent else None
 
 
 def stops_handoffs(control: Control) -> bool:

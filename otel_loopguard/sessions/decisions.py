@@ -60,7 +60,7 @@ class Decisions:
     def __init__(
         self, settings: Settings, diagnoser: Diagnoser | None = None, *, derived: bool = False
     ) -> None:
-        # Who judges the same spans elsewhere makes decisions of the same ids.
+        # Ids from the step, so that replicas agree on them.
         self._derived = derived
         self._shadow = settings.mode == "shadow"
         self._key = _key_of(settings) or secrets.token_bytes(32)
@@ -117,7 +117,7 @@ class Decisions:
     def _alternatives(self, action: Action, tool: str, known: Diagnosis | None) -> tuple[str, ...]:
         if not tool or action not in (Action.STEER, Action.DENY):
             return ()
-        # What helps against the error at hand is more to the point than ways for its kind of tool.
+        # A known remedy beats general ways for the kind of tool.
         return alternatives(tool, self._strategies, shipped=known is None)
 
     def _diagnosis(self, finding: Finding, step: Step) -> Diagnosis | None:

@@ -159,7 +159,7 @@ class Mark(IntEnum):
 class CallEntry(NamedTuple):
     """A finished tool call; the keys of its evidence are keyed digests.
 
-    Number, round and epoch are 0: whoever merges journals counts them anew. Its sample is not kept.
+    Number, round and epoch are 0, as merging journals counts them anew. Its sample is not kept.
     Read back, times are to a microsecond and its novelty to 1/254.
     """
 
@@ -366,7 +366,7 @@ class Known:
         return self._pace.add(seen, max(seen.time - took, 0) if took else 0)
 
     def tell(self, seen: Evidence, took: int) -> None:
-        """A call that this process has not seen before is none that is made for the first time."""
+        """Corrects what this process takes for a first call, by those of earlier processes."""
         since = self.note(seen, took)
         if since.fresh or not seen.fresh:
             return
@@ -486,7 +486,7 @@ _LASTING: Final = (Action.PAUSE, Action.ABORT)
 
 
 class JournalReplay:
-    """Takes the entries of a session in order of time; whatever decides is not asked again.
+    """Takes the entries of a session in order of time; nothing is decided anew.
 
     Calls are numbered anew, and so are rounds and epochs, so that the steps of several processes
     are one row. Detectors see every call. What they find is not judged: loops stand where the
@@ -535,7 +535,7 @@ class JournalReplay:
         self.epochs += entry.opened
 
     def _calm(self, seen: Evidence, *, opened: bool) -> None:
-        """What a success takes back. A call that showed a loop has an entry of it behind it."""
+        """Lowers loops after a success; the entry of a loop follows the call that showed it."""
         if not self.troubled:
             return
         if seen.call is not None and seen.changed and not seen.error:
@@ -578,7 +578,7 @@ class JournalReplay:
         self.policy.user_turn()
 
     def _restored(self, *, lasts: bool) -> None:
-        """Copies of the state are not in the journal: what was done before is forgotten."""
+        """Forgets what was done before: the journal has no copies of the state."""
         self.detectors.restore({}, {})
         self.known = Known()
         self.epochs += 1

@@ -116,15 +116,13 @@ class JournalWorker:
         self._thread = BackgroundThread("journal", self._turn, faults)
         self._read_at = time.monotonic()
         self._flush_at = self._read_at + settings.tuning.journal.flush_s
-        # Whether `read` and `flush` are called by whoever makes steps, and there is no thread.
+        # Whether there is no thread: the owner of the guard calls `read` and `flush`.
         self._manual = manual
         self._closed = False
-        # Where the thread does not come to it, for whatever reason, whoever makes steps does.
+        # Beyond it the thread lags, and the one that makes steps hands entries on.
         self._flush_steps = settings.tuning.journal.flush_steps
         self._most_pending = 10 * self._flush_steps
         self._most_dirty = settings.max_sessions
-        # Whether a session has enough entries to be handed on.
-        self.full = False
 
     def begin(self, session: Session) -> None:
         """Requests the past of a session that is new, or has its final key. The lock is held."""
@@ -155,8 +153,8 @@ class JournalWorker:
         if waiting == 1 or id(session) not in self._dirty:
             self._dirty[id(session)] = session
             self._rouse()
-        if waiting >= self._flush_steps and not self.full:
-            self.full = True
+        if waiting >= self._flush_steps and self._flush_at:
+            self._flush_at = 0.0
             self._rouse()
 
     def forget(self, session: Session) -> None:
@@ -173,7 +171,6 @@ class JournalWorker:
     def flush(self) -> None:
         """Passes all pending entries to the store."""
         with self._lock:
-            self.full = False
             if self._manual:
                 self._requested.clear()
                 self._used.clear()
@@ -238,7 +235,7 @@ class JournalWorker:
         for number, entry in enumerate(self._entries(session.key, entries)):
             past.take(entry)
             if not number % _BREATH:
-                time.sleep(0)  # whoever runs the agent does not wait for this thread
+                time.sleep(0)  # the agent does not wait for this thread
         with self._lock:
             late = journal.packed(journal.since or [])
             for entry in self._entries(session.key, late):
@@ -271,7 +268,7 @@ class JournalWorker:
         if self._closed:
             return None
         now, settings = time.monotonic(), self._settings.tuning.journal
-        flush, read = self.full or now >= self._flush_at, now >= self._read_at
+        flush, read = now >= self._flush_at, now >= self._read_at
         if flush:
             self._flush_at = now + settings.flush_s
         if read:

@@ -82,8 +82,7 @@ class Subscribers:
         self.own: list[Listener] = []
         self.marks: list[Listener] = []
         self._waiting: deque[tuple[list[Listener], object]] = deque()
-        # Not of `new_lock`: a listener that asks finds no lock of ours held. Who waits for it asked
-        # to, and for so long.
+        # Not of `new_lock`: a listener that asks must find no lock of ours held.
         self._publishing: Any = threading.RLock()
         self.decided = False
 

@@ -90,8 +90,8 @@ class SessionRegistry:
         self._most_traces = settings.max_sessions * _TRACES_PER_SESSION
         self._ttl = int(settings.session_ttl_s * 1e9)
         self._by_key: dict[str, Session] = {}
-        # By last use. What would have gone, but is open or stopped, stands apart from the others,
-        # so that nobody who makes room passes it by again and again.
+        # By last use. Spared sessions, open or stopped, have queues of their own, so that eviction
+        # skips them.
         self._lately: OrderedDict[str, Session] = OrderedDict()
         self._open: OrderedDict[str, Session] = OrderedDict()
         self._stopped: OrderedDict[str, Session] = OrderedDict()
@@ -287,7 +287,7 @@ class SessionRegistry:
         return found
 
     def _look_again(self) -> None:
-        """What is neither open nor stopped any more may go by age, first of all."""
+        """Puts sessions that are neither open nor stopped any more back, to go by age first."""
         for queue in (self._open, self._stopped):
             for key, session in tuple(queue.items()):
                 wanted = self._queue_of(session)
@@ -302,7 +302,7 @@ class SessionRegistry:
         self._evict(now)
         session.last_used = now
         self._put(session)
-        # Not before it can be found: what is known of it elsewhere may come at once.
+        # Once it can be found: its past may arrive at once.
         self._begin(session)
         self._freeze_some()
         self.due_at = min(self.due_at, now + self._ttl + 1)
@@ -310,13 +310,13 @@ class SessionRegistry:
 
     def _freeze_some(self) -> None:
         """Freezes the least recently used sessions, if there are many."""
-        # Two per new session, so that no step pays for packing many at once, and there are fewer by
-        # and by where others than their steps asked for many.
+        # Two per new session: no step pays for packing many, and the number shrinks again where
+        # many were thawed at once.
         for _ in range(2):
             if len(self._at_hand) <= _AT_HAND or self._refused >= _REFUSED:
                 return
             _, session = self._at_hand.popitem(last=False)
-            # With a detector of the user's, or a judge, it is the same with all of them.
+            # A detector of the user's, or a judge, keeps all of them from being packed.
             self._refused = 0 if session.freeze() else self._refused + 1
 
     def _thawed(self, session: Session) -> None:

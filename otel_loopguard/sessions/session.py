@@ -101,7 +101,7 @@ class State:
         detectors: What finds loops in that.
         policy: The ladders of its loops.
         turns: Where its turns end.
-        silence: Model calls after a deny; None while none is silent.
+        silence: Model calls after a deny and without a tool call since; None for none.
         contexts: Sizes of its contexts; None before the first is known.
         firsts: Trace and span that showed the newest calls, answers and errors first.
         callers: The agent that called each tool last.
@@ -269,11 +269,10 @@ class Session:
         if step.kind is _MODEL:
             progress.models += 1
         elif step.kind is _TOOL:
-            if state.silence is not None:
-                state.silence.broken()
+            state.silence = None
             name, callers = (step.name or "")[:NAMED], state.callers
             if step.error and step.refused:
-                # One that was refused is given to who made it before.
+                # A refused call belongs to the agent that made it before.
                 step.agent = callers.get(name, step.agent)
             elif len(callers) < _MOST or name in callers:
                 callers[name] = step.agent
@@ -352,7 +351,7 @@ class Session:
         if self.run:
             self._next_turn(began)
         elif not 0 < began < self.decided_at:
-            # Whatever the journal knows of before: no run outlives its process.
+            # A turn for the journal in any case: no run outlives its process.
             self._mark("TURN", began)
         self.run = span_id
 
@@ -398,7 +397,7 @@ class Session:
             self.journal.decided(decision)
 
     def _note_decided(self, decision: Decision) -> None:
-        # Stalls are found by the guard's clock, and not by a step.
+        # A stall has the time of the clock, not of a step.
         if decision.detector != STALL and decision.time > self.decided_at:
             self.decided_at = decision.time
 
@@ -431,7 +430,7 @@ class Session:
     def _seen(self, step: Step) -> Sequence[Finding]:
         """Runs extractors, detectors and policy on a step."""
         state = self.state
-        # A step without a round is a moment of its own.
+        # Steps without a round get a unique negative moment.
         progress, journal, troubled = state.progress, self.journal, self.troubled
         number = progress.calls if journal is None else progress.calls + journal.before.calls
         seen, moment = None, -progress.steps
@@ -516,13 +515,13 @@ class Session:
         progress.refused += 1
         found: list[Detection] = []
         for extractor in state.extractors.get(step):
-            # Time goes by, whatever is refused.
+            # Budgets of time run on while calls are refused.
             if isinstance(extractor, UsageExtractor):
                 spent = extractor.extract(step)
                 found = [] if spent is None else state.detectors.observe(spent)
         moment = self._round_of(step)
         handoff = step.kind is Kind.HANDOFF
-        call = refused_to(step) if handoff else self.call_of(step)
+        call = refused_to(step.name) if handoff else self.call_of(step)
         key = call if handoff else self._denied_key(step)
         if self.troubled and key is not None and state.policy.denies(key):
             name = step.name or ""
@@ -606,8 +605,7 @@ class Session:
         A message of the user is an answer.
         """
         state = self.state
-        if state.silence is not None:
-            state.silence.broken()
+        state.silence = None
         asked = self.flag.escalations > 0
         if asked and not prompted:
             return

@@ -25,10 +25,6 @@ class Silence:
     def __init__(self) -> None:
         self._trace_id = self._turns = self._end = 0
 
-    def broken(self) -> None:
-        """Counts a tool call."""
-        self._turns = 0
-
     def turn(self, step: Step, gap_s: float) -> int:
         """The model was asked once more; how often by now."""
         paused = bool(self._end and step.start) and step.start - self._end >= gap_s * 1e9
@@ -42,7 +38,7 @@ _MOST: Final = 256
 _SPEAKERS: Final = 64
 """Speakers whose context is known: two models for each of 32 agents."""
 _SAID: Final = 8
-"""Texts that are remembered: a program that gives its agent others in turn has few."""
+"""Texts that are remembered: programs alternate between few."""
 _MOST_TOKENS: Final = 1 << 40
 """Input tokens that a span may say; above what any context holds."""
 
@@ -67,11 +63,8 @@ class ContextSizes:
         self._sizes: dict[_Speaker, tuple[int, bool]] = {}
 
     def compacted(self, step: Step) -> bool:
-        """Takes a model call; whether it shows that the context was compacted."""
-        tokens = step.tokens_in
-        if tokens is None:
-            return False
-        tokens = min(max(tokens, 0), _MOST_TOKENS)
+        """Takes a model call that says its tokens; True if its context was compacted."""
+        tokens = min(max(step.tokens_in or 0, 0), _MOST_TOKENS)
         speaker = _speaker(step)
         most, fell = self._sizes.get(speaker, (0, False))
         falls = most >= _LEAST and tokens <= most / 2

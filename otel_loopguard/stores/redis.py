@@ -235,7 +235,7 @@ class RedisStore:
         return RedisSubscription(self.connection, name, take, joined, self._most_pause_s)
 
     def ping(self) -> None:
-        """Raises `StoreError` if Redis cannot be reached, rejects the login or is too old."""
+        """Raises `StoreError` if Redis cannot be reached, or rejects the login."""
         self.connection.ping()
 
     def close(self) -> None:

@@ -19,7 +19,6 @@ from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.exceptions import (
     InvalidResponse,
-    NoPermissionError,
     NoScriptError,
     RedisClusterException,
     RedisError,
@@ -50,9 +49,6 @@ CLAIM: Final = _script("claim")
 # redis-py is only partly typed.
 _redis: Final[Any] = redis
 _cluster: Final[Any] = RedisCluster
-
-_OLDEST: Final = (5, 0)
-"""Has streams, and scripts that may ask for the time before they write."""
 
 _FULL: Final = re.compile(r"\bOOM\b|\bMISCONF\b|maxmemory")
 _READ_ONLY: Final = re.compile(r"\bREADONLY\b|\bNOREPLICAS\b|read only replica")
@@ -133,12 +129,8 @@ class Connection:
                 client.close()
 
     def _open(self) -> Any:
-        client = self._client
-        if client is None:
-            # No lock: of two threads that connect at once, one connection is dropped soon.
-            client = self.connect()
-            self._check(client)
-            self._client = client
+        # No lock: of two threads that connect at once, one connection is dropped soon.
+        client = self._client = self._client or self.connect()
         return client
 
     def connect(self) -> Any:
@@ -152,20 +144,6 @@ class Connection:
             sentinel: Any = _sentinel(place, options)
             return sentinel.master_for(place.service, **options)
         return _redis.Redis.from_url(place.url, **options)
-
-    def _check(self, client: Any) -> None:
-        """Raises `StoreError` for an old server; one that hides its version passes."""
-        cluster = isinstance(client, RedisCluster)
-        more: dict[str, Any] = {"target_nodes": _cluster.RANDOM} if cluster else {}
-        try:
-            said = client.info("server", **more)
-        except NoPermissionError:
-            return
-        version = str(said.get("redis_version", ""))
-        found = re.match(r"(\d+)\.(\d+)", version)
-        if found is not None and (int(found[1]), int(found[2])) < _OLDEST:
-            msg = f"{self._place.shown}: Redis {version} is too old: 5.0 or newer is needed"
-            raise StoreError(msg, "down")
 
     @contextmanager
     def translated(self, key: str) -> Generator[None]:

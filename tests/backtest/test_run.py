@@ -81,25 +81,6 @@ def test_a_conversation_in_several_files_is_one_session(capture: Path, tmp_path:
         assert (row["session"], row["steps"]) == ("thread-42", 28)
 
 
-def test_a_table_of_steps(tmp_path: Path) -> None:
-    """And those of it that a condition picks."""
-    steps = [
-        {"session": name, "index": index, "kind": "tool", "tool": "search", "args": '{"q": "x"}',
-         "output": "no rows found" if name == "stuck" else f"row {index}", "loop": name == "stuck"}
-        for index in range(8) for name in ("stuck", "fine")
-    ]  # fmt: skip
-    path = tmp_path / "steps.parquet"
-    parquet.write_table(pa.Table.from_pylist(steps[::-1]), path)
-    expected = [("fine", False, "allow", None, 8, None), ("stuck", True, "abort", 3, 8, 4)]
-    names = ("session", "loop", "strongest", "stop_step", "calls", "calls_after")
-    for where, found in (
-        ("", expected),
-        ("session IN (SELECT max(session) FROM steps)", expected[1:]),
-    ):
-        rows = rows_of(run(str(path), Settings(), tmp_path / "out", where=where, jobs=1))
-        assert [tuple(row[name] for name in names) for row in rows] == found
-
-
 def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None:
     path = lines(capture, tmp_path / "s.jsonl", b"{broken", b"[1]", b"", b'{"TraceId": "7"}')
     arguments = ["backtest", str(path), "--out", str(tmp_path / "out"), "--jobs", "1"]
@@ -112,13 +93,9 @@ def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None
     assert (again.exit_code, again.stderr) == (1, told.stderr)
 
 
-@pytest.mark.parametrize("name", ["traces.jsonl", "steps.parquet"])
-def test_broken_parts_of_a_recording_are_counted(capture: Path, name: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    if name == "steps.parquet":
-        parquet.write_table(pa.table({"session": ["a"], "kind": [7]}), path)
-    else:
-        path.write_bytes(capture.read_bytes() + b"\n{broken\n")
+def test_broken_parts_of_a_recording_are_counted(capture: Path, tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    path.write_bytes(capture.read_bytes() + b"\n{broken\n")
     notes = run(str(path), Settings(), tmp_path / "out", jobs=1).notes
     assert (notes.broken.total(), notes.sessions) == (1, 1)
 

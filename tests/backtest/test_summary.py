@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 from typer.testing import CliRunner
 
 from otel_loopguard.backtest.run import run, settings_hash
@@ -23,17 +22,19 @@ HOSTILE = "<script>alert('x')</script>\"&"
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """Two stuck sessions and two healthy ones; names of one are not to be trusted."""
-    steps = [
-        {"session": f"{name}-{HOSTILE}", "index": index, "kind": "tool", "tool": f"find {HOSTILE}",
-         "args": '{"q": "x"}', "output": "no rows found" if index < 7 and stuck else f"row {index}",
-         "loop": stuck if labelled else None, "t_start": float(index), "t_end": index + 1.0}
+    path = tmp_path / "steps.jsonl"
+    runs = [
+        {"id": f"{name}-{HOSTILE}", "loop": stuck if labelled else None, "steps": [
+            {"kind": "tool", "tool": f"find {HOSTILE}", "args": '{"q": "x"}',
+             "output": "no rows found" if index < 7 and stuck else f"row {index}",
+             "t_start": float(index), "t_end": index + 1.0}
+            for index in range(8)
+        ]}
         for name, stuck, labelled in (
             ("a", True, True), ("b", True, False), ("c", False, True), ("d", False, True),
         )
-        for index in range(8)
     ]  # fmt: skip
-    path = tmp_path / "steps.parquet"
-    parquet.write_table(pa.Table.from_pylist(steps), path)
+    path.write_text("\n".join(map(json.dumps, runs)))
     return path
 
 
@@ -65,7 +66,7 @@ def test_the_page_says_what_was_found_and_loads_nothing(source: Path, tmp_path: 
         "seconds 14 8 57 2 tool calls 16 8 50 2 USD 0",
     ):  # fmt: skip
         assert part in words, part
-    listed = re.findall(r"<tr><td>([ab])-.*?</td><td>steps.parquet</td><td>(.*?)</tr>", page)
+    listed = re.findall(r"<tr><td>([ab])-.*?</td><td>steps.jsonl</td><td>(.*?)</tr>", page)
     assert [name for name, _ in listed] == ["a", "b"]
     for _, stop in listed:
         assert re.match(r'deny</td><td class="n">\d</td><td class="n">8</td><td>find &lt;', stop)
@@ -86,7 +87,7 @@ def test_two_settings_are_compared(
     assert told.stdout.count("decisions: ") == 2
     page = re.sub("<[^>]*>", " ", (out / "summary.html").read_text("utf-8"))
     assert re.search(r"Two settings compared\s.*abort +ask +\d", page, re.DOTALL)
-    assert len(re.findall(r"steps.parquet +abort", page)) == 2
+    assert len(re.findall(r"steps.jsonl +abort", page)) == 2
     monkeypatch.setenv("LOOPGUARD_SETTINGS_FILE", "")
     same = CliRunner().invoke(app, arguments)
     assert same.exit_code == 0

@@ -28,6 +28,7 @@ _WAIT_S: Final = 1
 _KEPT_S: Final = 30
 # Past that a request would take seconds to send; a fleet so large has more than one store.
 _PROCESSES: Final = 10_000
+# A Redis that restarts is back within seconds; the pauses double from here.
 _FIRST_PAUSE_S: Final = 0.2
 
 _PUT: Final = """

@@ -101,6 +101,7 @@ def sockets() -> list[Path]:
 
 # Between two looks whether its guard is gone, or the socket in its place is dead.
 _LOOK_S: Final = 0.5
+# Between two tries for a lock, or a descriptor, that others hold for milliseconds.
 _REST_S: Final = 0.05
 # A request is there at once, and a reply is taken at once: both are of this machine.
 _LIMIT_S: Final = 2.0
