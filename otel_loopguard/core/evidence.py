@@ -177,9 +177,11 @@ class Evidence:
     seen: bool = False
     """True if an equal outcome, volatile values masked, was given to its agent before, whatever the
     call; False also where the outcome was not captured."""
-    digits: tuple[Key, tuple[float, ...]] | None = None
-    """Key of the outcome without its digits, and its first eight numbers; None for a call that was
-    not made before, and where nothing but digits is said, or none."""
+    digits: Key | None = None
+    """Key of the outcome without its digits; None for a call that was not made before, and where
+    nothing but digits is said, or none."""
+    numbers: tuple[float, ...] = ()
+    """The first eight numbers of an outcome that has such a key."""
     state: Key | None = None
     """Key of what a call leaves in the file that it writes, of another that works of what it shows,
     from 200 characters on: a page, a screen."""

@@ -108,10 +108,9 @@ class ExactRepeat(CountingDetector):
         """An answer in which only digits differ from those before, and that goes nowhere."""
         if evidence.digits is None or evidence.waits or evidence.pending:
             return None
-        said, numbers = evidence.digits
-        key = (evidence.call, said, evidence.epoch)
+        key = (evidence.call, evidence.digits, evidence.epoch)
         last = self._digits.get(key)
-        moves = _moved(() if last is None else last.mark, numbers)
+        moves = _moved(() if last is None else last.mark, evidence.numbers)
         weight = 1.0 - evidence.rested
         counted = self._digits.add(key, evidence, weight, moves)
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
@@ -125,7 +124,8 @@ class ExactRepeat(CountingDetector):
             return None
         # A loop of its own: that of the call ends with each new answer, and would be told anew.
         return self.found(
-            "equal_but_for_digits", counted.count + 1, _DIGITS, said ^ (evidence.call or 0),
+            "equal_but_for_digits", counted.count + 1, _DIGITS,
+            evidence.digits ^ (evidence.call or 0),
             confidence=0.6, tool=evidence.tool, times=counted.times + 1, max_action=Action.HINT,
         )  # fmt: skip
 
@@ -165,7 +165,7 @@ class _Move(NamedTuple):
 
 
 def _moved(before: tuple[_Move, ...], numbers: tuple[float, ...]) -> tuple[_Move, ...]:
-    """How the numbers of an answer moved, since those of the one before; they are as many."""
+    """How the numbers of an answer moved since the one before; a journal does not keep them."""
     if len(before) != len(numbers):
         return tuple(map(_Move, numbers))
     return tuple(

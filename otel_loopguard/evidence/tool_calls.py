@@ -351,7 +351,7 @@ class ToolCallExtractor:
             amounts = islice(_AMOUNT.finditer(outcome.masked), _AMOUNTS)
             numbers = tuple(float(one[0]) for one in amounts)
             if numbers and rest.strip(_AROUND_NUMBERS):
-                found.digits = key_of(rest), numbers
+                found.digits, found.numbers = key_of(rest), numbers
         if not found.failing:
             # What was cut may differ behind the cut.
             shown = outcome.key if outcome.size >= _NOTE and not outcome.cut else None

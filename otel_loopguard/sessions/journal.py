@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from otel_loopguard.evidence.weight import Since
     from otel_loopguard.settings import Settings
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Version of what is written. An entry of another one is not read."""
 
 _DECLARED: Final = {field.name: str(field.type) for field in fields(Evidence) if field.init}
@@ -53,8 +53,8 @@ _is_there: Final = itemgetter(1)
 _BITS: Final = tuple(1 << place for place in range(1, len(_FLAGS) + 1))
 _SAME: Final = 16
 """Above the bit that says that a key is there: whether it is the key before."""
-_PAIRED: Final = 12
-"""The first bit that says that a pair is there; below are those of eleven keys, and one spare."""
+_PAIRED: Final = 13
+"""The first bit that says that a pair is there; below are those of thirteen keys."""
 # The largest numbers that fields of eight, four and two bytes and a float of four bytes hold.
 _UNSIGNED: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MOST: Final = 0xFFFF_FFFF

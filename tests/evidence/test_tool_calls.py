@@ -91,7 +91,7 @@ def test_what_a_call_shows_is_told_apart_from_what_was_shown_before() -> None:
     assert first.digits is number.digits is None
     assert again.digits is not None
     assert once_more.digits is not None
-    assert again.digits[0] == once_more.digits[0]
+    assert again.digits == once_more.digits
 
 
 def test_a_file_that_is_written_has_a_state() -> None:
