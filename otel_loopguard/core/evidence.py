@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from otel_loopguard.core.step import Kind
@@ -36,6 +36,15 @@ Key = int
 """Identity of something, 64 bits; a journal keeps its keyed digest."""
 Moment = tuple["Key | None", str, int, int, int, int]
 """Key and tool of a call, when it ended, and its epoch, round and number."""
+
+
+class Numbers(NamedTuple):
+    """The numbers in an outcome; no journal keeps them."""
+
+    around: Key
+    """Key of the outcome without its digits."""
+    values: tuple[float, ...]
+    """The first eight of them."""
 
 
 @dataclass(slots=True)
@@ -177,11 +186,9 @@ class Evidence:
     seen: bool = False
     """True if an equal outcome, volatile values masked, was given to its agent before, whatever the
     call; False also where the outcome was not captured."""
-    digits: Key | None = None
-    """Key of the outcome without its digits; None for a call that was not made before, and where
-    nothing but digits is said, or none."""
-    numbers: tuple[float, ...] = ()
-    """The first eight numbers of an outcome that has such a key."""
+    numbers: Numbers | None = None
+    """Of a call that was made before, the numbers in its outcome; None where nothing but digits is
+    said, or none."""
     state: Key | None = None
     """Key of what a call leaves in the file that it writes, of another that works of what it shows,
     from 200 characters on: a page, a screen."""

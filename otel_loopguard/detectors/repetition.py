@@ -106,11 +106,15 @@ class ExactRepeat(CountingDetector):
 
     def _in_digits(self, evidence: Evidence) -> Detection | None:
         """An answer in which only digits differ from those before, and that goes nowhere."""
-        if evidence.digits is None or evidence.waits or evidence.pending:
+        said = evidence.numbers
+        if said is None or evidence.waits or evidence.pending:
             return None
-        key = (evidence.call, evidence.digits, evidence.epoch)
+        key = (evidence.call, said.around, evidence.epoch)
         last = self._digits.get(key)
-        moves = _moved(() if last is None else last.mark, evidence.numbers)
+        if last is None or len(last.mark) != len(said.values):
+            moves = tuple(map(_Move, said.values))
+        else:
+            moves = tuple(map(_Move.to, last.mark, said.values))
         weight = 1.0 - evidence.rested
         counted = self._digits.add(key, evidence, weight, moves)
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
@@ -124,8 +128,7 @@ class ExactRepeat(CountingDetector):
             return None
         # A loop of its own: that of the call ends with each new answer, and would be told anew.
         return self.found(
-            "equal_but_for_digits", counted.count + 1, _DIGITS,
-            evidence.digits ^ (evidence.call or 0),
+            "equal_but_for_digits", counted.count + 1, _DIGITS, said.around ^ (evidence.call or 0),
             confidence=0.6, tool=evidence.tool, times=counted.times + 1, max_action=Action.HINT,
         )  # fmt: skip
 
@@ -163,20 +166,12 @@ class _Move(NamedTuple):
     up: bool | None = None
     turns: int = 0
 
-
-def _moved(before: tuple[_Move, ...], numbers: tuple[float, ...]) -> tuple[_Move, ...]:
-    """How the numbers of an answer moved since the one before; a journal does not keep them."""
-    if len(before) != len(numbers):
-        return tuple(map(_Move, numbers))
-    return tuple(
-        last if number == last.number else _turned(last, number)
-        for last, number in zip(before, numbers, strict=True)
-    )
-
-
-def _turned(last: _Move, number: float) -> _Move:
-    up = number > last.number
-    return _Move(number, up, last.turns + (last.up is not None and up is not last.up))
+    def to(self, number: float) -> _Move:
+        """It in the next answer."""
+        if number == self.number:
+            return self
+        up = number > self.number
+        return _Move(number, up, self.turns + (self.up is not None and up is not self.up))
 
 
 def _identity(

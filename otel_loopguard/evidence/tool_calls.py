@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.error_kinds import text_signature
-from otel_loopguard.core.evidence import Effect, Evidence, Waited
+from otel_loopguard.core.evidence import Effect, Evidence, Numbers, Waited
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key
@@ -351,7 +351,7 @@ class ToolCallExtractor:
             amounts = islice(_AMOUNT.finditer(outcome.masked), _AMOUNTS)
             numbers = tuple(float(one[0]) for one in amounts)
             if numbers and rest.strip(_AROUND_NUMBERS):
-                found.digits, found.numbers = key_of(rest), numbers
+                found.numbers = Numbers(key_of(rest), numbers)
         if not found.failing:
             # What was cut may differ behind the cut.
             shown = outcome.key if outcome.size >= _NOTE and not outcome.cut else None

@@ -53,8 +53,8 @@ _is_there: Final = itemgetter(1)
 _BITS: Final = tuple(1 << place for place in range(1, len(_FLAGS) + 1))
 _SAME: Final = 16
 """Above the bit that says that a key is there: whether it is the key before."""
-_PAIRED: Final = 13
-"""The first bit that says that a pair is there; below are those of thirteen keys."""
+_PAIRED: Final = 12
+"""The first bit that says that a pair is there; below are those of twelve keys."""
 # The largest numbers that fields of eight, four and two bytes and a float of four bytes hold.
 _UNSIGNED: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MOST: Final = 0xFFFF_FFFF

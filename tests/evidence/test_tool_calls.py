@@ -88,10 +88,10 @@ def test_what_a_call_shows_is_told_apart_from_what_was_shown_before() -> None:
     )
     assert [each.seen for each in (first, other, again)] == [False, True, False]
     assert first.state == other.state != again.state
-    assert first.digits is number.digits is None
-    assert again.digits is not None
-    assert once_more.digits is not None
-    assert again.digits == once_more.digits
+    assert first.numbers is number.numbers is None
+    assert again.numbers is not None
+    assert once_more.numbers is not None
+    assert again.numbers.around == once_more.numbers.around
 
 
 def test_a_file_that_is_written_has_a_state() -> None:
