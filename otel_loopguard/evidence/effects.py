@@ -209,7 +209,7 @@ def command_of(arguments: object) -> str | None:
 
 def _as_command(value: object) -> str | None:
     """A command, or the words of one: of `bash -lc` what the shell is given to run."""
-    if isinstance(value, str) or not isinstance(value, list):
+    if not isinstance(value, list):
         return value if isinstance(value, str) else None
     words = [word for word in cast("list[object]", value)[:_ARGV] if isinstance(word, str)]
     shell = len(words) > 2 and tool_name(words[0][-NAMED:]).runs_code

@@ -534,8 +534,8 @@ def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bo
         for name in _CODES:
             code = cast("dict[str, object]", part).get(name)
             if isinstance(code, int) and code != 0:
-                said = "\n".join(text for text in fields.values() if isinstance(text, str))
-                return code != 1 or not says_no(said)
+                texts = (text for text in fields.values() if isinstance(text, str))
+                return code != 1 or not says_no("\n".join(texts))
     body = fields.get("body")
     # What an HTTP client gives back with status 200 may still refuse.
     return _says_failed(fields) or (

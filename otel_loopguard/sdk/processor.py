@@ -108,7 +108,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             if clock.state.testing:
                 self._backlog.settle()
                 return
-            # Whose session may be stopped says so while it is open.
+            # A span of a stopped session says so while it is open.
             if STOPPING and self.guard.may_be_stopped(
                 span.get_span_context()[0], named_session(context)
             ):

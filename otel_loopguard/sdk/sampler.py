@@ -129,7 +129,7 @@ def _is_number(text: str) -> bool:
 
 
 def _may_be_agent(name: str, attributes: Attributes) -> bool:
-    if f"{name}".startswith("autogen "):  # the SDK takes any object for a name
+    if str(name).startswith("autogen "):  # the SDK takes any object for a name
         # AutoGen's messages between agents carry `messaging.*` and nothing else.
         return True
     keys = [str(key) for key in attributes or ()]

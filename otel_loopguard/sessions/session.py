@@ -284,7 +284,7 @@ class Session:
             return False
         if state.contexts is None:
             state.contexts = ContextSizes()
-        return state.contexts.compacted(step)
+        return state.contexts.compacted(step, step.tokens_in)
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""

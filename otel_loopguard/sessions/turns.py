@@ -62,9 +62,9 @@ class ContextSizes:
     def __init__(self) -> None:
         self._sizes: dict[_Speaker, tuple[int, bool]] = {}
 
-    def compacted(self, step: Step) -> bool:
-        """Takes a model call that says its tokens; True if its context was compacted."""
-        tokens = min(max(step.tokens_in or 0, 0), _MOST_TOKENS)
+    def compacted(self, step: Step, tokens: int) -> bool:
+        """Takes a model call and its input tokens; True if its context was compacted."""
+        tokens = min(max(tokens, 0), _MOST_TOKENS)
         speaker = _speaker(step)
         most, fell = self._sizes.get(speaker, (0, False))
         falls = most >= _LEAST and tokens <= most / 2

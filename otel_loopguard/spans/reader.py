@@ -122,7 +122,7 @@ class Reader:
     def _learn(self, scope: str, kind: ScopeKind) -> ScopeKind:
         if len(self.scopes) >= _MOST_KNOWN:
             self.scopes.clear()
-        if len(f"{scope}") <= LONGEST_ID:
+        if len(str(scope)) <= LONGEST_ID:
             self.scopes[scope] = kind
         return kind
 
