@@ -115,7 +115,6 @@ def notify_listeners(decision: Decision, faults: InternalErrors) -> None:
 class EscalationBackend(Protocol):
     """The escalations of one guard."""
 
-    def escalate(self, session: str, reason: str, *, hold: bool) -> str | None: ...
     def answer(  # noqa: PLR0913, PLR0917
         self, escalation_id: str, answer: object, guidance: object, by: object,
         plan: object = None, limit: object = None,
@@ -159,11 +158,7 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
         msg = f"reason of an escalation must be a text that is not empty, got {reason!r:.100}"
         raise ValueError(msg)
     found = known_session(session)
-    if found is None:
-        return None
-    found.guard.escalation()  # makes its backend, where it is needed first
-    ids = (backend.escalate(found.key, reason.strip(), hold=hold) for backend in BACKENDS)
-    return next((one for one in ids if one is not None), None)
+    return None if found is None else found.escalate(reason.strip(), hold=hold)
 
 
 def answer(  # noqa: PLR0913

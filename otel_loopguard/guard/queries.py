@@ -358,6 +358,18 @@ class SessionHandle:
                 repeat_threshold=settings.repeat_threshold / settings.sensitivity,
             )  # fmt: skip
 
+    def escalate(self, reason: str, *, hold: bool) -> str | None:
+        """Puts the session before people, as `control.escalate` does.
+
+        Args:
+            reason: Why, in a sentence for people.
+            hold: Whether it is paused until it is answered.
+
+        Returns:
+            Id of the escalation; None if the guard has forgotten the session by now.
+        """
+        return self.guard.escalation().escalations.escalate(self.key, reason, hold=hold)
+
     def allow(self, scope: Literal["call", "session"], by: str) -> str:
         """Lets a false alarm through: the session goes on, and is not stopped for it again.
 

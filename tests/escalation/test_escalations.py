@@ -215,6 +215,18 @@ def test_an_application_is_always_heard(channel: list[Escalation]) -> None:
     assert {first, second} <= {found.id for found in control.escalations()}
 
 
+def test_a_session_is_escalated_by_the_guard_that_holds_its_flag() -> None:
+    """Not by that of a server in the same process, which may have one of the same key."""
+    server = LoopGuard(Settings(), local=False)
+    stuck(server, "a", calls=1)
+    server.escalation()
+    guard = watched()
+    stuck(guard, "a", calls=1)
+    assert control.escalate("the refund is above 1,000 EUR", session="a")
+    held = [found.flag_of("a").control.action for found in (server, guard)]
+    assert held == [Action.ALLOW, Action.PAUSE]
+
+
 def test_what_is_not_put_before_people() -> None:
     """Shadow mode, what the settings leave out, and replays."""
     shadow, left_out = watched(mode="shadow"), watched(escalate_on="ask")
