@@ -7,6 +7,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from lab.effect.agent import Run, run
 from lab.effect.model import Model
 from lab.effect.report import pairs, report
 from lab.effect.tasks import Task, tasks
-from lab.effect.tools import Desk
+from lab.effect.tools import SCHEMAS, Desk
 from otel_loopguard import LoopGuard
 from tests.e2e.running import lacking
 from tests.server.serving import listening
@@ -127,6 +128,39 @@ def test_a_model_that_heeds_a_hint_solves_its_task_with_the_guard_alone() -> Non
     assert (guarded.ended, guarded.solved, guarded.hints) == ("answered", True, 1)
 
 
+def test_an_overload_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request is made again; a server that goes on failing, or refuses it, ends the run."""
+    waits: list[float] = []
+    monkeypatch.setattr("lab.effect.model.time", SimpleNamespace(sleep=waits.append))
+    statuses = iter([429, 503])
+    without, _ = both(lambda messages: next(statuses, None) or solves(messages))
+    assert (without.ended, without.solved, without.model_calls) == ("answered", True, 2)
+    assert waits == [2, 4]
+    without, guarded = both(lambda messages: 503 if results(messages) else solves(messages))
+    assert (without.ended, guarded.ended) == ("error", "error")
+    # As a conversation that is too long.
+    without, guarded = both(lambda messages: stuck(messages) if len(results(messages)) < 2 else 400)
+    assert (without.ended, guarded.ended) == ("rejected", "rejected")
+
+
+def test_a_request_is_as_openai_has_it() -> None:
+    """Key, model, tools and seed; the temperature where it is given."""
+    with served(solves) as (url, asked):
+        run(CODE, 7, Model(url, "m", "secret", temperature=0.5), guarded=True)
+        run(CODE, 7, Model(url, "m"), guarded=False)
+    first, second, third = asked[:3]
+    assert first["path"] == "/v1/chat/completions"
+    assert first["key"] == "Bearer secret"
+    assert first["tools"] == SCHEMAS
+    assert (first["model"], first["temperature"]) == ("m", 0.5)
+    assert [one["role"] for one in second["messages"]] == ["system", "user", "assistant", "tool"]
+    assert second["messages"][2]["tool_calls"][0]["id"] == second["messages"][3]["tool_call_id"]
+    assert first["seed"] != second["seed"]
+    assert first["seed"] == third["seed"], "both arms have the same"
+    assert third["key"] is None
+    assert "temperature" not in third
+
+
 def test_the_command_writes_results_and_says_what_came_of_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +180,20 @@ def test_the_command_writes_results_and_says_what_came_of_them(
     assert "| loop | 0 | 4 |" in report(runs)
     assert "gate" in (tmp_path / "log.txt").read_text()
     assert "gate" not in (tmp_path / "results.json").read_text()
+
+
+def test_a_key_that_is_not_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Is told at once, with nothing written; what was measured before is kept, for it cost."""
+    files = ["--out", str(tmp_path / "results.json"), "--log", str(tmp_path / "log.txt")]
+    with served(lambda _: 401) as (url, asked):
+        assert main(["--url", url, "--model", "m", *files]) == 1
+    assert len(asked) == 1
+    assert "401" in capsys.readouterr().err
+    assert not (tmp_path / "results.json").exists()
+    count = iter(range(100))
+    with served(lambda messages: "42" if next(count) < 3 else 401) as (url, _):
+        assert main(["--url", url, "--model", "m", *files]) == 1
+    assert [run.ended for run in read(tmp_path / "results.json")[1]] == ["answered"] * 3
 
 
 @pytest.mark.rare
@@ -196,6 +244,22 @@ def test_figures_of_runs_that_are_known() -> None:
     runs[-1].ended, runs[-1].solved = "loop", False
     assert "| -25.0 points (" in report(runs)
     assert "| it refused calls or ended the run | 1 | 0 | 0 | 1 |" in report(runs)
+
+
+def test_a_pair_without_one_of_its_runs_is_left_out() -> None:
+    """As after an interruption, or where the model's server failed."""
+    runs = [made("a", 1, False), made("a", 1, True), made("b", 1, False)]
+    runs += [made("c", 1, False), made("c", 1, True, ended="error")]
+    assert [(one.without.task, one.guarded.task) for one in pairs(runs)] == [("a", "a")]
+    assert "Left out with their pairs: 1 runs" in report(runs)
+    assert report([]) == "No pair of runs is complete.\n"
+
+
+def test_intervals_draw_tasks_and_not_runs() -> None:
+    """Ten seeds of one task are no ten tasks: the interval is that of two."""
+    every = product(("a", "b"), range(10), (False, True))
+    runs = [made(task, seed, on, solved=on and task == "a") for task, seed, on in every]
+    assert "| +50.0 points (+0.0 to +100.0) |" in report(runs)
 
 
 @pytest.mark.parametrize("task", tasks(), ids=lambda task: task.id)

@@ -111,6 +111,11 @@ def test_what_a_run_spends_up_to_a_decision_and_after_it(
     assert {name: found[name] for name in wanted} == wanted
 
 
+def test_runs_that_say_nothing() -> None:
+    """A run without a label, or stuck without an onset, has no cost."""
+    assert [*of(None, 3, 3, 4), *of(True, None, 3, 4)] == []
+
+
 Pair = tuple[Judgement, Tried]
 
 
