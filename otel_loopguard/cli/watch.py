@@ -7,22 +7,21 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
 from otel_loopguard._control.flag import APPLICATION, POLICY
-from otel_loopguard.cli.agent_processes import AgentProcess, NoProcessError, can_stop, writer_of
 from otel_loopguard.cli.live import user_name
 from otel_loopguard.cli.output import line, say, word
 from otel_loopguard.cli.replay import FOREVER_S
 from otel_loopguard.core import Action
-from otel_loopguard.errors import LoopGuardSettingsError, RecordingError
+from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError, RecordingError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.hooks.install import HOOK_FILES
 from otel_loopguard.replay import FollowedFolders, FollowedSession
@@ -97,7 +96,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _check(settings: Settings, folders: Sequence[Path], may_stop: bool) -> None:
-    if may_stop and not can_stop():
+    if may_stop and not psutil.LINUX:
         msg = "--may-stop: this system does not tell which process writes a file; Linux does"
         raise LoopGuardSettingsError(msg)
     if may_stop and settings.mode == "shadow":
@@ -119,7 +118,7 @@ def _not_read() -> list[str]:
 class _Stopped:
     """A session whose process is stopped, until its flag is changed."""
 
-    process: AgentProcess
+    process: psutil.Process
     flag: Flag
     cleared: int  # how often its flag was cleared before
     seen: bool = False  # as stopped
@@ -191,21 +190,22 @@ class _AgentWatch:
             return True
         try:
             process = writer_of(list(session.transcripts), session.agent, session.cwd)
-        except NoProcessError as error:
+            named = f"process {process.pid} ({process.name()})"
+        except (LoopGuardError, psutil.Error) as error:
             self._say(f"not stopped: {error}")
             return False
-        if process.state == psutil.STATUS_STOPPED:
-            self._say(f"process {process.number} ({process.name}) is stopped already")
+        if _state(process) == psutil.STATUS_STOPPED:
+            self._say(f"{named} is stopped already")
             return False
         # Before the signal: an interrupt between the two must not leave it stopped.
         self._stopped[key] = _Stopped(process, flag, _without_abort(flag))
-        if not process.send(signal.SIGSTOP):
+        if not _send(process, signal.SIGSTOP):
             del self._stopped[key]
-            self._say(f"not stopped: process {process.number} cannot be sent a signal")
+            self._say(f"not stopped: process {process.pid} cannot be sent a signal")
             return False
         self._followed.kept.add(key)
         self._say(
-            f"process {process.number} ({process.name}) is stopped until a person answers: "
+            f"{named} is stopped until a person answers: "
             f"otel-loopguard resume {quote(key)}, or abort {quote(key)}"
         )
         self._ask()
@@ -219,13 +219,13 @@ class _AgentWatch:
     def _answer(self) -> None:
         """Does what was answered about the processes that are stopped."""
         for key, stopped in list(self._stopped.items()):
-            control, state = stopped.flag.control, stopped.process.state
+            control, state = stopped.flag.control, _state(stopped.process)
             if not state:
                 self._forget(key)
-                self._say(f"process {stopped.process.number} of {key} has ended")
+                self._say(f"process {stopped.process.pid} of {key} has ended")
             elif control.action is Action.ABORT and control.by != POLICY:
                 # It takes the signal once it goes on.
-                stopped.process.send(signal.SIGTERM)
+                _send(stopped.process, signal.SIGTERM)
                 self._let_go(key, f"was told to end, by {control.by}")
             elif stopped.flag.cleared > stopped.cleared:
                 self._let_go(key, f"goes on, by {control.by or 'somebody'}")
@@ -237,9 +237,9 @@ class _AgentWatch:
 
     def _let_go(self, key: str, why: str) -> None:
         stopped = self._stopped[key]
-        stopped.process.send(signal.SIGCONT)
+        _send(stopped.process, signal.SIGCONT)
         self._forget(key)
-        self._say(f"process {stopped.process.number} of {key} {why}")
+        self._say(f"process {stopped.process.pid} of {key} {why}")
 
     def _forget(self, key: str) -> None:
         del self._stopped[key]
@@ -319,3 +319,79 @@ def _is_ours(descriptor: int) -> bool:
     with suppress(OSError):
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     return False
+
+
+_LOOKED_AT: Final = ["ppid", "uids", "name", "cwd", "cmdline", "open_files"]
+
+
+def writer_of(paths: Sequence[Path], agent: str, cwd: str) -> psutil.Process:
+    """The process that writes transcripts: one of the user, not this one nor one above it.
+
+    What has a file open to write it is the one; an agent that opens it for each line (Claude Code,
+    gemini-cli) is known by its name and the folder that it works in.
+
+    Args:
+        paths: The files.
+        agent: Name of the coding agent.
+        cwd: Folder that the session works in; empty where that is not known.
+
+    Raises:
+        LoopGuardError: There is none, or more than one may be it.
+    """
+    this = psutil.Process()
+    above = {this.pid, *(each.pid for each in this.parents())}
+    mine = {
+        each.pid: each
+        for each in psutil.process_iter(_LOOKED_AT)
+        if each.pid not in above and each.info["uids"].effective == os.geteuid()
+    }
+    files = {os.path.realpath(path) for path in paths}
+    # A command that an agent runs may inherit the open file: the outermost one writes.
+    writing = {pid for pid, each in mine.items() if _writes(each.info, files)}
+    chosen = [pid for pid in writing if mine[pid].info["ppid"] not in writing]
+    how = "has the transcript open"
+    if not chosen and cwd:
+        # A launcher waits for the agent proper, which has its name: the innermost one writes.
+        named = {pid for pid, each in mine.items() if _is_agent(each.info, agent, cwd)}
+        chosen = list(named - {mine[pid].info["ppid"] for pid in named})
+        how = f"is {agent} in {cwd}"
+    if len(chosen) != 1:
+        which = "no process of yours" if not chosen else f"more than one ({len(chosen)})"
+        msg = f"{which} {how}"
+        raise LoopGuardError(msg)
+    return mine[chosen[0]]
+
+
+def _writes(found: Mapping[str, Any], files: set[str]) -> bool:
+    """True if a process has one of the files open to write it."""
+    return any(one.path in files and one.mode != "r" for one in found["open_files"] or ())
+
+
+def _is_agent(found: Mapping[str, Any], agent: str, cwd: str) -> bool:
+    """True if a process is a coding agent that works in a folder."""
+    # `claude`, or `node --option /usr/bin/gemini`; `claude-code` names its program `claude`.
+    program = agent.partition("-")[0]
+    words = [word for word in found["cmdline"] or () if not word.startswith("-")]
+    try:
+        there = bool(found["cwd"]) and Path(found["cwd"]).samefile(cwd)
+    except (OSError, ValueError):
+        return False
+    return there and program in {found["name"], *(Path(word).stem for word in words[:2])}
+
+
+def _state(process: psutil.Process) -> str:
+    """`stopped`, or what else psutil says of a process; empty once it has ended."""
+    try:
+        state = process.status() if process.is_running() else psutil.STATUS_DEAD
+    except psutil.NoSuchProcess:
+        return ""
+    return "" if state in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) else state
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> bool:
+    """Sends a signal; False if the process has ended, or is another user's by now."""
+    try:
+        process.send_signal(number)  # never to another one that was given its id
+    except psutil.Error:
+        return False
+    return True
