@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
+from otel_loopguard.backtest import BacktestResult, replay_session
 from otel_loopguard.backtest.rows import BrokenRow, load, parsed
-from otel_loopguard.backtest.session import BacktestResult, replay_session
 from otel_loopguard.backtest.sources import Source, connect, open_source, quoted, relation, stage
 from otel_loopguard.engine import Engine, decision_row
 from otel_loopguard.errors import LoopGuardError

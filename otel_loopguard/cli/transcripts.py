@@ -34,7 +34,6 @@ from otel_loopguard.cli.replay import decision_row, result_of
 from otel_loopguard.core import Decision, Kind
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Transcript
-from otel_loopguard.replay.opencode_database import is_session
 from otel_loopguard.replay.transcripts.folders import (
     SessionFiles,
     holds_sessions,
@@ -43,6 +42,7 @@ from otel_loopguard.replay.transcripts.folders import (
     sessions_in,
     usual_folders,
 )
+from otel_loopguard.replay.transcripts.opencode import is_session
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.settings.prices import PriceTable
 from otel_loopguard.version import __version__

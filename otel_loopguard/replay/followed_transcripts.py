@@ -16,7 +16,6 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.replay.fields import is_map
-from otel_loopguard.replay.opencode_database import SessionRows, is_session
 from otel_loopguard.replay.recording import parse_json
 from otel_loopguard.replay.transcripts import Reader, reader_of
 from otel_loopguard.replay.transcripts.folders import (
@@ -27,6 +26,7 @@ from otel_loopguard.replay.transcripts.folders import (
     transcript_files,
     usual_folders,
 )
+from otel_loopguard.replay.transcripts.opencode import SessionRows, is_session
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step

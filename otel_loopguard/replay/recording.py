@@ -30,8 +30,8 @@ from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import exports, file, formats, labelled_runs, log_records, transcripts
 from otel_loopguard.replay.fields import is_list, is_map, kind_of, sequence
 from otel_loopguard.replay.file import Broken, RecordedFile
-from otel_loopguard.replay.opencode_database import RecordedRows, is_session
 from otel_loopguard.replay.transcripts import folders
+from otel_loopguard.replay.transcripts.opencode import RecordedRows, is_session
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
