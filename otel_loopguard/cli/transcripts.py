@@ -44,7 +44,7 @@ from otel_loopguard.replay.transcripts.folders import (
 )
 from otel_loopguard.replay.transcripts.opencode import is_session
 from otel_loopguard.replay.workers import spread
-from otel_loopguard.settings.prices import PriceTable
+from otel_loopguard.settings.prices import cost_of
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -195,24 +195,22 @@ Reports = list[tuple[str, int, str]]
 def judged(files: SessionFiles, settings: Settings) -> tuple[list[TranscriptResult], Reports]:
     """Reads and replays one session."""
     broken: Reports = []
-    path, prices = str(files.path), PriceTable.load(settings.prices_file or None)
+    path = str(files.path)
     found: list[TranscriptResult] = []
     try:
         recording = Recording(
             path, lambda file, line, why: broken.append((file, line, why)), files.sub_agents
         )
         runs = (run for run in recording if isinstance(run, Transcript))
-        found += (transcript_result(run, path, settings, prices) for run in runs)
+        found += (transcript_result(run, path, settings) for run in runs)
     except RecordingError as error:
         broken.append((path, 1, str(error).removeprefix(f"{path}: ")))
     return found, broken
 
 
-def transcript_result(
-    run: Transcript, path: str, settings: Settings, prices: PriceTable
-) -> TranscriptResult:
+def transcript_result(run: Transcript, path: str, settings: Settings) -> TranscriptResult:
     """Replays a session, and counts what it took after its hints and stops."""
-    decisions = result_of(run, settings).decisions
+    decisions, prices = result_of(run, settings).decisions, settings.prices_file
     start = next((step.start for step in run.steps if step.start), 0)
     place = Path(path)
     # gemini-cli does not say where it works, but names a folder after it.
@@ -258,20 +256,10 @@ def _turns(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
     return pairwise([*begins, len(steps)])
 
 
-def _amount(steps: Sequence[Step], prices: PriceTable, since: int = 0) -> Amount:
+def _amount(steps: Sequence[Step], prices_file: str, since: int = 0) -> Amount:
     begun = since or next((step.start for step in steps if step.start), 0)
     end = max((step.end or 0 for step in steps), default=0)
-    costs = [
-        prices.cost(
-            step.model or "",
-            step.tokens_in or 0,
-            step.tokens_out or 0,
-            cache_read=step.cache_read or 0,
-            cache_write=step.cache_write or 0,
-        )
-        for step in steps
-        if step.tokens is not None
-    ]
+    costs = [cost_of(step, prices_file) for step in steps if step.tokens is not None]
     return Amount(
         calls=sum(step.kind is Kind.TOOL for step in steps),
         minutes=max(end - begun, 0) / _NS_IN_MINUTE if begun else 0.0,
