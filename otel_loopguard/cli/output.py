@@ -12,18 +12,20 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import orjson
 import typer
+from rich import box
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from otel_loopguard import semconv
+from otel_loopguard._control.flag import POLICY
 from otel_loopguard._util.text import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.text import Text
-
 
 _Found = TypeVar("_Found")
 
@@ -35,7 +37,6 @@ def keep_faults() -> None:
 
 def log_all() -> None:
     """Logs warnings and what people do on standard error, with the time: for days on end."""
-    from otel_loopguard._control.flag import POLICY  # noqa: PLC0415  # `--help` is quick
 
     def is_line(record: logging.LogRecord) -> bool:
         by = getattr(record, semconv.CONTROL_BY, POLICY)
@@ -132,8 +133,6 @@ def sentence(text: str) -> None:
 
 def console() -> Console:
     """Where tables and trees go: standard output, without wrapping if that is no terminal."""
-    from rich.console import Console  # noqa: PLC0415  # slow to import
-
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
 
 
@@ -150,12 +149,6 @@ def table(
         rows: Cells: text with a style, or any value.
         title: Line above it.
     """
-    # Slow to import, here and below.
-    from rich import box  # noqa: PLC0415
-    from rich.console import Group  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
     out = console()
     above = None if title is None else cell(title)
     names = [cell(column.rstrip("#~")) for column in columns]
@@ -193,10 +186,6 @@ def _widths(
 
 def _block(names: Sequence[Text], row: Sequence[Text]) -> Iterator[RenderableType]:
     """A row below its first cell: what it has, each value behind its name."""
-    from rich.columns import Columns  # noqa: PLC0415
-    from rich.padding import Padding  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
     pairs = [
         Text.assemble((f"{name} ", "dim"), value)
         for name, value in zip(names[1:], row[1:], strict=True)
@@ -208,8 +197,6 @@ def _block(names: Sequence[Text], row: Sequence[Text]) -> Iterator[RenderableTyp
 
 def cell(value: object, size: int = _CELL) -> Text:
     """A value as one line of at most `size` characters that no terminal takes for a command."""
-    from rich.text import Text  # noqa: PLC0415
-
     return Text(line(value, size))
 
 

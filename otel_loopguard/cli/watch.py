@@ -29,11 +29,8 @@ from otel_loopguard.replay.transcripts import READERS
 from otel_loopguard.replay.transcripts.folders import holds_sessions, usual_folders
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from otel_loopguard._control.flag import Flag
     from otel_loopguard.core import Decision
-    from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
 
 LEAST_S: Final = 0.5
@@ -68,9 +65,11 @@ def watch_agents(
     watch = _AgentWatch(settings, folders, may_stop, interval_s)
     what = ", ".join(str(folder) if name is None else f"{name} {folder}" for name, folder in places)
     say(f"following {what}; Ctrl-C ends it")
-    say(f"not followed, as their transcripts cannot be read: {', '.join(_not_read())}", error=True)
+    read = {reader.agent for reader in READERS}
+    others = ", ".join(agent for agent in HOOK_FILES if agent not in read)
+    say(f"not followed, as their transcripts cannot be read: {others}", error=True)
     ends = [one for one in _ENDING if signal.getsignal(one) is not signal.SIG_IGN]
-    before = [signal.signal(one, _interrupt) for one in ends]
+    before = [signal.signal(one, signal.default_int_handler) for one in ends]
     try:
         watch.run(rounds or sys.maxsize)
     except KeyboardInterrupt:
@@ -90,11 +89,6 @@ _ENDING: Final = tuple(
 """Signals that end the command, after which whatever it stopped goes on."""
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    del frame
-    raise KeyboardInterrupt(number)
-
-
 def _check(settings: Settings, folders: Sequence[Path], may_stop: bool) -> None:
     if may_stop and not psutil.LINUX:
         msg = "--may-stop: this system does not tell which process writes a file; Linux does"
@@ -106,12 +100,6 @@ def _check(settings: Settings, folders: Sequence[Path], may_stop: bool) -> None:
         if not holds_sessions(folder):
             msg = f"--folder {folder}: there is no such folder"
             raise RecordingError(msg)
-
-
-def _not_read() -> list[str]:
-    """The agents that hooks guard and whose transcripts nothing here reads."""
-    read = {reader.agent for reader in READERS}
-    return [agent for agent in HOOK_FILES if agent not in read]
 
 
 @dataclass(slots=True)
@@ -137,7 +125,11 @@ class _AgentWatch:
         self._stopped: dict[str, _Stopped] = {}
         self._reports = 0
         self._typing = sys.stdin is not None  # until standard input ends
-        self._guard = LoopGuard(_live(settings), local=False, on_decision=self._decided)
+        self._guard = LoopGuard(
+            _live(settings),
+            local=False,
+            on_decision=lambda _session, decision: self._made.append(decision),
+        )
         self._followed = FollowedFolders(folders, self._broken, self._guard.forget)
 
     def run(self, rounds: int) -> None:
@@ -163,10 +155,6 @@ class _AgentWatch:
             for decision in made:
                 if not found.old and decision.action is not Action.ALLOW:
                     self._tell(session, key, decision)
-
-    def _decided(self, session: Session, decision: Decision) -> None:
-        del session
-        self._made.append(decision)
 
     def _tell(self, session: FollowedSession, key: str, decision: Decision) -> None:
         action = f"would {word(decision.action)}" if decision.shadow else word(decision.action)
