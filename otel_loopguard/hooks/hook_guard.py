@@ -49,16 +49,6 @@ _WAYS_OUT: Final = {
 """What to say of the command that ends a stop: of the policy, of a person."""
 
 
-class _Secret:
-    """A secret of a setting, without pydantic's class for it, which takes long to import."""
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def get_secret_value(self) -> str:
-        return self._value
-
-
 class HookGuard:
     """Answers the events of coding agents. May be called from any thread.
 
@@ -84,11 +74,11 @@ class HookGuard:
         spans: CallSpans | None = None,
         on_decision: Callable[[DecisionRecord], object] | None = None,
     ) -> None:
+        # A store is read and written behind: an event would not see what the last one left.
+        own = {"store_url": type(settings.store_url)("")}
         if not settings.digest_key:
-            settings = settings.model_copy(update={"digest_key": _Secret(state.key)})
-        if settings.store_url:
-            # A store is read and written behind: an event would not see what the last one left.
-            settings = settings.model_copy(update={"store_url": type(settings.store_url)("")})
+            own["digest_key"] = type(settings.digest_key)(state.key)
+        settings = settings.model_copy(update=own)
         # Journals are read before a step, and written before an answer.
         self.guard = Engine(
             settings, local=False, journal_store=state, manual_journals=True,
