@@ -149,12 +149,12 @@ class _AgentWatch:
         self._guard.shutdown()
 
     def _judge(self, session: FollowedSession) -> None:
-        for key, found in session.look():
-            self._guard.observe(found.step, key)
+        for found in session.look():
+            self._guard.observe(found.step, found.session)
             made, self._made = self._made, []
             for decision in made:
                 if not found.old and decision.action is not Action.ALLOW:
-                    self._tell(session, key, decision)
+                    self._tell(session, found.session, decision)
 
     def _tell(self, session: FollowedSession, key: str, decision: Decision) -> None:
         action = f"would {word(decision.action)}" if decision.shadow else word(decision.action)
@@ -275,11 +275,10 @@ class _AgentWatch:
 
 def _live(settings: Settings) -> Settings:
     """The settings of hooks, for sessions whose steps are told late and perhaps again."""
-    # The transcripts are what is kept: journals of a store would count steps twice.
-    store = {"store_url": type(settings.store_url)("")} if settings.store_url else {}
     return settings.model_copy(
         update={
-            **store,
+            # The transcripts are what is kept: journals of a store would count steps twice.
+            "store_url": type(settings.store_url)(""),
             "control_socket": settings.control_socket or "auto",
             "session_ttl_s": FOREVER_S,
             # What was decided before is not put before people again: `_tell` does it for the rest.

@@ -93,22 +93,16 @@ class SpanReplay:
     Args:
         feed: The guard.
         read: Reads a span as a step, to learn its session id before anything of it is fed.
-        max_spans: Spans that the buffer holds.
-        max_chars: Characters of names and attribute values that the buffer holds, about.
     """
 
-    def __init__(
-        self,
-        feed: Feed,
-        read: Callable[[SpanView], Step | None],
-        *,
-        max_spans: int = 20_000,
-        max_chars: int = 64_000_000,
-    ) -> None:
+    max_spans = 20_000
+    """Spans that the buffer holds."""
+    max_chars = 64_000_000
+    """Characters of names and attribute values that the buffer holds, about."""
+
+    def __init__(self, feed: Feed, read: Callable[[SpanView], Step | None]) -> None:
         self._feed = feed
         self._read = read
-        self._max_spans = max_spans
-        self._max_chars = max_chars
         self._heap: list[_Event] = []
         self._later: list[tuple[RecordedSpan, Step | None, int]] = []
         self._waiting: set[int] = set()
@@ -131,7 +125,7 @@ class SpanReplay:
             self._later.append((span, step, chars))
         else:
             self._start(span, step, chars)
-        while self._spans > self._max_spans or self._chars > self._max_chars:
+        while self._spans > self.max_spans or self._chars > self.max_chars:
             self._advance()
 
     def finish(self) -> None:
