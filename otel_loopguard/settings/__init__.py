@@ -109,17 +109,6 @@ class ToolSettings(Group):
         return {name: each for name, each in self if name not in _TRAITS and each is not None}
 
 
-LIMITED: Final = {
-    "actions": "tool calls",
-    "errors": "failed tool calls in a row",
-    "tokens": "tokens",
-    "cost": "USD",
-    "steps": "steps",
-    "elapsed_s": "seconds of one task",
-}
-"""What may be limited, and what is counted."""
-
-
 class AgentLimits(Group):
     """How much one agent may use in a session; what is not named has no limit of its own."""
 
@@ -136,8 +125,8 @@ class AgentLimits(Group):
 
     def limits(self) -> tuple[tuple[str, float], ...]:
         """The limits that are set, by name."""
-        named = ((name, getattr(self, name, None)) for name in LIMITED)
-        return tuple((name, float(limit)) for name, limit in named if limit is not None)
+        numbers = ((name, limit) for name, limit in self if name != "action")
+        return tuple((name, float(limit)) for name, limit in numbers if limit is not None)
 
 
 class TaskLimits(AgentLimits):
@@ -160,6 +149,8 @@ _BUDGETS: Final = {
     "phases": ("phases", "phases"),
 }
 """What is limited: by name, the field of `Usage` and what is counted."""
+UNITS: Final = {name: unit for name, (_, unit) in _BUDGETS.items()}
+"""What is counted, in words, by the name of a limit."""
 
 _STANDARD: Final[Mapping[str, float]] = {
     "budget_steps": 50,
