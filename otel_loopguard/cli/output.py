@@ -136,9 +136,7 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
 
 
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None
-) -> RenderableType:
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> RenderableType:
     """A table; where the terminal is too narrow for it, each row as a block of names and values.
 
     Nothing is cut: headings wrap between words, and the first cell of a block, which often is an id
@@ -147,19 +145,16 @@ def table(
     Args:
         columns: Headings; one that ends in `#` is of numbers, in `~` of sentences, which may wrap.
         rows: Cells: text with a style, or any value.
-        title: Line above it.
     """
     out = console()
-    above = None if title is None else cell(title)
     names = [cell(column.rstrip("#~")) for column in columns]
     cells = [[one if isinstance(one, Text) else cell(one) for one in row] for row in rows]
     widths = _widths(columns, names, cells, out.width - 2 * (len(columns) - 1))
     if widths is None:
-        blocks = [block for row in cells for block in _block(names, row)]
-        return Group(*([above] if above else []), *blocks)
+        return Group(*(block for row in cells for block in _block(names, row)))
     grid = Table(
-        title=above, title_justify="left", title_style="", show_edge=False, pad_edge=False,
-        box=box.SIMPLE_HEAD if out.is_terminal else None, collapse_padding=out.is_terminal,
+        show_edge=False, pad_edge=False, collapse_padding=out.is_terminal,
+        box=box.SIMPLE_HEAD if out.is_terminal else None,
     )  # fmt: skip
     for column, name, width in zip(columns, names, widths, strict=True):
         grid.add_column(name, justify="right" if column.endswith("#") else "left", width=width)

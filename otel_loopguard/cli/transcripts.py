@@ -342,7 +342,8 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
     say(f"{sessions} ({names}), {overview.quiet:,} of them without a decision")
     for title, _, results in overview.groups:
         out.print()
-        out.print(table(_COLUMNS, [_cells(*each) for each in results], f"{title}: {len(results)}"))
+        say(f"{title}: {len(results)}")
+        out.print(table(_COLUMNS, [_cells(*each) for each in results]))
     if overview.after.calls:
         say("")
         say(f"After the stops came {overview.after.spelled()}.")

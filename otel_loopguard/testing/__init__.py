@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from otel_loopguard._util.clock import TestMode
-    from otel_loopguard.core import Decision, Step
+    from otel_loopguard.core import Decision
     from otel_loopguard.sessions import Session
 
 __all__ = ["LoopGuardFixture", "Outcome", "options", "watching"]
@@ -42,17 +42,13 @@ def options(lines: Iterable[str], marked: Iterable[Mapping[str, Any]]) -> dict[s
         if not equals or not name.strip():
             msg = f"ini option loopguard: expected lines `name = value`, got {line!r}"
             raise LoopGuardSettingsError(msg)
-        found[name.strip()] = _value(value.strip())
+        try:
+            found[name.strip()] = json.loads(value)
+        except ValueError:
+            found[name.strip()] = value.strip()
     for keywords in marked:
         found.update(keywords)
     return found
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 _KEPT: Final = 10_000
@@ -83,12 +79,10 @@ class _Seen:
         self.steps = 0
         self.decisions: deque[Decision] = deque(maxlen=_KEPT)
 
-    def on_step(self, session: Session, index: int, step: Step) -> None:
-        del session, index, step
+    def on_step(self, *_: object) -> None:
         self.steps += 1
 
-    def on_decision(self, session: Session, decision: Decision) -> None:
-        del session
+    def on_decision(self, _: Session, decision: Decision) -> None:
         self.decisions.append(decision)
 
 
@@ -349,7 +343,8 @@ def watching(
     guard = LoopGuard(
         Settings(**{**_ALONE, **settings}), on_step=seen.on_step, on_decision=seen.on_decision
     )
-    found = _provider(provider)
+    made = {"own": own_provider, "global": global_provider}
+    found = made[provider]() if isinstance(provider, str) else provider
     live, spans = LoopGuardSpanProcessor(guard), Spans(guard)
     with ExitStack() as ends:
         ends.callback(unregister_guard, guard)
@@ -358,9 +353,3 @@ def watching(
         ends.enter_context(rehearsal)
         ends.enter_context(listening(found, live, spans))
         yield LoopGuardFixture(guard, found, name, seen, spans, (live, spans), rehearsal, ends)
-
-
-def _provider(provider: Any) -> Any:
-    if isinstance(provider, str):
-        return own_provider() if provider == "own" else global_provider()
-    return provider

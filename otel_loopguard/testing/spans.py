@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.text import truncate
 from otel_loopguard.errors import LoopGuardError
@@ -192,7 +193,7 @@ class Spans(SpanProcessor):
     def __init__(self, guard: LoopGuard) -> None:
         self._memory = _Memory()
         self._exporter = LoopGuardSpanExporter(self._memory, guard)
-        self._open: OrderedDict[int, ReadableSpan] = OrderedDict()
+        self._open: BoundedDict[int, ReadableSpan] = BoundedDict(_KEPT)
 
     @property
     def ended(self) -> tuple[ReadableSpan, ...]:
@@ -208,8 +209,6 @@ class Spans(SpanProcessor):
         """Takes a span that starts."""
         del parent_context
         self._open[span.get_span_context().span_id] = span
-        while len(self._open) > _KEPT:
-            self._open.popitem(last=False)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Takes a span that ended."""
