@@ -261,6 +261,7 @@ def _amount(steps: Sequence[Step], prices_file: str, since: int = 0) -> Amount:
     )
 
 
+_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 # Decisions of a session that the page lists: more say the same again.
 _DECISIONS_SHOWN: Final = 20
 _COLUMNS: Final = (
@@ -378,13 +379,10 @@ def write_page(overview: Overview, path: Path) -> None:
         groups="\n".join(_groups(overview)),
         version=__version__,
     )
-    with open(path, "w", encoding="utf-8", errors="backslashreplace", opener=_no_link) as stream:
+    # Not through a link that others have put there.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o666)
+    with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:  # noqa: PTH123
         stream.write(page)
-
-
-def _no_link(path: str, flags: int) -> int:
-    """Opens a file, but none through a link that others have put there."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _groups(overview: Overview) -> Iterator[str]:

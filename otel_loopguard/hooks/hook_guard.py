@@ -130,12 +130,13 @@ class HookGuard:
         if answer.reply is Reply.NOTHING:
             return
         with self._lock, suppress(StoreError), self._state.together():
-            session, call_id = event.session, event.call_id or self._refused_as(event)
-            call = None if call_id is None else self._state.call(session, call_id)
-            if call_id is not None and call is not None and call.state == "refused":
-                # The agent makes it.
-                self._state.put_call(session, call_id, call._replace(state="open", said=""))
-                self._open[session, call_id] = _step(event, call.begun)
+            session = event.session
+            if event.kind is EventKind.CALL:
+                call_id = event.call_id or self._nameless(_step(event, 0), event)
+                call = self._state.call(session, call_id)
+                if call is not None and call.state == "refused":  # the agent makes it
+                    self._state.put_call(session, call_id, call._replace(state="open", said=""))
+                    self._open[session, call_id] = _step(event, call.begun)
             denial = self._denial(session) if answer.reply is Reply.DENY else None
             self._tell_again(session, denial or self._flag(session).control, heard=False)
 
@@ -385,11 +386,6 @@ class HookGuard:
     def _nameless(self, step: Step, event: HookEvent) -> str:
         """Returns an id for a call without one; the next equal call gets another."""
         return f"{_digest(event, step)} {self._steps(event.session)}"
-
-    def _refused_as(self, event: HookEvent) -> str | None:
-        """The id of a call without one that was refused last."""
-        call_id = self._nameless(_step(event, 0), event)
-        return call_id if event.kind is EventKind.CALL else None
 
     def _begun_as(self, event: HookEvent) -> str | None:
         """The id of the oldest open call that an answer without one may belong to."""

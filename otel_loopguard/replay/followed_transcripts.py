@@ -93,9 +93,15 @@ class FollowedTranscript:
     @property
     def replaced(self) -> bool:
         """True if the file is no longer the one that was read so far."""
+        if self._file is None:
+            return False
         try:
             with _opened(self.head.path) as stream:
-                return self._is_other(stream)
+                found = os.fstat(stream.fileno())
+                if (found.st_dev, found.st_ino) != self._file or found.st_size < self.place:
+                    return True
+                stream.seek(self.place - len(self._mark))
+                return stream.read(len(self._mark)) != self._mark
         except OSError:
             return False  # gone, for good or for a moment
 
@@ -129,15 +135,6 @@ class FollowedTranscript:
         self._mark = b""
         self._rest = bytearray()
         self._too_long = False
-
-    def _is_other(self, stream: IO[bytes]) -> bool:
-        if self._file is None:
-            return False
-        found = os.fstat(stream.fileno())
-        if (found.st_dev, found.st_ino) != self._file or found.st_size < self.place:
-            return True
-        stream.seek(self.place - len(self._mark))
-        return stream.read(len(self._mark)) != self._mark
 
     def _lines(self, chunk: bytes) -> Iterator[bytes]:
         """The lines that end in a chunk."""

@@ -13,11 +13,12 @@ import binascii
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings import _names as names
-from otel_loopguard.settings._group import NO_SECRET, Group, one_of, value
+from otel_loopguard.settings._group import NO_SECRET, Group, leaves, one_of, value
 from otel_loopguard.settings._names import imported as imported
 from otel_loopguard.settings.tuning import Tuning
 
@@ -423,11 +424,7 @@ class Settings(Group):
 
     def values(self) -> dict[str, Any]:
         """Every setting and tuning value by its dotted name, such as `tuning.text.tail_period`."""
-        found = dict(self)
-        tuning: Tuning = found.pop("tuning")
-        for group, values in tuning:
-            found.update((f"tuning.{group}.{name}", value) for name, value in values)
-        return found
+        return {name: attrgetter(name)(self) for name, _ in leaves(type(self))}
 
     @cached_property
     def polling(self) -> frozenset[str]:

@@ -33,27 +33,17 @@ class Relay(SpanProcessor):
     """Stays on a provider for good, and forwards its spans to the current listeners."""
 
     def __init__(self) -> None:
-        self._listeners: tuple[SpanProcessor, ...] = ()
+        self.listeners: tuple[SpanProcessor, ...] = ()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Forwards a span that starts."""
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.on_start(span, parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Forwards a span that ended."""
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.on_end(span)
-
-    def add(self, *listeners: SpanProcessor) -> None:
-        """Adds listeners, behind those that are there."""
-        with _adding:
-            self._listeners = (*self._listeners, *listeners)
-
-    def remove(self, *listeners: SpanProcessor) -> None:
-        """Removes listeners."""
-        with _adding:
-            self._listeners = tuple(one for one in self._listeners if one not in listeners)
 
 
 # Not renewed after a fork: no test forks while another thread adds a listener.
@@ -64,12 +54,14 @@ _relays: weakref.WeakKeyDictionary[Any, Relay] = weakref.WeakKeyDictionary()
 @contextmanager
 def listening(provider: Any, *listeners: SpanProcessor) -> Generator[None, None, None]:
     """Lets processors see the spans of a provider within the block."""
-    relay = _relay_on(provider)
-    relay.add(*listeners)
+    with _adding:
+        relay = _relay_on(provider)
+        relay.listeners += listeners
     try:
         yield
     finally:
-        relay.remove(*listeners)
+        with _adding:
+            relay.listeners = tuple(one for one in relay.listeners if one not in listeners)
 
 
 def own_provider() -> TracerProvider:
@@ -87,18 +79,17 @@ def global_provider() -> Any:
 
 
 def _relay_on(provider: Any) -> Relay:
-    with _adding:
-        found = _relays.get(provider)
-        if found is None:
-            if not hasattr(provider, "add_span_processor"):
-                msg = (
-                    f"{type(provider).__name__} takes no span processors, so no span can be "
-                    "watched: use the SDK's TracerProvider, or provider='own'"
-                )
-                raise LoopGuardError(msg)
-            found = _relays[provider] = Relay()
-            provider.add_span_processor(found)
-        return found
+    found = _relays.get(provider)
+    if found is None:
+        if not hasattr(provider, "add_span_processor"):
+            msg = (
+                f"{type(provider).__name__} takes no span processors, so no span can be "
+                "watched: use the SDK's TracerProvider, or provider='own'"
+            )
+            raise LoopGuardError(msg)
+        found = _relays[provider] = Relay()
+        provider.add_span_processor(found)
+    return found
 
 
 # A failing test prints the tree: it is to fit a screen, its lines a terminal.
