@@ -330,7 +330,9 @@ def writer_of(paths: Sequence[Path], agent: str, cwd: str) -> psutil.Process:
     mine = {
         each.pid: each
         for each in psutil.process_iter(_LOOKED_AT)
-        if each.pid not in above and each.info["uids"].effective == os.geteuid()
+        if each.pid not in above
+        and (uids := each.info["uids"]) is not None  # it may be hidden
+        and uids.effective == os.geteuid()
     }
     files = {os.path.realpath(path) for path in paths}
     # A command that an agent runs may inherit the open file: the outermost one writes.
