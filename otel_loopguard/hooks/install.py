@@ -43,7 +43,8 @@ class Command(NamedTuple):
 def command_of(program: str, agent: str, mode: str) -> Command:
     """The command that runs the hook of an agent."""
     words = f"hook run {agent} --mode {mode}"
-    shell = f"sh -c {shlex.quote(f'{shlex.quote(program)} {words} || echo {{}}')}"
+    inner = f"{shlex.quote(program)} {words} || echo {{}}"
+    shell = f"sh -c {shlex.quote(inner)}"
     named = program if os.name == "nt" else PROGRAM
     windows = f'"{named}" {words}' if " " in named else f"{named} {words}"
     return Command(shell, windows, windows if os.name == "nt" else shell)

@@ -94,9 +94,9 @@ def stored_sessions(database: Path) -> list[TranscriptFile]:
     except sqlite3.Error:
         return []
     return [
-        TranscriptFile(database / _text(key), count, _seconds(time))
+        TranscriptFile(database / _decoded(key), count, _seconds(time))
         for key, count, time in rows
-        if _ID.fullmatch(_text(key))
+        if _ID.fullmatch(_decoded(key))
     ]
 
 
@@ -107,7 +107,7 @@ def session_above(path: Path) -> tuple[str | None, float]:
             found = opened.execute(_SESSION, (path.name,)).fetchone()
     except sqlite3.Error:
         found = None
-    return (None, 0.0) if found is None else (_text(found[0]) or None, _seconds(found[3]))
+    return (None, 0.0) if found is None else (_decoded(found[0]) or None, _seconds(found[3]))
 
 
 class SessionRows:
@@ -141,7 +141,7 @@ class SessionRows:
             if not self._begun:
                 self._begun = True
                 found = opened.execute(_SESSION, (self._path.name,)).fetchone()
-                above, folder, version = map(_text, (found or (None,) * 3)[:3])
+                above, folder, version = map(_decoded, (found or (None,) * 3)[:3])
                 said = {"parentID": above, "directory": folder, "version": version}
                 yield _line("session", self._path.name, json.dumps(said).encode())
             before = None
@@ -154,12 +154,12 @@ class SessionRows:
                     followed = any(row[3] == b"assistant" for row in rows[number + 1 :])
                     if growing and not whole and not followed:
                         return
-                    key = _text(name)
+                    key = _decoded(name)
                     self._given |= {"time": time, "message": key}
                     self.messages += 1
                     if _ID.fullmatch(key):
                         for part, content in opened.execute(_PARTS, self._given):
-                            yield _line("part", _text(part), content)
+                            yield _line("part", _decoded(part), content)
                         yield _line("message", key, data)
 
 
@@ -197,7 +197,7 @@ def _line(kind: str, key: str, data: object) -> bytes:
     return b'%s, "data": %s}' % (head, data if isinstance(data, bytes) else b"null")
 
 
-def _text(value: object) -> str:
+def _decoded(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value if isinstance(value, str) else ""
