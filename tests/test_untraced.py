@@ -10,7 +10,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings, semconv
 from otel_loopguard.core import Decision, Kind, Step
-from otel_loopguard.replay.replay import SpanReplay
+from otel_loopguard.replay import SpanReplay
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.views import RecordedSpan
 from tests.dialects import captures, loops

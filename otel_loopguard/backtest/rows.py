@@ -13,9 +13,6 @@ from importlib import import_module
 from itertools import zip_longest
 from typing import Any, Final, cast
 
-import orjson
-
-from otel_loopguard._util import bounded_json
 from otel_loopguard.engine import Kind, RecordedSpan, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay.fields import (
@@ -29,6 +26,7 @@ from otel_loopguard.replay.fields import (
     time,
 )
 from otel_loopguard.replay.formats import KINDS, STATUSES
+from otel_loopguard.replay.recording import Oversized, parse_json
 
 SPAN: Final = "span"
 RUN: Final = "run"
@@ -166,19 +164,13 @@ def _plain(value: object) -> object:
 
 def parsed(value: str) -> object:
     """The value of JSON text, within the bounds of recorded values."""
-    large = len(value) > bounded_json.MAX_RECORDED_VALUES
-    why = bounded_json.oversized(value.encode("utf-8", "surrogatepass")) if large else ""
-    if why:
-        msg = f"a row {why}"
-        raise BrokenRow(msg)
     try:
-        return orjson.loads(value)
-    except ValueError:  # NaN and lone surrogates, which `json` reads
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            msg = "a row is no valid JSON"
-            raise BrokenRow(msg) from None
+        return parse_json(value.encode("utf-8", "surrogatepass"))
+    except Oversized as error:
+        msg = f"a row {error}"
+    except (ValueError, RecursionError):
+        msg = "a row is no valid JSON"
+    raise BrokenRow(msg)
 
 
 _EXTRAS: Final = {"chdb": "clickhouse", "ray": "ray"}

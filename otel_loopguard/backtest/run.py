@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
+from otel_loopguard.backtest import BacktestResult, replay_session
 from otel_loopguard.backtest.rows import BrokenRow, load, parsed
-from otel_loopguard.backtest.session import BacktestResult, replay_session
 from otel_loopguard.backtest.sources import Source, connect, open_source, quoted, relation, stage
 from otel_loopguard.engine import Engine, decision_row
 from otel_loopguard.errors import LoopGuardError
@@ -128,7 +128,14 @@ def replay_bucket(bucket: Bucket) -> Notes:
     """Replays the sessions of a bucket in order of time; writes their results as one file."""
     arrow, files = load("pyarrow"), load("pyarrow.parquet")
     notes, schema, part = Notes(), _schema(arrow), Path(bucket.part)
-    results = _results(bucket, notes)
+    like = Engine(bucket.settings, clock="replay")
+    results = (
+        {**result_row(found), "settings_hash": bucket.digest}
+        for session, source, rows in _sessions(bucket, notes)
+        for found in replay_session(
+            rows, bucket.settings, session=session, source=source, broken=notes.broken, like=like
+        )
+    )
     temporary = part.with_suffix(f".{uuid4().hex}.tmp")
     with files.ParquetWriter(temporary, schema, compression="zstd") as writer:
         while batch := list(islice(results, _BATCH)):
@@ -138,15 +145,6 @@ def replay_bucket(bucket: Bucket) -> Notes:
         writer.add_key_value_metadata({_NOTES: json.dumps(noted).encode()})
     temporary.replace(part)
     return notes
-
-
-def _results(bucket: Bucket, notes: Notes) -> Iterator[dict[str, object]]:
-    like = Engine(bucket.settings, clock="replay")
-    for session, source, rows in _sessions(bucket, notes):
-        for found in replay_session(
-            rows, bucket.settings, session=session, source=source, broken=notes.broken, like=like
-        ):
-            yield {**result_row(found), "settings_hash": bucket.digest}
 
 
 def notes_of(part: Path) -> Notes:

@@ -25,7 +25,7 @@ from otel_loopguard.engine import Reader, session_keys
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Run
 from otel_loopguard.replay.exports import export_reader_of
-from otel_loopguard.replay.file import RecordedFile
+from otel_loopguard.replay.file import RecordedFile, untold
 
 if TYPE_CHECKING:
     from otel_loopguard.engine import RecordedSpan
@@ -132,7 +132,7 @@ def _form(file: str) -> str:
     if file.endswith(_PARQUET):
         return "recorded" if _is_export(file) else "parquet"
     # Broken lines are reported when all are read.
-    first = next(RecordedFile(file, lambda _file, _line, _why: None).lines(), (0, b""))[1]
+    first = next(RecordedFile(file, untold).lines(), (0, b""))[1]
     try:
         row: object = json.loads(first)
     except (ValueError, RecursionError):

@@ -1,19 +1,28 @@
-"""`backtest`: what the guard would have decided about millions of sessions."""
+"""`backtest`: what the guard would have decided about millions of sessions, and a page about it.
+
+The page is one file, with pictures, that loads nothing.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from string import Template
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import MofNCompleteColumn
 
+from otel_loopguard.backtest.rows import load
 from otel_loopguard.backtest.run import run
-from otel_loopguard.backtest.summary import write_summary
+from otel_loopguard.backtest.sources import quoted
 from otel_loopguard.cli.inputs import bar_of
 from otel_loopguard.cli.output import counted, keep_faults, say
+from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from otel_loopguard.backtest.run import Backtest, Notify
@@ -58,3 +67,94 @@ def _bar() -> Generator[Notify | None]:
         yield lambda what, done, total: bar.update(
             task, description=what, completed=done, total=total
         )
+
+
+_SECTION: Final = re.compile(r"^-- # (.+)\n((?:-- [^#\n].*\n)*)((?:[^-\n].*\n)+)", re.MULTILINE)
+# Reasons of broken rows are few; names of tools and sources are from the recording.
+_TOP: Final = 15
+# Characters of a cell: a sentence of ours is shorter, and a name of a tool may be hostile.
+_LONGEST: Final = 1_000
+
+
+def write_summary(found: Backtest, other: Backtest | None, path: Path) -> int:
+    """Writes the page; with another backtest of the same source, also in what they differ.
+
+    Returns:
+        How many sessions would have been stopped.
+    """
+    here = files("otel_loopguard.cli") / "data"
+    text = (here / "backtest.sql").read_text("utf-8")
+    views, *_ = text.partition("-- # ")
+    parts, others = quoted(found.parts), quoted((other or found).parts)
+    with load("duckdb").connect() as connection:
+        connection.execute(views.format(parts=parts, others=others))
+        ((sessions, steps, stopped),) = connection.execute(
+            "SELECT count(*), coalesce(sum(steps), 0)::BIGINT, count(stop_step) FROM results"
+        ).fetchall()
+        tables = list(_tables(connection, text, compared=other is not None))
+    settings = found.digest if other is None else f"{found.digest}, compared with {other.digest}"
+    broken = _table(("rows that were passed over", "rows#"), found.notes.broken.most_common(_TOP))
+    page = Template((here / "backtest.html").read_text("utf-8")).substitute(
+        sessions=f"{sessions:,}",
+        steps=f"{steps:,}",
+        source=_text(found.source.name),
+        stopped=f"{stopped:,}",
+        version=__version__,
+        settings=settings,
+        tables=f"{broken}{''.join(tables)}",
+    )
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(page, "utf-8", errors="backslashreplace")
+    temporary.replace(path)
+    return stopped
+
+
+def _tables(connection: Any, text: str, *, compared: bool) -> Iterator[str]:
+    """The tables of `backtest.sql`, each below its title."""
+    for title, comment, query in _SECTION.findall(text):
+        if compared or "differing" not in query:
+            done = connection.execute(query)
+            rows = done.fetchall()
+            note = comment.replace("-- ", "").strip()
+            yield f"<h2>{title}</h2>\n" + (f"<p>{_text(note)}</p>\n" if note else "")
+            yield _table([column[0] for column in done.description], rows) or "<p>None.</p>\n"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table, if it has rows; `backtest.sql` says what the ends of column names mean."""
+    if not rows:
+        return ""
+    most = [
+        100 if name.endswith("%|") else max((row[place] or 0 for row in rows), default=0) or 1
+        if name.endswith("|") else 0
+        for place, name in enumerate(columns)
+    ]  # fmt: skip
+    kinds = [' class="n"' if name.endswith("#") else "" for name in columns]
+    head = "".join(
+        f"<th{kind}>{_text(name.rstrip('#|'))}</th>"
+        for name, kind in zip(columns, kinds, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{kind}>{_cell(value, limit)}</td>"
+            for value, kind, limit in zip(row, kinds, most, strict=True)
+        )
+        + "</tr>\n"
+        for row in rows
+    )
+    return f"<table><tr>{head}</tr>\n{body}</table>\n"
+
+
+def _cell(value: object, most: float) -> str:
+    if not isinstance(value, (int, float)):
+        return _text(value)
+    bar = f'<meter max="{most}" value="{value}"></meter> ' if most else ""
+    short = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    return bar + (f"{value:,.0f}" if value >= 10_000 else short)
+
+
+def _text(value: object) -> str:
+    """What others wrote, as text of a page."""
+    written = "" if value is None else str(value)
+    return escape(written if len(written) <= _LONGEST else written[: _LONGEST - 1] + "…")

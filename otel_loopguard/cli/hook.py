@@ -1,22 +1,18 @@
-"""`hook`: the commands that install the hooks of a coding agent, and those that hooks call.
-
-They import what they need when they are run, as those of `app` do.
-"""
+"""`hook`: the commands that install the hooks of a coding agent, and those that hooks call."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from otel_loopguard.cli.output import Format, console, json_line, say, table
+from otel_loopguard.cli.output import Format, console, give, say, table
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.hooks.install import HOOK_FILES
-
-if TYPE_CHECKING:
-    from otel_loopguard.hooks.install import State
+from otel_loopguard.hooks.install import HOOK_FILES, SCOPES, State, install, states, uninstall
+from otel_loopguard.hooks.state_folder import StateFolder
 
 app = typer.Typer(
     name="hook",
@@ -55,9 +51,7 @@ def install_hooks(
     ] = Mode.OBSERVE,
 ) -> None:
     """Installs the hooks of a coding agent; its other settings are left alone."""
-    from otel_loopguard.hooks.install import install, states  # noqa: PLC0415  # `--help` is quick
-
-    scope = "project" if project else "user"
+    scope = SCOPES[project]
     change = install(_known(agent), scope, mode.value, repository())
     done = f"hooks installed, mode {mode.value}" if change.changed else "nothing to change"
     say(f"{agent}: {done}: {change.file}")
@@ -78,8 +72,6 @@ def uninstall_hooks(
     ] = None,
 ) -> None:
     """Removes the hooks of a coding agent, from this project and from your own settings."""
-    from otel_loopguard.hooks.install import SCOPES, uninstall  # noqa: PLC0415  # `--help` is quick
-
     scopes = SCOPES if project is None else (SCOPES[project],)
     changes = [uninstall(_known(agent), scope, repository()) for scope in scopes]
     for change in changes:
@@ -94,16 +86,12 @@ def status(
     form: Annotated[Format, typer.Option("--format", help="table, or JSON lines.")] = Format.TABLE,
 ) -> None:
     """Shows where hooks are installed, in which mode, and what is left to do."""
-    from otel_loopguard.hooks.install import states  # noqa: PLC0415  # `--help` is quick
-    from otel_loopguard.hooks.state_folder import StateFolder  # noqa: PLC0415
-
-    found = list(states(repository()))
     if problem := StateFolder().problem:
         say(f"no event is judged: {problem}", error=True)
-    if form is Format.JSON:
-        for state in found:
-            json_line(_row(state))
-        return
+    give(states(repository()), form, _row, _show)
+
+
+def _show(found: Sequence[State]) -> None:
     known = [
         (state.agent, state.scope, state.mode or "unknown", _todo(state), str(state.file))
         for state in found

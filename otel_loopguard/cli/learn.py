@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -58,13 +58,9 @@ class _Score:
     def row(self) -> dict[str, object]:
         """What stands in the row of a tool, and in that of all."""
         return {
-            "calls": self.calls,
-            "failures": self.failures,
+            **asdict(self),
             "failure_rate": self.failures / self.calls if self.calls else None,
-            "measured": self.measured,
             "within": self.within / self.measured if self.measured else None,
-            "alarms": self.alarms,
-            "overdue": self.overdue,
         }
 
 

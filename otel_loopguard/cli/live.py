@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Group
 from rich.live import Live
@@ -21,6 +21,7 @@ from otel_loopguard.escalation.answers import answer_of
 from otel_loopguard.hooks.client import send, start
 from otel_loopguard.hooks.state_folder import StateFolder
 from otel_loopguard.replay import read_whole
+from otel_loopguard.replay.fields import integer, mapping, sequence
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
@@ -206,16 +207,17 @@ def print_session(transport: Transport, session: str, form: Format) -> int:
     return 0 if found else report_unknown(transport, "session", session)
 
 
-def _show(view: Mapping[str, Any]) -> None:
+def _show(view: Message) -> None:
     out = console()
     out.print(table(("session", f"{line(view.get('session'), 400)}~"), _facts(view)))
+    actions, decisions = (map(mapping, sequence(view.get(it))) for it in ("actions", "decisions"))
     fields = ("tool", "agent", "outcome", "error_type", "duration_s")
-    done = [[act.get(name) for name in fields] for act in _maps(view.get("actions"))]
+    done = [[act.get(name) for name in fields] for act in actions]
     decided = [
         # For people steps count from 1.
-        (one.get("step", -1) + 1, word(str(one.get("action"))), one.get("detector"),
+        ((integer(one.get("step")) or 0) + 1, word(str(one.get("action"))), one.get("detector"),
          one.get("rule"), one.get("message"))
-        for one in _maps(view.get("decisions"))
+        for one in decisions
     ]  # fmt: skip
     for columns, rows in (
         (("last actions", "agent", "outcome", "error", "seconds#"), done),
@@ -224,11 +226,11 @@ def _show(view: Mapping[str, Any]) -> None:
         if rows:
             out.print()
             out.print(table(columns, rows))
-    _show_package(view.get("package"))
+    _show_package(mapping(view.get("package")))
 
 
-def _facts(view: Mapping[str, Any]) -> list[tuple[str, object]]:
-    totals = cast("Mapping[str, Any]", view.get("totals") or {})
+def _facts(view: Message) -> list[tuple[str, object]]:
+    totals = mapping(view.get("totals"))
     action = view.get("action")
     who = str(view.get("by") or "")
     by = f" (by {who.removeprefix('by ')})" if who else ""
@@ -243,30 +245,20 @@ def _facts(view: Mapping[str, Any]) -> list[tuple[str, object]]:
     ]
 
 
-def _show_package(package: object) -> None:
+def _show_package(found: Mapping[str, object]) -> None:
     """Shows the escalation of a session, and how it ended."""
-    if not isinstance(package, dict):
+    if not found:
         return
-    found = cast("dict[str, Any]", package)
-    ended = cast("dict[str, Any] | None", found.get("ended"))
-    out = console()
-    out.print()
-    out.print(
-        cell(f"escalation {found.get('id')}: {found.get('cause')}: {found.get('reason')}", 200)
-    )
-    if ended is not None:
+    told = ["", f"escalation {found.get('id')}: {found.get('cause')}: {found.get('reason')}"]
+    if ended := mapping(found.get("ended")):
         why = f": {ended['guidance']}" if ended.get("guidance") else ""
-        text = f"over: {ended.get('answer') or 'no answer'} by {ended.get('by')}{why}"
-        out.print(cell(text, 200))
-        return
-    out.print(cell(f"open until {_clock(found.get('until'))}, then {found.get('fallback')}", 200))
-    for one in _maps(found.get("suggestions")):
-        out.print(cell(f"  {one.get('answer')}: {one.get('text')}", 200))
-
-
-def _maps(value: object) -> Sequence[Mapping[str, Any]]:
-    items = cast("list[Any]", value) if isinstance(value, list) else []
-    return [cast("Mapping[str, Any]", item) for item in items if isinstance(item, dict)]
+        told.append(f"over: {ended.get('answer') or 'no answer'} by {ended.get('by')}{why}")
+    else:
+        told.append(f"open until {_clock(found.get('until'))}, then {found.get('fallback')}")
+        suggested = map(mapping, sequence(found.get("suggestions")))
+        told += (f"  {one.get('answer')}: {one.get('text')}" for one in suggested)
+    for text in told:
+        console().print(cell(text, 200))
 
 
 def _clock(then: object) -> str:

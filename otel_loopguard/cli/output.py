@@ -12,18 +12,20 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import orjson
 import typer
+from rich import box
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from otel_loopguard import semconv
+from otel_loopguard._control.flag import POLICY
 from otel_loopguard._util.text import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.text import Text
-
 
 _Found = TypeVar("_Found")
 
@@ -35,7 +37,6 @@ def keep_faults() -> None:
 
 def log_all() -> None:
     """Logs warnings and what people do on standard error, with the time: for days on end."""
-    from otel_loopguard._control.flag import POLICY  # noqa: PLC0415  # `--help` is quick
 
     def is_line(record: logging.LogRecord) -> bool:
         by = getattr(record, semconv.CONTROL_BY, POLICY)
@@ -132,14 +133,10 @@ def sentence(text: str) -> None:
 
 def console() -> Console:
     """Where tables and trees go: standard output, without wrapping if that is no terminal."""
-    from rich.console import Console  # noqa: PLC0415  # slow to import
-
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
 
 
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None
-) -> RenderableType:
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> RenderableType:
     """A table; where the terminal is too narrow for it, each row as a block of names and values.
 
     Nothing is cut: headings wrap between words, and the first cell of a block, which often is an id
@@ -148,25 +145,16 @@ def table(
     Args:
         columns: Headings; one that ends in `#` is of numbers, in `~` of sentences, which may wrap.
         rows: Cells: text with a style, or any value.
-        title: Line above it.
     """
-    # Slow to import, here and below.
-    from rich import box  # noqa: PLC0415
-    from rich.console import Group  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
     out = console()
-    above = None if title is None else cell(title)
     names = [cell(column.rstrip("#~")) for column in columns]
     cells = [[one if isinstance(one, Text) else cell(one) for one in row] for row in rows]
     widths = _widths(columns, names, cells, out.width - 2 * (len(columns) - 1))
     if widths is None:
-        blocks = [block for row in cells for block in _block(names, row)]
-        return Group(*([above] if above else []), *blocks)
+        return Group(*(block for row in cells for block in _block(names, row)))
     grid = Table(
-        title=above, title_justify="left", title_style="", show_edge=False, pad_edge=False,
-        box=box.SIMPLE_HEAD if out.is_terminal else None, collapse_padding=out.is_terminal,
+        show_edge=False, pad_edge=False, collapse_padding=out.is_terminal,
+        box=box.SIMPLE_HEAD if out.is_terminal else None,
     )  # fmt: skip
     for column, name, width in zip(columns, names, widths, strict=True):
         grid.add_column(name, justify="right" if column.endswith("#") else "left", width=width)
@@ -193,10 +181,6 @@ def _widths(
 
 def _block(names: Sequence[Text], row: Sequence[Text]) -> Iterator[RenderableType]:
     """A row below its first cell: what it has, each value behind its name."""
-    from rich.columns import Columns  # noqa: PLC0415
-    from rich.padding import Padding  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
     pairs = [
         Text.assemble((f"{name} ", "dim"), value)
         for name, value in zip(names[1:], row[1:], strict=True)
@@ -208,8 +192,6 @@ def _block(names: Sequence[Text], row: Sequence[Text]) -> Iterator[RenderableTyp
 
 def cell(value: object, size: int = _CELL) -> Text:
     """A value as one line of at most `size` characters that no terminal takes for a command."""
-    from rich.text import Text  # noqa: PLC0415
-
     return Text(line(value, size))
 
 

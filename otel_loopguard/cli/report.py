@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from rich.text import Text
 
+from otel_loopguard.cli import live
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, console, give, json_line, line, say, sentence, table
 from otel_loopguard.cli.replay import decision_row, recorded_steps, replay_all
@@ -110,17 +111,13 @@ def print_explanations(
                     told = result.explanation
                     _explain(form, {"source": result.source, **told.to_dict()}, str(told))
         return inputs.code
-    from otel_loopguard.cli import live  # noqa: PLC0415  # a recording needs no process
-
     transport = live.transport_to(store, socket)
     found = list(_ask(transport, what))
     for reply in found:
         _explain(form, reply["explanation"], reply["text"])
-    return (
-        0
-        if found
-        else live.report_unknown(transport, "session", what, "there is no such file, and ")
-    )
+    if found:
+        return 0
+    return live.report_unknown(transport, "session", what, "there is no such file, and ")
 
 
 def _ask(transport: Transport, session: str) -> Iterator[Message]:

@@ -34,7 +34,6 @@ from otel_loopguard.cli.replay import decision_row, result_of
 from otel_loopguard.core import Decision, Kind
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Transcript
-from otel_loopguard.replay.opencode_database import is_session
 from otel_loopguard.replay.transcripts.folders import (
     SessionFiles,
     holds_sessions,
@@ -43,8 +42,9 @@ from otel_loopguard.replay.transcripts.folders import (
     sessions_in,
     usual_folders,
 )
+from otel_loopguard.replay.transcripts.opencode import is_session
 from otel_loopguard.replay.workers import spread
-from otel_loopguard.settings.prices import PriceTable
+from otel_loopguard.settings.prices import cost_of
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -98,10 +98,15 @@ def when(start: int) -> str:
 class Moment(NamedTuple):
     """The first hint or stop of a turn, and what the agent did from there to the turn's end."""
 
-    decision: Decision
-    call: int  # number of the call, from 1
+    call: int  # its number, from 1
+    reason: str
+    message: str
     after: Amount
     finished: bool  # the agent ended this turn by itself
+
+    def row(self) -> dict[str, object]:
+        """It as one JSON object."""
+        return {**self._asdict(), "after": self.after._asdict()}
 
 
 @dataclass(slots=True)
@@ -120,37 +125,19 @@ class TranscriptResult:
     stop: Moment | None
     decisions: list[Decision]
 
-    @property
-    def moment(self) -> Moment | None:
-        """The stop, or else the hint."""
-        return self.stop or self.hint
-
     def row(self) -> dict[str, object]:
         """The result as one JSON object."""
         return {
             **{name: getattr(self, name) for name in _OWN},
             "start": self.start / 1_000_000_000 if self.start else None,
-            "turns": self.turns,
             "whole": self.whole._asdict(),
-            "hint": _moment_row(self.hint),
-            "stop": _moment_row(self.stop),
+            "hint": self.hint and self.hint.row(),
+            "stop": self.stop and self.stop.row(),
             "decisions": [decision_row(decision) for decision in self.decisions],
         }
 
 
-_OWN: Final = ("agent", "session", "path", "cwd", "version")
-
-
-def _moment_row(moment: Moment | None) -> dict[str, object] | None:
-    if moment is None:
-        return None
-    return {
-        "call": moment.call,
-        "reason": moment.decision.reason,
-        "message": moment.decision.message,
-        "after": moment.after._asdict(),
-        "finished": moment.finished,
-    }
+_OWN: Final = ("agent", "session", "path", "cwd", "version", "turns")
 
 
 Told = tuple[TranscriptResult, Moment]
@@ -158,24 +145,28 @@ Told = tuple[TranscriptResult, Moment]
 
 
 class Overview:
-    """Sessions in groups, in each the one that took most afterwards first."""
+    """Sessions in groups, in each the one that took most afterwards first.
+
+    Attributes:
+        count: How many there are.
+        quiet: How many without a decision.
+        after: What came after all stops.
+        groups: Heading, note and sessions of each group that has any.
+    """
 
     def __init__(self, sessions: Sequence[TranscriptResult]) -> None:
-        told = [(one, moment) for one in sessions if (moment := one.moment) is not None]
+        told = [(one, moment) for one in sessions if (moment := one.stop or one.hint) is not None]
         told.sort(key=lambda each: (each[1].after.calls, each[1].after.tokens), reverse=True)
+        stopped = [each for each in told if each[0].stop]
         self.count = len(sessions)
         self.quiet = self.count - len(told)
-        stopped = [each for each in told if each[0].stop]
-        self._told = (
+        self.after = total(moment.after for _, moment in stopped)
+        found = (
             [each for each in stopped if not each[1].finished],
             [each for each in stopped if each[1].finished],
             [each for each in told if not each[0].stop],
         )
-        self.after = total(moment.after for _, moment in stopped)
-
-    def groups(self) -> Iterator[tuple[str, str, list[Told]]]:
-        """Heading, note and sessions of each group that the guard has something to say about."""
-        return ((*said, found) for said, found in zip(_GROUPS, self._told, strict=True))
+        self.groups = [(*said, each) for said, each in zip(_GROUPS, found, strict=True) if each]
 
 
 _GROUPS: Final = (
@@ -195,24 +186,22 @@ Reports = list[tuple[str, int, str]]
 def judged(files: SessionFiles, settings: Settings) -> tuple[list[TranscriptResult], Reports]:
     """Reads and replays one session."""
     broken: Reports = []
-    path, prices = str(files.path), PriceTable.load(settings.prices_file or None)
+    path = str(files.path)
     found: list[TranscriptResult] = []
     try:
         recording = Recording(
             path, lambda file, line, why: broken.append((file, line, why)), files.sub_agents
         )
         runs = (run for run in recording if isinstance(run, Transcript))
-        found += (transcript_result(run, path, settings, prices) for run in runs)
+        found += (transcript_result(run, path, settings) for run in runs)
     except RecordingError as error:
         broken.append((path, 1, str(error).removeprefix(f"{path}: ")))
     return found, broken
 
 
-def transcript_result(
-    run: Transcript, path: str, settings: Settings, prices: PriceTable
-) -> TranscriptResult:
+def transcript_result(run: Transcript, path: str, settings: Settings) -> TranscriptResult:
     """Replays a session, and counts what it took after its hints and stops."""
-    decisions = result_of(run, settings).decisions
+    decisions, prices = result_of(run, settings).decisions, settings.prices_file
     start = next((step.start for step in run.steps if step.start), 0)
     place = Path(path)
     # gemini-cli does not say where it works, but names a folder after it.
@@ -228,10 +217,11 @@ def transcript_result(
         made = [decision for decision in decisions if first <= decision.step < last]
         stopping = [decision for decision in made if decision.action.stops]
         for moments, told in ((hints, made[:1]), (stops, stopping[:1])):
-            for decision in told:
-                at = decision.step
-                after = _amount(run.steps[at + 1 : last], prices, run.steps[at].end or 0)
-                moments.append(Moment(decision, numbers[at], after, finished))
+            for one in told:
+                after = _amount(
+                    run.steps[one.step + 1 : last], prices, run.steps[one.step].end or 0
+                )
+                moments.append(Moment(numbers[one.step], one.reason, one.message, after, finished))
     return TranscriptResult(
         run.agent, run.id, path, cwd, run.version, start, len(parts), total(parts),
         _together(hints), _together(stops), decisions,
@@ -258,20 +248,10 @@ def _turns(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
     return pairwise([*begins, len(steps)])
 
 
-def _amount(steps: Sequence[Step], prices: PriceTable, since: int = 0) -> Amount:
+def _amount(steps: Sequence[Step], prices_file: str, since: int = 0) -> Amount:
     begun = since or next((step.start for step in steps if step.start), 0)
     end = max((step.end or 0 for step in steps), default=0)
-    costs = [
-        prices.cost(
-            step.model or "",
-            step.tokens_in or 0,
-            step.tokens_out or 0,
-            cache_read=step.cache_read or 0,
-            cache_write=step.cache_write or 0,
-        )
-        for step in steps
-        if step.tokens is not None
-    ]
+    costs = [cost_of(step, prices_file) for step in steps if step.tokens is not None]
     return Amount(
         calls=sum(step.kind is Kind.TOOL for step in steps),
         minutes=max(end - begun, 0) / _NS_IN_MINUTE if begun else 0.0,
@@ -281,6 +261,7 @@ def _amount(steps: Sequence[Step], prices: PriceTable, since: int = 0) -> Amount
     )
 
 
+_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 # Decisions of a session that the page lists: more say the same again.
 _DECISIONS_SHOWN: Final = 20
 _COLUMNS: Final = (
@@ -360,11 +341,10 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
     names = ", ".join(f"{agent} {count}" for agent, count in agents.most_common())
     sessions = counted(overview.count, "session")
     say(f"{sessions} ({names}), {overview.quiet:,} of them without a decision")
-    for title, _, results in overview.groups():
-        if not results:
-            continue
+    for title, _, results in overview.groups:
         out.print()
-        out.print(table(_COLUMNS, [_cells(*each) for each in results], f"{title}: {len(results)}"))
+        say(f"{title}: {len(results)}")
+        out.print(table(_COLUMNS, [_cells(*each) for each in results]))
     if overview.after.calls:
         say("")
         say(f"After the stops came {overview.after.spelled()}.")
@@ -380,7 +360,7 @@ def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
         result.agent,
         Path(result.cwd).name,
         f"{result.whole.calls:,}",
-        f"{does} at call {moment.call}: {moment.decision.reason}",
+        f"{does} at call {moment.call}: {moment.reason}",
         f"{after.calls:,}",
         f"{after.minutes:,.0f}",
         f"{after.tokens:,}",
@@ -399,20 +379,16 @@ def write_page(overview: Overview, path: Path) -> None:
         groups="\n".join(_groups(overview)),
         version=__version__,
     )
-    with open(path, "w", encoding="utf-8", errors="backslashreplace", opener=_no_link) as stream:
+    # Not through a link that others have put there.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o666)
+    with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:  # noqa: PTH123
         stream.write(page)
 
 
-def _no_link(path: str, flags: int) -> int:
-    """Opens a file, but none through a link that others have put there."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
 def _groups(overview: Overview) -> Iterator[str]:
-    for title, note, results in overview.groups():
-        if results:
-            yield f"<h2>{title}: {len(results):,}</h2><p class=quiet>{note}</p>"
-            yield from (_session(*each) for each in results)
+    for title, note, results in overview.groups:
+        yield f"<h2>{title}: {len(results):,}</h2><p class=quiet>{note}</p>"
+        yield from (_session(*each) for each in results)
 
 
 def _session(result: TranscriptResult, moment: Moment) -> str:
@@ -424,7 +400,7 @@ def _session(result: TranscriptResult, moment: Moment) -> str:
         f"<details class={kind}><summary><span><b>{escape(project)}</b> "
         f"<small>{escape(result.agent)}, {when(result.start)}</small></span>"
         f"<span><span class=word>{kind}</span> at call {moment.call:,} of "
-        f"{result.whole.calls:,}: {escape(moment.decision.reason)}</span>"
+        f"{result.whole.calls:,}: {escape(moment.reason)}</span>"
         f"<span>after it {escape(moment.after.spelled())}</span>"
         f'<span class=bar><i style="width:{before:.1f}%"></i>'
         f'<b style="width:{after:.1f}%"></b></span></summary>'

@@ -7,22 +7,21 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
 from otel_loopguard._control.flag import APPLICATION, POLICY
-from otel_loopguard.cli.agent_processes import AgentProcess, NoProcessError, can_stop, writer_of
 from otel_loopguard.cli.live import user_name
 from otel_loopguard.cli.output import line, say, word
 from otel_loopguard.cli.replay import FOREVER_S
 from otel_loopguard.core import Action
-from otel_loopguard.errors import LoopGuardSettingsError, RecordingError
+from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError, RecordingError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.hooks.install import HOOK_FILES
 from otel_loopguard.replay import FollowedFolders, FollowedSession
@@ -30,11 +29,8 @@ from otel_loopguard.replay.transcripts import READERS
 from otel_loopguard.replay.transcripts.folders import holds_sessions, usual_folders
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from otel_loopguard._control.flag import Flag
     from otel_loopguard.core import Decision
-    from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
 
 LEAST_S: Final = 0.5
@@ -69,9 +65,11 @@ def watch_agents(
     watch = _AgentWatch(settings, folders, may_stop, interval_s)
     what = ", ".join(str(folder) if name is None else f"{name} {folder}" for name, folder in places)
     say(f"following {what}; Ctrl-C ends it")
-    say(f"not followed, as their transcripts cannot be read: {', '.join(_not_read())}", error=True)
+    read = {reader.agent for reader in READERS}
+    others = ", ".join(agent for agent in HOOK_FILES if agent not in read)
+    say(f"not followed, as their transcripts cannot be read: {others}", error=True)
     ends = [one for one in _ENDING if signal.getsignal(one) is not signal.SIG_IGN]
-    before = [signal.signal(one, _interrupt) for one in ends]
+    before = [signal.signal(one, signal.default_int_handler) for one in ends]
     try:
         watch.run(rounds or sys.maxsize)
     except KeyboardInterrupt:
@@ -91,13 +89,8 @@ _ENDING: Final = tuple(
 """Signals that end the command, after which whatever it stopped goes on."""
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    del frame
-    raise KeyboardInterrupt(number)
-
-
 def _check(settings: Settings, folders: Sequence[Path], may_stop: bool) -> None:
-    if may_stop and not can_stop():
+    if may_stop and not psutil.LINUX:
         msg = "--may-stop: this system does not tell which process writes a file; Linux does"
         raise LoopGuardSettingsError(msg)
     if may_stop and settings.mode == "shadow":
@@ -109,17 +102,11 @@ def _check(settings: Settings, folders: Sequence[Path], may_stop: bool) -> None:
             raise RecordingError(msg)
 
 
-def _not_read() -> list[str]:
-    """The agents that hooks guard and whose transcripts nothing here reads."""
-    read = {reader.agent for reader in READERS}
-    return [agent for agent in HOOK_FILES if agent not in read]
-
-
 @dataclass(slots=True)
 class _Stopped:
     """A session whose process is stopped, until its flag is changed."""
 
-    process: AgentProcess
+    process: psutil.Process
     flag: Flag
     cleared: int  # how often its flag was cleared before
     seen: bool = False  # as stopped
@@ -138,7 +125,11 @@ class _AgentWatch:
         self._stopped: dict[str, _Stopped] = {}
         self._reports = 0
         self._typing = sys.stdin is not None  # until standard input ends
-        self._guard = LoopGuard(_live(settings), local=False, on_decision=self._decided)
+        self._guard = LoopGuard(
+            _live(settings),
+            local=False,
+            on_decision=lambda _session, decision: self._made.append(decision),
+        )
         self._followed = FollowedFolders(folders, self._broken, self._guard.forget)
 
     def run(self, rounds: int) -> None:
@@ -158,16 +149,12 @@ class _AgentWatch:
         self._guard.shutdown()
 
     def _judge(self, session: FollowedSession) -> None:
-        for key, found in session.look():
-            self._guard.observe(found.step, key)
+        for found in session.look():
+            self._guard.observe(found.step, found.session)
             made, self._made = self._made, []
             for decision in made:
                 if not found.old and decision.action is not Action.ALLOW:
-                    self._tell(session, key, decision)
-
-    def _decided(self, session: Session, decision: Decision) -> None:
-        del session
-        self._made.append(decision)
+                    self._tell(session, found.session, decision)
 
     def _tell(self, session: FollowedSession, key: str, decision: Decision) -> None:
         action = f"would {word(decision.action)}" if decision.shadow else word(decision.action)
@@ -191,21 +178,22 @@ class _AgentWatch:
             return True
         try:
             process = writer_of(list(session.transcripts), session.agent, session.cwd)
-        except NoProcessError as error:
+            named = f"process {process.pid} ({process.name()})"
+        except (LoopGuardError, psutil.Error) as error:
             self._say(f"not stopped: {error}")
             return False
-        if process.state == psutil.STATUS_STOPPED:
-            self._say(f"process {process.number} ({process.name}) is stopped already")
+        if _state(process) == psutil.STATUS_STOPPED:
+            self._say(f"{named} is stopped already")
             return False
         # Before the signal: an interrupt between the two must not leave it stopped.
         self._stopped[key] = _Stopped(process, flag, _without_abort(flag))
-        if not process.send(signal.SIGSTOP):
+        if not _send(process, signal.SIGSTOP):
             del self._stopped[key]
-            self._say(f"not stopped: process {process.number} cannot be sent a signal")
+            self._say(f"not stopped: process {process.pid} cannot be sent a signal")
             return False
         self._followed.kept.add(key)
         self._say(
-            f"process {process.number} ({process.name}) is stopped until a person answers: "
+            f"{named} is stopped until a person answers: "
             f"otel-loopguard resume {quote(key)}, or abort {quote(key)}"
         )
         self._ask()
@@ -219,13 +207,13 @@ class _AgentWatch:
     def _answer(self) -> None:
         """Does what was answered about the processes that are stopped."""
         for key, stopped in list(self._stopped.items()):
-            control, state = stopped.flag.control, stopped.process.state
+            control, state = stopped.flag.control, _state(stopped.process)
             if not state:
                 self._forget(key)
-                self._say(f"process {stopped.process.number} of {key} has ended")
+                self._say(f"process {stopped.process.pid} of {key} has ended")
             elif control.action is Action.ABORT and control.by != POLICY:
                 # It takes the signal once it goes on.
-                stopped.process.send(signal.SIGTERM)
+                _send(stopped.process, signal.SIGTERM)
                 self._let_go(key, f"was told to end, by {control.by}")
             elif stopped.flag.cleared > stopped.cleared:
                 self._let_go(key, f"goes on, by {control.by or 'somebody'}")
@@ -237,9 +225,9 @@ class _AgentWatch:
 
     def _let_go(self, key: str, why: str) -> None:
         stopped = self._stopped[key]
-        stopped.process.send(signal.SIGCONT)
+        _send(stopped.process, signal.SIGCONT)
         self._forget(key)
-        self._say(f"process {stopped.process.number} of {key} {why}")
+        self._say(f"process {stopped.process.pid} of {key} {why}")
 
     def _forget(self, key: str) -> None:
         del self._stopped[key]
@@ -287,11 +275,10 @@ class _AgentWatch:
 
 def _live(settings: Settings) -> Settings:
     """The settings of hooks, for sessions whose steps are told late and perhaps again."""
-    # The transcripts are what is kept: journals of a store would count steps twice.
-    store = {"store_url": type(settings.store_url)("")} if settings.store_url else {}
     return settings.model_copy(
         update={
-            **store,
+            # The transcripts are what is kept: journals of a store would count steps twice.
+            "store_url": type(settings.store_url)(""),
             "control_socket": settings.control_socket or "auto",
             "session_ttl_s": FOREVER_S,
             # What was decided before is not put before people again: `_tell` does it for the rest.
@@ -319,3 +306,81 @@ def _is_ours(descriptor: int) -> bool:
     with suppress(OSError):
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     return False
+
+
+_LOOKED_AT: Final = ["ppid", "uids", "name", "cwd", "cmdline", "open_files"]
+
+
+def writer_of(paths: Sequence[Path], agent: str, cwd: str) -> psutil.Process:
+    """The process that writes transcripts: one of the user, not this one nor one above it.
+
+    What has a file open to write it is the one; an agent that opens it for each line (Claude Code,
+    gemini-cli) is known by its name and the folder that it works in.
+
+    Args:
+        paths: The files.
+        agent: Name of the coding agent.
+        cwd: Folder that the session works in; empty where that is not known.
+
+    Raises:
+        LoopGuardError: There is none, or more than one may be it.
+    """
+    this = psutil.Process()
+    above = {this.pid, *(each.pid for each in this.parents())}
+    mine = {
+        each.pid: each
+        for each in psutil.process_iter(_LOOKED_AT)
+        if each.pid not in above
+        and (uids := each.info["uids"]) is not None  # it may be hidden
+        and uids.effective == os.geteuid()
+    }
+    files = {os.path.realpath(path) for path in paths}
+    # A command that an agent runs may inherit the open file: the outermost one writes.
+    writing = {pid for pid, each in mine.items() if _writes(each.info, files)}
+    chosen = [pid for pid in writing if mine[pid].info["ppid"] not in writing]
+    how = "has the transcript open"
+    if not chosen and cwd:
+        # A launcher waits for the agent proper, which has its name: the innermost one writes.
+        named = {pid for pid, each in mine.items() if _is_agent(each.info, agent, cwd)}
+        chosen = list(named - {mine[pid].info["ppid"] for pid in named})
+        how = f"is {agent} in {cwd}"
+    if len(chosen) != 1:
+        which = "no process of yours" if not chosen else f"more than one ({len(chosen)})"
+        msg = f"{which} {how}"
+        raise LoopGuardError(msg)
+    return mine[chosen[0]]
+
+
+def _writes(found: Mapping[str, Any], files: set[str]) -> bool:
+    """True if a process has one of the files open to write it."""
+    return any(one.path in files and one.mode != "r" for one in found["open_files"] or ())
+
+
+def _is_agent(found: Mapping[str, Any], agent: str, cwd: str) -> bool:
+    """True if a process is a coding agent that works in a folder."""
+    # `claude`, or `node --option /usr/bin/gemini`; `claude-code` names its program `claude`.
+    program = agent.partition("-")[0]
+    words = [word for word in found["cmdline"] or () if not word.startswith("-")]
+    try:
+        there = bool(found["cwd"]) and Path(found["cwd"]).samefile(cwd)
+    except (OSError, ValueError):
+        return False
+    return there and program in {found["name"], *(Path(word).stem for word in words[:2])}
+
+
+def _state(process: psutil.Process) -> str:
+    """`stopped`, or what else psutil says of a process; empty once it has ended."""
+    try:
+        state = process.status() if process.is_running() else psutil.STATUS_DEAD
+    except psutil.NoSuchProcess:
+        return ""
+    return "" if state in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) else state
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> bool:
+    """Sends a signal; False if the process has ended, or is another user's by now."""
+    try:
+        process.send_signal(number)  # never to another one that was given its id
+    except psutil.Error:
+        return False
+    return True

@@ -16,7 +16,7 @@ from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.milestones import MilestoneStatus
 from otel_loopguard.core.progress import Usage
 from otel_loopguard.detectors.base import BaseDetector, critical_if
-from otel_loopguard.settings import LIMITED
+from otel_loopguard.settings import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -279,7 +279,7 @@ class OwnLimit(_LimitDetector):
                 # A limit of a type of task is one of the session.
                 at = "calls" if source is usage and name == "actions" else name
                 used: float = getattr(source, at)
-                said = {"unit": LIMITED[name], "code": f"{of}_", "wanted": limits.action}
+                said = {"unit": UNITS[name], "code": f"{of}_", "wanted": limits.action}
                 yield _Used(owner, name, used, limit, 0, said)
 
 

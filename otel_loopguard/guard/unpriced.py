@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind
-from otel_loopguard.settings.prices import cost_of, table_of
+from otel_loopguard.settings.prices import PriceTable, cost_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ _NO_PRICE: Final = (
 
 def unpriced(settings: Settings) -> Callable[[Observation], None]:
     """Returns a subscriber that warns. Reads the prices: a broken file fails at start."""
-    table_of(settings.prices_file)
+    PriceTable.load(settings.prices_file)
     return partial(_warn, settings.prices_file)
 
 
@@ -43,4 +43,4 @@ def _warn(prices_file: str, seen: Observation) -> None:
         warn_blind("no_tokens", _NO_TOKENS)
     else:
         model = (step.model or step.name or "")[:_LONGEST]
-        warn_blind("no_price", _NO_PRICE, model, table_of(prices_file).date)
+        warn_blind("no_price", _NO_PRICE, model, PriceTable.load(prices_file).date)

@@ -76,8 +76,10 @@ def main(arguments: list[str]) -> NoReturn:
     answer = NOTHING
     try:
         answer = run(arguments, read_all(0)) or b""
+    except (KeyboardInterrupt, SystemExit):
+        pass
     except BaseException as error:  # noqa: BLE001  # whatever it is: the agent goes on
-        print_error(error)
+        print_line(f"{type(error).__name__}: {error}")
     _write(answer)
 
 
@@ -178,12 +180,6 @@ def read_all(descriptor: int) -> bytes | None:
         if size <= MOST_BYTES:
             pieces.append(piece)
     return b"".join(pieces) if size <= MOST_BYTES else None
-
-
-def print_error(error: BaseException) -> None:
-    """Prints an error on standard error, on one line."""
-    if not isinstance(error, (KeyboardInterrupt, SystemExit)):
-        print_line(f"{type(error).__name__}: {error}")
 
 
 def print_line(text: str) -> None:

@@ -49,16 +49,6 @@ _WAYS_OUT: Final = {
 """What to say of the command that ends a stop: of the policy, of a person."""
 
 
-class _Secret:
-    """A secret of a setting, without pydantic's class for it, which takes long to import."""
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def get_secret_value(self) -> str:
-        return self._value
-
-
 class HookGuard:
     """Answers the events of coding agents. May be called from any thread.
 
@@ -84,11 +74,11 @@ class HookGuard:
         spans: CallSpans | None = None,
         on_decision: Callable[[DecisionRecord], object] | None = None,
     ) -> None:
+        # A store is read and written behind: an event would not see what the last one left.
+        own = {"store_url": type(settings.store_url)("")}
         if not settings.digest_key:
-            settings = settings.model_copy(update={"digest_key": _Secret(state.key)})
-        if settings.store_url:
-            # A store is read and written behind: an event would not see what the last one left.
-            settings = settings.model_copy(update={"store_url": type(settings.store_url)("")})
+            own["digest_key"] = type(settings.digest_key)(state.key)
+        settings = settings.model_copy(update=own)
         # Journals are read before a step, and written before an answer.
         self.guard = Engine(
             settings, local=False, journal_store=state, manual_journals=True,
@@ -140,12 +130,13 @@ class HookGuard:
         if answer.reply is Reply.NOTHING:
             return
         with self._lock, suppress(StoreError), self._state.together():
-            session, call_id = event.session, event.call_id or self._refused_as(event)
-            call = None if call_id is None else self._state.call(session, call_id)
-            if call_id is not None and call is not None and call.state == "refused":
-                # The agent makes it.
-                self._state.put_call(session, call_id, call._replace(state="open", said=""))
-                self._open[session, call_id] = _step(event, call.begun)
+            session = event.session
+            if event.kind is EventKind.CALL:
+                call_id = event.call_id or self._nameless(_step(event, 0), event)
+                call = self._state.call(session, call_id)
+                if call is not None and call.state == "refused":  # the agent makes it
+                    self._state.put_call(session, call_id, call._replace(state="open", said=""))
+                    self._open[session, call_id] = _step(event, call.begun)
             denial = self._denial(session) if answer.reply is Reply.DENY else None
             self._tell_again(session, denial or self._flag(session).control, heard=False)
 
@@ -395,11 +386,6 @@ class HookGuard:
     def _nameless(self, step: Step, event: HookEvent) -> str:
         """Returns an id for a call without one; the next equal call gets another."""
         return f"{_digest(event, step)} {self._steps(event.session)}"
-
-    def _refused_as(self, event: HookEvent) -> str | None:
-        """The id of a call without one that was refused last."""
-        call_id = self._nameless(_step(event, 0), event)
-        return call_id if event.kind is EventKind.CALL else None
 
     def _begun_as(self, event: HookEvent) -> str | None:
         """The id of the oldest open call that an answer without one may belong to."""

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks import jsonc
@@ -26,31 +26,28 @@ from otel_loopguard.hooks.agents import AGENTS
 _TIMEOUT_S: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """The command of a hook; it exits with 0 and prints `{}` even if the program is gone.
 
     Attributes:
         shell: For any POSIX shell.
         windows: For `cmd` and PowerShell.
+        here: For an agent that has one command for all systems.
     """
 
     shell: str
     windows: str
+    here: str
 
-    @classmethod
-    def of(cls, program: str, agent: str, mode: str) -> Command:
-        """The command that runs the hook of an agent."""
-        words = f"hook run {agent} --mode {mode}"
-        inner = f"{shlex.quote(program)} {words} || echo {{}}"
-        windows = program if os.name == "nt" else "otel-loopguard"
-        quoted = f'"{windows}"' if " " in windows else windows
-        return cls(f"sh -c {shlex.quote(inner)}", f"{quoted} {words}")
 
-    @property
-    def here(self) -> str:
-        """For an agent that has one command for all systems."""
-        return self.windows if os.name == "nt" else self.shell
+def command_of(program: str, agent: str, mode: str) -> Command:
+    """The command that runs the hook of an agent."""
+    words = f"hook run {agent} --mode {mode}"
+    inner = f"{shlex.quote(program)} {words} || echo {{}}"
+    shell = f"sh -c {shlex.quote(inner)}"
+    named = program if os.name == "nt" else PROGRAM
+    windows = f'"{named}" {words}' if " " in named else f"{named} {words}"
+    return Command(shell, windows, windows if os.name == "nt" else shell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +204,7 @@ def install(agent: str, scope: str, mode: str, project: Path, program: str | Non
         return _install_plugin(file, mode, program)
     before = _read(file)
     text = before if before and not before.isspace() else places.start
-    handler = places.handler(Command.of(program, agent, mode))
+    handler = places.handler(command_of(program, agent, mode))
     entry = {"hooks": [handler]} if places.grouped else handler
     try:
         hooks = _hooks(jsonc.loads(text))
@@ -283,15 +280,11 @@ def _state(agent: str, scope: str, project: Path) -> State:
         return State(agent, scope, file)
     command = next(iter(commands.values()))
     mode, program = _OURS.search(command), _program(command)
+    missing = tuple(sorted(set(AGENTS[agent].installed) - commands.keys()))
     return State(
-        agent,
-        scope,
-        file,
-        (mode[1] if mode else None) or "observe",
-        program,
-        bool(program and shutil.which(program)),
-        tuple(sorted(set(AGENTS[agent].installed) - commands.keys())),
-    )
+        agent, scope, file, (mode and mode[1]) or "observe", program,
+        bool(program and shutil.which(program)), missing,
+    )  # fmt: skip
 
 
 def _file(agent: str, scope: str, project: Path) -> Path:

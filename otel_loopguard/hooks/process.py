@@ -87,12 +87,10 @@ class RequestHandler:
         self._folder = folder
         self._settings = Settings()
         self._state = HookState(Path(folder.path))
-        self._engines: dict[str, HookGuard] = {}
         self._lock = threading.Lock()
         self._log = _Log(Path(folder.log))
         self._spans = self._call_spans()
-        for mode in MODES:
-            self._engines[mode] = self._engine(mode)
+        self._engines = {mode: self._engine(mode) for mode in MODES}
 
     def handle(
         self, request: bytes, at: int | None = None
@@ -172,12 +170,8 @@ class RequestHandler:
 
     def _engine(self, mode: str) -> HookGuard:
         shadow = mode == "observe" or self._settings.mode == "shadow"
-        settings = self._settings.model_copy(
-            update={
-                "mode": "shadow" if shadow else "guard",
-                "control_socket": "",
-            }
-        )
+        own = {"mode": "shadow" if shadow else "guard", "control_socket": ""}
+        settings = self._settings.model_copy(update=own)
         # As a person can type it: the PATH may lack the environment of the program.
         program = Path(sys.executable).with_name(_PROGRAM)
         known = shutil.which(_PROGRAM) is not None or not program.is_file()

@@ -7,23 +7,210 @@ OpenTelemetry, a terminal or the network.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
+
+from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard.core import Action
+from otel_loopguard.replay.fields import is_map, sequence
 from otel_loopguard.replay.file import read_whole
 from otel_loopguard.replay.followed_transcripts import FollowedFolders, FollowedSession
 from otel_loopguard.replay.labelled_runs import Run
 from otel_loopguard.replay.recording import Recording, recordings
-from otel_loopguard.replay.replay import Feed, SessionResult, SpanReplay, replay_run
 from otel_loopguard.replay.transcripts import Transcript
+from otel_loopguard.spans.views import RecordedSpan, SpanView
+
+if TYPE_CHECKING:
+    from otel_loopguard.core import Decision, Step
 
 __all__ = [
-    "Feed",
-    "FollowedFolders",
-    "FollowedSession",
-    "Recording",
-    "Run",
-    "SessionResult",
-    "SpanReplay",
-    "Transcript",
-    "read_whole",
-    "recordings",
-    "replay_run",
-]
+    "Feed", "FollowedFolders", "FollowedSession", "Recording", "Run", "SessionResult", "SpanReplay",
+    "Transcript", "read_whole", "recordings", "replay_run",
+]  # fmt: skip
+
+# Traces whose sessions and times are known: 15 MB. A span of an older one counts as out of time.
+_TRACES: Final = 100_000
+# What a span costs beside its texts, in characters: objects, names of attributes, places in heaps.
+_SPAN_CHARS: Final = 1_000
+_END, _START = 0, 1  # of events at one time ends come first
+
+
+@dataclass(slots=True)
+class SessionResult:
+    """What was decided about one session.
+
+    Attributes:
+        source: Source of a labelled run, else the name of the file.
+        session: Its key: the id of a labelled run, a conversation id, or a trace id.
+        decisions: Every decision, in order.
+    """
+
+    source: str = ""
+    session: str = ""
+    decisions: list[Decision] = field(default_factory=list["Decision"])
+
+    @property
+    def strongest(self) -> Action:
+        """The strongest action decided; allow if there was none."""
+        actions = (decision.action for decision in self.decisions)
+        return max(actions, key=lambda action: action.rank, default=Action.ALLOW)
+
+
+class Feed(Protocol):
+    """What a replay needs of a guard; `LoopGuard(clock="replay")` has it."""
+
+    def on_start(self, span: SpanView) -> None:
+        """A span started."""
+
+    def on_end(self, span: SpanView, *, step: Step | None = None) -> None:
+        """A span ended; `step` is its step, where it was read."""
+
+    def observe(self, step: Step, session: str) -> None:
+        """A canonical step of a session."""
+
+    def tick(self, now: int) -> None:
+        """The clock is now `now`, in nanoseconds since the epoch."""
+
+    def bind(self, trace_id: int, session: str) -> None:
+        """A trace belongs to a session."""
+
+
+class SpanReplay:
+    """Feeds recorded spans to a guard, their starts and ends in order of time.
+
+    Files hold spans in the order of their export, roughly by end; a guard has to see them start and
+    end.
+
+    Of events at one time, ends come before starts, and parents start before and end after their
+    children (as far as times or the order of export tell). The clock is moved before each event.
+    When the buffer is full its earliest event goes; a span that comes after its time is still fed,
+    at once. A trace that comes as a whole after its time (files whose traces do not stand in order
+    of time) waits until the buffer has run empty, and the clock goes back to its start.
+
+    Args:
+        feed: The guard.
+        read: Reads a span as a step, to learn its session id before anything of it is fed.
+    """
+
+    max_spans = 20_000
+    """Spans that the buffer holds."""
+    max_chars = 64_000_000
+    """Characters of names and attribute values that the buffer holds, about."""
+
+    def __init__(self, feed: Feed, read: Callable[[SpanView], Step | None]) -> None:
+        self._feed = feed
+        self._read = read
+        self._heap: list[_Event] = []
+        self._later: list[tuple[RecordedSpan, Step | None, int]] = []
+        self._waiting: set[int] = set()
+        self._fed: BoundedDict[int, None] = BoundedDict(_TRACES)
+        self._bound: BoundedDict[int, None] = BoundedDict(_TRACES)
+        self._now = 0
+        self._order = 0
+        self._spans = 0
+        self._chars = 0
+
+    def add(self, span: RecordedSpan, step: Step | None = None) -> None:
+        """Takes one span, and its step if it was read; feeds what the buffer cannot hold."""
+        step = self._bind(span, step)
+        chars = _chars(span)
+        self._spans += 1
+        self._chars += chars
+        late = span.start < self._now and span.trace_id not in self._fed
+        if late or span.trace_id in self._waiting:
+            self._waiting.add(span.trace_id)
+            self._later.append((span, step, chars))
+        else:
+            self._start(span, step, chars)
+        while self._spans > self.max_spans or self._chars > self.max_chars:
+            self._advance()
+
+    def finish(self) -> None:
+        """Feeds all that the buffer still holds."""
+        while self._spans:
+            self._advance()
+
+    def _bind(self, span: RecordedSpan, step: Step | None) -> Step | None:
+        """Names the session of a trace, once a span has one; returns what was read for it."""
+        if span.trace_id in self._bound:
+            return step
+        step = step or self._read(span)
+        if step is not None and step.session is not None:
+            self._bound[span.trace_id] = None
+            self._feed.bind(span.trace_id, step.session)
+        return step
+
+    def _start(self, span: RecordedSpan, step: Step | None, chars: int) -> None:
+        self._fed[span.trace_id] = None
+        self._order += 1
+        end = inf if span.end is None else span.end
+        heappush(self._heap, (span.start, _START, -end, -self._order, span, step, chars))
+
+    def _advance(self) -> None:
+        """Feeds the earliest event."""
+        if not self._heap:
+            self._turn_back()
+        time, phase, _, order, span, step, chars = heappop(self._heap)
+        if time > self._now:
+            self._now = time
+            self._feed.tick(time)
+        if phase == _START:
+            self._feed.on_start(span.started())
+            if span.end is not None:
+                end = max(span.end, span.start)
+                heappush(self._heap, (end, _END, -span.start, -order, span, step, chars))
+                return
+        else:
+            self._feed.on_end(span, step=step)
+        self._spans -= 1
+        self._chars -= chars
+
+    def _turn_back(self) -> None:
+        """Begins again with the traces that came after their time; nothing else is under way."""
+        self._now = 0
+        self._fed.clear()
+        self._waiting.clear()
+        later, self._later = self._later, []
+        for span, step, chars in later:
+            self._start(span, step, chars)
+
+
+def replay_run(feed: Feed, run: Run) -> None:
+    """Feeds a labelled run: its steps in order, in a session named after the run.
+
+    The clock is moved to the start of each step whose start is known, never back.
+    """
+    now = 0
+    for step in run.steps:
+        if step.start > now:
+            now = step.start
+            feed.tick(now)
+        feed.observe(step, run.id)
+
+
+_Event = tuple[int, int, float, int, RecordedSpan, "Step | None", int]
+"""Time, phase, rank in it, order of arrival (children are exported first), span, its step if it was
+read, characters."""
+
+
+def _chars(span: RecordedSpan) -> int:
+    """Characters of the text in a span, and a flat amount for the rest."""
+    total = _SPAN_CHARS + len(span.name)
+    waiting: list[object] = [attributes for _, attributes in span.events]
+    for value in span.attributes.values():
+        if isinstance(value, str):
+            total += len(value)
+        else:
+            waiting.append(value)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (str, bytes)):
+            total += len(value)
+        elif is_map(value):
+            waiting.extend(value.values())
+        else:
+            waiting.extend(sequence(value))
+    return total

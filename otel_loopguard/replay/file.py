@@ -206,7 +206,9 @@ def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The content of consecutive gzip members, never more than a chunk at once."""
     engine, inside = zlib.decompressobj(31), False
     read = given = 0
-    for compressed in _sliced(chunks):
+    for compressed in (
+        chunk[place : place + _SLICE] for chunk in chunks for place in range(0, len(chunk), _SLICE)
+    ):
         read += len(compressed)
         waiting = compressed
         while waiting:
@@ -234,9 +236,3 @@ def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield engine.flush()
         msg = "the compressed data ends too early"
         raise _Damaged(msg)
-
-
-def _sliced(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    for chunk in chunks:
-        for place in range(0, len(chunk), _SLICE):
-            yield chunk[place : place + _SLICE]

@@ -8,15 +8,12 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from heapq import merge
-from operator import itemgetter
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.replay.fields import is_map
-from otel_loopguard.replay.opencode_database import SessionRows, is_session
 from otel_loopguard.replay.recording import parse_json
 from otel_loopguard.replay.transcripts import Reader, reader_of
 from otel_loopguard.replay.transcripts.folders import (
@@ -27,6 +24,8 @@ from otel_loopguard.replay.transcripts.folders import (
     transcript_files,
     usual_folders,
 )
+from otel_loopguard.replay.transcripts.opencode import SessionRows, is_session
+from otel_loopguard.replay.transcripts.session import merged
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -55,7 +54,7 @@ class FollowedStep(NamedTuple):
     """A step of a transcript.
 
     Attributes:
-        session: Id of its session, as the transcript says.
+        session: Key of its session, or of the one that this one works for.
         step: The step.
         old: Whether it was there when following began, or was given before the file was replaced.
     """
@@ -94,9 +93,15 @@ class FollowedTranscript:
     @property
     def replaced(self) -> bool:
         """True if the file is no longer the one that was read so far."""
+        if self._file is None:
+            return False
         try:
             with _opened(self.head.path) as stream:
-                return self._is_other(stream)
+                found = os.fstat(stream.fileno())
+                if (found.st_dev, found.st_ino) != self._file or found.st_size < self.place:
+                    return True
+                stream.seek(self.place - len(self._mark))
+                return stream.read(len(self._mark)) != self._mark
         except OSError:
             return False  # gone, for good or for a moment
 
@@ -130,15 +135,6 @@ class FollowedTranscript:
         self._mark = b""
         self._rest = bytearray()
         self._too_long = False
-
-    def _is_other(self, stream: IO[bytes]) -> bool:
-        if self._file is None:
-            return False
-        found = os.fstat(stream.fileno())
-        if (found.st_dev, found.st_ino) != self._file or found.st_size < self.place:
-            return True
-        stream.seek(self.place - len(self._mark))
-        return stream.read(len(self._mark)) != self._mark
 
     def _lines(self, chunk: bytes) -> Iterator[bytes]:
         """The lines that end in a chunk."""
@@ -193,7 +189,7 @@ class FollowedTranscript:
                 # Written before the file was replaced, or while nobody looked.
                 old = end <= self._told_before
             self._told = max(self._told, end)
-            yield FollowedStep(session or self.head.key, step, old)
+            yield FollowedStep(self.head.above or session or self.head.key, step, old)
 
     def _report(self, why: str) -> None:
         self._broken(str(self.head.path), self._number, why)
@@ -262,20 +258,12 @@ class FollowedSession:
         """When a line was last written, seconds since the epoch; 0 if no file is there."""
         return max(map(modified, self.transcripts), default=0.0)
 
-    def look(self) -> Iterator[tuple[str, FollowedStep]]:
-        """What is new, with the key of its session, in the order in which it ended."""
-        for _, found, key in merge(*map(_timed, self.transcripts.values()), key=itemgetter(0)):
-            name = found.session if key is None else key
-            self.keys[name] = None
-            yield name, found
-
-
-def _timed(one: FollowedTranscript) -> Iterator[tuple[int, FollowedStep, str | None]]:
-    """Steps by their ends, in the order of their file, with the key of the session above."""
-    now = 0
-    for found in one.look():
-        now = max(now, found.step.end or 0)
-        yield now, found, one.head.above
+    def look(self) -> Iterator[FollowedStep]:
+        """What is new, in the order in which it ended."""
+        news = (one.look() for one in self.transcripts.values())
+        for found in merged(news, lambda found: found.step.end or 0):
+            self.keys[found.session] = None
+            yield found
 
 
 class FollowedFolders:

@@ -264,31 +264,20 @@ def otlp_value(value: object, depth: int = 0) -> object:
     return None
 
 
-def _integer(value: object, _depth: int) -> object:
-    known = integer(value)
-    return value if known is None else known
-
-
 def _double(value: object, _depth: int) -> object:
     special = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
     return special.get(value, value) if isinstance(value, str) else value
 
 
-def _array(value: object, depth: int) -> object:
-    return [otlp_value(item, depth) for item in sequence(mapping(value).get("values"))]
-
-
-def _pairs(value: object, depth: int) -> object:
-    return otlp_attributes(mapping(value).get("values"), depth)
-
-
 _CASES: Final[Mapping[str, Callable[[object, int], object]]] = {
     "stringValue": lambda value, _: value,
     "boolValue": lambda value, _: value,
-    "intValue": _integer,
+    "intValue": lambda value, _: value if (known := integer(value)) is None else known,
     "doubleValue": _double,
-    "arrayValue": _array,
-    "kvlistValue": _pairs,
+    "arrayValue": lambda value, depth: [
+        otlp_value(item, depth) for item in sequence(mapping(value).get("values"))
+    ],
+    "kvlistValue": lambda value, depth: otlp_attributes(mapping(value).get("values"), depth),
     "bytesValue": lambda value, _: decoded(value),
 }
 _READERS: Final = {**_CASES, **{k.replace("Value", "_value"): read for k, read in _CASES.items()}}

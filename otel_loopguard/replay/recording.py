@@ -17,9 +17,7 @@ import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from heapq import merge
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,11 +28,11 @@ from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import exports, file, formats, labelled_runs, log_records, transcripts
 from otel_loopguard.replay.fields import is_list, is_map, kind_of, sequence
 from otel_loopguard.replay.file import Broken, RecordedFile
-from otel_loopguard.replay.opencode_database import RecordedRows, is_session
 from otel_loopguard.replay.transcripts import folders
+from otel_loopguard.replay.transcripts.opencode import RecordedRows, is_session
+from otel_loopguard.replay.transcripts.session import merged
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
     from otel_loopguard.replay.labelled_runs import Run
     from otel_loopguard.spans.views import RecordedSpan
 
@@ -127,8 +125,8 @@ class Recording:
                 found += _transcripts(recording)
         if found:
             whole = found[0]
-            timed = merge(*(_timed(run.steps) for run in found), key=itemgetter(0))
-            whole.steps = [step for _, step in timed]
+            runs = (run.steps for run in found)
+            whole.steps = list(merged(runs, lambda step: step.end or 0))
             yield whole
 
     def _read(self) -> Iterator[RecordedSpan | Run]:
@@ -142,7 +140,7 @@ class Recording:
                 first = False
                 try:
                     value, text, end = _document(number, line, lines, limit)
-                except _Oversized as error:
+                except Oversized as error:
                     self._file.report(number, f"the document {error}, the rest is not read")
                     return
                 if value is None:
@@ -215,7 +213,7 @@ class Recording:
         self._number = number
         if type(self._transcript) is not kind:
             yield from self._ended()
-            self._transcript = kind(self._tell)
+            self._transcript = kind(lambda why: self._file.report(self._number, why))
         if self._transcript is not None and (run := self._transcript.take(line)) is not None:
             yield self._named(run)
 
@@ -227,9 +225,6 @@ class Recording:
     def _named(self, run: Run) -> Run:
         run.id = run.id or f"{self.name}:{self._number}"
         return run
-
-    def _tell(self, why: str) -> None:
-        self._file.report(self._number, why)
 
     def _wrapped(
         self, entry: Mapping[str, object], number: int, depth: int
@@ -278,14 +273,6 @@ def _transcripts(entries: Iterable[RecordedSpan | Run]) -> Iterator[transcripts.
     return (entry for entry in entries if isinstance(entry, transcripts.Transcript))
 
 
-def _timed(steps: list[Step]) -> Iterator[tuple[int, Step]]:
-    """Steps by their ends, in the order of their file: a clock that jumps back changes nothing."""
-    now = 0
-    for step in steps:
-        now = max(now, step.end or 0)
-        yield now, step
-
-
 def span_reader_of(value: Mapping[str, object]) -> exports.SpanReads | None:
     """What reads the spans of a JSON object; None if it is in no format of spans."""
     return next((reads for fits, reads in _FORMATS if fits(value)), None)
@@ -296,7 +283,7 @@ def _is_recorded(line: Mapping[str, object]) -> bool:
     return isinstance(line.get("steps"), list) or span_reader_of(line) is not None
 
 
-class _Oversized(ValueError):  # noqa: N818  # says what the text is
+class Oversized(ValueError):  # noqa: N818  # says what the text is
     """The text is too much to parse."""
 
 
@@ -339,7 +326,7 @@ def _lines_of(text: bytearray, number: int) -> Iterator[tuple[int, bytes]]:
 def _value(text: bytearray) -> object:
     try:
         return parse_json(text)
-    except _Oversized:
+    except Oversized:
         raise
     except (ValueError, RecursionError):
         return None
@@ -348,7 +335,7 @@ def _value(text: bytearray) -> object:
 def _check(text: bytes | bytearray) -> None:
     why = bounded_json.oversized(text)
     if why:
-        raise _Oversized(why)
+        raise Oversized(why)
 
 
 def parse_json(line: bytes | bytearray) -> object:
@@ -365,7 +352,7 @@ def parse_json(line: bytes | bytearray) -> object:
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"no valid JSON at column {error.colno}: {error.msg}"
-    if isinstance(error, _Oversized):
+    if isinstance(error, Oversized):
         return f"the line {error}"
     if isinstance(error, RecursionError):
         return "nested too deep"
@@ -379,5 +366,5 @@ def _opens_document(line: bytes) -> bool:
     try:
         parse_json(line)
     except (ValueError, RecursionError) as error:
-        return not isinstance(error, _Oversized)
+        return not isinstance(error, Oversized)
     return False

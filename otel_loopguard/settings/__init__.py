@@ -13,11 +13,12 @@ import binascii
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings import _names as names
-from otel_loopguard.settings._group import NO_SECRET, Group, one_of, value
+from otel_loopguard.settings._group import NO_SECRET, Group, leaves, one_of, value
 from otel_loopguard.settings._names import imported as imported
 from otel_loopguard.settings.tuning import Tuning
 
@@ -109,17 +110,6 @@ class ToolSettings(Group):
         return {name: each for name, each in self if name not in _TRAITS and each is not None}
 
 
-LIMITED: Final = {
-    "actions": "tool calls",
-    "errors": "failed tool calls in a row",
-    "tokens": "tokens",
-    "cost": "USD",
-    "steps": "steps",
-    "elapsed_s": "seconds of one task",
-}
-"""What may be limited, and what is counted."""
-
-
 class AgentLimits(Group):
     """How much one agent may use in a session; what is not named has no limit of its own."""
 
@@ -136,8 +126,8 @@ class AgentLimits(Group):
 
     def limits(self) -> tuple[tuple[str, float], ...]:
         """The limits that are set, by name."""
-        named = ((name, getattr(self, name, None)) for name in LIMITED)
-        return tuple((name, float(limit)) for name, limit in named if limit is not None)
+        numbers = ((name, limit) for name, limit in self if name != "action")
+        return tuple((name, float(limit)) for name, limit in numbers if limit is not None)
 
 
 class TaskLimits(AgentLimits):
@@ -160,6 +150,8 @@ _BUDGETS: Final = {
     "phases": ("phases", "phases"),
 }
 """What is limited: by name, the field of `Usage` and what is counted."""
+UNITS: Final = {name: unit for name, (_, unit) in _BUDGETS.items()}
+"""What is counted, in words, by the name of a limit."""
 
 _STANDARD: Final[Mapping[str, float]] = {
     "budget_steps": 50,
@@ -432,11 +424,7 @@ class Settings(Group):
 
     def values(self) -> dict[str, Any]:
         """Every setting and tuning value by its dotted name, such as `tuning.text.tail_period`."""
-        found = dict(self)
-        tuning: Tuning = found.pop("tuning")
-        for group, values in tuning:
-            found.update((f"tuning.{group}.{name}", value) for name, value in values)
-        return found
+        return {name: attrgetter(name)(self) for name, _ in leaves(type(self))}
 
     @cached_property
     def polling(self) -> frozenset[str]:

@@ -64,7 +64,7 @@ def from_environment(group: type[Group]) -> dict[str, Any]:
     Raises:
         LoopGuardSettingsError: One needs JSON, and has none; or is of an earlier release.
     """
-    ours = _variables()
+    ours = {name: value for name, value in _variables().items() if value}
     if not ours:
         return {}
     gone = [name for name in retired() if variable_of(name) in ours]
@@ -84,12 +84,9 @@ def from_environment(group: type[Group]) -> dict[str, Any]:
 
 
 def _variables() -> dict[str, str]:
-    """The environment's variables that begin like ours, and are not empty."""
-    return {
-        name.upper(): value
-        for name, value in os.environ.items()
-        if value and name[: len(PREFIX)].upper() == PREFIX
-    }
+    """The environment's variables that begin like ours."""
+    found = ((name.upper(), value) for name, value in os.environ.items())
+    return {name: value for name, value in found if name.startswith(PREFIX)}
 
 
 def _json(name: str, variable: str, text: str) -> object:
@@ -104,7 +101,7 @@ def _json(name: str, variable: str, text: str) -> object:
 
 def unknown(group: type[Group]) -> list[str]:
     """Variables that look like settings and are none, each with the one that may be meant."""
-    found = {name.upper() for name in os.environ if name[: len(PREFIX)].upper() == PREFIX}
+    found = _variables().keys()
     if not found - _OTHERS:
         return []
     named = [name for name, _ in leaves(group)]

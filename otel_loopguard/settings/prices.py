@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+)
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -66,32 +74,21 @@ class LongPrice(Price):
     above: Annotated[int, Field(ge=1)]
 
 
-class PriceFile(BaseModel):
-    """What a file of prices holds; other names are passed over."""
-
-    models: dict[str, Price] = {}
-    long: dict[str, LongPrice] = {}
-    date: object = ""
+_Name = Annotated[str, StringConstraints(to_lower=True)]
 
 
 def cost_of(step: Step, prices_file: str) -> float | None:
     """Returns the cost of a model call, as reported or by its tokens; None if unknown."""
     if step.cost is not None or step.tokens is None:
         return step.cost
-    table = table_of(prices_file)
+    table = PriceTable.load(prices_file)
     return table.cost(
         step.model or step.name or "", step.tokens_in or 0, step.tokens_out or 0,
         cache_read=step.cache_read or 0, cache_write=step.cache_write or 0,
     )  # fmt: skip
 
 
-@cache
-def table_of(prices_file: str) -> PriceTable:
-    """The table with a file on top, read once: a guard asks for it when it starts."""
-    return PriceTable.load(prices_file)
-
-
-class PriceTable:
+class PriceTable(BaseModel):
     """Prices of models, found by the names that spans have for them.
 
     Dates and versions at the end of a name, and providers before it, need no entry:
@@ -104,17 +101,15 @@ class PriceTable:
         date: When they were looked up.
     """
 
-    def __init__(
-        self, models: Mapping[str, Price], long: Mapping[str, LongPrice], date: str
-    ) -> None:
-        self.date = date
-        self.models: Final = dict(models)
-        self.long: Final = dict(long)
-        self._known: dict[str, str | None] = {}
+    models: dict[_Name, Price] = {}
+    long: dict[_Name, LongPrice] = {}
+    date: Annotated[str, BeforeValidator(str)] = ""
+    _known: dict[str, str | None] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    def load(cls, path: str | None = None) -> PriceTable:
-        """The table of the package, with a file of yours on top.
+    @cache
+    def load(cls, path: str = "") -> PriceTable:
+        """The table of the package, with a file of yours on top; each is read once.
 
         The file (TOML, JSON, or YAML with the extra `yaml`) has a table `models` of `input`,
         `output`, `cache_read` and `cache_write` by model, in USD per million tokens, and may have a
@@ -122,19 +117,18 @@ class PriceTable:
         the package.
 
         Args:
-            path: Your file; None or empty: the package's own prices.
+            path: Your file; empty: the package's own prices.
 
         Raises:
             LoopGuardSettingsError: The file cannot be read, or has a value that cannot be used; the
                 message has file, name and value.
         """
-        own = _packaged()
         if not path:
-            return cls(own.models, own.long, own.date)
-        yours = _read(Path(path))
+            return _read(_OWN)
+        own, yours = cls.load(), _read(Path(path))
         # A price of yours holds for long requests too, unless you say otherwise.
         long = {name: each for name, each in own.long.items() if name not in yours.models}
-        return cls(own.models | yours.models, long | yours.long, own.date)
+        return cls(models=own.models | yours.models, long=long | yours.long, date=own.date)
 
     def cost(
         self, model: str, input_tokens: int, output_tokens: int, *,
@@ -198,20 +192,13 @@ def _ways(model: str) -> Iterator[str]:
         name = shorter
 
 
-@cache
-def _packaged() -> PriceTable:
-    return _read(_OWN)
-
-
 def _read(path: Path) -> PriceTable:
     """The prices of one file; an error says where it is, and what is wrong there."""
     try:
-        found = PriceFile.model_validate(read_file(path))
+        found = PriceTable.model_validate(read_file(path))
         alone = found.long.keys() - found.models.keys()
         if not alone:
-            models = {name.lower(): price for name, price in found.models.items()}
-            long = {name.lower(): price for name, price in found.long.items()}
-            return PriceTable(models, long, str(found.date))
+            return found
         why = f"long.{min(alone)}: a long request has a price in [models] too"
     except ValidationError as error:
         wrong = error.errors(include_url=False)[0]

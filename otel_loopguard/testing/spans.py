@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.text import truncate
 from otel_loopguard.errors import LoopGuardError
@@ -32,27 +33,17 @@ class Relay(SpanProcessor):
     """Stays on a provider for good, and forwards its spans to the current listeners."""
 
     def __init__(self) -> None:
-        self._listeners: tuple[SpanProcessor, ...] = ()
+        self.listeners: tuple[SpanProcessor, ...] = ()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Forwards a span that starts."""
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.on_start(span, parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Forwards a span that ended."""
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.on_end(span)
-
-    def add(self, *listeners: SpanProcessor) -> None:
-        """Adds listeners, behind those that are there."""
-        with _adding:
-            self._listeners = (*self._listeners, *listeners)
-
-    def remove(self, *listeners: SpanProcessor) -> None:
-        """Removes listeners."""
-        with _adding:
-            self._listeners = tuple(one for one in self._listeners if one not in listeners)
 
 
 # Not renewed after a fork: no test forks while another thread adds a listener.
@@ -63,12 +54,14 @@ _relays: weakref.WeakKeyDictionary[Any, Relay] = weakref.WeakKeyDictionary()
 @contextmanager
 def listening(provider: Any, *listeners: SpanProcessor) -> Generator[None, None, None]:
     """Lets processors see the spans of a provider within the block."""
-    relay = _relay_on(provider)
-    relay.add(*listeners)
+    with _adding:
+        relay = _relay_on(provider)
+        relay.listeners += listeners
     try:
         yield
     finally:
-        relay.remove(*listeners)
+        with _adding:
+            relay.listeners = tuple(one for one in relay.listeners if one not in listeners)
 
 
 def own_provider() -> TracerProvider:
@@ -86,18 +79,17 @@ def global_provider() -> Any:
 
 
 def _relay_on(provider: Any) -> Relay:
-    with _adding:
-        found = _relays.get(provider)
-        if found is None:
-            if not hasattr(provider, "add_span_processor"):
-                msg = (
-                    f"{type(provider).__name__} takes no span processors, so no span can be "
-                    "watched: use the SDK's TracerProvider, or provider='own'"
-                )
-                raise LoopGuardError(msg)
-            found = _relays[provider] = Relay()
-            provider.add_span_processor(found)
-        return found
+    found = _relays.get(provider)
+    if found is None:
+        if not hasattr(provider, "add_span_processor"):
+            msg = (
+                f"{type(provider).__name__} takes no span processors, so no span can be "
+                "watched: use the SDK's TracerProvider, or provider='own'"
+            )
+            raise LoopGuardError(msg)
+        found = _relays[provider] = Relay()
+        provider.add_span_processor(found)
+    return found
 
 
 # A failing test prints the tree: it is to fit a screen, its lines a terminal.
@@ -192,7 +184,7 @@ class Spans(SpanProcessor):
     def __init__(self, guard: LoopGuard) -> None:
         self._memory = _Memory()
         self._exporter = LoopGuardSpanExporter(self._memory, guard)
-        self._open: OrderedDict[int, ReadableSpan] = OrderedDict()
+        self._open: BoundedDict[int, ReadableSpan] = BoundedDict(_KEPT)
 
     @property
     def ended(self) -> tuple[ReadableSpan, ...]:
@@ -208,8 +200,6 @@ class Spans(SpanProcessor):
         """Takes a span that starts."""
         del parent_context
         self._open[span.get_span_context().span_id] = span
-        while len(self._open) > _KEPT:
-            self._open.popitem(last=False)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Takes a span that ended."""

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from otel_loopguard.backtest.run import run, settings_hash
-from otel_loopguard.backtest.summary import write_summary
 from otel_loopguard.cli.app import app
+from otel_loopguard.cli.backtest import write_summary
 from otel_loopguard.settings import Settings
 from tests.programs import printed
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard.cli import environment
+from otel_loopguard.cli import doctor
 from tests.cli.conftest import Command
 
 Found = list[dict[str, Any]]
@@ -58,8 +58,8 @@ def test_what_sets_up_a_provider_is_named_where_it_lacks(
 ) -> None:
     """`opentelemetry-instrument` comes without."""
     versions = {"opentelemetry-instrumentation": "1", "opentelemetry-distro": None}
-    known = environment._version
-    monkeypatch.setattr(environment, "_version", lambda name: versions.get(name, known(name)))
+    known = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, known(name)))
     adds = [each["add"] for each in ask(code=0)]
     assert "pip install opentelemetry-distro" in adds
     versions["opentelemetry-distro"] = "1"
@@ -70,8 +70,8 @@ def test_an_old_framework_is_missing_only_if_nothing_else_needs_it(
     ask: Callable[..., Found], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An upgrade might break the OpenAI Agents SDK, which brings MCP along."""
-    versions, known = {"mcp": "1.0", "crewai": "1.0"}, environment._version
-    monkeypatch.setattr(environment, "_version", lambda name: versions.get(name, known(name)))
+    versions, known = {"mcp": "1.0", "crewai": "1.0"}, doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, known(name)))
     found = {each["found"].split()[0]: each for each in ask(code=1)}
     assert (found["mcp"]["state"], found["mcp"]["add"]) == ("note", "")
     assert "openai-agents" in found["mcp"]["found"]

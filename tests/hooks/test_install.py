@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from otel_loopguard.cli.app import app
 from otel_loopguard.hooks import jsonc
 from otel_loopguard.hooks.agents import AGENTS
-from otel_loopguard.hooks.install import BACKUP, HOOK_FILES, Command, install
+from otel_loopguard.hooks.install import BACKUP, HOOK_FILES, command_of, install
 
 WITH_HOOKS = [agent for agent in HOOK_FILES if agent != "opencode"]
 MINE = """\
@@ -272,7 +272,7 @@ def test_a_line_never_blocks_the_agent(
         program.write_text(f'{begin}{script}; echo " $*"\n', encoding="utf-8")
         program.chmod(0o755)
     said = "{} hook run codex --mode enforce\n" if script == "cat" else "{}\n"
-    line = Command.of(str(program), "codex", "enforce").shell
+    line = command_of(str(program), "codex", "enforce").shell
     assert subprocess.check_output([shell, "-c", line], input="{}", text=True) == said
 
 

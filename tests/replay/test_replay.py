@@ -52,7 +52,8 @@ def span(key: int, start: int, end: int | None, parent: int = 0, trace: int = 1)
 
 def fed(*spans: RecordedSpan, **limits: int) -> Log:
     log = Log()
-    replay = SpanReplay(log, lambda _span: None, **limits)
+    replay = SpanReplay(log, lambda _span: None)
+    vars(replay).update(limits)
     for known in spans:
         replay.add(known)
     replay.finish()
@@ -121,7 +122,8 @@ def test_a_full_buffer_feeds_the_earliest() -> None:
     )
     assert log.ticks == sorted(log.ticks)
     log = Log()
-    replay = SpanReplay(log, lambda _span: None, max_chars=10_000)
+    replay = SpanReplay(log, lambda _span: None)
+    replay.max_chars = 10_000
     for index in range(1, 4):
         known = span(index, index * 10, index * 10 + 1)
         known.attributes = {"a": [{"b": "x" * 5_000}]}

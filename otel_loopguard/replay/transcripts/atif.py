@@ -137,8 +137,7 @@ class _Steps:
             if not key or not self.session.is_open(key):
                 continue
             content = result.get("content")
-            own = mapping(result.get("extra"))
-            failed = _first(own, result) if _first(own, result) is not None else _first(extra)
+            failed = _first(mapping(result.get("extra")), result, extra)
             if failed is None:
                 failed = isinstance(content, str) and _FAILED.search(content) is not None
             # Nobody says when it ended; calls of one step that end with it are made side by side.

@@ -34,6 +34,7 @@ _BESIDE: Final = frozenset(
 )  # fmt: skip
 """Lines that tell nothing of a call, but may be the first of a file."""
 _IDS: Final = ("sessionId", "session_id", "leafUuid", "messageId", "snapshot")
+_AGENTS: Final = ("agentId", "agent_id", "parent_tool_use_id")
 _NO_PROMPT: Final = (
     "<local-command-",
     "<task-notification",
@@ -82,16 +83,18 @@ class ClaudeCode(Reader):
         session.version = version or session.version
         kind = text(line.get("type"))
         if kind in _TALK:
-            self._message(line, kind == "assistant")
+            self._message(line, answers=kind == "assistant")
         elif kind == "result":
-            self._ended(line)
+            # The last line of a stream says how the turn ended.
+            success = line.get("subtype") == "success" and line.get("is_error") is not True
+            session.ending = "finished" if success else "interrupted"
         elif kind == "system" and line.get("subtype") == "init":
             session.prompt(instant(line.get("timestamp")))
         elif not kind:
             self.report(f"`type` is {kind_of(line.get('type'))}, expected text")
         return before
 
-    def _message(self, line: Mapping[str, object], answers: bool) -> None:
+    def _message(self, line: Mapping[str, object], *, answers: bool) -> None:
         message = map_of(line, "message", self.report)
         time = instant(line.get("timestamp"))
         agent = self._agent(line)
@@ -104,14 +107,7 @@ class ClaudeCode(Reader):
 
     def _agent(self, line: Mapping[str, object]) -> str | None:
         """Id of the sub-agent that a line is of."""
-        named = next(
-            (
-                name
-                for name in map(text, map(line.get, ("agentId", "agent_id", "parent_tool_use_id")))
-                if name
-            ),
-            None,
-        )
+        named = next((name for key in _AGENTS if (name := text(line.get(key)))), None)
         if named is not None or line.get("isSidechain") is not True:
             return named
         # A side chain is identified by its first line; each line names the one before it.
@@ -175,11 +171,6 @@ class ClaudeCode(Reader):
             self.session.ending = "interrupted"
         elif not answered and agent is None and _is_prompt(line, found, written):
             self.session.prompt(time)
-
-    def _ended(self, line: Mapping[str, object]) -> None:
-        """The last line of a stream says how the turn ended."""
-        success = line.get("subtype") == "success" and line.get("is_error") is not True
-        self.session.ending = "finished" if success else "interrupted"
 
 
 def _is_prompt(line: Mapping[str, object], found: list[Mapping[str, object]], written: str) -> bool:

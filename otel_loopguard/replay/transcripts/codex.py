@@ -104,7 +104,10 @@ class Codex(Reader):
             self.session.call(key, name, args, time, self._agent)
         elif kind in _OUTPUTS:
             self._answer, self._last = None, max(self._last, time)
-            self.session.result(item.get("call_id"), _output(item.get("output")), time)
+            # Text, a list of parts, or in old versions `{content, success}`.
+            output = item.get("output")
+            outcome = mapping(output).get("content", output)
+            self.session.result(item.get("call_id"), outcome, time)
         elif kind == "web_search_call":
             self._answering(time)
             key = text(item.get("id")) or f"search-{time}"
@@ -161,8 +164,3 @@ class Codex(Reader):
         whole, out = tokens(usage, "input_tokens"), tokens(usage, "output_tokens")
         self.session.used(self._asked, whole, out, read, written)
         self._asked = self._answer = None
-
-
-def _output(output: object) -> object:
-    """What a tool answered: text, a list of parts, or in old versions `{content, success}`."""
-    return mapping(output).get("content", output)

@@ -21,7 +21,7 @@ from stat import S_ISREG
 from typing import Final
 
 from otel_loopguard.errors import RecordingError
-from otel_loopguard.replay.opencode_database import (
+from otel_loopguard.replay.transcripts.opencode import (
     TranscriptFile,
     is_database,
     is_session,

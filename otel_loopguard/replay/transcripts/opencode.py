@@ -1,17 +1,27 @@
-"""opencode: the sessions in `~/.local/share/opencode/opencode.db`.
+"""opencode: the sessions in `~/.local/share/opencode/opencode.db`, or `opencode-CHANNEL.db`.
 
-Read off sessions of 1.18.33, and its code. A line is a row (`replay/opencode_database.py`): the
-session, then the parts of a message and, behind them, the message; an answer is one, with its calls
-and their results. A sub-agent has a session of its own, which names the one above it.
+Read off sessions of 1.18.33, and its code: `session`, `message` and `part`, whose `data` is JSON. A
+session in the database is named by a path, `opencode.db/SESSION`, and read as lines: one for the
+session, then one for each part of a message and one for the message; an answer is one, with its
+calls and their results. A sub-agent has a session of its own, which names the one above it. The
+database is opened to be read, for a moment each time: opencode writes it in WAL mode, where a
+reader neither waits for a writer nor keeps one waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+import sqlite3
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from operator import itemgetter
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
+from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay.fields import integer, is_map, kind_of, mapping, text, time
+from otel_loopguard.replay.file import RecordedFile
 from otel_loopguard.replay.transcripts.session import (
     Ending,
     Reader,
@@ -20,8 +30,185 @@ from otel_loopguard.replay.transcripts.session import (
     tokens,
 )
 
+_PATIENCE_S: Final = 0.5
+"""A recovery after a crash locks readers out for a moment; the next look tries again."""
+_LONGEST: Final = 16 * 1024 * 1024
+"""Characters of a row that is read, as of a line of a transcript."""
+_AT_ONCE: Final = 16
+"""Messages that are held at once."""
+_ID: Final = re.compile(r"[\w-]{1,200}")
+_STORED: Final = """
+    SELECT count(*) FROM sqlite_master AS s WHERE name IN ('session', 'message', 'part')
+    AND rootpage > 0 AND NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(s.name) WHERE hidden > 0)
+"""
+"""How many of the three are tables of stored values: a view, or a column that is worked out, may
+be a program that never ends."""
+_SESSIONS: Final = """
+    SELECT s.id, count(*), s.time_updated FROM session s JOIN message m ON m.session_id = s.id
+    GROUP BY s.id ORDER BY s.id
+"""
+_SESSION: Final = "SELECT parent_id, directory, version, time_updated FROM session WHERE id = ?"
+_MESSAGES: Final = """
+    SELECT id, time_created, CASE WHEN length(data) <= :longest THEN data END,
+    CASE WHEN typeof(data) = 'text' AND json_valid(data) THEN json_extract(data, '$.role') END,
+    CASE WHEN typeof(data) = 'text' AND json_valid(data)
+    THEN json_extract(data, '$.time.completed') END
+    FROM message WHERE session_id = :session AND (time_created, id) > (:time, :message)
+    AND typeof(time_created) = 'integer' ORDER BY time_created, id LIMIT :count
+"""
+_PARTS: Final = """
+    SELECT id, CASE WHEN length(data) <= :longest THEN data END
+    FROM part WHERE message_id = :message ORDER BY id
+"""
+
+
+class TranscriptFile(NamedTuple):
+    """A file that may be a transcript, or a session of a database.
+
+    Attributes:
+        path: Of the file; of a session, the one that names it.
+        size: Its bytes; of a session, its messages.
+        modified: When it changed last, seconds since the epoch.
+    """
+
+    path: Path
+    size: int
+    modified: float
+
+
+def is_database(path: Path) -> bool:
+    """True if a file is a database of opencode, by its name."""
+    return path.suffix == ".db" and path.name.startswith("opencode") and path.is_file()
+
+
+def is_session(path: Path) -> bool:
+    """True if a path names a session of a database."""
+    return is_database(path.parent)
+
+
+def stored_sessions(database: Path) -> list[TranscriptFile]:
+    """The sessions that have messages; none if the database cannot be read."""
+    try:
+        with _opened(database) as opened:
+            rows = opened.execute(_SESSIONS).fetchall()
+    except sqlite3.Error:
+        return []
+    return [
+        TranscriptFile(database / _decoded(key), count, _seconds(time))
+        for key, count, time in rows
+        if _ID.fullmatch(_decoded(key))
+    ]
+
+
+def session_above(path: Path) -> tuple[str | None, float]:
+    """The session that one works for, if it does, and when it changed last."""
+    try:
+        with _opened(path.parent) as opened:
+            found = opened.execute(_SESSION, (path.name,)).fetchone()
+    except sqlite3.Error:
+        found = None
+    return (None, 0.0) if found is None else (_decoded(found[0]) or None, _seconds(found[3]))
+
+
+class SessionRows:
+    """The rows of a session as lines, read on from where the last look ended.
+
+    Args:
+        path: The path that names the session.
+
+    Attributes:
+        messages: How many were read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.messages = 0
+        self._path = path
+        self._begun = False
+        self._given = {  # the newest message that was given, and what else the queries ask for
+            "session": path.name, "time": -1, "message": "", "count": _AT_ONCE, "longest": _LONGEST
+        }  # fmt: skip
+
+    def lines(self, *, growing: bool) -> Iterator[bytes]:
+        """The lines that came since.
+
+        Args:
+            growing: Whether to wait for the rest of a message that is being written.
+
+        Raises:
+            sqlite3.Error: The database cannot be read.
+        """
+        with _opened(self._path.parent) as opened:
+            if not self._begun:
+                self._begun = True
+                found = opened.execute(_SESSION, (self._path.name,)).fetchone()
+                above, folder, version = map(_decoded, (found or (None,) * 3)[:3])
+                said = {"parentID": above, "directory": folder, "version": version}
+                yield _line("session", self._path.name, json.dumps(said).encode())
+            before = None
+            while (rows := opened.execute(_MESSAGES, self._given).fetchall()) and rows != before:
+                before = rows  # the same again if an id is no text that can be asked for
+                for number, (name, time, data, role, completed) in enumerate(rows):
+                    # A prompt gets its parts after it; an answer is complete when it says so, or,
+                    # where opencode was killed, when another one follows.
+                    whole = role == b"assistant" and completed is not None
+                    followed = any(row[3] == b"assistant" for row in rows[number + 1 :])
+                    if growing and not whole and not followed:
+                        return
+                    key = _decoded(name)
+                    self._given |= {"time": time, "message": key}
+                    self.messages += 1
+                    if _ID.fullmatch(key):
+                        for part, content in opened.execute(_PARTS, self._given):
+                            yield _line("part", _decoded(part), content)
+                        yield _line("message", key, data)
+
+
+class RecordedRows(RecordedFile):
+    """A session of a database, by its lines."""
+
+    def _measured(self) -> int | None:
+        return None
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines, each with its number from 1."""
+        try:
+            for number, line in enumerate(SessionRows(Path(self._path)).lines(growing=False), 1):
+                self.empty = False
+                yield number, line
+        except sqlite3.Error as error:
+            msg = f"{self._path}: cannot be read: {error}"
+            raise RecordingError(msg) from error
+
+
+@contextmanager
+def _opened(database: Path) -> Generator[sqlite3.Connection]:
+    address = f"{database.resolve().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE_S)) as opened:
+        opened.text_factory = bytes  # what is no UTF-8 fails where it is read, not the whole query
+        if opened.execute(_STORED).fetchone() != (3,):
+            msg = "it has other tables than opencode makes"
+            raise sqlite3.DatabaseError(msg)
+        yield opened
+
+
+def _line(kind: str, key: str, data: object) -> bytes:
+    """A row as a line; what is no JSON in it makes a line that is none."""
+    head = json.dumps({"opencode": kind, "id": key})[:-1].encode()
+    return b'%s, "data": %s}' % (head, data if isinstance(data, bytes) else b"null")
+
+
+def _decoded(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else ""
+
+
+def _seconds(time: object) -> float:
+    return time / 1_000 if isinstance(time, int) else 0.0
+
+
 _ROWS: Final = frozenset(("session", "message", "part"))
-_PARTS: Final = 1_000
+_MOST_PARTS: Final = 1_000
 """Parts of a message that are held: an answer with its calls, of which agents make a few."""
 _STOPPED: Final = (
     "The user rejected permission",
@@ -63,14 +250,14 @@ class OpenCode(Reader):
         elif kind == "message":
             self._message(key, data)
             self._parts.clear()
-        elif len(self._parts) >= _PARTS:
-            self.report(f"the message has more than {_PARTS:,} parts, the rest is left out")
+        elif len(self._parts) >= _MOST_PARTS:
+            self.report(f"the message has more than {_MOST_PARTS:,} parts, the rest is left out")
         elif data.get("type") in ("text", "tool"):
             self._parts.append((key, data))
         return before
 
     def _message(self, key: str, message: Mapping[str, object]) -> None:
-        made = _time(mapping(message.get("time")), "created")
+        made = _moment(mapping(message.get("time")), "created")
         if message.get("role") == "assistant":
             self._answer(message, made)
         elif message.get("role") == "user":
@@ -90,9 +277,9 @@ class OpenCode(Reader):
             if part.get("type") == "tool"
         ]
         # A message is complete when its calls are; the model was, when they began.
-        times = [_time(mapping(part.get("time")), "end") for part in texts]
-        times += [_time(mapping(state.get("time")), "start") for _, _, state in calls]
-        over = max(times, default=0) or _time(mapping(message.get("time")), "completed")
+        times = [_moment(mapping(part.get("time")), "end") for part in texts]
+        times += [_moment(mapping(state.get("time")), "start") for _, _, state in calls]
+        over = max(times, default=0) or _moment(mapping(message.get("time")), "completed")
         model = text(message.get("modelID")) or None
         step = session.answer(model, made, max(made, over), self._agent)
         for part in texts:
@@ -104,10 +291,10 @@ class OpenCode(Reader):
         ended: list[tuple[int, str, Mapping[str, object]]] = []
         for key, part, state in calls:
             moments = mapping(state.get("time"))
-            begun = _time(moments, "start") or made
+            begun = _moment(moments, "start") or made
             session.call(key, part.get("tool"), state.get("input"), begun, self._agent)
             if state.get("status") in ("completed", "error"):
-                ended.append((_time(moments, "end"), key, state))
+                ended.append((_moment(moments, "end"), key, state))
         for end, key, state in sorted(ended, key=itemgetter(0)):
             self._result(key, state, end)
         session.ending = _ending(message)
@@ -130,5 +317,5 @@ def _ending(message: Mapping[str, object]) -> Ending:
     return "finished" if message.get("finish") == "stop" else "unknown"
 
 
-def _time(moments: Mapping[str, object], name: str) -> int:
+def _moment(moments: Mapping[str, object], name: str) -> int:
     return time(moments.get(name), 1_000_000) or 0  # milliseconds

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from heapq import merge
+from operator import itemgetter
+from typing import ClassVar, Final, Literal, TypeVar
 
 from xxhash import xxh3_64_hexdigest
 
@@ -15,6 +17,7 @@ from otel_loopguard.replay.fields import Report, integer, is_list, is_map, kind_
 from otel_loopguard.replay.labelled_runs import MAX_STEPS, Run
 from otel_loopguard.spans.coding_tools import answer_step, prompt_step, tool_step
 
+_Step = TypeVar("_Step")
 Ending = Literal["finished", "interrupted", "unknown"]
 """How a turn ended: by the agent itself, by a person or a limit, or unknown."""
 
@@ -233,6 +236,18 @@ class Reader(ABC):
     def finish(self) -> Transcript | None:
         """The session so far."""
         return self.session.finish()
+
+
+def merged(runs: Iterable[Iterable[_Step]], end: Callable[[_Step], int]) -> Iterator[_Step]:
+    """Steps of several runs by their ends, each run in its order, however its clock jumps."""
+
+    def timed(run: Iterable[_Step]) -> Iterator[tuple[int, _Step]]:
+        now = 0
+        for step in run:
+            now = max(now, end(step))
+            yield now, step
+
+    return (step for _, step in merge(*map(timed, runs), key=itemgetter(0)))
 
 
 def blocks(content: object, report: Report) -> list[Mapping[str, object]]:

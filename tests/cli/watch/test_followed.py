@@ -43,9 +43,9 @@ class Following:
 
     def look(self) -> None:
         for session in self.folders.look():
-            for key, found in session.look():
+            for found in session.look():
                 self._made.clear()
-                self.guard.observe(found.step, key)
+                self.guard.observe(found.step, found.session)
                 (self.old if found.old else self.new).extend(self._made)
 
 

@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from otel_loopguard.replay.opencode_database import SessionRows
+from otel_loopguard.replay.transcripts.opencode import SessionRows
 
 CAPTURE: Final = Path(__file__).parent / "captures" / "opencode.sql"
 SESSION: Final = "ses_de932a390ffedVR7PZukgywp45"
