@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_loopguard._control.context import known_session
@@ -115,10 +115,7 @@ def notify_listeners(decision: Decision, faults: InternalErrors) -> None:
 class EscalationBackend(Protocol):
     """The escalations of one guard."""
 
-    def answer(  # noqa: PLR0913, PLR0917
-        self, escalation_id: str, answer: object, guidance: object, by: object,
-        plan: object = None, limit: object = None,
-    ) -> bool: ...  # fmt: skip
+    def answer(self, escalation_id: str, said: Mapping[str, object]) -> bool: ...
     def open_escalations(self) -> list[Escalation]: ...
 
 
@@ -194,10 +191,9 @@ def answer(  # noqa: PLR0913
             already, or its time is over. Nothing was changed.
     """
     settle_all()
+    said = {"answer": answer, "guidance": guidance, "by": by, "plan": plan, "limit": limit}
     # Each backend knows its own only: the first that does takes it, or says why not.
-    if not any(
-        backend.answer(escalation_id, answer, guidance, by, plan, limit) for backend in BACKENDS
-    ):
+    if not any(backend.answer(escalation_id, said) for backend in BACKENDS):
         msg = f"there is no escalation {escalation_id!r:.100} here"
         raise EscalationError(msg)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -24,8 +24,15 @@ from otel_loopguard.core import Action
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
-from otel_loopguard.escalation.answers import GUIDANCE, Reply, check_limit, reply_in, reply_of
-from otel_loopguard.escalation.payload import Case, suggestions
+from otel_loopguard.escalation.cases import (
+    GUIDANCE,
+    Case,
+    Reply,
+    check_limit,
+    reply_in,
+    reply_of,
+    suggestions,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
@@ -208,12 +215,8 @@ class Escalations:
             found.flag.set(Action.PAUSE, reason=reason, by=APPLICATION)
         return self._raise(found, "application", reason, None)
 
-    def answer(  # noqa: PLR0913, PLR0917
-        self, escalation_id: str, answer: object, guidance: object, by: object,
-        plan: object = None, limit: object = None,
-    ) -> bool:  # fmt: skip
+    def answer(self, escalation_id: str, said: Mapping[str, object]) -> bool:
         """Applies an answer; False if the escalation is not known here. See `control.answer`."""
-        said = {"answer": answer, "guidance": guidance, "by": by, "plan": plan, "limit": limit}
         return self.reply(escalation_id, reply_of(said, "api"))
 
     def reply(self, escalation_id: str, reply: Reply) -> bool:

@@ -16,7 +16,7 @@ from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.escalation.payload import message
+from otel_loopguard.escalation.cases import message
 from otel_loopguard.settings import key_bytes
 
 if TYPE_CHECKING:

@@ -850,7 +850,7 @@ class LoopGuard(SessionQueries):
                 )  # fmt: skip
                 self._escalation.escalations.listen(self.telemetry.escalated)
                 self.telemetry.follow(self._escalation.escalations.open_escalations)
-                self._escalation.audit.on_manual_change = self.telemetry.manual_change
+                self._escalation.on_manual_change = self.telemetry.manual_change
             return self._escalation
 
     def _flag_changed(self, flag: Flag) -> None:
@@ -861,7 +861,7 @@ class LoopGuard(SessionQueries):
             # A signal handler changed it while our own code was running.
             later(partial(self._flag_changed, flag))
         else:
-            self.escalation().audit.changed(flag)
+            self.escalation().changed(flag)
 
     def _forgotten(self, session: Session) -> None:
         """Drops what other parts keep about a forgotten session."""
