@@ -32,12 +32,12 @@ from otel_loopguard._control.flag import (
     BY_HAND,
     NOTHING,
     PARTS,
+    RESULTS,
     Control,
     Flag,
     any_news,
     is_reserved,
 )
-from otel_loopguard._control.pending import RESULTS
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import logger, warn_blind

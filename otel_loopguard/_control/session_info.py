@@ -15,7 +15,7 @@ from otel_loopguard._control.context import (
     sessions_at,
     trace_key,
 )
-from otel_loopguard._control.pending import BOARDS, NOTES, board_of
+from otel_loopguard._control.flag import BOARDS, NOTES, board_of
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Choice

@@ -11,8 +11,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard import semconv
-from otel_loopguard._control.flag import is_reserved
-from otel_loopguard._control.pending import declare, plan_of
+from otel_loopguard._control.flag import declare, is_reserved, plan_of
 from otel_loopguard._util.text import truncate
 from otel_loopguard.core.escalation import Answer, Suggestion
 from otel_loopguard.core.milestones import Milestones

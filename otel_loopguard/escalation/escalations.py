@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.context import sessions_at
 from otel_loopguard._control.escalation import BACKENDS, ESCALATIONS
-from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT
-from otel_loopguard._control.pending import declare
+from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT, declare
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import ticks
@@ -23,7 +22,7 @@ from otel_loopguard._util.worker import BackgroundThread, weak_callback
 from otel_loopguard.core import Action
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.escalation import Answer, Escalation
-from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
+from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation.cases import (
     GUIDANCE,
     Case,
@@ -33,6 +32,7 @@ from otel_loopguard.escalation.cases import (
     reply_of,
     suggestions,
 )
+from otel_loopguard.settings import needing
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
@@ -186,7 +186,12 @@ class Escalations:
         self._writer = writer
         # Channels that wait for an answer do not keep the guard alive.
         self._take = weak_callback(self._answered)
-        self.webhook = _webhook(settings, faults, partial(self._take, "webhook"))
+        self.webhook: Webhook | None = None
+        if settings.webhook_url:
+            with needing("webhook_url (LOOPGUARD_WEBHOOK_URL)", "webhook", "httpx"):
+                from otel_loopguard.escalation.webhook import Webhook  # noqa: PLC0415  # an extra
+
+            self.webhook = Webhook(settings, faults, partial(self._take, "webhook"))
         # Spans are not suppressed: listeners and loggers are the application's.
         self._timeouts = BackgroundThread(
             "escalations", self._turn, faults, idle_s=0, suppress=False
@@ -391,18 +396,3 @@ class Escalations:
         if self._writer is not None:
             with swallow(self._faults, "escalation"):
                 self._writer.put(KIND, case.escalation.id, encoded(case.row()), _KEPT_S)
-
-
-def _webhook(
-    settings: Settings, faults: InternalErrors, take: Callable[[str, Escalation, object], None]
-) -> Webhook | None:
-    if not settings.webhook_url:
-        return None
-    try:
-        from otel_loopguard.escalation.webhook import Webhook  # noqa: PLC0415  # httpx is an extra
-    except ModuleNotFoundError as error:
-        if error.name != "httpx":
-            raise
-        msg = "webhook_url (LOOPGUARD_WEBHOOK_URL) needs: pip install 'otel-loopguard[webhook]'"
-        raise LoopGuardSettingsError(msg) from None
-    return Webhook(settings, faults, take)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_loopguard._util.logger import logger
-from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.settings import needing
 from otel_loopguard.stores.write_behind import PublishedValue, State, Writer, WriterStatus
 
 if TYPE_CHECKING:
@@ -27,13 +27,8 @@ def open_store(settings: Settings, *, least_s: float = 0.0) -> RedisStore:
         LoopGuardSettingsError: The address is empty or cannot be used, or the extra `redis` is
             missing.
     """
-    try:
+    with needing("store_url (LOOPGUARD_STORE_URL)", "redis", "redis"):
         from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415  # an extra
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "redis":
-            raise
-        msg = "store_url (LOOPGUARD_STORE_URL) needs: pip install 'otel-loopguard[redis]'"
-        raise LoopGuardSettingsError(msg) from None
     return RedisStore(settings, least_s=least_s)
 
 

@@ -22,7 +22,6 @@ from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import printable
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Action
-from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.policy.hints import lasting
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry import events
@@ -43,11 +42,10 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.agent_cycles import CycleNews
     from otel_loopguard.sessions.observation import DecisionRecord, Listener
     from otel_loopguard.settings import Settings
-    from otel_loopguard.telemetry.conventions import ConventionEvents
     from otel_loopguard.telemetry.events import Event
     from otel_loopguard.telemetry.metrics import State
     from otel_loopguard.telemetry.recorder import Counts, Misses
-    from otel_loopguard.telemetry.verdicts import VerdictReporter, Write
+    from otel_loopguard.telemetry.verdicts import VerdictReporter
 
 _NAME: Final = "otel_loopguard"
 # Decisions come in bursts; a process that made none for so long has no thread for them.
@@ -184,22 +182,19 @@ class Telemetry:
         self.on_steps: list[Listener] = []
         self.verdicts: VerdictReporter | None = None
         self._queue: EventQueue | None = None
-        self._conventions: ConventionEvents | None = None
+        self._conventions: events.ConventionEvents | None = None
         if not settings.enabled or not (live or loggers is not None):
             return
         self._queue = EventQueue(settings, faults, self.numbers.counts, loggers)
         wanted = os.environ.get(_OPT_IN, "").replace(" ", "").split(",")
         if self._events and _NEWEST in wanted:
-            from otel_loopguard.telemetry.conventions import ConventionEvents  # noqa: PLC0415
-
-            self._conventions = ConventionEvents(self._queue.put)
+            self._conventions = events.ConventionEvents(self._queue.put)
             self.on_steps.append(("log", self._conventions.on_step))
         if settings.verdicts:
             from otel_loopguard.telemetry.verdicts import VerdictReporter  # noqa: PLC0415
 
             count = self.numbers.counts.add
-            backends = _backends(settings) if live else {}
-            self.verdicts = VerdictReporter(settings, faults, self._put, count, backends)
+            self.verdicts = VerdictReporter(settings, faults, self._put, count, live=live)
 
     def on_decision(self, made: DecisionRecord) -> None:
         """Logs a decision, and has its event emitted."""
@@ -303,24 +298,3 @@ class Telemetry:
             self._queue.close()
         if self.verdicts is not None:
             self.verdicts.close()
-
-
-def _backends(settings: Settings) -> dict[str, tuple[str, Write]]:
-    """The host of each backend that verdicts go to, and what writes them, by name.
-
-    Raises:
-        LoopGuardSettingsError: One of them cannot be used.
-    """
-    names = sorted(settings.verdicts - {"annotations", "evaluations"})
-    if not names:
-        return {}
-    try:
-        from otel_loopguard.telemetry.backends import BACKENDS  # noqa: PLC0415  # httpx is an extra
-    except ModuleNotFoundError as error:
-        if error.name != "httpx":
-            raise
-        msg = "verdicts (LOOPGUARD_VERDICTS) needs: pip install 'otel-loopguard[verdicts]'"
-        raise LoopGuardSettingsError(msg) from None
-    limit_s = settings.tuning.delivery.timeout_s
-    found = {name: BACKENDS[name](os.environ, limit_s) for name in names}
-    return {name: (backend.endpoint.host, backend.write) for name, backend in found.items()}

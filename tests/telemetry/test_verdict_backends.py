@@ -16,8 +16,7 @@ from langsmith import schemas
 
 from otel_loopguard import LoopGuardSettingsError, semconv
 from otel_loopguard._util.worker import DeliveryError
-from otel_loopguard.telemetry.backends import MLflow, run_of
-from otel_loopguard.telemetry.verdicts import Verdict
+from otel_loopguard.telemetry.verdicts import MLflow, Verdict, run_of
 from tests.agents import agent, tool_call
 from tests.escalation.hooks import Hook, served
 from tests.stores.servers import wait_for
