@@ -23,15 +23,8 @@ from otel_loopguard.core import Action
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.errors import EscalationError, PlanError
-from otel_loopguard.escalation.cases import (
-    GUIDANCE,
-    Case,
-    Reply,
-    check_limit,
-    reply_in,
-    reply_of,
-    suggestions,
-)
+from otel_loopguard.escalation import cases
+from otel_loopguard.escalation.cases import Case, Reply
 from otel_loopguard.settings import needing
 
 if TYPE_CHECKING:
@@ -215,21 +208,21 @@ class Escalations:
         found = self._find(session)
         if found is None:
             return None
-        reason = truncate(reason, GUIDANCE)
+        reason = truncate(reason, cases.GUIDANCE)
         if hold:
             found.flag.set(Action.PAUSE, reason=reason, by=APPLICATION)
         return self._raise(found, "application", reason, None)
 
     def answer(self, escalation_id: str, said: Mapping[str, object]) -> bool:
         """Applies an answer; False if the escalation is not known here. See `control.answer`."""
-        return self.reply(escalation_id, reply_of(said, "api"))
+        return self.reply(escalation_id, cases.reply_of(said, "api"))
 
     def reply(self, escalation_id: str, reply: Reply) -> bool:
         """As `answer`, with a reply; raises `EscalationError` if the escalation is over."""
         found = self.register.find(escalation_id)
         if found is None:
             return False
-        check_limit(found.escalation, reply)
+        cases.check_limit(found.escalation, reply)
         # It is forgotten when the case is over.
         flag = found.flag
         if not self.register.end(found, reply, clock()):
@@ -244,13 +237,13 @@ class Escalations:
 
     def changed(self, flag: Flag) -> None:
         """Ends the escalations of a session that was changed otherwise. Any lock may be held."""
-        cases = self.register.of_flag(flag)
-        if not cases:
+        own = self.register.of_flag(flag)
+        if not own:
             return
         with swallow(self._faults, "escalation"):
             control = flag.control
             aborted = control.action is Action.ABORT
-            for case in cases:
+            for case in own:
                 if aborted or (case.escalation.held and control.action is not Action.PAUSE):
                     answer = Answer.ABORT if aborted else Answer.CONTINUE
                     reply = Reply(answer, control.by or TIME_LIMIT, via="control")
@@ -328,7 +321,7 @@ class Escalations:
     def _answered(self, via: str, where: str, found: Escalation, said: object) -> None:
         """Applies what a channel returned, if it is an answer; logs a wrong or late one."""
         try:
-            reply = reply_in(said, via)
+            reply = cases.reply_in(said, via)
             if reply is not None:
                 self.reply(found.id, reply)
         except (EscalationError, PlanError) as error:
@@ -354,7 +347,7 @@ class Escalations:
             agent=record.agent,
             task=record.task,
             acts=record.acts(),
-            suggestions=suggestions(decision),
+            suggestions=cases.suggestions(decision),
             report=session.report(),
             process=self._process,
             question=None if decision is None else decision.question,

@@ -12,16 +12,7 @@ from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
-from otel_loopguard.escalation.protocol import (
-    MOST_REPLY,
-    MOST_REQUEST,
-    REPLY_S,
-    SILENT,
-    Message,
-    Transport,
-    decoded,
-    refusal,
-)
+from otel_loopguard.escalation import protocol
 from otel_loopguard.stores import open_store
 
 if TYPE_CHECKING:
@@ -78,19 +69,19 @@ class Mailboxes:
         found: list[Any] = self._redis.call("ZRANGE", self._keys.processes, 0, _PROCESSES - 1)
         return [name.decode("utf-8", "backslashreplace") for name in found]
 
-    def ask(self, request: Message, limit_s: float) -> tuple[list[Message], int]:
+    def ask(self, request: protocol.Message, limit_s: float) -> tuple[list[protocol.Message], int]:
         """Asks all processes; returns the replies in time, and the number of processes."""
         reply_to, processes = secrets.token_hex(8), self.processes()
         data = encoded({**request, "reply_to": reply_to})
         self._redis.run_all(
             _PUT, [([self._keys.requests(one)], [data, _KEPT_S]) for one in processes]
         )
-        until, replies, came = time.monotonic() + limit_s, list[Message](), 0
+        until, replies, came = time.monotonic() + limit_s, list[protocol.Message](), 0
         while came < len(processes) and time.monotonic() < until:
             found = self._redis.call("BLPOP", self._keys.replies(reply_to), _WAIT_S)
             if found:
                 came += 1
-                reply = decoded(bytes(found[1]), MOST_REPLY)
+                reply = protocol.decoded(bytes(found[1]), protocol.MOST_REPLY)
                 replies += [] if reply is None else [reply]
         return replies, len(processes)
 
@@ -99,7 +90,7 @@ class Mailboxes:
         found = self._redis.call("BLPOP", self._keys.requests(process), _WAIT_S)
         if not found:
             return None
-        request = decoded(bytes(found[1]), MOST_REQUEST)
+        request = protocol.decoded(bytes(found[1]), protocol.MOST_REQUEST)
         reply_to = None if request is None else request.get("reply_to")
         return (reply_to, bytes(found[1])) if isinstance(reply_to, str) else None
 
@@ -164,7 +155,7 @@ class MailboxServer:
         return pause_s
 
 
-class StoreTransport(Transport):
+class StoreTransport(protocol.Transport):
     """Asks all processes that share a store."""
 
     nobody = (
@@ -175,9 +166,9 @@ class StoreTransport(Transport):
     def __init__(self, settings: Settings) -> None:
         self._mailboxes = Mailboxes(settings)
 
-    def replies(self, request: Message) -> list[Message]:
+    def replies(self, request: protocol.Message) -> list[protocol.Message]:
         """As of `Transport`."""
-        replies, asked = self._mailboxes.ask(request, REPLY_S)
+        replies, asked = self._mailboxes.ask(request, protocol.REPLY_S)
         lacking = asked - len(replies)
-        who = f"{lacking} of {asked} processes gave no reply within {REPLY_S:g} s"
-        return [*replies, *([refusal(SILENT, who)] if lacking else ())]
+        who = f"{lacking} of {asked} processes gave no reply within {protocol.REPLY_S:g} s"
+        return [*replies, *([protocol.refusal(protocol.SILENT, who)] if lacking else ())]

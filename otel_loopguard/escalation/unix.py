@@ -21,15 +21,7 @@ from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.escalation.protocol import (
-    MOST_REPLY,
-    MOST_REQUEST,
-    REPLY_S,
-    SILENT,
-    Transport,
-    decoded,
-    refusal,
-)
+from otel_loopguard.escalation import protocol
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
@@ -220,9 +212,9 @@ def _read_line(connection: socket.socket) -> bytes:
     """A request; where it does not end in time, what came of it."""
     until, line = time.monotonic() + _LIMIT_S, b""
     with suppress(OSError):
-        while b"\n" not in line and len(line) <= MOST_REQUEST:
+        while b"\n" not in line and len(line) <= protocol.MOST_REQUEST:
             connection.settimeout(max(until - time.monotonic(), 0.001))
-            piece = connection.recv(MOST_REQUEST + 1)
+            piece = connection.recv(protocol.MOST_REQUEST + 1)
             if not piece:
                 break
             line += piece
@@ -326,7 +318,7 @@ def _alone(folder: Path) -> Generator[None, None, None]:
         os.close(held)
 
 
-class SocketTransport(Transport):
+class SocketTransport(protocol.Transport):
     """Asks processes of this user on this machine.
 
     Args:
@@ -362,9 +354,9 @@ class SocketTransport(Transport):
 
 def _asked(path: Path, request: Message) -> Message | None:
     """The reply of the process at a socket; None if that is gone."""
-    until, data = time.monotonic() + REPLY_S, bytearray()
+    until, data = time.monotonic() + protocol.REPLY_S, bytearray()
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(REPLY_S)
+        connection.settimeout(protocol.REPLY_S)
         try:
             _connect(connection, path, until)
         except (FileNotFoundError, ConnectionRefusedError):
@@ -374,14 +366,15 @@ def _asked(path: Path, request: Message) -> Message | None:
             raise LoopGuardError(msg) from None
         with suppress(OSError):
             connection.sendall(encoded(request) + b"\n")
-            while len(data) <= MOST_REPLY and (left := until - time.monotonic()) > 0:
+            while len(data) <= protocol.MOST_REPLY and (left := until - time.monotonic()) > 0:
                 connection.settimeout(left)
                 piece = connection.recv(65_536)
                 if not piece:
                     break
                 data += piece
-    silent = refusal(SILENT, f"socket {str(path)!r}: the process there gave no reply")
-    return decoded(bytes(data), MOST_REPLY) or silent
+    silent = f"socket {str(path)!r}: the process there gave no reply"
+    found = protocol.decoded(bytes(data), protocol.MOST_REPLY)
+    return found or protocol.refusal(protocol.SILENT, silent)
 
 
 def _connect(connection: socket.socket, path: Path, until: float) -> None:

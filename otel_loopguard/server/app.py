@@ -12,18 +12,13 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
 
 import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from otel_loopguard import semconv
@@ -95,7 +90,8 @@ class Changes:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
+        # Of a session that nobody waits for there is none.
+        self._events: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         OBSERVERS.add(self.changed)
 
     def changed(self, flag: Flag) -> None:
@@ -106,27 +102,19 @@ class Changes:
 
     async def wait(self, session: str, limit_s: float) -> None:
         """Waits for the next change of the flag of a session, or for the limit."""
-        future = self._loop.create_future()
-        self._waiters.setdefault(session, set()).add(future)
-        try:
-            await asyncio.wait_for(future, max(limit_s, 0))
-        except (TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
-            pass
-        finally:
-            waiters = self._waiters.get(session, set())
-            waiters.discard(future)
-            if not waiters:
-                self._waiters.pop(session, None)
+        event = self._events.setdefault(session, asyncio.Event())
+        with suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
+            await asyncio.wait_for(event.wait(), max(limit_s, 0))
 
     def wake_all(self) -> None:
         """Wakes everybody."""
-        for session in tuple(self._waiters):
+        for session in tuple(self._events):
             self._wake(session)
 
     def _wake(self, session: str) -> None:
-        for future in self._waiters.pop(session, ()):
-            if not future.done():
-                future.set_result(None)
+        event = self._events.pop(session, None)
+        if event is not None:
+            event.set()
 
 
 class ControlApi:
@@ -455,7 +443,7 @@ def _openapi() -> Endpoint:
 
 
 def _alive(_: Request) -> Response:
-    return PlainTextResponse("ok")
+    return Response("ok", media_type="text/plain")
 
 
 def _metrics(telemetry: ServerTelemetry) -> Callable[[Request], Awaitable[Response]]:
@@ -477,7 +465,7 @@ def _asset(name: str, media: str) -> Callable[[Request], Response]:
             "x-content-type-options": "nosniff",
             "referrer-policy": "no-referrer",
         }
-        return HTMLResponse(content, headers=headers, media_type=media)
+        return Response(content, headers=headers, media_type=media)
 
     return asset
 

@@ -23,19 +23,9 @@ from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard.core import Kind
 from otel_loopguard.core.report import SAME
+from otel_loopguard.telemetry import metrics
 from otel_loopguard.telemetry.events import AGENT, SpanRef, context_of
-from otel_loopguard.telemetry.metrics import (
-    EACH_AGENT,
-    METRICS,
-    OPERATION,
-    OTHER,
-    SHADOW,
-    SYSTEM,
-    UNKNOWN,
-    CardinalityLimit,
-    Metric,
-    Totals,
-)
+from otel_loopguard.telemetry.metrics import CardinalityLimit
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -111,7 +101,7 @@ class Counts:
     ) -> None:
         self._agents = agents or CardinalityLimit(0)
         self._tools = tools or CardinalityLimit(0)
-        self.kept: Totals | None = None  # counted by parts of the guard themselves
+        self.kept: metrics.Totals | None = None  # counted by parts of the guard themselves
         self.forked()
 
     def forked(self) -> None:
@@ -147,7 +137,7 @@ class Counts:
         with self._lock:
             counts = self._counts.setdefault(metric, {})
             if key not in counts and len(counts) >= _MOST_KEYS:
-                key = tuple(OTHER if value else value for value in key)
+                key = tuple(metrics.OTHER if value else value for value in key)
             counts[key] = counts.get(key, 0) + amount
 
     def get(self, metric: str) -> dict[Key, float]:
@@ -165,7 +155,7 @@ class Counts:
             found[key] = found.get(key, 0) + count
         return found
 
-    def total(self, metric: Metric) -> Values:
+    def total(self, metric: metrics.Metric) -> Values:
         """As `get`, with what parts of the guard count themselves."""
         found = self.get(metric.name)
         if metric.total is not None and self.kept is not None:
@@ -226,12 +216,12 @@ class Instruments:
     def store_answered(self, operation: str, seconds: float, error: str) -> None:
         """Records a call of the store, answered or failed; on the thread that made it."""
         # Redis is the one store that is written behind.
-        attributes = {SYSTEM: "redis", OPERATION: operation}
+        attributes = {metrics.SYSTEM: "redis", metrics.OPERATION: operation}
         if error:
             attributes[semconv.ERROR_TYPE] = error
         self.keep(Value(semconv.METRIC_STORE_OPERATION_DURATION, seconds, attributes))
 
-    def observe(self, metric: Metric, _: object) -> list[Observation]:
+    def observe(self, metric: metrics.Metric, _: object) -> list[Observation]:
         """The present observations of a metric."""
         while self._values:
             with suppress(IndexError):  # another reader was faster
@@ -270,7 +260,7 @@ class Instruments:
             "updowncounter": meter.create_observable_up_down_counter,
             "gauge": meter.create_observable_gauge,
         }
-        for each in METRICS:
+        for each in metrics.METRICS:
             with swallow(self._faults, "telemetry.instrument"):
                 if each.type == "histogram":
                     self._histograms[each.name] = meter.create_histogram(
@@ -292,7 +282,7 @@ class Instruments:
         return [recorder for recorder, _ in joined if recorder is not None]
 
     def _add_gone(self, counts: Counts) -> None:
-        for metric in METRICS:
+        for metric in metrics.METRICS:
             if metric.type == "counter":
                 for key, amount in counts.total(metric).items():
                     self._gone.add(metric.name, key, amount)
@@ -379,7 +369,8 @@ class MetricsRecorder:
             return
         joins = self.state is None
         self.state = state._replace(agents=self.agents, tools=self.tools)
-        self.counts.kept = Totals(self.faults, state.acceptance, state.annotator, state.writer)
+        kept = metrics.Totals(self.faults, state.acceptance, state.annotator, state.writer)
+        self.counts.kept = kept
         if state.writer is not None:
             # Holds no guard: the writer is asked for its counts once more when the guard is gone.
             state.writer.answered = instruments.store_answered
@@ -403,12 +394,12 @@ class MetricsRecorder:
             return {} if self.state is None else metric.read(self.state)
         return {**self._zeros(metric), **self.counts.total(metric)}
 
-    def _zeros(self, metric: Metric) -> Values:
+    def _zeros(self, metric: metrics.Metric) -> Values:
         if metric.zeros is None:
             return {}
-        agents = (UNKNOWN, *self.agents.all[:_ZERO_AGENTS])
+        agents = (metrics.UNKNOWN, *self.agents.all[:_ZERO_AGENTS])
         named: dict[tuple[str, ...], tuple[str, ...]]
-        named = {EACH_AGENT: agents, SHADOW: (self._shadow,)}
+        named = {metrics.EACH_AGENT: agents, metrics.SHADOW: (self._shadow,)}
         return dict.fromkeys(product(*(named.get(each, each) for each in metric.zeros)), 0)
 
     def on_step(self, seen: published.Observation) -> None:
@@ -518,4 +509,4 @@ def _share_saved(decision: Decision, calls: int) -> float:
     return min(looped, calls) / calls if calls > 0 else 0
 
 
-_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+_BY_NAME: Final = {metric.name: metric for metric in metrics.METRICS}
