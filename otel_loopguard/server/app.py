@@ -285,10 +285,15 @@ _IDLE_S: Final = 15.0
 """Seconds after which a next hop that took nothing is asked though nobody sends."""
 _RECENT_S: Final = 5.0
 """Seconds after a refusal for which too much waits: senders come again after one."""
-_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+_SERVED: Final = files("otel_loopguard.server")
+_PAGE_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
 _ASSETS: Final = {
     "/": ("page.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
@@ -319,12 +324,15 @@ def http_app(  # noqa: PLR0913
         Route(signal.path, endpoint(signal, receiver, most_bytes), methods=["POST"])
         for signal in SIGNALS.values()
     ]
-    pages = [Route(path, _asset(*found)) for path, found in _ASSETS.items()]
+    pages = [
+        Route(path, _fixed(_SERVED.joinpath(name).read_bytes(), media, _PAGE_HEADERS))
+        for path, (name, media) in _ASSETS.items()
+    ]
     routes = [
         *otlp,
         *api.routes(),
-        Route("/v1/openapi.json", _openapi()),
-        *(Route(path, _alive) for path in _ALIVE),
+        Route("/v1/openapi.json", _fixed(orjson.dumps(document()), "application/json")),
+        *(Route(path, _fixed(b"ok", "text/plain")) for path in _ALIVE),
         Route("/readyz", readiness.answer),
         *pages,
     ]
@@ -427,47 +435,27 @@ def _host(request: Request) -> str:
 
 def document() -> dict[str, Any]:
     """Returns the OpenAPI document of the flag's API."""
-    found = orjson.loads(files("otel_loopguard.server").joinpath("openapi.json").read_bytes())
+    found = orjson.loads(_SERVED.joinpath("openapi.json").read_bytes())
     found["info"]["version"] = __version__
     return found
 
 
-def _openapi() -> Endpoint:
-    # Written once: whoever can connect may ask, also while there is no descriptor to read it.
-    written = orjson.dumps(document())
+def _fixed(content: bytes, media: str, headers: Mapping[str, str] | None = None) -> Endpoint:
+    """An answer that was read beforehand: whoever can connect may ask, also without descriptors."""
 
-    async def openapi(_: Request) -> Response:
-        return Response(written, media_type="application/json")
+    async def answer(_: Request) -> Response:
+        return Response(content, headers=headers, media_type=media)
 
-    return openapi
-
-
-def _alive(_: Request) -> Response:
-    return Response("ok", media_type="text/plain")
+    return answer
 
 
-def _metrics(telemetry: ServerTelemetry) -> Callable[[Request], Awaitable[Response]]:
+def _metrics(telemetry: ServerTelemetry) -> Endpoint:
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")
         text, media = await asyncio.to_thread(telemetry.exposition, accept)
         return Response(text, headers={"content-type": media})
 
     return metrics
-
-
-def _asset(name: str, media: str) -> Callable[[Request], Response]:
-    content = files("otel_loopguard.server").joinpath(name).read_text("utf-8")
-
-    def asset(request: Request) -> Response:
-        del request
-        headers = {
-            "content-security-policy": _POLICY,
-            "x-content-type-options": "nosniff",
-            "referrer-policy": "no-referrer",
-        }
-        return Response(content, headers=headers, media_type=media)
-
-    return asset
 
 
 class Readiness:

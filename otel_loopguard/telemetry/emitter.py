@@ -6,9 +6,7 @@ import atexit
 import logging
 import os
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +18,7 @@ from otel_loopguard._control.flag import anybody_asks
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import printable
-from otel_loopguard._util.worker import BackgroundWorker
+from otel_loopguard._util.worker import BackgroundWorker, weak_callback
 from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import lasting
 from otel_loopguard.spans.sdk_views import ActiveSpanView
@@ -80,9 +78,8 @@ class EventQueue:
         self._loggers = loggers
         self._logger: Logger | None = None
         self._registered = False
-        # Not the method itself, which would be held weakly: what waits outlives the guard.
         self._worker: BackgroundWorker[Event] = BackgroundWorker(
-            "events", partial(self._deliver), faults,
+            "events", self._deliver, faults,
             maximum=settings.tuning.delivery.queue, idle_s=_IDLE_S,
         )  # fmt: skip
 
@@ -93,7 +90,7 @@ class EventQueue:
         elif not self._registered:
             # Registered late, and so called before the providers shut themselves down.
             self._registered = True
-            atexit.register(_close, weakref.ref(self))
+            atexit.register(weak_callback(self.close))
 
     def close(self) -> None:
         """Waits until pending events are emitted, at most for `tuning.delivery.flush_s`."""
@@ -143,12 +140,6 @@ class EventQueue:
         if event.error is not None:
             span.set_status(Status(StatusCode.ERROR, event.error))
         span.end(event.time)
-
-
-def _close(reference: weakref.ref[EventQueue]) -> None:
-    queue = reference()
-    if queue is not None:
-        queue.close()
 
 
 class Telemetry:

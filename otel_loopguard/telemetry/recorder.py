@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, MeterProvider
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Decision, Step
+    from otel_loopguard.core import Decision
     from otel_loopguard.core.report import Happening
     from otel_loopguard.sessions import observation as published
     from otel_loopguard.settings import Settings
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
-_LONGEST_NAME: Final = CardinalityLimit.LONGEST
 # The SDK gives up its own order past 2000 attribute sets of an instrument, and says `overflow`.
 _MOST_KEYS: Final = 1800
 # Values of histograms between two collections: at one a minute, 68 a second. About 1 MB.
@@ -58,9 +57,6 @@ _HAPPENINGS: Final[Mapping[Happening, str]] = {
     "compactions": semconv.METRIC_RUN_COMPACTIONS,
     "missing_dependencies": semconv.METRIC_RUN_MISSING_DEPENDENCIES,
 }
-_OF_STEPS: Final = (semconv.METRIC_STEPS, semconv.METRIC_TOOL_CALLS)
-_StepKey = tuple[Kind, str, str, bool]
-"""Kind, agent, tool and failure of steps that are counted together."""
 
 Misses = Callable[[], "Iterable[float]"]
 """Returns and forgets the errors of estimates, each in percent of the duration of its call."""
@@ -90,17 +86,9 @@ class Counts:
     """Counts of one guard, or of guards that are gone. Thread-safe.
 
     Past 1800 different attributes of a metric, new ones are counted as `other` throughout.
-
-    Args:
-        agents: Names of agents on metrics of steps.
-        tools: Names of tools on them.
     """
 
-    def __init__(
-        self, agents: CardinalityLimit | None = None, tools: CardinalityLimit | None = None
-    ) -> None:
-        self._agents = agents or CardinalityLimit(0)
-        self._tools = tools or CardinalityLimit(0)
+    def __init__(self) -> None:
         self.kept: metrics.Totals | None = None  # counted by parts of the guard themselves
         self.forked()
 
@@ -109,28 +97,6 @@ class Counts:
         # Re-entrant: a finalizer may end a span, and be counted, while it is held.
         self._lock = new_lock()
         self._counts: dict[str, dict[Key, float]] = {}
-        # As many different ones as there are names of agents and tools on metrics.
-        self._steps: dict[_StepKey, list[int]] = {}
-        # The same by the names as the newest steps have them: found without a look at the limits.
-        self._found: dict[_StepKey, list[int]] = {}
-
-    def step(self, step: Step, agent: str | None) -> None:
-        """Counts a step of an agent."""
-        kind, name = step.kind, step.name or ""
-        said = (kind, (agent or "")[:_LONGEST_NAME], name[:_LONGEST_NAME], step.error)
-        with self._lock:
-            count = self._found.get(said) or self._find(said)
-            count[0] += 1
-
-    def _find(self, said: _StepKey) -> list[int]:
-        """The count of such steps. The lock is held."""
-        kind, agent, name, error = said
-        tool = self._tools.get(name) if kind is _TOOL else ""
-        count = self._steps.setdefault((kind, self._agents.get(agent), tool, error), [0])
-        if len(self._found) >= _MOST_KEYS:
-            self._found.clear()
-        self._found[said] = count
-        return count
 
     def add(self, metric: str, key: Key, amount: float = 1) -> None:
         """Counts."""
@@ -143,17 +109,7 @@ class Counts:
     def get(self, metric: str) -> dict[Key, float]:
         """The present counts of a metric, by values of its attributes."""
         with self._lock:
-            found = dict(self._counts.get(metric, {}))
-            steps = self._steps if metric in _OF_STEPS else {}
-            counted = [(key, count) for key, (count,) in steps.items()]
-        for (kind, agent, tool, error), count in counted:
-            key = (kind.value, agent)
-            if metric == semconv.METRIC_TOOL_CALLS:
-                if kind is not _TOOL:
-                    continue
-                key = (tool, "failure" if error else "success")
-            found[key] = found.get(key, 0) + count
-        return found
+            return dict(self._counts.get(metric, {}))
 
     def total(self, metric: metrics.Metric) -> Values:
         """As `get`, with what parts of the guard count themselves."""
@@ -347,7 +303,7 @@ class MetricsRecorder:
         self.faults = faults
         self.agents = CardinalityLimit(tuning.agents)
         self.tools = CardinalityLimit(tuning.tools)
-        self.counts = Counts(self.agents, self.tools)
+        self.counts = Counts()
         self.timed = Sampling(tuning.sample)
         self.state: State | None = None
         # Those of the settings, and as many that an application adds.
@@ -404,37 +360,37 @@ class MetricsRecorder:
 
     def on_step(self, seen: published.Observation) -> None:
         """Counts a step that was judged; on the way of every step."""
-        step, named = seen.step, seen.agent
+        step, agent = seen.step, self.agents.get(seen.agent)
         kind, tokens = step.kind, step.tokens_in
-        self.counts.step(step, named)
+        self.counts.add(semconv.METRIC_STEPS, (kind.value, agent))
         if kind is _MODEL:
             if tokens is not None:
-                size, agent = min(max(tokens, 0), _MOST_TOKENS), self.agents.get(named)
+                size = min(max(tokens, 0), _MOST_TOKENS)
                 self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, size, {AGENT: agent})
             if seen.compacted:
                 self.happened("compactions")
         elif kind is _TOOL:
-            self._called(seen, named)
+            self._called(seen, agent)
         for found in seen.detections:
-            self._detected(found.detector, named)
+            self._detected(found.detector, agent)
         for phase in seen.phases:
             if phase.seconds is not None:
                 of = {AGENT: self.agents.get(phase.name)}
                 self._keep(semconv.METRIC_RUN_PHASE_DURATION, phase.seconds, of)
 
-    def _called(self, seen: published.Observation, agent: str | None) -> None:
-        add, call = self.counts.add, seen.evidence
+    def _called(self, seen: published.Observation, agent: str) -> None:
+        add, call, tool = self.counts.add, seen.evidence, self.tools.get(seen.step.name)
+        add(semconv.METRIC_TOOL_CALLS, (tool, "failure" if seen.step.error else "success"))
         if call is not None and call.waits and call.asked:
-            add(semconv.METRIC_WAIT_TOKENS, (self.agents.get(agent),), call.asked)
+            add(semconv.METRIC_WAIT_TOKENS, (agent,), call.asked)
         if seen.turn is not SAME:
             if seen.turn.recovered:
-                add(semconv.METRIC_TOOL_RECOVERIES, (self.tools.get(seen.step.name),))
+                add(semconv.METRIC_TOOL_RECOVERIES, (tool,))
             if seen.turn.switched:
-                add(semconv.METRIC_STRATEGY_SWITCHES, (self.agents.get(agent),))
+                add(semconv.METRIC_STRATEGY_SWITCHES, (agent,))
 
-    def _detected(self, detector: str, agent: str | None) -> None:
-        key = (self._detectors.get(detector), self.agents.get(agent))
-        self.counts.add(semconv.METRIC_DETECTIONS, key)
+    def _detected(self, detector: str, agent: str) -> None:
+        self.counts.add(semconv.METRIC_DETECTIONS, (self._detectors.get(detector), agent))
 
     def on_decision(self, made: published.DecisionRecord) -> None:
         """Counts a decision."""
@@ -456,7 +412,7 @@ class MetricsRecorder:
     def stalled(self, detector: str, agent: str | None) -> None:
         """Counts something that runs too long."""
         with swallow(self.faults, "stalled"):
-            self._detected(detector, agent)
+            self._detected(detector, self.agents.get(agent))
 
     def happened(self, what: Happening, times: int = 1) -> None:
         """Counts what the application does in a run."""
