@@ -166,11 +166,9 @@ class AdminHandlers:
     def _show(self, request: Message) -> Message:
         with self._lock:
             session = self._sessions.find(request.get("session", ""))
-            return (
-                _unknown(request)
-                if session is None
-                else {"ok": True, "session": self._view(session)}
-            )
+            if session is None:
+                return _unknown(request)
+            return {"ok": True, "session": self._view(session)}
 
     def _on_one(self, op: str, request: Message) -> Message:
         """Does what is asked of one session, or explains it."""

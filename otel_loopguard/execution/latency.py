@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from math import ceil, fsum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import orjson
 
+from otel_loopguard._util.tables import read_texts
 from otel_loopguard._util.text import encoded
 
 if TYPE_CHECKING:
@@ -123,25 +123,8 @@ def _number(value: object) -> float | None:
     return float(value) if 0 <= value < _HIGHEST else None
 
 
-DEFAULTS_MS: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "web_search": 3_000,
-        "web_crawl": 12_000,
-        "web_scrape": 8_000,
-        "file_read": 500,
-        "file_write": 1_000,
-        "file_process": 5_000,
-        "database_query": 2_000,
-        "database_insert": 3_000,
-        "api_call": 4_000,
-        "api_batch": 15_000,
-        "mcp_tool": 5_000,
-        "data_analysis": 20_000,
-        "image_process": 10_000,
-        "video_process": 60_000,
-    }
-)
-"""Milliseconds by the name of the tool. Users add theirs as `duration_ms` in `tools`."""
+DEFAULTS_MS: Final = {tool: float(ms) for tool, ms in read_texts(__name__, "defaults.txt").items()}
+"""Milliseconds by the name of the tool."""
 _UNKNOWN_MS: Final = 5_000.0
 """Milliseconds of a tool that nobody knows: about the median of the table."""
 

@@ -678,12 +678,13 @@ class LoopGuard(SessionQueries):
         )  # fmt: skip
         self._index = DecisionIndex()
         self._escalation: EscalationService | None = None
-        self.telemetry.watch(
+        self.telemetry.numbers.watch(
             State(
                 self.active, self._sessions, self._index, self._annotator,
                 self._admissions.counts, self._admissions.resources.use,
                 self._resilience,
                 self._writer, settings.tuning.stores.queue,
+                self._waiting if self._live else None,
             )
         )  # fmt: skip
         self._watchdog = Watchdog(
@@ -849,9 +850,13 @@ class LoopGuard(SessionQueries):
                     find=weak_reference(self.find),
                 )  # fmt: skip
                 self._escalation.escalations.listen(self.telemetry.escalated)
-                self.telemetry.follow(self._escalation.escalations.open_escalations)
                 self._escalation.on_manual_change = self.telemetry.manual_change
             return self._escalation
+
+    def _waiting(self) -> int:
+        """The number of escalations without an answer."""
+        escalation = self._escalation
+        return 0 if escalation is None else len(escalation.escalations.open_escalations())
 
     def _flag_changed(self, flag: Flag) -> None:
         """Audits a change of a flag, unless the policy made it."""

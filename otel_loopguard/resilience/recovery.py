@@ -426,12 +426,29 @@ On = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 """Which errors are retried: classes, or a predicate."""
 
 
+class Rules(TypedDict, total=False):
+    """Options of `resilience.retrying`; what is not given is as below.
+
+    Attributes:
+        limit: Further tries after the first (3).
+        delay_s: Seconds before the first further try, then doubled (2).
+        max_delay_s: Seconds of a delay at most (30).
+        on: Which errors; by default those after which trying again can help: time-outs,
+            connections, 408, 429 and 5xx.
+    """
+
+    limit: int
+    delay_s: float
+    max_delay_s: float
+    on: On
+
+
 class Retrying:
     """Rules of trying again, by `resilience.retrying`; threads and tasks may share them."""
 
-    def __init__(
-        self, *, limit: int = 3, delay_s: float = 2, max_delay_s: float = 30, on: On | None = None
-    ) -> None:
+    def __init__(self, **rules: Unpack[Rules]) -> None:
+        limit, on = rules.get("limit", 3), rules.get("on")
+        delay_s, max_delay_s = rules.get("delay_s", 2), rules.get("max_delay_s", 30)
         if limit < 0 or delay_s < 0 or max_delay_s < 0:
             msg = f"limit and delays must be 0 or more, got {limit=}, {delay_s=}, {max_delay_s=}"
             raise ValueError(msg)
@@ -491,23 +508,6 @@ class Retrying:
             "try %d of %d failed with %s; the next one is in %.1f s",
             state.attempt_number, self._limit + 1, type(failed).__name__, delay,
         )  # fmt: skip
-
-
-class Rules(TypedDict, total=False):
-    """Options of `resilience.retrying`; what is not given is as below.
-
-    Attributes:
-        limit: Further tries after the first (3).
-        delay_s: Seconds before the first further try, then doubled (2).
-        max_delay_s: Seconds of a delay at most (30).
-        on: Which errors; by default those after which trying again can help: time-outs,
-            connections, 408, 429 and 5xx.
-    """
-
-    limit: int
-    delay_s: float
-    max_delay_s: float
-    on: On
 
 
 @overload

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.observation import DecisionRecord, Listener
     from otel_loopguard.settings import Settings
     from otel_loopguard.telemetry.events import Event
-    from otel_loopguard.telemetry.metrics import State
     from otel_loopguard.telemetry.recorder import Counts, Misses
     from otel_loopguard.telemetry.verdicts import VerdictReporter
 
@@ -266,15 +265,6 @@ class Telemetry:
         self._put(events.manual_change(fields, text, place))
         if self._conventions is not None:
             self._conventions.on_change(fields, text, place)
-
-    def follow(self, open_escalations: Callable[[], Sequence[object]]) -> None:
-        """Counts open escalations."""
-        self.numbers.wait(lambda: len(open_escalations()))
-
-    def watch(self, state: State) -> None:
-        """Sets what is read when metrics are collected; anew in the child of a fork."""
-        # No escalation is open until `follow`; a replay has none at all.
-        self.numbers.watch(state._replace(waiting=(lambda: 0) if self._live else None))
 
     def forked(self) -> None:
         """Starts anew in the child of a fork: the parent reports what it counted."""

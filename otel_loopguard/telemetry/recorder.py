@@ -21,7 +21,7 @@ from otel_loopguard import semconv
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Action, Choice, Kind
 from otel_loopguard.core.report import SAME
 from otel_loopguard.telemetry import metrics
 from otel_loopguard.telemetry.events import AGENT, SpanRef, context_of
@@ -51,6 +51,10 @@ _FIRST_TIMED: Final = 64
 # Agents whose decisions are reported as 0 before the first, so that its rate is right; each costs
 # as many series as there are actions.
 _ZERO_AGENTS: Final = 20
+_SETS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("actions",): tuple(action.value for action in Action),
+    ("choices",): tuple(choice.value for choice in Choice),
+}
 _HAPPENINGS: Final[Mapping[Happening, str]] = {
     "retries": semconv.METRIC_RUN_RETRIES,
     "degraded": semconv.METRIC_RUN_DEGRADED_STEPS,
@@ -333,11 +337,6 @@ class MetricsRecorder:
         if joins:
             instruments.join(self)
 
-    def wait(self, waiting: Callable[[], int]) -> None:
-        """Sets what returns the number of open escalations."""
-        if self.state is not None:
-            self.state = self.state._replace(waiting=waiting)
-
     def read(self, name: str) -> Values:
         """The present values of a metric, by values of its attributes."""
         settle_all()
@@ -354,8 +353,7 @@ class MetricsRecorder:
         if metric.zeros is None:
             return {}
         agents = (metrics.UNKNOWN, *self.agents.all[:_ZERO_AGENTS])
-        named: dict[tuple[str, ...], tuple[str, ...]]
-        named = {metrics.EACH_AGENT: agents, metrics.SHADOW: (self._shadow,)}
+        named = {**_SETS, ("agents",): agents, ("shadow",): (self._shadow,)}
         return dict.fromkeys(product(*(named.get(each, each) for each in metric.zeros)), 0)
 
     def on_step(self, seen: published.Observation) -> None:
