@@ -71,12 +71,12 @@ class Callbacks:
         return remove
 
     def notify(
-        self, event: object, session: str, faults: InternalErrors,
+        self, event: Decision | Escalation, faults: InternalErrors,
         then: Callable[[object], object] | None = None,
     ) -> None:  # fmt: skip
-        """Queues an event of a session for every callback; `then` gets what each gave back."""
+        """Queues an event for every callback; `then` gets what each gave back."""
         for worker, only in tuple(self._workers.items()):
-            if only in {None, session} and not worker.put((event, faults, then)):
+            if only in {None, event.session} and not worker.put((event, faults, then)):
                 faults.note(self._name, OverflowError("a callback is too slow"))
 
 
@@ -105,11 +105,6 @@ def on_decision(
         A function that removes the callback.
     """
     return DECISIONS.add(callback, session)
-
-
-def notify_listeners(decision: Decision, faults: InternalErrors) -> None:
-    """Queues a decision for every callback."""
-    DECISIONS.notify(decision, decision.session, faults)
 
 
 class EscalationBackend(Protocol):

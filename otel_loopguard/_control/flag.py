@@ -173,29 +173,6 @@ class Flag:
         escalations: How many open escalations hold the session.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_changed",
-        "_control",
-        "_ends",
-        "_hint_taken",
-        "_lock",
-        "_milestones",
-        "_quoting",
-        "_read",
-        "_waiters",
-        "asked",
-        "cleared",
-        "denial",
-        "escalations",
-        "heard",
-        "limit_s",
-        "parts",
-        "plan",
-        "raised_budgets",
-        "refusals",
-    )  # fmt: skip
-
     def __init__(self, session: str, limit_s: float) -> None:
         self._control = Control(session)
         # On the steady clock: setting the machine's clock back prolongs no pause.

@@ -311,7 +311,7 @@ def _check_name(name: object) -> None:
 def _boards() -> list[Milestones]:
     """The boards of the current session, of all guards; one that waits, before its first step."""
     key, early_key = context.named_session(), context.trace_key()
-    found = context.current_session()
+    found = context.known_session()
     if found is None:
         place = key or early_key
         return [] if place is None else [board_of(place)]

@@ -316,7 +316,7 @@ class Escalations:
         if self.webhook is not None:
             self.webhook.put(found)
         taken = partial(self._take, "callback", "on_escalation", found)
-        ESCALATIONS.notify(found, found.session, self._faults, taken)
+        ESCALATIONS.notify(found, self._faults, taken)
 
     def _answered(self, via: str, where: str, found: Escalation, said: object) -> None:
         """Applies what a channel returned, if it is an answer; logs a wrong or late one."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from otel_loopguard._control.context import register_guard
-from otel_loopguard._control.escalation import notify_listeners
+from otel_loopguard._control.escalation import DECISIONS
 from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, asks
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.backlog import Backlog
@@ -708,7 +708,7 @@ class LoopGuard(SessionQueries):
         steps, decisions = self.subscribers.steps, self.subscribers.decisions
         resilience = self._resilience
         on_step, on_decision = self._on_step, self._on_decision
-        settings = self.settings
+        settings, faults = self.settings, self.faults
         if self._live and (settings.webhook_url or settings.store_url or settings.control_socket):
             # Raises on unusable settings now rather than at the first escalation.
             escalation = self.escalation()
@@ -733,7 +733,7 @@ class LoopGuard(SessionQueries):
             )
         if on_decision is not None:
             decisions.append(("on_decision", lambda made: on_decision(made.session, made.decision)))
-        decisions.append(("on_decision", lambda made: notify_listeners(made.decision, self.faults)))
+        decisions.append(("on_decision", lambda made: DECISIONS.notify(made.decision, faults)))
         steps.extend(self.telemetry.on_steps)
         decisions.append(("log", self.telemetry.on_decision))
         if self.telemetry.verdicts is not None:

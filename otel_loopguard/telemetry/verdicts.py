@@ -66,7 +66,6 @@ class Verdict:
         detector: Name of the detector; empty for `ok`.
         trace_id: Trace of the span; 0 if there is none.
         span_id: The span judged; 0 if there is none.
-        root_id: The topmost span above it, if known; else 0.
         sampled: True if the span is exported.
         time: Nanoseconds since the epoch.
         metadata: Further facts, by the names of their span attributes.
@@ -80,7 +79,6 @@ class Verdict:
     detector: str
     trace_id: int
     span_id: int
-    root_id: int
     sampled: bool
     time: int
     metadata: Mapping[str, str | bool | int | float]
@@ -108,8 +106,6 @@ def of_decision(made: DecisionRecord) -> Verdict:
     if decision.shadow:
         metadata[semconv.DECISION_SHADOW] = True
     view = None if opened is None else opened.view
-    above = () if opened is None else tuple(opened.above())
-    root_id = above[-1].view.span_id if above else 0
     return Verdict(
         decision.action.value,
         round(decision.action.rank / Action.ABORT.rank, 2),
@@ -119,7 +115,6 @@ def of_decision(made: DecisionRecord) -> Verdict:
         decision.detector,
         decision.trace_id,
         decision.span_id,
-        root_id or made.session.run or decision.span_id,
         view.sampled if isinstance(view, ActiveSpanView) else True,
         decision.time,
         metadata,
@@ -133,7 +128,7 @@ def of_end(session: Session, time: int) -> Verdict:
     metadata = {semconv.SESSION_ID: session.key}
     text = "the session ended without a decision"
     return Verdict(
-        _OK, 0.0, text, session.key, session.named, "", trace_id, run, run, True, time, metadata
+        _OK, 0.0, text, session.key, session.named, "", trace_id, run, True, time, metadata
     )
 
 

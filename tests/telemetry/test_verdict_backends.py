@@ -209,7 +209,7 @@ def test_mlflow_changes_the_assessment_that_is_there(backend: Backend) -> None:
     assert [one["span_id"] for one in made] == [f"{span.span_id:016x}" for span in spans[2:]]
     again = Verdict(
         "abort", 1.0, "why", f"{spans[2].trace_id:032x}", False, "exact_repeat",
-        spans[2].trace_id, spans[2].span_id, 0, True, 1, {},
+        spans[2].trace_id, spans[2].span_id, True, 1, {},
     )  # fmt: skip
     ours = {semconv.VERDICT_ID: again.id}
     assert made[0]["metadata"].items() >= ours.items()
