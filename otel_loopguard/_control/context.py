@@ -249,8 +249,8 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
         raise ValueError(msg)
     if tasks is not None:
         plan = plan_of(tasks)
-        boards = [found.flag.milestones for found in sessions_at(key)]
-        declare(boards or [board_of(key)], plan)
+        for board in [found.flag.milestones for found in sessions_at(key)] or [board_of(key)]:
+            declare(board, plan)
     token = otel_context.attach(naming(key))
     try:
         yield key

@@ -26,7 +26,7 @@ from otel_loopguard.plans import MOST_FOLLOWED, checked, follow
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from otel_loopguard.core.report import Memory
     from otel_loopguard.core.task import Task
@@ -53,12 +53,11 @@ def plan_of(tasks: object) -> list[Task]:
     return plan
 
 
-def declare(boards: Iterable[Milestones], plan: Sequence[Task], *, by_person: bool = False) -> None:
-    """Puts a plan on the boards of a session."""
-    for board in boards:
-        if not follow(board, plan, by_person=by_person):
-            msg = "two ids of tasks are one in their first 200 characters"
-            raise PlanError(msg)
+def declare(board: Milestones, plan: Sequence[Task], *, by_person: bool = False) -> None:
+    """Puts a plan on the board of a session."""
+    if not follow(board, plan, by_person=by_person):
+        msg = "two ids of tasks are one in their first 200 characters"
+        raise PlanError(msg)
 
 
 class FlagObservers:

@@ -104,7 +104,7 @@ def reply_of(said: Mapping[str, object], via: str) -> Reply:
     tasks = () if plan is None else tuple(plan_of(plan))
     if tasks:
         # Refused now, and not when it takes effect.
-        declare((Milestones(),), tasks)
+        declare(Milestones(), tasks)
     guidance = str(said.get("guidance") or "").strip()[:GUIDANCE]
     return Reply(taken, who, guidance, via, tasks, most)
 

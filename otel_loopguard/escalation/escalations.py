@@ -367,7 +367,7 @@ class Escalations:
                 flag.set(Action.ABORT, reason=why, by=reply.by)
             else:
                 if reply.plan:
-                    declare((flag.milestones,), reply.plan, by_person=True)
+                    declare(flag.milestones, reply.plan, by_person=True)
                     flag.plan = reply.plan
                 decision = case.escalation.decision
                 budget = None if decision is None else decision.budget

@@ -97,15 +97,11 @@ class CallRecord(NamedTuple):
     def decoded(cls, raw: bytes) -> CallRecord | None:
         """The record that was `encoded`; None for bytes that are none, or of a later form."""
         try:
-            value = orjson.loads(raw)
-        except ValueError:
+            time, form, ms, size, session, flags, *others = orjson.loads(raw)
+            ms, size, complexity, cpu, io_wait, memory = map(_number, (ms, size, *others))
+        except (TypeError, ValueError):  # it is no JSON, no list, or not so long
             return None
-        fields = cast("list[object]", value) if isinstance(value, list) else []
-        if len(fields) != 10 or fields[1] != _FORM:
-            return None
-        time, _, given_ms, given_size, session, flags, *others = fields
-        ms, size, complexity, cpu, io_wait, memory = map(_number, (given_ms, given_size, *others))
-        if not isinstance(time, int) or not 0 < time < LATEST or ms is None:
+        if form != _FORM or not isinstance(time, int) or not 0 < time < LATEST or ms is None:
             return None
         if not isinstance(flags, int) or not isinstance(session, str):
             return None
