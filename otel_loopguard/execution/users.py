@@ -66,6 +66,9 @@ class _Cache:
 
     def get(self, key: str) -> Any:
         """The value of a key as it is known here; the store is asked for it in the background."""
+        if self._store is None:
+            entry = self._entries.get(key)
+            return None if entry is None else entry.value
         return self._asked(key).value
 
     def set(self, key: str, value: object) -> None:
