@@ -12,9 +12,9 @@ from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, Control
 from otel_loopguard._util.text import encoded
 from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import Annotation
-from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
-from otel_loopguard.escalation.admin.protocol import answer as answer_people
-from otel_loopguard.escalation.payload import decision_row
+from otel_loopguard.escalation.cases import decision_row
+from otel_loopguard.escalation.protocol import MOST_REQUEST
+from otel_loopguard.escalation.protocol import answer as answer_people
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sessions.journal import Written
 from otel_loopguard.sessions.observation import DecisionRecord, Observation
@@ -145,7 +145,7 @@ class Engine(LoopGuard):
         self.telemetry.numbers.store_answered(operation, seconds, trouble)
 
     def reply(self, request: dict[str, object]) -> dict[str, object]:
-        """Does what a person asks of its sessions; see `otel_loopguard.escalation.admin`."""
+        """Does what a person asks of its sessions; see `otel_loopguard.escalation.protocol`."""
         return self.escalation().admin.reply(request)
 
     @staticmethod
@@ -172,10 +172,7 @@ def shared_store(settings: Settings) -> RedisStore:
     Raises:
         LoopGuardSettingsError: The address cannot be used, or the extra `redis` is missing.
     """
-    open_store(settings)  # says so in the words of a setting
-    from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415  # an extra
-
-    return RedisStore(settings)
+    return open_store(settings)
 
 
 def append_script() -> str:

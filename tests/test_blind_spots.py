@@ -51,9 +51,7 @@ def test_tool_calls_without_a_session_and_a_root_are_told(caplog: pytest.LogCapt
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process in which nothing was asked yet, and no guard was made."""
     monkeypatch.setattr(context, "_guards", WeakList[context.Guard]())
-    questions = context.Questions()
-    for module in (context, gate):
-        monkeypatch.setattr(module, "questions", questions)
+    monkeypatch.setattr(context, "questions", context.Questions())
     # In sessions of other tests.
     monkeypatch.setattr(context, "STOPPING", {})
     monkeypatch.setattr(gate, "any_news", lambda: False)

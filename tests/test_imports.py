@@ -42,7 +42,7 @@ print(compiled)
 UNUSED = {
     "asyncio", "httpx", "pathlib", "pydantic", "pydantic_settings", "redis", "rich", "statistics",
     "tenacity", "tomllib", "typer", "yaml",
-    "otel_loopguard.cli", "otel_loopguard.control", "otel_loopguard.escalation.admin",
+    "otel_loopguard.cli", "otel_loopguard.control", "otel_loopguard.escalation.protocol",
     "otel_loopguard.integrations", "otel_loopguard.plans.splitting", "otel_loopguard.replay",
     "otel_loopguard.resilience.recovery", "otel_loopguard.server",
     "otel_loopguard.sessions.journal", "otel_loopguard.stores", "otel_loopguard.testing",

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from otel_loopguard import LoopGuardSettingsError, Settings
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import open_store
-from otel_loopguard.stores.redis_url import parse_redis_url
+from otel_loopguard.stores.redis_connection import parse_redis_url
 from tests.escalation.agents import stuck, until, watched
 from tests.escalation.hooks import Hook, served
 from tests.tables import rows

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cas
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from otel_loopguard._control.flag import STOPPING, asks
-from otel_loopguard._control.pending import board_of, declare, plan_of
+from otel_loopguard._control.flag import STOPPING, asks, board_of, declare, plan_of
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
@@ -189,12 +188,7 @@ def session_at(place: str | int | None) -> SessionHandle | None:
     return next(iter(sessions_at(place)), None) if place is not None and _guards else None
 
 
-def current_session() -> SessionHandle | None:
-    """Returns the session of the current context; None if no guard knows any."""
-    return known_session(None)
-
-
-def known_session(key: str | None) -> SessionHandle | None:
+def known_session(key: str | None = None) -> SessionHandle | None:
     """Returns the session with a key; without one that of the current context."""
     return next(iter(known_sessions(key)), None)
 
@@ -215,7 +209,7 @@ def flag_at(place: str | int | None) -> Flag | None:
 
 def current_flag() -> Flag | None:
     """Returns the flag of the session of the current context; None if there is none."""
-    found = current_session()
+    found = known_session()
     return None if found is None else found.flag
 
 
@@ -255,8 +249,8 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
         raise ValueError(msg)
     if tasks is not None:
         plan = plan_of(tasks)
-        boards = [found.flag.milestones for found in sessions_at(key)]
-        declare(boards or [board_of(key)], plan)
+        for board in [found.flag.milestones for found in sessions_at(key)] or [board_of(key)]:
+            declare(board, plan)
     token = otel_context.attach(naming(key))
     try:
         yield key
@@ -340,9 +334,9 @@ questions: Final = Questions()
 
 
 def asked_session() -> SessionHandle | None:
-    """As `current_session`, for a loop that asks: warns if no session is known."""
+    """As `known_session`, for a loop that asks: warns if no session is known."""
     questions.count()
-    found = current_session()
+    found = known_session()
     if found is not None or not STOPPING or named_session() is not None:
         return found
     # A trace identifies the session, even if nothing is known of it yet.

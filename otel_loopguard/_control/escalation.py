@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_loopguard._control.context import known_session
@@ -71,12 +71,12 @@ class Callbacks:
         return remove
 
     def notify(
-        self, event: object, session: str, faults: InternalErrors,
+        self, event: Decision | Escalation, faults: InternalErrors,
         then: Callable[[object], object] | None = None,
     ) -> None:  # fmt: skip
-        """Queues an event of a session for every callback; `then` gets what each gave back."""
+        """Queues an event for every callback; `then` gets what each gave back."""
         for worker, only in tuple(self._workers.items()):
-            if only in {None, session} and not worker.put((event, faults, then)):
+            if only in {None, event.session} and not worker.put((event, faults, then)):
                 faults.note(self._name, OverflowError("a callback is too slow"))
 
 
@@ -107,18 +107,10 @@ def on_decision(
     return DECISIONS.add(callback, session)
 
 
-def notify_listeners(decision: Decision, faults: InternalErrors) -> None:
-    """Queues a decision for every callback."""
-    DECISIONS.notify(decision, decision.session, faults)
-
-
 class EscalationBackend(Protocol):
     """The escalations of one guard."""
 
-    def answer(  # noqa: PLR0913, PLR0917
-        self, escalation_id: str, answer: object, guidance: object, by: object,
-        plan: object = None, limit: object = None,
-    ) -> bool: ...  # fmt: skip
+    def answer(self, escalation_id: str, said: Mapping[str, object]) -> bool: ...
     def open_escalations(self) -> list[Escalation]: ...
 
 
@@ -194,10 +186,9 @@ def answer(  # noqa: PLR0913
             already, or its time is over. Nothing was changed.
     """
     settle_all()
+    said = {"answer": answer, "guidance": guidance, "by": by, "plan": plan, "limit": limit}
     # Each backend knows its own only: the first that does takes it, or says why not.
-    if not any(
-        backend.answer(escalation_id, answer, guidance, by, plan, limit) for backend in BACKENDS
-    ):
+    if not any(backend.answer(escalation_id, said) for backend in BACKENDS):
         msg = f"there is no escalation {escalation_id!r:.100} here"
         raise EscalationError(msg)
 

@@ -1,4 +1,4 @@
-"""The control flag of a session, as its runtime sees it."""
+"""The control flag of a session, as its runtime sees it, and what it gets with its first step."""
 
 from __future__ import annotations
 
@@ -13,19 +13,51 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from otel_loopguard._control.pending import BOARDS, RESULTS
 from otel_loopguard._util.backlog import settle_all
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import steady, waits
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.milestones import Milestones
+from otel_loopguard.errors import PlanError
+from otel_loopguard.plans import MOST_FOLLOWED, checked, follow
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
+    from otel_loopguard.core.report import Memory
     from otel_loopguard.core.task import Task
+
+BOARDS: Final[BoundedDict[str, Milestones]] = BoundedDict(1024)
+"""Boards of sessions between their declaration and their first step: seconds, as a rule."""
+RESULTS: Final[BoundedDict[str, deque[object]]] = BoundedDict(256)
+"""Results so far of such sessions; of fewer, for results may be large."""
+NOTES: Final[BoundedDict[str, Memory]] = BoundedDict(256)
+"""What such sessions are to remember."""
+
+
+def board_of(key: str) -> Milestones:
+    """The board that a session will get when its first step is seen."""
+    return BOARDS.setdefault(key, Milestones())
+
+
+def plan_of(tasks: object) -> list[Task]:
+    """The tasks of a plan that a session can follow."""
+    plan = checked(tasks)
+    if not 0 < len(plan) <= MOST_FOLLOWED:
+        msg = f"a session can follow 1 to {MOST_FOLLOWED} tasks, got {len(plan)}"
+        raise PlanError(msg)
+    return plan
+
+
+def declare(board: Milestones, plan: Sequence[Task], *, by_person: bool = False) -> None:
+    """Puts a plan on the board of a session."""
+    if not follow(board, plan, by_person=by_person):
+        msg = "two ids of tasks are one in their first 200 characters"
+        raise PlanError(msg)
 
 
 class FlagObservers:
@@ -139,29 +171,6 @@ class Flag:
         raised_budgets: Limits of budgets that a person raised, by name.
         escalations: How many open escalations hold the session.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_changed",
-        "_control",
-        "_ends",
-        "_hint_taken",
-        "_lock",
-        "_milestones",
-        "_quoting",
-        "_read",
-        "_waiters",
-        "asked",
-        "cleared",
-        "denial",
-        "escalations",
-        "heard",
-        "limit_s",
-        "parts",
-        "plan",
-        "raised_budgets",
-        "refusals",
-    )  # fmt: skip
 
     def __init__(self, session: str, limit_s: float) -> None:
         self._control = Control(session)

@@ -16,28 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from opentelemetry import trace
 
-from otel_loopguard._control.context import (
-    asked_session,
-    current_flag,
-    guard_of,
-    known_session,
-    live_guards,
-    named_session,
-    questions,
-    sessions_at,
-    trace_key,
-)
+from otel_loopguard._control import context
 from otel_loopguard._control.flag import (
     APPLICATION,
     BY_HAND,
     NOTHING,
     PARTS,
+    RESULTS,
     Control,
     Flag,
     any_news,
     is_reserved,
 )
-from otel_loopguard._control.pending import RESULTS
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import logger, warn_blind
@@ -65,7 +55,7 @@ def current() -> Control:
 
     The session is the one named by `otel_loopguard.session(...)`, else the one of the current span.
     """
-    found = asked_session()
+    found = context.asked_session()
     return NOTHING if found is None else found.flag.read()
 
 
@@ -77,9 +67,9 @@ def check() -> None:
     """
     settle_all()
     if not any_news():
-        questions.count()
+        context.questions.count()
         return
-    found = asked_session()
+    found = context.asked_session()
     if found is not None:
         check_at(found.flag)
 
@@ -103,7 +93,7 @@ def hint() -> str | None:
     the first 60 characters of the error or answer; the text without them, which may leave the
     process, stays in `current().hint`.
     """
-    found = asked_session()
+    found = context.asked_session()
     return None if found is None else found.flag.take_hint()
 
 
@@ -127,14 +117,14 @@ def partial(result: object) -> bool:
         False if there is no session to keep it for: none is named, and no span is current. Where
         there is a guard, that is warned of once.
     """
-    flag = current_flag()
+    flag = context.current_flag()
     if flag is not None:
-        flag.adopt_parts(trace_key())
+        flag.adopt_parts(context.trace_key())
         flag.add_part(result)
         return True
-    if not live_guards():
+    if not context.live_guards():
         return False
-    key = named_session() or trace_key()
+    key = context.named_session() or context.trace_key()
     if key is None:
         warn_blind(
             "partial_unkept",
@@ -160,7 +150,7 @@ def parts(session: str | None = None) -> tuple[object, ...]:
     Args:
         session: Its key; by default the session of the current context.
     """
-    found = known_session(session)
+    found = context.known_session(session)
     return () if found is None else tuple(found.flag.parts or ())
 
 
@@ -201,7 +191,7 @@ def gate(limit_s: float | None = None) -> Gate:
         LoopGuardAbort: The session is aborted.
         LoopGuardPaused: It was not let go on within the limit.
     """
-    found = asked_session()
+    found = context.asked_session()
     return Gate(NOTHING) if found is None else gate_at(found.flag, limit_s)
 
 
@@ -266,7 +256,7 @@ def resume(session: str, *, by: str | None = None, guidance: str | None = None) 
         ValueError: A value is no text.
     """
     _check(by, guidance=guidance)
-    known = sessions_at(session)
+    known = context.sessions_at(session)
     for found in known:
         found.flag.clear(by=by or BY_HAND, hint=guidance, reason=guidance and "told by a person")
     return bool(known)
@@ -296,7 +286,7 @@ def allow(
     if scope not in ("call", "session"):
         msg = f"scope must be 'call' or 'session', got {scope!r:.100}"
         raise ValueError(msg)
-    known = sessions_at(session)
+    known = context.sessions_at(session)
     for setting in filter(None, {found.allow(scope, by or BY_HAND): None for found in known}):
         logger.info("session %s: to allow this for good, set %s", session, setting)
     return bool(known)
@@ -322,7 +312,7 @@ def abort(session: str, reason: str = "aborted by hand", *, by: str | None = Non
 
 def _set(session: str, action: Action, reason: str, by: str | None, until: int | None) -> bool:
     _check(None if by == APPLICATION else by, reason=reason)
-    known = sessions_at(session)
+    known = context.sessions_at(session)
     for found in known:
         found.flag.set(action, reason=reason, by=by or BY_HAND, until=until)
     return bool(known)
@@ -343,7 +333,7 @@ def _passed(flag: Flag, *, in_time: bool) -> Control:
     if control.action is Action.ABORT:
         raise _abort(flag, control)
     if not in_time:
-        flag.adopt_parts(trace_key())
+        flag.adopt_parts(context.trace_key())
         msg = _reason(control, "was paused and not resumed in time")
         told(flag, msg)
         parts = flag.parts or ()
@@ -352,7 +342,7 @@ def _passed(flag: Flag, *, in_time: bool) -> Control:
 
 
 def _abort(flag: Flag, control: Control) -> LoopGuardAbort:
-    flag.adopt_parts(trace_key())
+    flag.adopt_parts(context.trace_key())
     msg = _reason(control, "aborted")
     told(flag, msg)
     parts = flag.parts or ()
@@ -451,7 +441,7 @@ def refused(tool: str, args: object = None) -> Control | None:
         The control that refuses. Its `by` is `breaker` or `check` where no flag does; its `hint` is
         what to tell the model.
     """
-    found = asked_session()
+    found = context.asked_session()
     by_flag = (flag_refuses(found, tool, variant) for variant in spellings(args))
     return next(filter(None, by_flag), None) or objected(found, tool, args)
 
@@ -476,7 +466,7 @@ def flag_refuses(found: SessionHandle | None, tool: str, args: object = None) ->
 
 def objected(found: SessionHandle | None, tool: str, args: object = None) -> Control | None:
     """Checks breakers and checks, whatever the flag says."""
-    guard, session = guard_of(found), None if found is None else found.key
+    guard, session = context.guard_of(found), None if found is None else found.key
     if guard is None:
         return None
     objection = guard.objection(tool, args, session=session, span_id=_span())

@@ -387,11 +387,14 @@ class ControlReplication:
     def _look_up(self, name: str) -> None:
         """Queues a lookup of the stored control."""
         if self._writer is not None:
-            self._writer.ask(lambda store: store.get(KIND, name), weak_callback(self._receive_late))
+            then = partial(weak_callback(self._receive), late=True)
+            self._writer.ask(lambda store: store.get(KIND, name), then)
 
-    def _receive(self, raw: bytes, *, late: bool = False) -> None:
-        """Handles a published message, or a `late` one that was looked up."""
+    def _receive(self, raw: bytes | None, *, late: bool = False) -> None:
+        """Handles a published message, or a `late` one that was looked up, if there was one."""
         with swallow(self.faults, "sharing"):
+            if raw is None:
+                return
             notice = ControlMessage.decode(raw)
             if notice is not None:
                 self.hear(notice, late=late)
@@ -400,10 +403,6 @@ class ControlReplication:
             self.unread += 1
             if self.unread == 1:
                 logger.warning("a notice of another process is garbage and was skipped")
-
-    def _receive_late(self, raw: bytes | None) -> None:
-        if raw is not None:
-            self._receive(raw, late=True)
 
     def _refresh(self) -> None:
         """Looks up the newest sessions again, as messages may have been missed."""

@@ -6,16 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, cast
 
-from otel_loopguard._control.context import (
-    current_session,
-    known_session,
-    known_sessions,
-    live_guards,
-    named_session,
-    sessions_at,
-    trace_key,
-)
-from otel_loopguard._control.pending import BOARDS, NOTES, board_of
+from otel_loopguard._control import context
+from otel_loopguard._control.flag import BOARDS, NOTES, board_of
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Choice
@@ -45,7 +37,7 @@ def report(session: str | None = None) -> Report | None:
         The report; None if no session is known.
     """
     # A guard that knows only the name of the session has nothing to say.
-    found = max(known_sessions(session), key=lambda one: one.steps, default=None)
+    found = max(context.known_sessions(session), key=lambda one: one.steps, default=None)
     return None if found is None else found.report()
 
 
@@ -65,7 +57,7 @@ def remaining(session: str | None = None) -> Remaining | None:
         Steps, actions, tokens, cost and seconds that are left, each None where no such limit is
         set; None if no session is known: it begins with its first span.
     """
-    found = known_session(session)
+    found = context.known_session(session)
     return None if found is None else found.remaining()
 
 
@@ -84,7 +76,7 @@ def explain(session: str | None = None) -> Explanation | None:
         the calls that were made again and are no loop; no content of calls. None if no session is
         known.
     """
-    found = known_session(session)
+    found = context.known_session(session)
     return None if found is None else found.explain()
 
 
@@ -102,13 +94,13 @@ def wait_advice(session: str | None = None) -> float:
         Seconds, a third of the wait so far: from 10 to 300. 0 if the session waits for nothing, is
         not known, or `price_of_waiting` is switched off.
     """
-    found = known_session(session)
+    found = context.known_session(session)
     return 0.0 if found is None else found.wait_advice()
 
 
 def cycles(session: str | None = None) -> tuple[AgentCycle, ...]:
     """Returns the agent cycles of a session, with the state of each."""
-    found = known_session(session)
+    found = context.known_session(session)
     return () if found is None else found.cycles()
 
 
@@ -133,12 +125,12 @@ def remember(topic: Topic, text: str, session: str | None = None) -> bool:
     Raises:
         ValueError: There is no such topic.
     """
-    found = known_session(session)
+    found = context.known_session(session)
     if found is not None:
         found.remember(topic, text)
         return True
-    key = session or named_session() or trace_key()
-    if key is None or not live_guards():
+    key = session or context.named_session() or context.trace_key()
+    if key is None or not context.live_guards():
         return False
     NOTES.setdefault(key, Memory(_NOTES)).note(topic, text)
     return True
@@ -153,7 +145,7 @@ def recall(session: str | None = None) -> Context | None:
     Returns:
         The context; None if no session is known.
     """
-    found = known_session(session)
+    found = context.known_session(session)
     return None if found is None else found.context()
 
 
@@ -184,13 +176,13 @@ def feedback(
     if false_alarm is None and choice is None:
         msg = f"feedback on {decision_id!r} must say `false_alarm` or `choice`"
         raise ValueError(msg)
-    known = False
+    guards, known = context.live_guards(), False
     if choice is not None:
         chosen = Choice(choice)
-        known = any(guard.answered(decision_id, chosen) for guard in live_guards())
+        known = any(guard.answered(decision_id, chosen) for guard in guards)
     if false_alarm is not None:
         wrong = false_alarm
-        known |= any(guard.feedback(decision_id, false_alarm=wrong) for guard in live_guards())
+        known |= any(guard.feedback(decision_id, false_alarm=wrong) for guard in guards)
     return known
 
 
@@ -318,12 +310,12 @@ def _check_name(name: object) -> None:
 
 def _boards() -> list[Milestones]:
     """The boards of the current session, of all guards; one that waits, before its first step."""
-    key, early_key = named_session(), trace_key()
-    found = current_session()
+    key, early_key = context.named_session(), context.trace_key()
+    found = context.known_session()
     if found is None:
         place = key or early_key
         return [] if place is None else [board_of(place)]
-    boards = [one.flag.milestones for one in sessions_at(found.key) or [found]]
+    boards = [one.flag.milestones for one in context.sessions_at(found.key) or [found]]
     if early_key is not None and key is None:
         # The session was made under an id of its spans, which nobody knew when the plan was made.
         early = BOARDS.pop(early_key, None)
@@ -345,7 +337,7 @@ def compacted(session: str | None = None) -> bool:
     Returns:
         False if no session is known.
     """
-    found = known_session(session)
+    found = context.known_session(session)
     if found is not None:
         found.compacted()
     return found is not None

@@ -16,8 +16,9 @@ from rich.live import Live
 
 from otel_loopguard._control.flag import is_reserved
 from otel_loopguard.cli.output import Format, cell, console, give, json_line, line, say, table, word
-from otel_loopguard.escalation.admin.client import SocketTransport, StoreTransport
-from otel_loopguard.escalation.answers import answer_of
+from otel_loopguard.escalation.cases import answer_of
+from otel_loopguard.escalation.mailbox import StoreTransport
+from otel_loopguard.escalation.unix import SocketTransport
 from otel_loopguard.hooks.client import send, start
 from otel_loopguard.hooks.state_folder import StateFolder
 from otel_loopguard.replay import read_whole
@@ -27,8 +28,7 @@ from otel_loopguard.settings import Settings
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from otel_loopguard.escalation.admin.client import Transport
-    from otel_loopguard.escalation.admin.protocol import Message
+    from otel_loopguard.escalation.protocol import Message, Transport
 
 # A process of hooks takes about a second to start; on a machine under load much longer.
 _START_S: Final = 30.0

@@ -20,8 +20,7 @@ from otel_loopguard.evidence import error_class, parsed
 if TYPE_CHECKING:
     from otel_loopguard.cli.replay import RecordedStep
     from otel_loopguard.core.report import Report
-    from otel_loopguard.escalation.admin.client import Transport
-    from otel_loopguard.escalation.admin.protocol import Message
+    from otel_loopguard.escalation.protocol import Message, Transport
     from otel_loopguard.settings import Settings
 
 _COLUMNS: Final = (

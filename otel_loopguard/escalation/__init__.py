@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from otel_loopguard.escalation.payload import message
+from otel_loopguard.escalation.cases import message
 
 __all__ = ["message"]

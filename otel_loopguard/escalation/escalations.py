@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.context import sessions_at
 from otel_loopguard._control.escalation import BACKENDS, ESCALATIONS
-from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT
-from otel_loopguard._control.pending import declare
+from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT, declare
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import ticks
@@ -23,9 +22,10 @@ from otel_loopguard._util.worker import BackgroundThread, weak_callback
 from otel_loopguard.core import Action
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.escalation import Answer, Escalation
-from otel_loopguard.errors import EscalationError, LoopGuardSettingsError, PlanError
-from otel_loopguard.escalation.answers import GUIDANCE, Reply, check_limit, reply_in, reply_of
-from otel_loopguard.escalation.payload import Case, suggestions
+from otel_loopguard.errors import EscalationError, PlanError
+from otel_loopguard.escalation import cases
+from otel_loopguard.escalation.cases import Case, Reply
+from otel_loopguard.settings import needing
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
@@ -179,7 +179,12 @@ class Escalations:
         self._writer = writer
         # Channels that wait for an answer do not keep the guard alive.
         self._take = weak_callback(self._answered)
-        self.webhook = _webhook(settings, faults, partial(self._take, "webhook"))
+        self.webhook: Webhook | None = None
+        if settings.webhook_url:
+            with needing("webhook_url (LOOPGUARD_WEBHOOK_URL)", "webhook", "httpx"):
+                from otel_loopguard.escalation.webhook import Webhook  # noqa: PLC0415  # an extra
+
+            self.webhook = Webhook(settings, faults, partial(self._take, "webhook"))
         # Spans are not suppressed: listeners and loggers are the application's.
         self._timeouts = BackgroundThread(
             "escalations", self._turn, faults, idle_s=0, suppress=False
@@ -203,25 +208,21 @@ class Escalations:
         found = self._find(session)
         if found is None:
             return None
-        reason = truncate(reason, GUIDANCE)
+        reason = truncate(reason, cases.GUIDANCE)
         if hold:
             found.flag.set(Action.PAUSE, reason=reason, by=APPLICATION)
         return self._raise(found, "application", reason, None)
 
-    def answer(  # noqa: PLR0913, PLR0917
-        self, escalation_id: str, answer: object, guidance: object, by: object,
-        plan: object = None, limit: object = None,
-    ) -> bool:  # fmt: skip
+    def answer(self, escalation_id: str, said: Mapping[str, object]) -> bool:
         """Applies an answer; False if the escalation is not known here. See `control.answer`."""
-        said = {"answer": answer, "guidance": guidance, "by": by, "plan": plan, "limit": limit}
-        return self.reply(escalation_id, reply_of(said, "api"))
+        return self.reply(escalation_id, cases.reply_of(said, "api"))
 
     def reply(self, escalation_id: str, reply: Reply) -> bool:
         """As `answer`, with a reply; raises `EscalationError` if the escalation is over."""
         found = self.register.find(escalation_id)
         if found is None:
             return False
-        check_limit(found.escalation, reply)
+        cases.check_limit(found.escalation, reply)
         # It is forgotten when the case is over.
         flag = found.flag
         if not self.register.end(found, reply, clock()):
@@ -236,13 +237,13 @@ class Escalations:
 
     def changed(self, flag: Flag) -> None:
         """Ends the escalations of a session that was changed otherwise. Any lock may be held."""
-        cases = self.register.of_flag(flag)
-        if not cases:
+        own = self.register.of_flag(flag)
+        if not own:
             return
         with swallow(self._faults, "escalation"):
             control = flag.control
             aborted = control.action is Action.ABORT
-            for case in cases:
+            for case in own:
                 if aborted or (case.escalation.held and control.action is not Action.PAUSE):
                     answer = Answer.ABORT if aborted else Answer.CONTINUE
                     reply = Reply(answer, control.by or TIME_LIMIT, via="control")
@@ -315,12 +316,12 @@ class Escalations:
         if self.webhook is not None:
             self.webhook.put(found)
         taken = partial(self._take, "callback", "on_escalation", found)
-        ESCALATIONS.notify(found, found.session, self._faults, taken)
+        ESCALATIONS.notify(found, self._faults, taken)
 
     def _answered(self, via: str, where: str, found: Escalation, said: object) -> None:
         """Applies what a channel returned, if it is an answer; logs a wrong or late one."""
         try:
-            reply = reply_in(said, via)
+            reply = cases.reply_in(said, via)
             if reply is not None:
                 self.reply(found.id, reply)
         except (EscalationError, PlanError) as error:
@@ -346,7 +347,7 @@ class Escalations:
             agent=record.agent,
             task=record.task,
             acts=record.acts(),
-            suggestions=suggestions(decision),
+            suggestions=cases.suggestions(decision),
             report=session.report(),
             process=self._process,
             question=None if decision is None else decision.question,
@@ -366,7 +367,7 @@ class Escalations:
                 flag.set(Action.ABORT, reason=why, by=reply.by)
             else:
                 if reply.plan:
-                    declare((flag.milestones,), reply.plan, by_person=True)
+                    declare(flag.milestones, reply.plan, by_person=True)
                     flag.plan = reply.plan
                 decision = case.escalation.decision
                 budget = None if decision is None else decision.budget
@@ -388,18 +389,3 @@ class Escalations:
         if self._writer is not None:
             with swallow(self._faults, "escalation"):
                 self._writer.put(KIND, case.escalation.id, encoded(case.row()), _KEPT_S)
-
-
-def _webhook(
-    settings: Settings, faults: InternalErrors, take: Callable[[str, Escalation, object], None]
-) -> Webhook | None:
-    if not settings.webhook_url:
-        return None
-    try:
-        from otel_loopguard.escalation.webhook import Webhook  # noqa: PLC0415  # httpx is an extra
-    except ModuleNotFoundError as error:
-        if error.name != "httpx":
-            raise
-        msg = "webhook_url (LOOPGUARD_WEBHOOK_URL) needs: pip install 'otel-loopguard[webhook]'"
-        raise LoopGuardSettingsError(msg) from None
-    return Webhook(settings, faults, take)

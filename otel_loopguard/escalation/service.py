@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Decision
-    from otel_loopguard.escalation.admin.mailbox import MailboxServer
-    from otel_loopguard.escalation.admin.protocol import AdminHandlers, Find
-    from otel_loopguard.escalation.admin.unix import SocketServer
+    from otel_loopguard.escalation.mailbox import MailboxServer
+    from otel_loopguard.escalation.protocol import AdminHandlers, Find
+    from otel_loopguard.escalation.unix import SocketServer
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.active import ActiveSpans
     from otel_loopguard.sessions.registry import SessionRegistry
@@ -41,6 +41,10 @@ class EscalationService:
     """Escalations, listeners for people, and the trail of their changes, of one guard.
 
     Nothing waits, or raises into a hook. A replay has none: what it shows is long over.
+
+    Attributes:
+        on_manual_change: Called with the attributes of each change of a flag that the policy did
+            not make, a sentence, and the open span; it must be quick.
     """
 
     def __init__(  # noqa: PLR0913
@@ -50,6 +54,7 @@ class EscalationService:
     ) -> None:  # fmt: skip
         self._settings = settings
         self._find = find
+        self._opens = opens
         self._sessions = sessions
         self._lock = lock
         self._faults = faults
@@ -57,17 +62,18 @@ class EscalationService:
         self.escalations = Escalations(
             settings, faults, sessions.find, process=self._process, writer=writer
         )
-        self.audit = AuditTrail(opens, sessions, lock, faults, events=settings.span_events)
+        self.on_manual_change: ChangeListener | None = None
+        OBSERVERS.add(self.changed)
         self._opening = new_lock()
         self._admin: AdminHandlers | None = None
         self._kinds: list[type[MailboxServer | SocketServer]] = []
         # Imported here rather than on the way of the first step.
         if settings.store_url:
-            from otel_loopguard.escalation.admin.mailbox import MailboxServer  # noqa: PLC0415
+            from otel_loopguard.escalation.mailbox import MailboxServer  # noqa: PLC0415
 
             self._kinds.append(MailboxServer)
         if settings.control_socket:
-            from otel_loopguard.escalation.admin.unix import SocketServer  # noqa: PLC0415
+            from otel_loopguard.escalation.unix import SocketServer  # noqa: PLC0415
 
             self._kinds.append(SocketServer)
         self.listeners: list[MailboxServer | SocketServer] = []
@@ -75,7 +81,7 @@ class EscalationService:
     @property
     def admin(self) -> AdminHandlers:
         """Answers requests of people; loaded on first use."""
-        from otel_loopguard.escalation.admin.protocol import AdminHandlers  # noqa: PLC0415
+        from otel_loopguard.escalation.protocol import AdminHandlers  # noqa: PLC0415
 
         with self._opening:
             if self._admin is None:
@@ -122,29 +128,11 @@ class EscalationService:
         for each in listeners:
             each.close()
 
-
-class AuditTrail:
-    """Records every change of a flag that the policy did not make: who, what, why.
-
-    Attributes:
-        on_manual_change: Called with the attributes of each change, a sentence, and the open span;
-            it must be quick.
-    """
-
-    def __init__(
-        self, opens: ActiveSpans, sessions: SessionRegistry, lock: threading.RLock,
-        faults: InternalErrors, *, events: bool,
-    ) -> None:  # fmt: skip
-        self._opens = opens
-        self._sessions = sessions
-        self._lock = lock
-        self._faults = faults
-        self._events = events
-        self.on_manual_change: ChangeListener | None = None
-        OBSERVERS.add(self.changed)
-
     def changed(self, flag: Flag) -> None:
-        """Called after a change of a flag, on the thread that made it."""
+        """Records who changed a flag, how and why; called on the thread that did.
+
+        The policy's own changes are decisions, and told as those.
+        """
         control = flag.control
         # A policy of another process has no decision here.
         here = control.by == POLICY and control.decision is not None
@@ -184,7 +172,7 @@ class AuditTrail:
             if control.action is Action.ABORT:
                 brief[semconv.OUTCOME] = outcome_of(None, by).value
             span.annotate(Annotation(brief))
-            if self._events:
+            if self._settings.span_events:
                 span.add_event(Annotation(whole), semconv.EVENT_CONTROL)
 
     def _span_of(self, key: str) -> ActiveSpanView | None:

@@ -16,7 +16,7 @@ from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.escalation.payload import message
+from otel_loopguard.escalation.cases import message
 from otel_loopguard.settings import key_bytes
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Webhook:
         except ValueError as error:
             msg = f"webhook_url (LOOPGUARD_WEBHOOK_URL): {error}"
             raise LoopGuardSettingsError(msg) from None
-        self._key = _key_of(settings.webhook_secret.get_secret_value())
+        self._key = key_bytes(settings.webhook_secret.get_secret_value())
         self._take = take
         self._queue: DeliveryQueue[Escalation] = DeliveryQueue(
             "webhook", self._deliver, faults, self._failed,
@@ -97,15 +97,6 @@ class Webhook:
         then = "it is tried again" if again else "it is not tried again"
         msg = "webhook %s: escalation %s was not delivered: %s; %s"
         logger.warning(msg, self._endpoint.host, escalation.id, why, then)
-
-
-def _key_of(secret: str) -> bytes:
-    """The key of a secret: Base64 after `whsec_`, else the text itself."""
-    try:
-        return key_bytes(secret)
-    except ValueError as error:
-        msg = f"webhook_secret (LOOPGUARD_WEBHOOK_SECRET): {error}"
-        raise LoopGuardSettingsError(msg) from None
 
 
 def _headers(message_id: str, body: bytes, key: bytes) -> dict[str, str]:

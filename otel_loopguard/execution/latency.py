@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from math import ceil, fsum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import orjson
 
+from otel_loopguard._util.tables import read_texts
 from otel_loopguard._util.text import encoded
 
 if TYPE_CHECKING:
@@ -97,15 +97,11 @@ class CallRecord(NamedTuple):
     def decoded(cls, raw: bytes) -> CallRecord | None:
         """The record that was `encoded`; None for bytes that are none, or of a later form."""
         try:
-            value = orjson.loads(raw)
-        except ValueError:
+            time, form, ms, size, session, flags, *others = orjson.loads(raw)
+            ms, size, complexity, cpu, io_wait, memory = map(_number, (ms, size, *others))
+        except (TypeError, ValueError):  # it is no JSON, no list, or not so long
             return None
-        fields = cast("list[object]", value) if isinstance(value, list) else []
-        if len(fields) != 10 or fields[1] != _FORM:
-            return None
-        time, _, given_ms, given_size, session, flags, *others = fields
-        ms, size, complexity, cpu, io_wait, memory = map(_number, (given_ms, given_size, *others))
-        if not isinstance(time, int) or not 0 < time < LATEST or ms is None:
+        if form != _FORM or not isinstance(time, int) or not 0 < time < LATEST or ms is None:
             return None
         if not isinstance(flags, int) or not isinstance(session, str):
             return None
@@ -123,25 +119,8 @@ def _number(value: object) -> float | None:
     return float(value) if 0 <= value < _HIGHEST else None
 
 
-DEFAULTS_MS: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "web_search": 3_000,
-        "web_crawl": 12_000,
-        "web_scrape": 8_000,
-        "file_read": 500,
-        "file_write": 1_000,
-        "file_process": 5_000,
-        "database_query": 2_000,
-        "database_insert": 3_000,
-        "api_call": 4_000,
-        "api_batch": 15_000,
-        "mcp_tool": 5_000,
-        "data_analysis": 20_000,
-        "image_process": 10_000,
-        "video_process": 60_000,
-    }
-)
-"""Milliseconds by the name of the tool. Users add theirs as `duration_ms` in `tools`."""
+DEFAULTS_MS: Final = {tool: float(ms) for tool, ms in read_texts(__name__, "defaults.txt").items()}
+"""Milliseconds by the name of the tool."""
 _UNKNOWN_MS: Final = 5_000.0
 """Milliseconds of a tool that nobody knows: about the median of the table."""
 

@@ -13,17 +13,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Kind
-from otel_loopguard.execution.latency import (
-    LATEST,
-    CallRecord,
-    Estimate,
-    Knowledge,
-    Profile,
-    ResourceProfile,
-    ResourceSample,
-    Summary,
-    measure,
-)
+from otel_loopguard.execution import latency
 from otel_loopguard.plans import needs
 
 if TYPE_CHECKING:
@@ -40,7 +30,7 @@ class BatchEstimate(NamedTuple):
     parallel_ms: float  # as many at a time as allowed, dependencies kept, unsafe ones alone
     can_run_in_parallel: bool  # none needs the result of another, and every tool is declared safe
     reason: str  # why, or why not
-    estimates: tuple[Estimate, ...]  # of each call, in their order
+    estimates: tuple[latency.Estimate, ...]  # of each call, in their order
 
 
 # Characters of a tool's name. Longer ones are cut: a model may make up names of any length.
@@ -73,13 +63,13 @@ class Profiler:
         settings: Settings,
         *,
         writer: Writer | None = None,
-        resources: Callable[[], ResourceSample | None] | None = None,
+        resources: Callable[[], latency.ResourceSample | None] | None = None,
     ) -> None:
         self._settings = settings
         self._writer = writer
         self.sample = resources  # returns the newest reading of the machine
         self._resting_until = 0.0
-        self._profiles: BoundedDict[str, Profile] = BoundedDict(_PROFILES)
+        self._profiles: BoundedDict[str, latency.Profile] = BoundedDict(_PROFILES)
         # Re-entrant: a finalizer may end a span, and with it a call, while it is held.
         self._lock = new_lock()
 
@@ -98,14 +88,14 @@ class Profiler:
     def finished(self, step: Step, session: str = "") -> None:
         """Adds a finished tool call or agent run; ignores other steps and those without times."""
         kind, name, start, end = step.kind, step.name, step.start, step.end
-        if not name or not end or not 0 < start <= end < LATEST:
+        if not name or not end or not 0 < start <= end < latency.LATEST:
             return
         if kind is _AGENT:
             name = AGENT + name
         elif kind is not _TOOL:
             return
-        size, complexity = measure(step.args)
-        record = CallRecord(
+        size, complexity = latency.measure(step.args)
+        record = latency.CallRecord(
             end, (end - start) / 1e6, size, session or step.session or "", not step.error,
             complexity, None if self.sample is None else self.sample(),
         )  # fmt: skip
@@ -118,15 +108,15 @@ class Profiler:
             if not self._writer.add_records(profile.tool, partial(self._unsaved, profile)):
                 profile.queued = False
 
-    def _unsaved(self, profile: Profile) -> list[bytes]:
+    def _unsaved(self, profile: latency.Profile) -> list[bytes]:
         """Returns the records of a tool to store; on the writer's thread."""
         with self._lock:
             records = profile.unsaved()
         return [record.encoded() for record in records]
 
-    def estimate(self, tool: str, args: object = None) -> Estimate:
+    def estimate(self, tool: str, args: object = None) -> latency.Estimate:
         """How long a call that is about to run will take, from memory."""
-        size, complexity = measure(args)
+        size, complexity = latency.measure(args)
         with self._lock:
             return self._profile(tool).estimate(size, complexity)
 
@@ -150,7 +140,7 @@ class Profiler:
         rule = self._settings.tuning.latency
         if tool in self._settings.exempt:
             return None
-        size, complexity = measure(args)
+        size, complexity = latency.measure(args)
         with self._lock:
             profile = self._profile(tool)
             estimate, longest_ms = profile.estimate(size, complexity), profile.longest_ms
@@ -180,7 +170,7 @@ class Profiler:
         estimates = [
             self.estimate(task.tool or "", task.args)
             if task.estimate_ms is None
-            else Estimate(task.estimate_ms, 0, Knowledge.GIVEN)
+            else latency.Estimate(task.estimate_ms, 0, latency.Knowledge.GIVEN)
             for task in tasks
         ]
         durations = {task.id: one.duration_ms for task, one in zip(tasks, estimates, strict=True)}
@@ -219,19 +209,19 @@ class Profiler:
         own = self._settings.tools.get(tool)
         return self._settings.effects.get(tool) == "read" or (own is not None and own.parallel)
 
-    def resources(self, tool: str) -> ResourceProfile | None:
+    def resources(self, tool: str) -> latency.ResourceProfile | None:
         """What the calls of a tool cost the machine; None for a tool without a profile."""
         with self._lock:
             profile = self._profiles.get(tool[:_LONGEST_NAME])
             return None if profile is None else profile.resources()
 
-    def summary(self, tool: str) -> Summary | None:
+    def summary(self, tool: str) -> latency.Summary | None:
         """The profile of a tool, for people; None for a tool without one."""
         with self._lock:
             profile = self._profiles.get(tool[:_LONGEST_NAME])
             return None if profile is None else profile.summary()
 
-    def _profile(self, name: str) -> Profile:
+    def _profile(self, name: str) -> latency.Profile:
         """The profile of a tool, made if need be; its past is asked for. The lock is held."""
         profiles = self._profiles
         profile = profiles.get(name)
@@ -243,7 +233,7 @@ class Profiler:
             name = name[:_LONGEST_NAME]
             profile = profiles.get(name)
             if profile is None:
-                profile = Profile(name, self._settings)
+                profile = latency.Profile(name, self._settings)
             profiles[name] = profile
         if self._writer is None:
             profile.asked = True
@@ -251,7 +241,7 @@ class Profiler:
             self._ask(profile, self._writer)
         return profile
 
-    def _ask(self, profile: Profile, writer: Writer) -> None:
+    def _ask(self, profile: latency.Profile, writer: Writer) -> None:
         """Asks for what the store knows of a tool, once."""
         tool, profile.asked = profile.tool, True
 
@@ -266,14 +256,14 @@ class Profiler:
 
     def _loaded(self, tool: str, found: list[bytes]) -> None:
         """Adds what the store knows of a tool; on the writer's thread."""
-        known = [record for raw in found if (record := CallRecord.decoded(raw)) is not None]
+        known = [record for raw in found if (record := latency.CallRecord.decoded(raw)) is not None]
         if len(known) < len(found):
             logger.warning(
                 "tool profile %r: %d records in the store are not understood and are left out",
                 tool,
                 len(found) - len(known),
             )
-        own: list[CallRecord] = []
+        own: list[latency.CallRecord] = []
         with self._lock:
             profile = self._profiles.get(tool)
             if profile is not None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from otel_loopguard._control.context import register_guard
-from otel_loopguard._control.escalation import notify_listeners
+from otel_loopguard._control.escalation import DECISIONS
 from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, asks
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.backlog import Backlog
@@ -678,12 +678,13 @@ class LoopGuard(SessionQueries):
         )  # fmt: skip
         self._index = DecisionIndex()
         self._escalation: EscalationService | None = None
-        self.telemetry.watch(
+        self.telemetry.numbers.watch(
             State(
                 self.active, self._sessions, self._index, self._annotator,
                 self._admissions.counts, self._admissions.resources.use,
                 self._resilience,
                 self._writer, settings.tuning.stores.queue,
+                self._waiting if self._live else None,
             )
         )  # fmt: skip
         self._watchdog = Watchdog(
@@ -707,7 +708,7 @@ class LoopGuard(SessionQueries):
         steps, decisions = self.subscribers.steps, self.subscribers.decisions
         resilience = self._resilience
         on_step, on_decision = self._on_step, self._on_decision
-        settings = self.settings
+        settings, faults = self.settings, self.faults
         if self._live and (settings.webhook_url or settings.store_url or settings.control_socket):
             # Raises on unusable settings now rather than at the first escalation.
             escalation = self.escalation()
@@ -732,7 +733,7 @@ class LoopGuard(SessionQueries):
             )
         if on_decision is not None:
             decisions.append(("on_decision", lambda made: on_decision(made.session, made.decision)))
-        decisions.append(("on_decision", lambda made: notify_listeners(made.decision, self.faults)))
+        decisions.append(("on_decision", lambda made: DECISIONS.notify(made.decision, faults)))
         steps.extend(self.telemetry.on_steps)
         decisions.append(("log", self.telemetry.on_decision))
         if self.telemetry.verdicts is not None:
@@ -849,9 +850,13 @@ class LoopGuard(SessionQueries):
                     find=weak_reference(self.find),
                 )  # fmt: skip
                 self._escalation.escalations.listen(self.telemetry.escalated)
-                self.telemetry.follow(self._escalation.escalations.open_escalations)
-                self._escalation.audit.on_manual_change = self.telemetry.manual_change
+                self._escalation.on_manual_change = self.telemetry.manual_change
             return self._escalation
+
+    def _waiting(self) -> int:
+        """The number of escalations without an answer."""
+        escalation = self._escalation
+        return 0 if escalation is None else len(escalation.escalations.open_escalations())
 
     def _flag_changed(self, flag: Flag) -> None:
         """Audits a change of a flag, unless the policy made it."""
@@ -861,7 +866,7 @@ class LoopGuard(SessionQueries):
             # A signal handler changed it while our own code was running.
             later(partial(self._flag_changed, flag))
         else:
-            self.escalation().audit.changed(flag)
+            self.escalation().changed(flag)
 
     def _forgotten(self, session: Session) -> None:
         """Drops what other parts keep about a forgotten session."""

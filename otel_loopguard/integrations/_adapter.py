@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
     from opentelemetry.trace import TracerProvider as ApiTracerProvider
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
     from otel_loopguard._control.context import SessionHandle
     from otel_loopguard.core import Admission
@@ -185,7 +185,17 @@ class Limit(NamedTuple):
 
 
 class Options(TypedDict, total=False):
-    """What every adapter takes; each as of `Adapter`."""
+    """What every adapter takes.
+
+    Attributes:
+        spans: Whether the adapter writes spans of tool calls; by default where nothing else does.
+        on_choice: Does what an execution choice asks for; a text that it returns replaces the
+            result. By default calls that a breaker or a check forbids are refused.
+        limit_s: Seconds that a paused run waits at most; by default the setting `pause_limit_s`.
+        tracer_provider: Where its spans are made; the global one by default.
+        content: Whether its spans carry arguments and results; by default what the variable
+            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says.
+    """
 
     spans: bool | None
     on_choice: Callable[[Admission], str | None] | None
@@ -202,36 +212,27 @@ class Adapter:
         instrumented: Whether an instrumentation writes spans of tool calls that are not the current
             span where the tool is called; by default none does.
         passing: Exceptions by which the framework postpones a call; such a call has not failed.
-        spans: Whether the adapter writes spans of tool calls; by default where nothing else does.
-        on_choice: Does what an execution choice asks for; a text that it returns replaces the
-            result. By default calls that a breaker or a check forbids are refused.
-        limit_s: Seconds that a paused run waits at most; by default the setting `pause_limit_s`.
-        tracer_provider: Where its spans are made; the global one by default.
-        content: Whether its spans carry arguments and results; by default what the variable
-            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says.
+        **options: As of `Options`.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         framework: str,
         *,
         instrumented: Callable[[], bool] = lambda: False,
         passing: tuple[type[BaseException], ...] = (),
-        spans: bool | None = None,
-        on_choice: Callable[[Admission], str | None] | None = None,
-        limit_s: float | None = None,
-        tracer_provider: ApiTracerProvider | None = None,
-        content: bool | None = None,
+        **options: Unpack[Options],
     ) -> None:
         asks()
-        self.limit_s = limit_s
-        self.on_choice = on_choice
+        self.limit_s = options.get("limit_s")
+        self.on_choice = options.get("on_choice")
         self.passing = passing
         self._framework = framework
         self._scope = f"otel_loopguard.integrations.{framework}"
         self.is_instrumented = instrumented
-        self._spans = spans
-        self._provider = tracer_provider
+        self._spans = options.get("spans")
+        self._provider = options.get("tracer_provider")
+        content = options.get("content")
         if content is None:
             asked = os.environ.get(_CAPTURE, "").strip().lower()
             content = asked in {"true", "span_only", "span_and_event"}

@@ -26,7 +26,7 @@ from otel_loopguard.integrations._adapter import (
     is_instrumented,
     require,
 )
-from otel_loopguard.integrations._repair import Round, folded, key_of
+from otel_loopguard.integrations._runs import Round, folded, key_of
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard.integrations._adapter import Adapter, Answer, Limit, require
-from otel_loopguard.integrations._repair import Round, folded, key_of
+from otel_loopguard.integrations._runs import Round, folded, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

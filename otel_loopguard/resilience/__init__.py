@@ -46,8 +46,10 @@ if TYPE_CHECKING:
         longer_limit,
         reconnect,
         reread,
+        retrying,
+        verified,
+        verified_async,
     )
-    from otel_loopguard.resilience.retry import retrying, verified, verified_async
     from otel_loopguard.stores import Writer
 
 __all__ = [
@@ -64,9 +66,9 @@ __getattr__ = lazy(
         "_control.gate": "partial parts",
         "resilience.checkpoints": "Callbacks Checkpoint Checkpoints GitWorkspace",
         "resilience.recovery": (
-            "Call Degraded Partial combined degraded longer_limit reconnect reread"
+            "Call Degraded Partial combined degraded longer_limit reconnect reread retrying "
+            "verified verified_async"
         ),
-        "resilience.retry": "retrying verified verified_async",
     },
 )
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from otel_loopguard._control.context import current_session, session_at
+from otel_loopguard._control.context import known_session, session_at
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
@@ -138,7 +138,7 @@ class Checkpoints:
             CheckpointError: It could not be made; none is dropped then.
         """
         with self._lock:
-            found = current_session()
+            found = known_session()
             counted = None if found is None else _Counted(found)
             point = Checkpoint.now(label)
             self._source.make(point)
@@ -179,7 +179,7 @@ class Checkpoints:
             counted = self._counted.get(found.id)
             if counted is None or not counted.restore():
                 # What was counted by then is not known: the current session begins anew.
-                session = current_session()
+                session = known_session()
                 if session is not None:
                     session.restore(None)
         logger.warning("checkpoint %s restored", found.id)

@@ -12,18 +12,13 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
 
 import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from otel_loopguard import semconv
@@ -95,7 +90,8 @@ class Changes:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
+        # Of a session that nobody waits for there is none.
+        self._events: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         OBSERVERS.add(self.changed)
 
     def changed(self, flag: Flag) -> None:
@@ -106,27 +102,19 @@ class Changes:
 
     async def wait(self, session: str, limit_s: float) -> None:
         """Waits for the next change of the flag of a session, or for the limit."""
-        future = self._loop.create_future()
-        self._waiters.setdefault(session, set()).add(future)
-        try:
-            await asyncio.wait_for(future, max(limit_s, 0))
-        except (TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
-            pass
-        finally:
-            waiters = self._waiters.get(session, set())
-            waiters.discard(future)
-            if not waiters:
-                self._waiters.pop(session, None)
+        event = self._events.setdefault(session, asyncio.Event())
+        with suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
+            await asyncio.wait_for(event.wait(), max(limit_s, 0))
 
     def wake_all(self) -> None:
         """Wakes everybody."""
-        for session in tuple(self._waiters):
+        for session in tuple(self._events):
             self._wake(session)
 
     def _wake(self, session: str) -> None:
-        for future in self._waiters.pop(session, ()):
-            if not future.done():
-                future.set_result(None)
+        event = self._events.pop(session, None)
+        if event is not None:
+            event.set()
 
 
 class ControlApi:
@@ -297,10 +285,15 @@ _IDLE_S: Final = 15.0
 """Seconds after which a next hop that took nothing is asked though nobody sends."""
 _RECENT_S: Final = 5.0
 """Seconds after a refusal for which too much waits: senders come again after one."""
-_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+_SERVED: Final = files("otel_loopguard.server")
+_PAGE_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
 _ASSETS: Final = {
     "/": ("page.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
@@ -331,12 +324,15 @@ def http_app(  # noqa: PLR0913
         Route(signal.path, endpoint(signal, receiver, most_bytes), methods=["POST"])
         for signal in SIGNALS.values()
     ]
-    pages = [Route(path, _asset(*found)) for path, found in _ASSETS.items()]
+    pages = [
+        Route(path, _fixed(_SERVED.joinpath(name).read_bytes(), media, _PAGE_HEADERS))
+        for path, (name, media) in _ASSETS.items()
+    ]
     routes = [
         *otlp,
         *api.routes(),
-        Route("/v1/openapi.json", _openapi()),
-        *(Route(path, _alive) for path in _ALIVE),
+        Route("/v1/openapi.json", _fixed(orjson.dumps(document()), "application/json")),
+        *(Route(path, _fixed(b"ok", "text/plain")) for path in _ALIVE),
         Route("/readyz", readiness.answer),
         *pages,
     ]
@@ -439,47 +435,27 @@ def _host(request: Request) -> str:
 
 def document() -> dict[str, Any]:
     """Returns the OpenAPI document of the flag's API."""
-    found = orjson.loads(files("otel_loopguard.server").joinpath("openapi.json").read_bytes())
+    found = orjson.loads(_SERVED.joinpath("openapi.json").read_bytes())
     found["info"]["version"] = __version__
     return found
 
 
-def _openapi() -> Endpoint:
-    # Written once: whoever can connect may ask, also while there is no descriptor to read it.
-    written = orjson.dumps(document())
+def _fixed(content: bytes, media: str, headers: Mapping[str, str] | None = None) -> Endpoint:
+    """An answer that was read beforehand: whoever can connect may ask, also without descriptors."""
 
-    async def openapi(_: Request) -> Response:
-        return Response(written, media_type="application/json")
+    async def answer(_: Request) -> Response:
+        return Response(content, headers=headers, media_type=media)
 
-    return openapi
-
-
-def _alive(_: Request) -> Response:
-    return PlainTextResponse("ok")
+    return answer
 
 
-def _metrics(telemetry: ServerTelemetry) -> Callable[[Request], Awaitable[Response]]:
+def _metrics(telemetry: ServerTelemetry) -> Endpoint:
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")
         text, media = await asyncio.to_thread(telemetry.exposition, accept)
         return Response(text, headers={"content-type": media})
 
     return metrics
-
-
-def _asset(name: str, media: str) -> Callable[[Request], Response]:
-    content = files("otel_loopguard.server").joinpath(name).read_text("utf-8")
-
-    def asset(request: Request) -> Response:
-        del request
-        headers = {
-            "content-security-policy": _POLICY,
-            "x-content-type-options": "nosniff",
-            "referrer-policy": "no-referrer",
-        }
-        return HTMLResponse(content, headers=headers, media_type=media)
-
-    return asset
 
 
 class Readiness:

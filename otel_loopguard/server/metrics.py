@@ -275,20 +275,20 @@ class Lateness:
         self._late_s: BoundedDict[str, float] = BoundedDict(_LATE_SESSIONS)
         self.log = TroubleLog("agents hear of decisions too late")
 
-    def note(self, steps: Iterable[tuple[int, str | None, Step]]) -> None:
+    def note(self, steps: Iterable[tuple[int, Step]]) -> None:
         """Notes the steps of a batch once they are judged.
 
         Args:
-            steps: Of each its trace, its session if it says one, and itself.
+            steps: Of each its trace, and itself.
         """
         now = time.time_ns()
         ended: dict[str, int] = {}
         began: dict[str, int] = {}
-        for trace_id, named, step in steps:
+        for trace_id, step in steps:
             if step.end is None or (not self._late_s and now - step.end < LATE_S * 1e9):
                 continue
             guard = self._guard
-            flag = guard.flag_of(named) if named else guard.flag_in(trace_id)
+            flag = guard.flag_of(step.session) if step.session else guard.flag_in(trace_id)
             if flag is None or not flag.asked:
                 continue
             session = flag.control.session or ""

@@ -20,22 +20,9 @@ from starlette.responses import Response
 
 from otel_loopguard import semconv
 from otel_loopguard._util.logger import logger
+from otel_loopguard.server import otlp
 from otel_loopguard.server.access import HEAD_S, KEEP_ALIVE_S, most_connections
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
-from otel_loopguard.server.otlp import (
-    JSON,
-    PROTOBUF,
-    RETRY_S,
-    Refused,
-    TooLarge,
-    annotate,
-    decode,
-    decompressed,
-    drop_invalid,
-    encode,
-    log_views,
-    spans_of,
-)
 from otel_loopguard.server.tenant_guard import Busy
 
 if TYPE_CHECKING:
@@ -126,7 +113,7 @@ class Receiver:
 
         try:
             yield hold
-        except Refused as error:
+        except otlp.Refused as error:
             self.refusals.note(error.cause, str(error))
             raise
         finally:
@@ -148,17 +135,17 @@ class Receiver:
         rejected = 0
         if signal is SIGNALS["traces"]:
             traces = cast("ExportTraceServiceRequest", request)
-            rejected = await aside(size, drop_invalid, traces)
-            found = await aside(size, lambda: list(spans_of(traces)))
+            rejected = await aside(size, otlp.drop_invalid, traces)
+            found = await aside(size, lambda: list(otlp.spans_of(traces)))
             judged = await self._engines[tenant].judge([span for _, span in found]) if found else {}
             if self._annotates and judged:
                 for span, view in found:
                     annotation = judged.get((view.trace_id, view.span_id))
                     if annotation is not None:
-                        annotate(span, annotation)
+                        otlp.annotate(span, annotation)
             await self.send_decisions(tenant)
         elif signal is SIGNALS["logs"]:
-            views = await aside(size, log_views, cast("ExportLogsServiceRequest", request))
+            views = await aside(size, otlp.log_views, cast("ExportLogsServiceRequest", request))
             if views:
                 await self._engines[tenant].judge(views)
                 await self.send_decisions(tenant)
@@ -208,7 +195,7 @@ class Receiver:
         return True
 
 
-class SlowBody(Refused):
+class SlowBody(otlp.Refused):
     """The body of a request did not come in time."""
 
     cause = "slow"
@@ -217,7 +204,7 @@ class SlowBody(Refused):
     headers: Mapping[str, str] = {"connection": "close"}
 
 
-class Unauthorized(Refused):
+class Unauthorized(otlp.Refused):
     """A request has no valid token."""
 
     cause = "token"
@@ -243,25 +230,25 @@ def endpoint(
             with receiver.holding() as hold:
                 body = await body_of(request, most_bytes, hold)
                 encoding = headers.get("content-encoding", "").lower()
-                data = await aside(len(body), decompressed, body, encoding, most_bytes)
+                data = await aside(len(body), otlp.decompressed, body, encoding, most_bytes)
                 hold(len(data) - len(body))
                 media = headers.get("content-type", "")
-                message = await aside(len(data), decode, signal.request, data, media)
+                message = await aside(len(data), otlp.decode, signal.request, data, media)
                 response = await receiver.take(signal, message, request.state.tenant, len(data))
         except ClientDisconnect:
             return Response(status_code=400)
-        except Refused as error:
+        except otlp.Refused as error:
             return refusal(request, error)
         media = _media(request)
-        return Response(encode(response, media), media_type=media)
+        return Response(otlp.encode(response, media), media_type=media)
 
     return take
 
 
-def refusal(request: Request, error: Refused) -> Response:
+def refusal(request: Request, error: otlp.Refused) -> Response:
     """An error of OTLP/HTTP, in the encoding of its request."""
     media = _media(request)
-    body = encode(Status(code=error.code, message=str(error)), media)
+    body = otlp.encode(Status(code=error.code, message=str(error)), media)
     return Response(body, error.status, dict(error.headers), media)
 
 
@@ -294,17 +281,17 @@ async def _read(request: Request, most_bytes: int, hold: Callable[[int], object]
     """
     parts: list[bytes] = []
     size = 0
-    refused: Refused | None = None
+    refused: otlp.Refused | None = None
     async for chunk in request.stream():
         size += len(chunk)
         if refused is None:
             try:
                 if size > most_bytes:
                     msg = f"the body has more than {most_bytes:,} bytes"
-                    raise TooLarge(msg)
+                    raise otlp.TooLarge(msg)
                 hold(len(chunk))
                 parts.append(chunk)
-            except Refused as error:
+            except otlp.Refused as error:
                 refused = error
                 hold(-sum(map(len, parts)))
                 parts.clear()
@@ -316,7 +303,8 @@ async def _read(request: Request, most_bytes: int, hold: Callable[[int], object]
 
 
 def _media(request: Request) -> str:
-    return JSON if request.headers.get("content-type", "").startswith(JSON) else PROTOBUF
+    is_json = request.headers.get("content-type", "").startswith(otlp.JSON)
+    return otlp.JSON if is_json else otlp.PROTOBUF
 
 
 def grpc_server(
@@ -378,9 +366,9 @@ def _exporting(signal: Signal, receiver: Receiver, tenants: Tenants) -> _Export:
         try:
             with receiver.holding() as hold:
                 hold(len(body))
-                request = await aside(len(body), decode, signal.request, body, PROTOBUF)
+                request = await aside(len(body), otlp.decode, signal.request, body, otlp.PROTOBUF)
                 return await receiver.take(signal, request, tenant, len(body))
-        except Refused as error:
+        except otlp.Refused as error:
             await _abort(context, str(error), retryable=error.status == 503)
 
     return export
@@ -392,7 +380,7 @@ async def _abort(
     code = grpc.StatusCode.UNAVAILABLE if retryable else grpc.StatusCode.INVALID_ARGUMENT
     if retryable:
         details = AnyMessage()
-        details.Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_S)))
+        details.Pack(RetryInfo(retry_delay=Duration(seconds=otlp.RETRY_S)))
         status = Status(code=code.value[0], message=why, details=[details])
         context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
     await context.abort(code, why)

@@ -20,26 +20,8 @@ from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard.engine import Engine, Settings, shared_store
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
-from otel_loopguard.server.access import (
-    BACKLOG,
-    DEFAULT,
-    KEEP_ALIVE_S,
-    Certificate,
-    HttpProtocol,
-    Tenants,
-    is_loopback,
-    strangers_told_once_a_minute,
-)
+from otel_loopguard.server import access, forward
 from otel_loopguard.server.app import OK, ControlApi, Readiness, http_app
-from otel_loopguard.server.forward import (
-    MOST_DECISIONS,
-    DecisionLog,
-    NextHop,
-    NextHopError,
-    authority,
-    check_headers,
-    hop_to,
-)
 from otel_loopguard.server.metrics import ServerMetrics, TroubleLog
 from otel_loopguard.server.receiver import Mode, Receiver, grpc_server
 from otel_loopguard.server.tenant_guard import MOST_WAITING, Busy, TenantGuard
@@ -120,16 +102,16 @@ class Server:
 
     def __init__(
         self, settings: ServerSettings, guard: Settings | None = None,
-        tenants: Tenants | None = None, telemetry: ServerTelemetry | None = None,
+        tenants: access.Tenants | None = None, telemetry: ServerTelemetry | None = None,
         reread: Callable[[], Settings] | None = None,
     ) -> None:  # fmt: skip
         self._settings = settings
         self._telemetry = telemetry
-        self._tenants = tenants = tenants or Tenants()
+        self._tenants = tenants = tenants or access.Tenants()
         self._address = _address("http", settings.http)
         self._grpc_address = _address("grpc", settings.grpc) if settings.grpc else None
         for host, _ in filter(None, (self._address, self._grpc_address)):
-            if tenants.is_open and not is_loopback(host):
+            if tenants.is_open and not access.is_loopback(host):
                 msg = f"{host!r} is reached from elsewhere: without tokens only loopback is served"
                 raise LoopGuardSettingsError(msg)
         for name in ("lateness_s", "drain_s"):
@@ -139,12 +121,12 @@ class Server:
                 raise LoopGuardSettingsError(msg)
         self._certificate = None
         if settings.certificate:
-            self._certificate = Certificate(settings.certificate, settings.key)
+            self._certificate = access.Certificate(settings.certificate, settings.key)
         elif settings.key:
             msg = f"key = {settings.key!r:.100}: expected a certificate with it"
             raise LoopGuardSettingsError(msg)
-        self._hop_to = hop_to(settings.forward) if settings.forward else None
-        check_headers(settings.headers or {})
+        self._hop_to = forward.hop_to(settings.forward) if settings.forward else None
+        forward.check_headers(settings.headers or {})
         self._guard = guard = guard or Settings()
         self._reread = reread
         self._meters = None if telemetry is None else telemetry.provider
@@ -153,14 +135,14 @@ class Server:
         self._refusals = TroubleLog(
             "requests are refused", lambda cause: metrics.add(refused, 1, cause)
         )
-        self._logs = {name: DecisionLog(name) for name in tenants.names if self._hop_to}
+        self._logs = {name: forward.DecisionLog(name) for name in tenants.names if self._hop_to}
         self.engines = {name: self._engine(_of_tenant(guard, name), name) for name in tenants.names}
         self._api = ControlApi(self.engines)
         self.url = ""
         self.grpc_port = 0
         self._stop_requested = asyncio.Event()
         self._on_terminal = _on_terminal()
-        self._hop: NextHop | None = None
+        self._hop: forward.NextHop | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
@@ -196,7 +178,7 @@ class Server:
             if sys.platform != "win32":
                 told[signal.SIGHUP] = self._hang_up
             ends.enter_context(_signals(told))
-            ends.enter_context(strangers_told_once_a_minute())
+            ends.enter_context(access.strangers_told_once_a_minute())
             ends.push_async_callback(self._drain, readiness)
             self._ends = ends.pop_all()
         return self
@@ -258,14 +240,14 @@ class Server:
             changed += [f"{name} applies after a restart" for name in names]
         logger.warning("reloaded: %s", "; ".join(changed) or "nothing changed")
 
-    def _use_tenants(self, tenants: Tenants | None) -> list[str]:
+    def _use_tenants(self, tenants: access.Tenants | None) -> list[str]:
         """Uses other tokens from now on; returns what changed, in words."""
         if tenants is None:
             return []
         new = [name for name in tenants.names if name not in self.engines]
         for name in new:
             if self._hop is not None:
-                self._logs[name] = DecisionLog(name)
+                self._logs[name] = forward.DecisionLog(name)
             self.engines[name] = self._engine(_of_tenant(self._guard, name), name)
         return self._tenants.use(tenants)
 
@@ -299,7 +281,7 @@ class Server:
             sizes = semconv.METRIC_SERVER_FORWARD_QUEUE_SIZE
             watch(sizes, lambda: sum(map(len, tuple(logs.values()))))
             most = semconv.METRIC_SERVER_FORWARD_QUEUE_CAPACITY
-            watch(most, lambda: MOST_DECISIONS * len(logs))
+            watch(most, lambda: forward.MOST_DECISIONS * len(logs))
         watch(
             semconv.METRIC_SERVER_READY,
             lambda: {check: said == OK for check, said in readiness.known().items()},
@@ -341,8 +323,8 @@ class Server:
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, lifespan="off", ws="none",
             ssl_certfile=settings.certificate or None, ssl_keyfile=settings.key or None,
-            timeout_graceful_shutdown=_GRACE_S, timeout_keep_alive=KEEP_ALIVE_S, http=HttpProtocol,
-            backlog=BACKLOG,
+            timeout_graceful_shutdown=_GRACE_S, timeout_keep_alive=access.KEEP_ALIVE_S,
+            http=access.HttpProtocol, backlog=access.BACKLOG,
         )  # fmt: skip
         config.load()
         if self._certificate is not None and config.ssl is not None:
@@ -354,16 +336,16 @@ class Server:
             if running.done():
                 running.result()
         scheme = "https" if settings.certificate else "http"
-        self.url = f"{scheme}://{authority(host, listening.getsockname()[1])}"
+        self.url = f"{scheme}://{forward.authority(host, listening.getsockname()[1])}"
 
     def _bind(self, server: grpc.aio.Server, host: str, port: int) -> int:
-        settings = self._settings
+        place, certificate = forward.authority(host, port), self._certificate
         try:
-            if self._certificate is None:
-                return server.add_insecure_port(authority(host, port))
-            return server.add_secure_port(authority(host, port), self._certificate.credentials())
+            if certificate is None:
+                return server.add_insecure_port(place)
+            return server.add_secure_port(place, certificate.credentials())
         except RuntimeError as error:
-            msg = f"grpc = {settings.grpc!r}: cannot listen there"
+            msg = f"grpc = {self._settings.grpc!r}: cannot listen there"
             raise LoopGuardSettingsError(msg) from error
 
     async def _tick(self, receiver: Receiver, readiness: Readiness) -> None:
@@ -372,7 +354,7 @@ class Server:
                 with swallow(engine.guard.faults, "server"):
                     with contextlib.suppress(Busy):  # `/readyz` says so, and the log
                         await engine.tick()
-                    with contextlib.suppress(NextHopError):  # they wait for the next time
+                    with contextlib.suppress(forward.NextHopError):  # they wait for the next time
                         await receiver.send_decisions(tenant)
             self._refusals.tick()
             readiness.tick()
@@ -427,6 +409,6 @@ def _of_tenant(settings: Settings, tenant: str) -> Settings:
     Its decisions go on with the spans, and not by the telemetry of this process.
     """
     changes: dict[str, object] = {"decision_spans": False, "telemetry_events": False}
-    if tenant != DEFAULT:
+    if tenant != access.DEFAULT:
         changes["store_prefix"] = f"{settings.store_prefix}:{tenant}"
     return settings.model_copy(update=changes)

@@ -274,10 +274,8 @@ class TenantGuard:
         if log is not None or leases is not None:
             guard.subscribe("server", on_decision=self._decide)
 
-    async def judge(
-        self, spans: Sequence[RecordedSpan], steps: Sequence[tuple[str, Step]] = ()
-    ) -> dict[SpanId, Annotation]:
-        """Judges spans, and steps from log records.
+    async def judge(self, spans: Sequence[RecordedSpan]) -> dict[SpanId, Annotation]:
+        """Judges spans, and log records as spans.
 
         Returns:
             The annotations of the spans, by trace and span id.
@@ -285,7 +283,7 @@ class TenantGuard:
         Raises:
             Busy: Too many wait already; a request that is alone may have any number.
         """
-        count = len(spans) + len(steps)
+        count = len(spans)
         if self.waiting and self.waiting + count > MOST_WAITING:
             msg = f"more than {MOST_WAITING:,} spans would wait to be judged"
             raise Busy(msg)
@@ -294,7 +292,6 @@ class TenantGuard:
             batch = self._batch = _Batch()
             batch.task = asyncio.create_task(self._run(batch))
         batch.spans += spans
-        batch.steps += steps
         self.waiting += count
         try:
             found = await asyncio.shield(batch.task)
@@ -356,21 +353,18 @@ class TenantGuard:
     def _judge(self, batch: _Batch) -> dict[SpanId, Annotation]:
         reader, faults = self.guard.reader, self.guard.faults
         read = [(span, attempt(faults, "read", reader.read, span)) for span in batch.spans]
-        homes = {} if self._leases is None else self._take(self._leases, read, batch.steps)
+        homes = {} if self._leases is None else self._take(self._leases, read)
         fresh = self._fresh(read)
         for span, step in fresh.values():
             self._replay.add(span, step)
         self._replay.finish()
-        for session, step in sorted(batch.steps, key=lambda one: one[1].end or 0):
-            with swallow(self.guard.faults, "server"):
-                self.guard.observe(step, session)
         with swallow(self.guard.faults, "server"):
             for session in self._calls.follow(fresh.values()):
                 self._share_calls(session)
-        self._record_delays([step for _, step in (*fresh.values(), *batch.steps)])
+        steps = [(span.trace_id, step) for span, step in fresh.values() if step is not None]
+        self._record_delays(steps)
         with swallow(self.guard.faults, "server"):
-            own = ((at.trace_id, one.session, one) for at, one in fresh.values() if one is not None)
-            self.lateness.note((*own, *((0, session, one) for session, one in batch.steps)))
+            self.lateness.note(steps)
         # What is acknowledged is counted: a span that is still open here will never report its end.
         self.guard.count_held()
         for place in fresh:
@@ -386,10 +380,10 @@ class TenantGuard:
         places = {(span.trace_id, span.span_id) for span in batch.spans}
         return {place: self._decided[place] for place in places if place in self._decided}
 
-    def _record_delays(self, steps: Sequence[Step | None]) -> None:
+    def _record_delays(self, steps: Sequence[tuple[int, Step]]) -> None:
         at = time.time()
-        for step in steps[:: math.ceil(len(steps) / _TIMED) or 1]:
-            if step is not None and step.end is not None:
+        for _, step in steps[:: math.ceil(len(steps) / _TIMED) or 1]:
+            if step.end is not None:
                 # The clock of another host may be ahead.
                 delay = max(at - step.end / 1e9, 0)
                 self._metrics.add(semconv.METRIC_SERVER_JUDGING_DELAY, delay)
@@ -404,14 +398,12 @@ class TenantGuard:
                     fresh[place] = span, step
         return fresh
 
-    def _take(
-        self, leases: SessionLeases, read: Sequence[Read], steps: Iterable[tuple[str, Step]]
-    ) -> dict[SpanId, str]:
+    def _take(self, leases: SessionLeases, read: Sequence[Read]) -> dict[SpanId, str]:
         """Takes the sessions of a batch, as others left them; returns the session of each span."""
         with _storing():
             homes = self._homes(leases, read)
         traces: dict[str, int] = {}
-        spans: dict[str, list[SpanId]] = {session: [] for session, _ in steps}
+        spans: dict[str, list[SpanId]] = {}
         for place, session in homes.items():
             spans.setdefault(session, []).append(place)
             traces[session] = place[0]
@@ -582,5 +574,4 @@ class _Batch:
 
     def __init__(self) -> None:
         self.spans: list[RecordedSpan] = []
-        self.steps: list[tuple[str, Step]] = []
         self.task: asyncio.Task[dict[SpanId, Annotation]]

@@ -6,7 +6,7 @@ import weakref
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._control.pending import NOTES
+from otel_loopguard._control.flag import NOTES
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind

@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
@@ -51,6 +52,22 @@ _REASONS = frozenset({"pause", "ask", "cycle"})
 _SEVERITIES = frozenset({"warning", "critical", "fatal"})
 _VERDICTS = frozenset({"annotations", "evaluations", "langfuse", "langsmith", "mlflow", "phoenix"})
 _TRAITS = frozenset({"exempt", "polls", "effect", "key", "parallel", "duration_ms"})
+
+
+@contextmanager
+def needing(what: str, extra: str, module: str) -> Generator[None]:
+    """Says which extra `what` needs, where a module of it is missing.
+
+    Raises:
+        LoopGuardSettingsError: It is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != module:
+            raise
+        msg = f"{what} needs: pip install 'otel-loopguard[{extra}]'"
+        raise LoopGuardSettingsError(msg) from None
 
 
 def key_bytes(secret: str) -> bytes:

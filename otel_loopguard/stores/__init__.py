@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_loopguard._util.logger import logger
-from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.stores.redis_url import EXPECTED, shown
+from otel_loopguard.settings import needing
 from otel_loopguard.stores.write_behind import PublishedValue, State, Writer, WriterStatus
 
 if TYPE_CHECKING:
@@ -17,27 +16,20 @@ if TYPE_CHECKING:
 __all__ = ["PublishedValue", "State", "Writer", "WriterStatus", "open_store", "open_writer"]
 
 
-def open_store(settings: Settings) -> RedisStore:
+def open_store(settings: Settings, *, least_s: float = 0.0) -> RedisStore:
     """The store that `store_url` names. Connects to nothing yet.
+
+    Args:
+        settings: Settings.
+        least_s: Seconds that a call may take at least, whatever `tuning.stores.timeout_s` says.
 
     Raises:
         LoopGuardSettingsError: The address is empty or cannot be used, or the extra `redis` is
             missing.
     """
-    if not settings.store_url:
-        msg = f"store_url (LOOPGUARD_STORE_URL) is empty: {EXPECTED}"
-        raise LoopGuardSettingsError(msg)
-    try:
+    with needing("store_url (LOOPGUARD_STORE_URL)", "redis", "redis"):
         from otel_loopguard.stores.redis import RedisStore  # noqa: PLC0415  # an extra
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "redis":
-            raise
-        url = shown(settings.store_url.get_secret_value())
-        msg = (
-            f"store_url (LOOPGUARD_STORE_URL) = {url!r} needs: pip install 'otel-loopguard[redis]'"
-        )
-        raise LoopGuardSettingsError(msg) from None
-    return RedisStore(settings)
+    return RedisStore(settings, least_s=least_s)
 
 
 def open_writer(settings: Settings, faults: InternalErrors) -> Writer:

@@ -15,8 +15,11 @@ from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import LogOnce
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import redis_connection as scripts
-from otel_loopguard.stores.redis_connection import Connection, RedisSubscription
-from otel_loopguard.stores.redis_url import parse_redis_url
+from otel_loopguard.stores.redis_connection import (
+    Connection,
+    RedisSubscription,
+    parse_redis_url,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -47,7 +50,7 @@ class Keys:
 
     def profile(self, tool: str) -> str:
         """The profile of a tool: a sorted set."""
-        return f"{self._prefix}:tool_profile:{{{quoted(tool)}}}"
+        return f"{self._prefix}:tool_profile:{{{_quoted(tool)}}}"
 
     def journal(self, session: str) -> list[str]:
         """The journal of a session: a stream, and the sets of the ids that are in it."""
@@ -56,23 +59,36 @@ class Keys:
 
     def session(self, session: str, *names: str) -> list[str]:
         """Other keys of a session, on the same node."""
-        begin = f"{self._prefix}:{{{quoted(session)}}}"
+        begin = f"{self._prefix}:{{{_quoted(session)}}}"
         return [f"{begin}:{name}" for name in names]
 
     def value(self, kind: str, key: str) -> str:
         """A value: a string."""
-        return f"{self._prefix}:{quoted(kind)}:{{{quoted(key)}}}"
+        return f"{self._prefix}:{_quoted(kind)}:{{{_quoted(key)}}}"
 
     def claim(self, kind: str, key: str) -> str:
         """The claim beside a value: a string."""
         return f"{self.value(kind, key)}:claim"
 
+    @property
+    def processes(self) -> str:
+        """The processes that people can reach: a sorted set."""
+        return f"{self._prefix}:desk"
+
+    def requests(self, process: str) -> str:
+        """The mailbox of a process: a list."""
+        return f"{self.processes}:{{{_quoted(process)}}}:in"
+
+    def replies(self, request: str) -> str:
+        """The mailbox of the replies to a request: a list."""
+        return f"{self.processes}:reply:{{{_quoted(request)}}}"
+
     def topic(self, name: str) -> str:
         """A topic that is published to; no key."""
-        return f"{self._prefix}:{quoted(name)}:topic"
+        return f"{self._prefix}:{_quoted(name)}:topic"
 
 
-def quoted(name: str) -> str:
+def _quoted(name: str) -> str:
     """A name, encoded for a key."""
     text = _UNSAFE.sub(_bytes_of, name)
     if len(text) <= _LONGEST_NAME:
@@ -109,9 +125,9 @@ class RedisStore:
         keys: Names the keys.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, least_s: float = 0.0) -> None:
         place = parse_redis_url(settings.store_url.get_secret_value())
-        self.connection = Connection(place, settings.tuning.stores.timeout_s)
+        self.connection = Connection(place, max(settings.tuning.stores.timeout_s, least_s))
         self.keys = Keys(settings.store_prefix, settings.tuning.journal.steps)
         self._entries = settings.tuning.journal.steps
         self._journal_ms = _milliseconds(settings.tuning.journal.days * 86_400)

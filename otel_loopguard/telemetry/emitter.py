@@ -6,9 +6,7 @@ import atexit
 import logging
 import os
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
@@ -20,9 +18,8 @@ from otel_loopguard._control.flag import anybody_asks
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import printable
-from otel_loopguard._util.worker import BackgroundWorker
+from otel_loopguard._util.worker import BackgroundWorker, weak_callback
 from otel_loopguard.core import Action
-from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.policy.hints import lasting
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry import events
@@ -43,11 +40,9 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.agent_cycles import CycleNews
     from otel_loopguard.sessions.observation import DecisionRecord, Listener
     from otel_loopguard.settings import Settings
-    from otel_loopguard.telemetry.conventions import ConventionEvents
     from otel_loopguard.telemetry.events import Event
-    from otel_loopguard.telemetry.metrics import State
     from otel_loopguard.telemetry.recorder import Counts, Misses
-    from otel_loopguard.telemetry.verdicts import VerdictReporter, Write
+    from otel_loopguard.telemetry.verdicts import VerdictReporter
 
 _NAME: Final = "otel_loopguard"
 # Decisions come in bursts; a process that made none for so long has no thread for them.
@@ -82,9 +77,8 @@ class EventQueue:
         self._loggers = loggers
         self._logger: Logger | None = None
         self._registered = False
-        # Not the method itself, which would be held weakly: what waits outlives the guard.
         self._worker: BackgroundWorker[Event] = BackgroundWorker(
-            "events", partial(self._deliver), faults,
+            "events", self._deliver, faults,
             maximum=settings.tuning.delivery.queue, idle_s=_IDLE_S,
         )  # fmt: skip
 
@@ -95,7 +89,7 @@ class EventQueue:
         elif not self._registered:
             # Registered late, and so called before the providers shut themselves down.
             self._registered = True
-            atexit.register(_close, weakref.ref(self))
+            atexit.register(weak_callback(self.close))
 
     def close(self) -> None:
         """Waits until pending events are emitted, at most for `tuning.delivery.flush_s`."""
@@ -147,12 +141,6 @@ class EventQueue:
         span.end(event.time)
 
 
-def _close(reference: weakref.ref[EventQueue]) -> None:
-    queue = reference()
-    if queue is not None:
-        queue.close()
-
-
 class Telemetry:
     """The metrics, log events and verdicts of one guard. Thread-safe; never raises, never waits.
 
@@ -184,22 +172,19 @@ class Telemetry:
         self.on_steps: list[Listener] = []
         self.verdicts: VerdictReporter | None = None
         self._queue: EventQueue | None = None
-        self._conventions: ConventionEvents | None = None
+        self._conventions: events.ConventionEvents | None = None
         if not settings.enabled or not (live or loggers is not None):
             return
         self._queue = EventQueue(settings, faults, self.numbers.counts, loggers)
         wanted = os.environ.get(_OPT_IN, "").replace(" ", "").split(",")
         if self._events and _NEWEST in wanted:
-            from otel_loopguard.telemetry.conventions import ConventionEvents  # noqa: PLC0415
-
-            self._conventions = ConventionEvents(self._queue.put)
+            self._conventions = events.ConventionEvents(self._queue.put)
             self.on_steps.append(("log", self._conventions.on_step))
         if settings.verdicts:
             from otel_loopguard.telemetry.verdicts import VerdictReporter  # noqa: PLC0415
 
             count = self.numbers.counts.add
-            backends = _backends(settings) if live else {}
-            self.verdicts = VerdictReporter(settings, faults, self._put, count, backends)
+            self.verdicts = VerdictReporter(settings, faults, self._put, count, live=live)
 
     def on_decision(self, made: DecisionRecord) -> None:
         """Logs a decision, and has its event emitted."""
@@ -281,15 +266,6 @@ class Telemetry:
         if self._conventions is not None:
             self._conventions.on_change(fields, text, place)
 
-    def follow(self, open_escalations: Callable[[], Sequence[object]]) -> None:
-        """Counts open escalations."""
-        self.numbers.wait(lambda: len(open_escalations()))
-
-    def watch(self, state: State) -> None:
-        """Sets what is read when metrics are collected; anew in the child of a fork."""
-        # No escalation is open until `follow`; a replay has none at all.
-        self.numbers.watch(state._replace(waiting=(lambda: 0) if self._live else None))
-
     def forked(self) -> None:
         """Starts anew in the child of a fork: the parent reports what it counted."""
         self.numbers.counts.forked()
@@ -303,24 +279,3 @@ class Telemetry:
             self._queue.close()
         if self.verdicts is not None:
             self.verdicts.close()
-
-
-def _backends(settings: Settings) -> dict[str, tuple[str, Write]]:
-    """The host of each backend that verdicts go to, and what writes them, by name.
-
-    Raises:
-        LoopGuardSettingsError: One of them cannot be used.
-    """
-    names = sorted(settings.verdicts - {"annotations", "evaluations"})
-    if not names:
-        return {}
-    try:
-        from otel_loopguard.telemetry.backends import BACKENDS  # noqa: PLC0415  # httpx is an extra
-    except ModuleNotFoundError as error:
-        if error.name != "httpx":
-            raise
-        msg = "verdicts (LOOPGUARD_VERDICTS) needs: pip install 'otel-loopguard[verdicts]'"
-        raise LoopGuardSettingsError(msg) from None
-    limit_s = settings.tuning.delivery.timeout_s
-    found = {name: BACKENDS[name](os.environ, limit_s) for name in names}
-    return {name: (backend.endpoint.host, backend.write) for name, backend in found.items()}

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
 
 from otel_loopguard import semconv
 from otel_loopguard._util.tables import read_table
-from otel_loopguard.core import Action, Choice
 from otel_loopguard.telemetry.events import AGENT
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard._util.tables import Row
+    from otel_loopguard.core import Choice
     from otel_loopguard.core.admission import ResourceUse
     from otel_loopguard.resilience import ResilienceRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
@@ -115,12 +115,6 @@ class Totals(NamedTuple):
     writer: Writer | None
 
 
-EACH_AGENT: Final = ("each agent",)
-"""In `Metric.zeros`: the agents that were seen first, and `unknown`."""
-SHADOW: Final = ("shadow",)
-"""In `Metric.zeros`: whether the guard is in shadow mode."""
-
-
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One metric.
@@ -133,8 +127,8 @@ class Metric:
         attributes: Names of its attributes.
         about: When it changes, and what it means.
         bounds: Upper bounds of the buckets of a histogram.
-        zeros: For each attribute, the values that are reported as 0 before the first count, so
-            that the first count is an increase; empty for a metric without attributes.
+        zeros: For each attribute, the values that are reported as 0 before the first count, or
+            the name of a set of them; empty for a metric without attributes; None: none are.
         read: Reads the present value, of a metric of what is the case now.
         total: Reads what a part of the guard counts itself, beside what is counted for metrics.
     """
@@ -227,27 +221,6 @@ def _faults(kept: Totals) -> Values:
     return found
 
 
-_ACTIONS: Final = tuple(action.value for action in Action)
-_ZEROS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
-    semconv.METRIC_DECISIONS: (_ACTIONS, EACH_AGENT, SHADOW),
-    semconv.METRIC_LOOPS_DETECTED: (EACH_AGENT,),
-    semconv.METRIC_LOOPS_PREVENTED: (EACH_AGENT,),
-    semconv.METRIC_WAIT_TOKENS: (EACH_AGENT,),
-    semconv.METRIC_SAVED_TOKENS: (EACH_AGENT,),
-    semconv.METRIC_SAVED_TIME: (EACH_AGENT,),
-    semconv.METRIC_ESCALATIONS: ((Action.ASK.value, Action.PAUSE.value), (UNKNOWN,)),
-    semconv.METRIC_CYCLES: (("found", "intervened", "escalated", "resolved"),),
-    semconv.METRIC_EVENTS: (("", "queue_full", "failure"),),
-    semconv.METRIC_STRATEGY_SWITCHES: ((UNKNOWN,),),
-    semconv.METRIC_RUN_RETRIES: (),
-    semconv.METRIC_RUN_DEGRADED_STEPS: (),
-    semconv.METRIC_RUN_COMPACTIONS: (),
-    semconv.METRIC_RUN_MISSING_DEPENDENCIES: (),
-    semconv.METRIC_EXECUTION_CHOICES: (tuple(choice.value for choice in Choice),),
-    semconv.METRIC_SESSION_EVICTIONS: (),
-    semconv.METRIC_EXPORTER_EXPORTED: (("", "queue_full", "failure", "raised"),),
-    semconv.METRIC_EXPORTER_SPANS: (("", "failure", "raised"),),
-}
 _READ: Final[Mapping[str, Callable[[State], Values]]] = {
     semconv.METRIC_ESCALATION_WAITING: (
         lambda now: {} if now.waiting is None else {(): now.waiting()}
@@ -296,9 +269,10 @@ _TOTAL: Final[Mapping[str, Callable[[Totals], Values]]] = {
 
 
 def metric_of(row: Row) -> Metric:
-    """The metric of a row: instrument and unit, then `By`, `Buckets` and `About`."""
-    said = row.labelled("By", "Buckets", "About")
+    """The metric of a row: instrument and unit, then `By`, `Buckets`, `Zeros` and `About`."""
+    said = row.labelled("By", "Buckets", "Zeros", "About")
     kind, unit = cast("tuple[Kind, str]", said[""].split())
+    zeros = (each.replace("-", "").split("|") for each in said.get("Zeros", "").split())
     return Metric(
         row.name,
         kind,
@@ -306,7 +280,7 @@ def metric_of(row: Row) -> Metric:
         tuple(said.get("By", "").split()),
         said["About"],
         tuple(map(float, said.get("Buckets", "").split())),
-        _ZEROS.get(row.name),
+        tuple(map(tuple, zeros)) if "Zeros" in said else None,
         _READ.get(row.name),
         _TOTAL.get(row.name),
     )

@@ -21,28 +21,18 @@ from otel_loopguard import semconv
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Action, Choice, Kind
 from otel_loopguard.core.report import SAME
+from otel_loopguard.telemetry import metrics
 from otel_loopguard.telemetry.events import AGENT, SpanRef, context_of
-from otel_loopguard.telemetry.metrics import (
-    EACH_AGENT,
-    METRICS,
-    OPERATION,
-    OTHER,
-    SHADOW,
-    SYSTEM,
-    UNKNOWN,
-    CardinalityLimit,
-    Metric,
-    Totals,
-)
+from otel_loopguard.telemetry.metrics import CardinalityLimit
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, MeterProvider
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Decision, Step
+    from otel_loopguard.core import Decision
     from otel_loopguard.core.report import Happening
     from otel_loopguard.sessions import observation as published
     from otel_loopguard.settings import Settings
@@ -50,7 +40,6 @@ if TYPE_CHECKING:
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
-_LONGEST_NAME: Final = CardinalityLimit.LONGEST
 # The SDK gives up its own order past 2000 attribute sets of an instrument, and says `overflow`.
 _MOST_KEYS: Final = 1800
 # Values of histograms between two collections: at one a minute, 68 a second. About 1 MB.
@@ -62,15 +51,16 @@ _FIRST_TIMED: Final = 64
 # Agents whose decisions are reported as 0 before the first, so that its rate is right; each costs
 # as many series as there are actions.
 _ZERO_AGENTS: Final = 20
+_SETS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("actions",): tuple(action.value for action in Action),
+    ("choices",): tuple(choice.value for choice in Choice),
+}
 _HAPPENINGS: Final[Mapping[Happening, str]] = {
     "retries": semconv.METRIC_RUN_RETRIES,
     "degraded": semconv.METRIC_RUN_DEGRADED_STEPS,
     "compactions": semconv.METRIC_RUN_COMPACTIONS,
     "missing_dependencies": semconv.METRIC_RUN_MISSING_DEPENDENCIES,
 }
-_OF_STEPS: Final = (semconv.METRIC_STEPS, semconv.METRIC_TOOL_CALLS)
-_StepKey = tuple[Kind, str, str, bool]
-"""Kind, agent, tool and failure of steps that are counted together."""
 
 Misses = Callable[[], "Iterable[float]"]
 """Returns and forgets the errors of estimates, each in percent of the duration of its call."""
@@ -100,18 +90,10 @@ class Counts:
     """Counts of one guard, or of guards that are gone. Thread-safe.
 
     Past 1800 different attributes of a metric, new ones are counted as `other` throughout.
-
-    Args:
-        agents: Names of agents on metrics of steps.
-        tools: Names of tools on them.
     """
 
-    def __init__(
-        self, agents: CardinalityLimit | None = None, tools: CardinalityLimit | None = None
-    ) -> None:
-        self._agents = agents or CardinalityLimit(0)
-        self._tools = tools or CardinalityLimit(0)
-        self.kept: Totals | None = None  # counted by parts of the guard themselves
+    def __init__(self) -> None:
+        self.kept: metrics.Totals | None = None  # counted by parts of the guard themselves
         self.forked()
 
     def forked(self) -> None:
@@ -119,53 +101,21 @@ class Counts:
         # Re-entrant: a finalizer may end a span, and be counted, while it is held.
         self._lock = new_lock()
         self._counts: dict[str, dict[Key, float]] = {}
-        # As many different ones as there are names of agents and tools on metrics.
-        self._steps: dict[_StepKey, list[int]] = {}
-        # The same by the names as the newest steps have them: found without a look at the limits.
-        self._found: dict[_StepKey, list[int]] = {}
-
-    def step(self, step: Step, agent: str | None) -> None:
-        """Counts a step of an agent."""
-        kind, name = step.kind, step.name or ""
-        said = (kind, (agent or "")[:_LONGEST_NAME], name[:_LONGEST_NAME], step.error)
-        with self._lock:
-            count = self._found.get(said) or self._find(said)
-            count[0] += 1
-
-    def _find(self, said: _StepKey) -> list[int]:
-        """The count of such steps. The lock is held."""
-        kind, agent, name, error = said
-        tool = self._tools.get(name) if kind is _TOOL else ""
-        count = self._steps.setdefault((kind, self._agents.get(agent), tool, error), [0])
-        if len(self._found) >= _MOST_KEYS:
-            self._found.clear()
-        self._found[said] = count
-        return count
 
     def add(self, metric: str, key: Key, amount: float = 1) -> None:
         """Counts."""
         with self._lock:
             counts = self._counts.setdefault(metric, {})
             if key not in counts and len(counts) >= _MOST_KEYS:
-                key = tuple(OTHER if value else value for value in key)
+                key = tuple(metrics.OTHER if value else value for value in key)
             counts[key] = counts.get(key, 0) + amount
 
     def get(self, metric: str) -> dict[Key, float]:
         """The present counts of a metric, by values of its attributes."""
         with self._lock:
-            found = dict(self._counts.get(metric, {}))
-            steps = self._steps if metric in _OF_STEPS else {}
-            counted = [(key, count) for key, (count,) in steps.items()]
-        for (kind, agent, tool, error), count in counted:
-            key = (kind.value, agent)
-            if metric == semconv.METRIC_TOOL_CALLS:
-                if kind is not _TOOL:
-                    continue
-                key = (tool, "failure" if error else "success")
-            found[key] = found.get(key, 0) + count
-        return found
+            return dict(self._counts.get(metric, {}))
 
-    def total(self, metric: Metric) -> Values:
+    def total(self, metric: metrics.Metric) -> Values:
         """As `get`, with what parts of the guard count themselves."""
         found = self.get(metric.name)
         if metric.total is not None and self.kept is not None:
@@ -226,12 +176,12 @@ class Instruments:
     def store_answered(self, operation: str, seconds: float, error: str) -> None:
         """Records a call of the store, answered or failed; on the thread that made it."""
         # Redis is the one store that is written behind.
-        attributes = {SYSTEM: "redis", OPERATION: operation}
+        attributes = {metrics.SYSTEM: "redis", metrics.OPERATION: operation}
         if error:
             attributes[semconv.ERROR_TYPE] = error
         self.keep(Value(semconv.METRIC_STORE_OPERATION_DURATION, seconds, attributes))
 
-    def observe(self, metric: Metric, _: object) -> list[Observation]:
+    def observe(self, metric: metrics.Metric, _: object) -> list[Observation]:
         """The present observations of a metric."""
         while self._values:
             with suppress(IndexError):  # another reader was faster
@@ -270,7 +220,7 @@ class Instruments:
             "updowncounter": meter.create_observable_up_down_counter,
             "gauge": meter.create_observable_gauge,
         }
-        for each in METRICS:
+        for each in metrics.METRICS:
             with swallow(self._faults, "telemetry.instrument"):
                 if each.type == "histogram":
                     self._histograms[each.name] = meter.create_histogram(
@@ -292,7 +242,7 @@ class Instruments:
         return [recorder for recorder, _ in joined if recorder is not None]
 
     def _add_gone(self, counts: Counts) -> None:
-        for metric in METRICS:
+        for metric in metrics.METRICS:
             if metric.type == "counter":
                 for key, amount in counts.total(metric).items():
                     self._gone.add(metric.name, key, amount)
@@ -357,7 +307,7 @@ class MetricsRecorder:
         self.faults = faults
         self.agents = CardinalityLimit(tuning.agents)
         self.tools = CardinalityLimit(tuning.tools)
-        self.counts = Counts(self.agents, self.tools)
+        self.counts = Counts()
         self.timed = Sampling(tuning.sample)
         self.state: State | None = None
         # Those of the settings, and as many that an application adds.
@@ -379,17 +329,13 @@ class MetricsRecorder:
             return
         joins = self.state is None
         self.state = state._replace(agents=self.agents, tools=self.tools)
-        self.counts.kept = Totals(self.faults, state.acceptance, state.annotator, state.writer)
+        kept = metrics.Totals(self.faults, state.acceptance, state.annotator, state.writer)
+        self.counts.kept = kept
         if state.writer is not None:
             # Holds no guard: the writer is asked for its counts once more when the guard is gone.
             state.writer.answered = instruments.store_answered
         if joins:
             instruments.join(self)
-
-    def wait(self, waiting: Callable[[], int]) -> None:
-        """Sets what returns the number of open escalations."""
-        if self.state is not None:
-            self.state = self.state._replace(waiting=waiting)
 
     def read(self, name: str) -> Values:
         """The present values of a metric, by values of its attributes."""
@@ -403,47 +349,46 @@ class MetricsRecorder:
             return {} if self.state is None else metric.read(self.state)
         return {**self._zeros(metric), **self.counts.total(metric)}
 
-    def _zeros(self, metric: Metric) -> Values:
+    def _zeros(self, metric: metrics.Metric) -> Values:
         if metric.zeros is None:
             return {}
-        agents = (UNKNOWN, *self.agents.all[:_ZERO_AGENTS])
-        named: dict[tuple[str, ...], tuple[str, ...]]
-        named = {EACH_AGENT: agents, SHADOW: (self._shadow,)}
+        agents = (metrics.UNKNOWN, *self.agents.all[:_ZERO_AGENTS])
+        named = {**_SETS, ("agents",): agents, ("shadow",): (self._shadow,)}
         return dict.fromkeys(product(*(named.get(each, each) for each in metric.zeros)), 0)
 
     def on_step(self, seen: published.Observation) -> None:
         """Counts a step that was judged; on the way of every step."""
-        step, named = seen.step, seen.agent
+        step, agent = seen.step, self.agents.get(seen.agent)
         kind, tokens = step.kind, step.tokens_in
-        self.counts.step(step, named)
+        self.counts.add(semconv.METRIC_STEPS, (kind.value, agent))
         if kind is _MODEL:
             if tokens is not None:
-                size, agent = min(max(tokens, 0), _MOST_TOKENS), self.agents.get(named)
+                size = min(max(tokens, 0), _MOST_TOKENS)
                 self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, size, {AGENT: agent})
             if seen.compacted:
                 self.happened("compactions")
         elif kind is _TOOL:
-            self._called(seen, named)
+            self._called(seen, agent)
         for found in seen.detections:
-            self._detected(found.detector, named)
+            self._detected(found.detector, agent)
         for phase in seen.phases:
             if phase.seconds is not None:
                 of = {AGENT: self.agents.get(phase.name)}
                 self._keep(semconv.METRIC_RUN_PHASE_DURATION, phase.seconds, of)
 
-    def _called(self, seen: published.Observation, agent: str | None) -> None:
-        add, call = self.counts.add, seen.evidence
+    def _called(self, seen: published.Observation, agent: str) -> None:
+        add, call, tool = self.counts.add, seen.evidence, self.tools.get(seen.step.name)
+        add(semconv.METRIC_TOOL_CALLS, (tool, "failure" if seen.step.error else "success"))
         if call is not None and call.waits and call.asked:
-            add(semconv.METRIC_WAIT_TOKENS, (self.agents.get(agent),), call.asked)
+            add(semconv.METRIC_WAIT_TOKENS, (agent,), call.asked)
         if seen.turn is not SAME:
             if seen.turn.recovered:
-                add(semconv.METRIC_TOOL_RECOVERIES, (self.tools.get(seen.step.name),))
+                add(semconv.METRIC_TOOL_RECOVERIES, (tool,))
             if seen.turn.switched:
-                add(semconv.METRIC_STRATEGY_SWITCHES, (self.agents.get(agent),))
+                add(semconv.METRIC_STRATEGY_SWITCHES, (agent,))
 
-    def _detected(self, detector: str, agent: str | None) -> None:
-        key = (self._detectors.get(detector), self.agents.get(agent))
-        self.counts.add(semconv.METRIC_DETECTIONS, key)
+    def _detected(self, detector: str, agent: str) -> None:
+        self.counts.add(semconv.METRIC_DETECTIONS, (self._detectors.get(detector), agent))
 
     def on_decision(self, made: published.DecisionRecord) -> None:
         """Counts a decision."""
@@ -465,7 +410,7 @@ class MetricsRecorder:
     def stalled(self, detector: str, agent: str | None) -> None:
         """Counts something that runs too long."""
         with swallow(self.faults, "stalled"):
-            self._detected(detector, agent)
+            self._detected(detector, self.agents.get(agent))
 
     def happened(self, what: Happening, times: int = 1) -> None:
         """Counts what the application does in a run."""
@@ -518,4 +463,4 @@ def _share_saved(decision: Decision, calls: int) -> float:
     return min(looped, calls) / calls if calls > 0 else 0
 
 
-_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+_BY_NAME: Final = {metric.name: metric for metric in metrics.METRICS}

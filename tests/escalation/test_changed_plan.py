@@ -12,7 +12,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation import message
-from otel_loopguard.escalation.answers import reply_in
+from otel_loopguard.escalation.cases import reply_in
 from tests.escalation.agents import asked, stuck, until, watched
 
 BEFORE = [{"id": "search"}, {"id": "report", "depends_on": ["search"]}]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from otel_loopguard import Action, control
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.errors import EscalationError
-from otel_loopguard.escalation.answers import Answer, Reply, reply_in
+from otel_loopguard.escalation.cases import Answer, Reply, reply_in
 from otel_loopguard.stores import open_store
 from tests.escalation.agents import asked, stuck, until, watched
 from tests.stores.servers import Server

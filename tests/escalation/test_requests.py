@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from otel_loopguard import LoopGuard, Settings, control, set_testing
 from otel_loopguard._control.flag import RESERVED
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.escalation.admin.mailbox import Mailboxes
+from otel_loopguard.escalation.mailbox import Mailboxes
 from otel_loopguard.hooks.client import send
 from otel_loopguard.hooks.state_folder import GREETING, StateFolder
 from otel_loopguard.version import __version__

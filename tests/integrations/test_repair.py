@@ -20,7 +20,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import FunctionModel
 
 from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, session
-from otel_loopguard.integrations._repair import Round, folded, key_of
+from otel_loopguard.integrations._runs import Round, folded, key_of
 from otel_loopguard.integrations.langchain import LoopGuardMiddleware, _rounds
 from otel_loopguard.integrations.pydantic_ai import LoopGuardCapability
 from otel_loopguard.integrations.pydantic_ai import _rounds as pydantic_rounds

@@ -29,7 +29,15 @@ from otel_loopguard import Settings
 from otel_loopguard.cli import serve
 from otel_loopguard.engine import Engine
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.server import Server, ServerSettings, Tenants, access, receiver, tenant_guard
+from otel_loopguard.server import (
+    Server,
+    ServerSettings,
+    Tenants,
+    access,
+    otlp,
+    receiver,
+    tenant_guard,
+)
 from otel_loopguard.server.otlp import log_views, spans_of
 from otel_loopguard.server.receiver import Receiver
 from otel_loopguard.server.tenant_guard import Busy, TenantGuard
@@ -260,13 +268,13 @@ def test_a_host_that_is_no_name_is_not_taken_for_this_machine(server: Server, ho
 def test_large_requests_are_read_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request of 22 kB kept all others waiting for 47 s."""
     reads: list[str] = []
-    decode = receiver.decode
+    decode = otlp.decode
 
     def seen(*args: object) -> object:
         reads.append(threading.current_thread().name)
         return decode(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(receiver, "decode", seen)
+    monkeypatch.setattr(otlp, "decode", seen)
     spans = ",".join(['{"name": "x"}'] * 10_000)
     body = f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{spans}]}}]}}]}}'.encode()
     with serving() as server:
@@ -304,7 +312,7 @@ def test_a_request_that_never_ends_is_given_up(
 ) -> None:
     limit = (receiver, "BODY_S") if begun in BODIES else (access, "HEAD_S")
     monkeypatch.setattr(*limit, 0.1)
-    monkeypatch.setattr("otel_loopguard.server.server.KEEP_ALIVE_S", 1)
+    monkeypatch.setattr("otel_loopguard.server.access.KEEP_ALIVE_S", 1)
     whole = "GET /healthz HTTP/1.1\nhost: 127.0.0.1\n\n"
     with serving() as server, connected(server, whole * before + begun) as line:
         said = b"".join(iter(lambda: line.recv(1000), b""))

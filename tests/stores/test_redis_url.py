@@ -10,7 +10,7 @@ from otel_loopguard import LoopGuard, LoopGuardSettingsError
 from otel_loopguard.settings import Settings
 from otel_loopguard.stores import open_store
 from otel_loopguard.stores.redis import RedisStore
-from otel_loopguard.stores.redis_url import parse_redis_url
+from otel_loopguard.stores.redis_connection import parse_redis_url
 from tests.tables import rows
 
 SENTINELS = [("a", 1), ("b", 26379)]

@@ -16,8 +16,7 @@ from langsmith import schemas
 
 from otel_loopguard import LoopGuardSettingsError, semconv
 from otel_loopguard._util.worker import DeliveryError
-from otel_loopguard.telemetry.backends import MLflow, run_of
-from otel_loopguard.telemetry.verdicts import Verdict
+from otel_loopguard.telemetry.verdicts import MLflow, Verdict, run_of
 from tests.agents import agent, tool_call
 from tests.escalation.hooks import Hook, served
 from tests.stores.servers import wait_for
@@ -210,7 +209,7 @@ def test_mlflow_changes_the_assessment_that_is_there(backend: Backend) -> None:
     assert [one["span_id"] for one in made] == [f"{span.span_id:016x}" for span in spans[2:]]
     again = Verdict(
         "abort", 1.0, "why", f"{spans[2].trace_id:032x}", False, "exact_repeat",
-        spans[2].trace_id, spans[2].span_id, 0, True, 1, {},
+        spans[2].trace_id, spans[2].span_id, True, 1, {},
     )  # fmt: skip
     ours = {semconv.VERDICT_ID: again.id}
     assert made[0]["metadata"].items() >= ours.items()

@@ -11,8 +11,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.escalation.admin.client import StoreTransport
-from otel_loopguard.escalation.admin.mailbox import Mailboxes
+from otel_loopguard.escalation.mailbox import Mailboxes, StoreTransport
 from tests.escalation.agents import stuck, until, watched
 from tests.stores.servers import Server
 
@@ -122,7 +121,7 @@ def test_garbage_in_place_of_a_reply(
     """What is no row of a session is left out."""
     stuck(guard, "a", calls=1)
     until(lambda: sessions(own_redis))
-    monkeypatch.setattr("otel_loopguard.escalation.admin.mailbox.secrets.token_hex", lambda _: "x")
+    monkeypatch.setattr("otel_loopguard.escalation.mailbox.secrets.token_hex", lambda _: "x")
     own_redis.client.rpush("loopguard:desk:reply:{x}", reply)
     until(lambda: own_redis.client.zadd("loopguard:desk", {"other": time.time() * 1000}))
     assert [row["session"] for row in sessions(own_redis)] == ["a"]

@@ -22,8 +22,8 @@ import pytest
 from otel_loopguard import LoopGuard
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.escalation.admin import unix as places
-from otel_loopguard.escalation.admin.client import SocketTransport
+from otel_loopguard.escalation import unix as places
+from otel_loopguard.escalation.unix import SocketTransport
 from tests.escalation.agents import stuck, until, watched
 
 

@@ -1,4 +1,4 @@
-"""The Unix socket of a process: requests as lines of JSON, from the same user only."""
+"""Unix sockets: requests as lines of JSON, from the same user only."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.locks import reset_after_fork, start_thread
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import BackgroundThread
-from otel_loopguard.escalation.admin.protocol import MOST_REQUEST
+from otel_loopguard.errors import LoopGuardError
+from otel_loopguard.escalation import protocol
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.escalation.admin.protocol import AdminHandlers
+    from otel_loopguard.escalation.protocol import AdminHandlers, Message
     from otel_loopguard.settings import Settings
 
 AUTO: Final = "auto"
@@ -210,9 +212,9 @@ def _read_line(connection: socket.socket) -> bytes:
     """A request; where it does not end in time, what came of it."""
     until, line = time.monotonic() + _LIMIT_S, b""
     with suppress(OSError):
-        while b"\n" not in line and len(line) <= MOST_REQUEST:
+        while b"\n" not in line and len(line) <= protocol.MOST_REQUEST:
             connection.settimeout(max(until - time.monotonic(), 0.001))
-            piece = connection.recv(MOST_REQUEST + 1)
+            piece = connection.recv(protocol.MOST_REQUEST + 1)
             if not piece:
                 break
             line += piece
@@ -314,3 +316,83 @@ def _alone(folder: Path) -> Generator[None, None, None]:
         yield
     finally:
         os.close(held)
+
+
+class SocketTransport(protocol.Transport):
+    """Asks processes of this user on this machine.
+
+    Args:
+        path: The socket of the one process to ask; by default all that found their place
+            themselves are asked.
+        more: Sockets elsewhere that are asked then too, where they are there.
+    """
+
+    nobody = (
+        "no process of this user was reached: agents are listed where they run with "
+        "control_socket = auto (LOOPGUARD_CONTROL_SOCKET=auto), or share a store (--store)"
+    )
+
+    def __init__(self, path: str | None = None, *, more: Sequence[str] = ()) -> None:
+        self._path = path
+        self._more = more
+
+    def replies(self, request: Message) -> list[Message]:
+        """As of `Transport`."""
+        replies = (_asked(path, request) for path in self._paths())
+        return [reply for reply in replies if reply is not None]
+
+    def _paths(self) -> list[Path]:
+        """The sockets."""
+        if self._path is not None:
+            return [_own(Path(self._path))]
+        more = [_own(Path(path)) for path in self._more if Path(path).is_socket()]
+        try:
+            return [*sockets(), *more]
+        except OSError as error:
+            raise LoopGuardError(str(error)) from None
+
+
+def _asked(path: Path, request: Message) -> Message | None:
+    """The reply of the process at a socket; None if that is gone."""
+    until, data = time.monotonic() + protocol.REPLY_S, bytearray()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(protocol.REPLY_S)
+        try:
+            _connect(connection, path, until)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        except OSError as error:
+            msg = f"socket {str(path)!r}: {error}"
+            raise LoopGuardError(msg) from None
+        with suppress(OSError):
+            connection.sendall(encoded(request) + b"\n")
+            while len(data) <= protocol.MOST_REPLY and (left := until - time.monotonic()) > 0:
+                connection.settimeout(left)
+                piece = connection.recv(65_536)
+                if not piece:
+                    break
+                data += piece
+    silent = f"socket {str(path)!r}: the process there gave no reply"
+    found = protocol.decoded(bytes(data), protocol.MOST_REPLY)
+    return found or protocol.refusal(protocol.SILENT, silent)
+
+
+def _connect(connection: socket.socket, path: Path, until: float) -> None:
+    """Connects; tries again while too many wait, until the time limit."""
+    while time.monotonic() < until:
+        with suppress(BlockingIOError):
+            connection.connect(str(path))
+            return
+        time.sleep(0.05)
+    connection.connect(str(path))
+
+
+def _own(path: Path) -> Path:
+    """Returns a path if it is a socket of this user."""
+    if not path.is_socket():
+        msg = f"there is no socket {str(path)!r}"
+        raise LoopGuardError(msg)
+    if path.stat().st_uid != user():
+        msg = f"socket {str(path)!r} belongs to another user"
+        raise LoopGuardError(msg)
+    return path

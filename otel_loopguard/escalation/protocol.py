@@ -15,6 +15,7 @@ A reply is one JSON object with `ok`; where that is false, with `error` and `mes
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -29,9 +30,8 @@ from otel_loopguard._util.text import encoded
 from otel_loopguard.core import Action
 from otel_loopguard.core.escalation import totals
 from otel_loopguard.core.report import act_row
-from otel_loopguard.errors import EscalationError, PlanError
-from otel_loopguard.escalation.answers import GUIDANCE, NAME, reply_of
-from otel_loopguard.escalation.payload import decision_row
+from otel_loopguard.errors import EscalationError, LoopGuardError, PlanError
+from otel_loopguard.escalation.cases import GUIDANCE, NAME, decision_row, reply_of
 
 if TYPE_CHECKING:
     from otel_loopguard._control.context import SessionHandle
@@ -48,6 +48,11 @@ MOST_REQUEST: Final = 65_536
 # A thousand sessions take about half a megabyte.
 MOST_REPLY: Final = 4 * 1024 * 1024
 """Bytes of a reply."""
+# A process whose interpreter is busy for longer has other troubles; people wait for this.
+REPLY_S: Final = 5.0
+"""Seconds in which a process gives its reply."""
+SILENT: Final = "no_reply"
+"""The error of a process that gave none."""
 # Of other texts that a list shows: a sentence.
 _LISTED: Final = 200
 _BY_HAND: Final = {Action.PAUSE: "paused by hand", Action.ABORT: "aborted by hand"}
@@ -161,11 +166,9 @@ class AdminHandlers:
     def _show(self, request: Message) -> Message:
         with self._lock:
             session = self._sessions.find(request.get("session", ""))
-            return (
-                _unknown(request)
-                if session is None
-                else {"ok": True, "session": self._view(session)}
-            )
+            if session is None:
+                return _unknown(request)
+            return {"ok": True, "session": self._view(session)}
 
     def _on_one(self, op: str, request: Message) -> Message:
         """Does what is asked of one session, or explains it."""
@@ -272,3 +275,52 @@ def _flags(session: SessionHandle) -> set[Flag]:
 
 def _cut(text: str | None) -> str | None:
     return None if text is None else text[:_LISTED]
+
+
+class Transport(ABC):
+    """Asks live processes."""
+
+    nobody: str
+    """What to say where no process is reached."""
+
+    @abstractmethod
+    def replies(self, request: Message) -> list[Message]:
+        """The replies of all processes to a request; a refusal for those that gave none in time."""
+
+    def ask(self, request: Message) -> list[Message]:
+        """The replies of the processes that know what a request is about.
+
+        Raises:
+            LoopGuardError: None does, and one that might gave no reply.
+        """
+        known = [reply for reply in self.replies(request) if not is_unknown(reply)]
+        heard = [reply for reply in known if reply.get("error") != SILENT]
+        if known and not heard:
+            raise LoopGuardError(known[0]["message"])
+        return heard
+
+    def sessions(self) -> tuple[list[Message], str]:
+        """The rows of the sessions of all processes, and what to say where some are missing."""
+        replies = self.replies({"op": "sessions"})
+        rows = [row for reply in replies for row in _rows(reply)]
+        silent = [reply["message"] for reply in replies if reply.get("error") == SILENT]
+        if silent or rows:
+            return rows, "; ".join(silent)
+        if not replies:
+            return rows, self.nobody
+        who = "1 process was reached, and it has"
+        if len(replies) > 1:
+            who = f"{len(replies)} processes were reached, and they have"
+        return rows, f"{who} no session now; one begins with the first tool, model or agent span"
+
+
+def _rows(reply: Message) -> list[Message]:
+    found: Any = reply.get("sessions")
+    return [row for row in found if _is_row(row)] if isinstance(found, list) else []  # pyright: ignore[reportUnknownVariableType]
+
+
+def _is_row(row: Any) -> bool:
+    """True for a row of a session."""
+    if not isinstance(row, dict):
+        return False
+    return all(isinstance(row.get(name), str) for name in ("session", "process", "action"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]

@@ -12,14 +12,12 @@ from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
-from otel_loopguard.escalation.admin.protocol import MOST_REPLY, MOST_REQUEST, Message, decoded
-from otel_loopguard.stores.redis import quoted
-from otel_loopguard.stores.redis_connection import Connection
-from otel_loopguard.stores.redis_url import parse_redis_url
+from otel_loopguard.escalation import protocol
+from otel_loopguard.stores import open_store
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.escalation.admin.protocol import AdminHandlers
+    from otel_loopguard.escalation.protocol import AdminHandlers
     from otel_loopguard.settings import Settings
 
 _WAIT_S: Final = 1
@@ -49,65 +47,60 @@ class Mailboxes:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._prefix = f"{settings.store_prefix}:desk"
         # Requests are waited for a second at a time.
-        limit_s = max(settings.tuning.stores.timeout_s, 3.0 * _WAIT_S)
-        self._redis = Connection(parse_redis_url(settings.store_url.get_secret_value()), limit_s)
+        store = open_store(settings, least_s=3.0 * _WAIT_S)
+        self._redis, self._keys = store.connection, store.keys
         self._kept_ms = int(max(3 * settings.tuning.admin.heartbeat_s, 5.0) * 1000)
 
     def register(self, process: str) -> None:
         """Records the heartbeat of a process."""
-        self._redis.call("ZADD", self._prefix, str(time.time_ns() // 10**6), process)
-        self._redis.call("PEXPIRE", self._prefix, max(self._kept_ms, 60_000))
+        self._redis.call("ZADD", self._keys.processes, str(time.time_ns() // 10**6), process)
+        self._redis.call("PEXPIRE", self._keys.processes, max(self._kept_ms, 60_000))
 
     def withdraw(self, process: str) -> None:
         """Removes a process that ends."""
-        self._redis.call("ZREM", self._prefix, process)
-        self._redis.call("DEL", self._requests(process))
+        self._redis.call("ZREM", self._keys.processes, process)
+        self._redis.call("DEL", self._keys.requests(process))
 
     def processes(self) -> list[str]:
         """The processes with a recent heartbeat, 10,000 at most."""
         since = time.time_ns() // 10**6 - self._kept_ms
-        self._redis.call("ZREMRANGEBYSCORE", self._prefix, "-inf", f"({since}")
-        found: list[Any] = self._redis.call("ZRANGE", self._prefix, 0, _PROCESSES - 1)
+        self._redis.call("ZREMRANGEBYSCORE", self._keys.processes, "-inf", f"({since}")
+        found: list[Any] = self._redis.call("ZRANGE", self._keys.processes, 0, _PROCESSES - 1)
         return [name.decode("utf-8", "backslashreplace") for name in found]
 
-    def ask(self, request: Message, limit_s: float) -> tuple[list[Message], int]:
+    def ask(self, request: protocol.Message, limit_s: float) -> tuple[list[protocol.Message], int]:
         """Asks all processes; returns the replies in time, and the number of processes."""
         reply_to, processes = secrets.token_hex(8), self.processes()
         data = encoded({**request, "reply_to": reply_to})
-        self._redis.run_all(_PUT, [([self._requests(one)], [data, _KEPT_S]) for one in processes])
-        until, replies, came = time.monotonic() + limit_s, list[Message](), 0
+        self._redis.run_all(
+            _PUT, [([self._keys.requests(one)], [data, _KEPT_S]) for one in processes]
+        )
+        until, replies, came = time.monotonic() + limit_s, list[protocol.Message](), 0
         while came < len(processes) and time.monotonic() < until:
-            found = self._redis.call("BLPOP", self._replies(reply_to), _WAIT_S)
+            found = self._redis.call("BLPOP", self._keys.replies(reply_to), _WAIT_S)
             if found:
                 came += 1
-                reply = decoded(bytes(found[1]), MOST_REPLY)
+                reply = protocol.decoded(bytes(found[1]), protocol.MOST_REPLY)
                 replies += [] if reply is None else [reply]
         return replies, len(processes)
 
     def next_request(self, process: str) -> tuple[str, bytes] | None:
         """The next request to a process, waited for up to a second: where to reply, and itself."""
-        found = self._redis.call("BLPOP", self._requests(process), _WAIT_S)
+        found = self._redis.call("BLPOP", self._keys.requests(process), _WAIT_S)
         if not found:
             return None
-        request = decoded(bytes(found[1]), MOST_REQUEST)
+        request = protocol.decoded(bytes(found[1]), protocol.MOST_REQUEST)
         reply_to = None if request is None else request.get("reply_to")
         return (reply_to, bytes(found[1])) if isinstance(reply_to, str) else None
 
     def reply(self, reply_to: str, reply: bytes) -> None:
         """Puts a reply into the mailbox of its request."""
-        self._redis.run(_PUT, [self._replies(reply_to)], [reply, _KEPT_S])
+        self._redis.run(_PUT, [self._keys.replies(reply_to)], [reply, _KEPT_S])
 
     def close(self) -> None:
         """Closes the connection; the next call opens it again."""
         self._redis.close()
-
-    def _requests(self, process: str) -> str:
-        return f"{self._prefix}:{{{quoted(process)}}}:in"
-
-    def _replies(self, reply_to: str) -> str:
-        return f"{self._prefix}:reply:{{{quoted(reply_to)}}}"
 
 
 class MailboxServer:
@@ -160,3 +153,22 @@ class MailboxServer:
         self._next = 0.0
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._longest_s)
         return pause_s
+
+
+class StoreTransport(protocol.Transport):
+    """Asks all processes that share a store."""
+
+    nobody = (
+        "no process is registered in this store: agents are listed where they run with the same "
+        "store_url (LOOPGUARD_STORE_URL) and store_prefix"
+    )
+
+    def __init__(self, settings: Settings) -> None:
+        self._mailboxes = Mailboxes(settings)
+
+    def replies(self, request: protocol.Message) -> list[protocol.Message]:
+        """As of `Transport`."""
+        replies, asked = self._mailboxes.ask(request, protocol.REPLY_S)
+        lacking = asked - len(replies)
+        who = f"{lacking} of {asked} processes gave no reply within {protocol.REPLY_S:g} s"
+        return [*replies, *([protocol.refusal(protocol.SILENT, who)] if lacking else ())]
