@@ -199,6 +199,8 @@ class ControlApi:
         if isinstance(body, Response):
             return body
         action = request.scope["path"].rpartition("/")[2]
+        if named := body.keys() & {"op", "session"}:
+            return problem(422, f"the path says what is asked, and not {min(named)!r} of the body")
         return self._reply(request, {**body, "op": action, "session": request.state.session})
 
     @property
