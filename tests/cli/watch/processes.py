@@ -28,7 +28,9 @@ class Watch:
 
     def __init__(self, folder: Path, *options: str, place: Path) -> None:
         self._place = place
-        code = "from otel_loopguard.cli import main; main()"
+        # Whoever runs the tests may ignore Ctrl-C, as shells do for what runs in the background.
+        code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        code += "from otel_loopguard.cli import main; main()"
         command = [sys.executable, "-c", code, "watch", "--agents", "--folder", str(folder)]
         with place.open("wb") as out:
             self.process = subprocess.Popen(
