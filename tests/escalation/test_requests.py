@@ -309,6 +309,9 @@ def test_an_escalation_is_answered_once(peer: Peer, session: str) -> None:
     ended = view["package"]["ended"]
     assert [ended[name] for name in ("answer", "by", "guidance")] == ["modify_plan", "anna", "G"]
     assert ended["plan"] == ["look_up", "refund"]
+    peer.step("another")
+    other = peer.ask("answer", session="another", answer="abort", escalation=escalation)
+    assert (other["error"], "of another session" in other["message"]) == ("refused", True)
     late = peer.ask("answer", **about, answer="abort", escalation=escalation)
     assert (late["error"], "anna answered modify_plan" in late["message"]) == ("refused", True)
     none_open = peer.ask("answer", **about, answer="abort")

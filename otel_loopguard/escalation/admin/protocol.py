@@ -250,7 +250,11 @@ class AdminHandlers:
         }
 
     def _answer(self, request: Message) -> Message:
-        escalation = request.get("escalation") or self._waiting(request.get("session", ""))
+        session = request.get("session", "")
+        escalation = request.get("escalation") or self._waiting(session)
+        if session and not self._is_of(escalation, session):
+            why = f"escalation {escalation!r:.100} is of another session than {session!r:.200}"
+            return refusal("refused", why)
         try:
             plan = orjson.loads(request["plan"]) if "plan" in request else None
             said = reply_of({**request, "plan": plan}, "cli")
@@ -260,10 +264,19 @@ class AdminHandlers:
         except (EscalationError, PlanError) as error:
             return refusal("refused", str(error))
         if not taken:
-            asked = f"session {request.get('session')!r:.100} waits for no answer"
+            asked = f"session {session!r:.100} waits for no answer"
             unknown = f"there is no escalation {escalation!r:.100}"
             return refusal("unknown_escalation", unknown if escalation else asked)
         return {"ok": True, "process": self.process, "escalation": escalation}
+
+    def _is_of(self, escalation: str, session: str) -> bool:
+        """False if an escalation is of another session; a session may have had another key."""
+        case = self._escalations.register.find(escalation)
+        if case is None or case.escalation.session == session:
+            return True
+        find = self._find()
+        found = None if find is None else find(session)
+        return found is not None and found.flag is case.flag
 
     def _waiting(self, session: str) -> str:
         """The id of the escalation of a session that waits for an answer; empty if none does."""
