@@ -228,7 +228,8 @@ class ControlApi:
 
     async def _events(self, request: Request) -> AsyncIterator[bytes]:
         version = ""
-        while not (self._closed or await request.is_disconnected()):
+        # Its token may be withdrawn meanwhile, and a stream has no end of its own.
+        while request.state.admitted() and not (self._closed or await request.is_disconnected()):
             row = await self._row(request)
             if row["version"] != version:
                 version = row["version"]
@@ -420,6 +421,7 @@ class _Access:
                 return None
         elif (tenant := self._tenants.tenant(given)) is not None:
             request.state.tenant = tenant
+            request.state.admitted = lambda: self._tenants.tenant(given) == tenant
             return None
         peer = "" if request.client is None else f" of {request.client.host}"
         self._refusals.note("token", f"no valid token came with a request{peer}")
