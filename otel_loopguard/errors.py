@@ -32,6 +32,18 @@ if TYPE_CHECKING:
 class LoopGuardError(Exception):
     """Base of all errors of this package."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Python would call the class with the message alone. A worker's error that cannot be read
+        # ends all work of a process pool, or hangs it.
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[LoopGuardError], args: tuple[object, ...]) -> LoopGuardError:
+    """An error as it was, but for its fields."""
+    made = kind.__new__(kind)
+    made.args = args
+    return made
+
 
 class LoopGuardSettingsError(LoopGuardError, ValueError):
     """A setting has a value that cannot be used; the message has name, value, expectation."""

@@ -5,8 +5,10 @@ import pickle
 
 import pytest
 
+from otel_loopguard import LoopGuardAbort, LoopGuardPaused, errors
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Fix
+from tests.calls import Run, call
 
 
 def test_values_of_equal_fields_are_equal() -> None:
@@ -27,3 +29,25 @@ def test_what_was_read_off_a_step_is_no_part_of_it() -> None:
     assert step == parsed
     with pytest.raises(TypeError, match="unhashable"):
         hash(step)
+
+
+def _stops() -> list[errors.LoopGuardError]:
+    run = Run()
+    run.calls(*(call("search", {"q": "x"}, "nothing was found", at=n) for n in range(9)))
+    decision = run.decisions[-1]
+    return [
+        LoopGuardAbort("it is over", "chat-1", decision, ["part"], "policy"),
+        LoopGuardPaused("it waits", "chat-1", by="anna"),
+        errors.LoopGuardLimit("too late", 1.5, "search"),
+        errors.StoreError("it is full", "full"),
+        errors.PlanError("not sound"),
+        errors.LoopGuardSettingsError("wrong"),
+    ]
+
+
+@pytest.mark.parametrize("error", _stops(), ids=lambda error: type(error).__name__)
+def test_an_error_is_read_in_another_process(error: errors.LoopGuardError) -> None:
+    """An abort in a worker broke the whole pool of processes, or hung it."""
+    for same in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(same) is type(error)
+        assert (str(same), same.args, vars(same)) == (str(error), error.args, vars(error))

@@ -218,6 +218,45 @@ def guard_of(found: SessionHandle | None) -> Guard | None:
     return found.guard if found is not None else next(reversed(live_guards()), None)
 
 
+_BLOCK: Final = otel_context.create_key("loopguard-block")
+
+
+class Entered:
+    """A context that a block is in until the block ends, wherever that is.
+
+    It is not left by a token: a generator may end in another context than it began in, and before
+    a block that began after it.
+
+    Args:
+        context: The context, made of the current one.
+    """
+
+    __slots__ = ("before", "context", "ended")
+
+    def __init__(self, context: otel_context.Context) -> None:
+        self.before = otel_context.get_current()
+        self.ended = False
+        self.context = otel_context.set_value(_BLOCK, self, context)
+        otel_context.attach(self.context)
+
+    def leave(self) -> None:
+        """Goes back to what was before, past blocks that ended meanwhile."""
+        self.ended = True
+        if otel_context.get_current() is self.context:
+            self.leave_ended()
+
+    @staticmethod
+    def leave_ended() -> None:
+        """Leaves blocks that ended in another context: nothing new belongs to them."""
+        context = now = otel_context.get_current()
+        while isinstance(block := context.get(_BLOCK), Entered):
+            if not block.ended or block.context is not context:
+                break
+            context = block.before
+        if context is not now:
+            otel_context.attach(context)
+
+
 @contextmanager
 def session(key: str, tasks: object = None) -> Generator[str, None, None]:
     """Names the session of everything inside the block, overriding the spans.
@@ -251,11 +290,12 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
         plan = plan_of(tasks)
         for board in [found.flag.milestones for found in sessions_at(key)] or [board_of(key)]:
             declare(board, plan)
-    token = otel_context.attach(naming(key))
+    Entered.leave_ended()
+    entered = Entered(naming(key))
     try:
         yield key
     finally:
-        otel_context.detach(token)
+        entered.leave()
 
 
 def naming(key: str, context: otel_context.Context | None = None) -> otel_context.Context:

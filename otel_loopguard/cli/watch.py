@@ -143,10 +143,15 @@ class _AgentWatch:
 
     def close(self) -> None:
         """Lets everything go on that is stopped."""
-        for key in list(self._stopped):
-            self._let_go(key, "the watch ends")
-        self._guard.flush()
-        self._guard.shutdown()
+        # Before anything is said: the terminal may be gone, or the reader of the pipe.
+        for stopped in self._stopped.values():
+            _send(stopped.process, signal.SIGCONT)
+        try:
+            for key in list(self._stopped):
+                self._let_go(key, "the watch ends")
+        finally:
+            self._guard.flush()
+            self._guard.shutdown()
 
     def _judge(self, session: FollowedSession) -> None:
         for found in session.look():

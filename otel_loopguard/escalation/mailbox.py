@@ -90,9 +90,9 @@ class Mailboxes:
         found = self._redis.call("BLPOP", self._keys.requests(process), _WAIT_S)
         if not found:
             return None
-        request = protocol.decoded(bytes(found[1]), protocol.MOST_REQUEST)
-        reply_to = None if request is None else request.get("reply_to")
-        return (reply_to, bytes(found[1])) if isinstance(reply_to, str) else None
+        request = protocol.decoded(bytes(found[1]), protocol.MOST_REQUEST) or {}
+        reply_to = request.pop("reply_to", None)
+        return (reply_to, protocol.encoded(request)) if isinstance(reply_to, str) else None
 
     def reply(self, reply_to: str, reply: bytes) -> None:
         """Puts a reply into the mailbox of its request."""

@@ -1,6 +1,6 @@
 """Requests of people about the sessions of a process, and the replies: the same over any transport.
 
-A request is one JSON object with `op`, and what that takes:
+A request is one JSON object with `op`, and what that takes; with anything else it is refused:
 
     sessions                                       the sessions, one row each
     show, explain        session                   all about one session; why it was stopped, or not
@@ -56,9 +56,16 @@ SILENT: Final = "no_reply"
 # Of other texts that a list shows: a sentence.
 _LISTED: Final = 200
 _BY_HAND: Final = {Action.PAUSE: "paused by hand", Action.ABORT: "aborted by hand"}
-_OPERATIONS: Final = frozenset(
-    {"sessions", "show", "explain", "pause", "resume", "abort", "allow", "answer"}
-)
+_TAKES: Final = {
+    "sessions": (),
+    "show": ("session",),
+    "explain": ("session",),
+    "pause": ("session", "reason", "by"),
+    "abort": ("session", "reason", "by"),
+    "resume": ("session", "guidance", "by"),
+    "allow": ("session", "scope", "by"),
+    "answer": ("session", "escalation", "answer", "guidance", "plan", "limit", "by"),
+}
 _DECISION: Final = ("id", "step", "at", "action", "detector", "rule", "message")
 _TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan")
 
@@ -149,19 +156,18 @@ class AdminHandlers:
     def reply(self, request: Message) -> Message:
         """Handles a request; never raises for what it holds."""
         settle_all()
-        op, by = request.get("op"), request.get("by", "")
-        if not isinstance(op, str) or op not in _OPERATIONS:
-            return refusal("unknown_request", f"there is no request {op!r:.100}")
-        for name in _TEXTS:
-            if not isinstance(request.get(name, ""), str):
-                return refusal("refused", f"{name} must be a text")
-        if is_reserved(by):
-            return refusal("refused", f"by = {by!r:.100}: the guard itself has that name")
-        if op == "sessions":
-            return self._list()
-        if op == "answer":
-            return self._answer(request)
-        return self._show(request) if op == "show" else self._on_one(op, request)
+        refused = _refused(request)
+        if refused is not None:
+            return refused
+        match op := request["op"]:
+            case "sessions":
+                return self._list()
+            case "answer":
+                return self._answer(request)
+            case "show":
+                return self._show(request)
+            case _:
+                return self._on_one(op, request)
 
     def _show(self, request: Message) -> Message:
         with self._lock:
@@ -247,7 +253,11 @@ class AdminHandlers:
         }
 
     def _answer(self, request: Message) -> Message:
-        escalation = request.get("escalation") or self._waiting(request.get("session", ""))
+        session = request.get("session", "")
+        escalation = request.get("escalation") or self._waiting(session)
+        if session and not self._is_of(escalation, session):
+            why = f"escalation {escalation!r:.100} is of another session than {session!r:.200}"
+            return refusal("refused", why)
         try:
             plan = orjson.loads(request["plan"]) if "plan" in request else None
             said = reply_of({**request, "plan": plan}, "cli")
@@ -257,15 +267,41 @@ class AdminHandlers:
         except (EscalationError, PlanError) as error:
             return refusal("refused", str(error))
         if not taken:
-            asked = f"session {request.get('session')!r:.100} waits for no answer"
+            asked = f"session {session!r:.100} waits for no answer"
             unknown = f"there is no escalation {escalation!r:.100}"
             return refusal("unknown_escalation", unknown if escalation else asked)
         return {"ok": True, "process": self.process, "escalation": escalation}
+
+    def _is_of(self, escalation: str, session: str) -> bool:
+        """False if an escalation is of another session; a session may have had another key."""
+        case = self._escalations.register.find(escalation)
+        if case is None or case.escalation.session == session:
+            return True
+        find = self._find()
+        found = None if find is None else find(session)
+        return found is not None and found.flag is case.flag
 
     def _waiting(self, session: str) -> str:
         """The id of the escalation of a session that waits for an answer; empty if none does."""
         case = self._newest(session)
         return "" if case is None or case.reply is not None else case.escalation.id
+
+
+def _refused(request: Message) -> Message | None:
+    """The reply to a request that is none, whatever it is about."""
+    op, by = request.get("op"), request.get("by", "")
+    if not isinstance(op, str) or op not in _TAKES:
+        return refusal("unknown_request", f"there is no request {op!r:.100}")
+    for name in _TEXTS:
+        if not isinstance(request.get(name, ""), str):
+            return refusal("refused", f"{name} must be a text")
+    if is_reserved(by):
+        return refusal("refused", f"by = {by!r:.100}: the guard itself has that name")
+    if unknown := request.keys() - {"op", *_TAKES[op]}:
+        # Misspelt, it would do nothing, and nobody would know.
+        takes = ", ".join(_TAKES[op]) or "nothing else"
+        return refusal("refused", f"there is no {min(unknown)!r:.100}: {op} takes {takes}")
+    return None
 
 
 def _flags(session: SessionHandle) -> set[Flag]:

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind
 
 from otel_loopguard._control.context import (
+    Entered,
     current_flag,
     flag_at,
     live_guards,
@@ -106,7 +107,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         self._limit_s = limit_s
         self._content = content
         self._provider = tracer_provider
-        self._begun: tuple[Adapter, Span, Context, Context] | None = None
+        self._begun: tuple[Adapter, Span, Entered] | None = None
 
     @property
     def control(self) -> Control:
@@ -223,7 +224,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         if self._begun is not None:
             msg = "a turn begins once: make another one"
             raise RuntimeError(msg)
-        before = otel_context.get_current()
+        Entered.leave_ended()
         outer = otel_context.get_value(_KEY)
         own = self._asked or named_session() or _known_key()
         self.session = own or f"turn-{uuid.uuid4().hex}"
@@ -235,23 +236,20 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             "turn", spans=True, limit_s=self._limit_s, tracer_provider=self._provider,
             content=self._content,
         )  # fmt: skip
-        self._begun = adapter, span, context, before
         if own is not None and not within:
             span_id = span.get_span_context().span_id
             for guard in live_guards():
                 # In any trace: the application declared the turn.
                 guard.next_run(own, 0, span_id)
-        otel_context.attach(context)
+        self._begun = adapter, span, Entered(context)
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if self._begun is None:
             return
-        _, span, context, before = self._begun
+        _, span, entered = self._begun
         end_run(span, error)
-        if otel_context.get_current() is context:
-            # Not by a token: a generator may end in another context than it began in.
-            otel_context.attach(before)
+        entered.leave()
 
     def _started(self, context: Context, *, named: bool) -> Span:
         """The span of the turn, which a guard follows."""
@@ -327,12 +325,12 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         if self._begun is None:
             msg = "the turn has not begun: with otel_loopguard.turn() as turn: ..."
             raise RuntimeError(msg)
-        adapter, _, context, _ = self._begun
+        adapter, _, entered = self._begun
         if otel_context.get_value(_KEY) is self:
             yield adapter
             return
         before = otel_context.get_current()
-        otel_context.attach(context)
+        otel_context.attach(entered.context)
         try:
             yield adapter
         finally:

@@ -419,7 +419,11 @@ class GitWorkspace:
         told = "".join(f"{name} = {value}\n" for name, value in extensions.items())
         version = "[core]\nrepositoryFormatVersion = 1\n[extensions]\n"
         (bare / "config").write_text(version + told)
-        with (self._directory / "HEAD").open("rb") as head:
+        named = self._directory / "HEAD"
+        if not named.is_file():
+            msg = f"{str(named)!r} is no file"  # a pipe, which nobody may ever write to
+            raise OSError(msg)
+        with named.open("rb") as head:
             (bare / "HEAD").write_bytes(head.read(_HEAD_BYTES))
         for name in _SHARED:
             if (self._common / name).exists():

@@ -187,6 +187,8 @@ class ControlApi:
         if isinstance(body, Response):
             return body
         action = request.scope["path"].rpartition("/")[2]
+        if named := body.keys() & {"op", "session"}:
+            return problem(422, f"the path says what is asked, and not {min(named)!r} of the body")
         return self._reply(request, {**body, "op": action, "session": request.state.session})
 
     @property
@@ -214,7 +216,8 @@ class ControlApi:
 
     async def _events(self, request: Request) -> AsyncIterator[bytes]:
         version = ""
-        while not (self._closed or await request.is_disconnected()):
+        # Its token may be withdrawn meanwhile, and a stream has no end of its own.
+        while request.state.admitted() and not (self._closed or await request.is_disconnected()):
             row = await self._row(request)
             if row["version"] != version:
                 version = row["version"]
@@ -414,6 +417,7 @@ class _Access:
                 return None
         elif (tenant := self._tenants.tenant(given)) is not None:
             request.state.tenant = tenant
+            request.state.admitted = lambda: self._tenants.tenant(given) == tenant
             return None
         peer = "" if request.client is None else f" of {request.client.host}"
         self._refusals.note("token", f"no valid token came with a request{peer}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
@@ -37,6 +38,8 @@ _TOOLS: Final = 48
 """Tools of a report: no agent chooses well among more."""
 _NAMED: Final = 100
 """Characters of a name that people are shown, with its content after it on one line."""
+_CODE: Final = re.compile(r"[\w.:*-]+")
+"""A class or a code, as types of errors are; some instrumentations put what was said there."""
 _CONTENT: Final = 200
 """Characters of the arguments that people are shown: two lines of a terminal."""
 _LOOPS: Final = 64
@@ -314,7 +317,7 @@ def _act(  # noqa: PLR0913, PLR0917  # what was noted of one call
         name,
         None if agent is None else agent[:_NAMED],
         "failed" if failed else "ok" if known else "unknown",
-        None if error_type is None else error_type[:_NAMED],
+        error_type[:_NAMED] if error_type and _CODE.fullmatch(error_type) else None,
         end,
         took,
         content,

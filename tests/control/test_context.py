@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import logging
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import context as otel_context
 
-from otel_loopguard import Action, LoopGuard, control, session, sessions
+from otel_loopguard import Action, LoopGuard, control, session, sessions, turn
 from tests.control.messages import call, control_of, new_name
 
 _PROGRAM = Path(__file__).with_name("langgraph_asking.py")
@@ -79,3 +83,35 @@ def test_of_several_guards_the_one_with_the_strongest_action_answers() -> None:
         assert {control_of(guard, key).by for guard in guards} == {"ada"}
         assert control.resume(key)
         assert control.current().action is Action.ALLOW
+
+
+@pytest.mark.parametrize("block", [session, turn])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_nobody_stays_in_a_session_that_a_generator_has_ended(
+    block: Callable[[str], AbstractContextManager[object]], elsewhere: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """In whatever order they end, nor by a log line, where one ends in another context."""
+
+    def answer(key: str) -> Iterator[str]:
+        with block(key):
+            yield key
+
+    def of_none() -> None:
+        before = otel_context.get_current()
+        answers = [answer("first"), answer("second"), answer("third")]
+        for one in answers:
+            next(one)
+        contextvars.copy_context().run(next, answers[1], None)
+        for one in (answers[0], answers[2]):
+            if elsewhere:
+                contextvars.copy_context().run(next, one, None)
+            else:
+                next(one, None)
+        with block("another"):
+            pass
+        assert otel_context.get_current() is before
+
+    with caplog.at_level(logging.ERROR):
+        contextvars.Context().run(of_none)
+    assert not caplog.records

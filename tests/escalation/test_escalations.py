@@ -72,6 +72,18 @@ def test_content_only_where_it_is_wanted() -> None:
     assert contents == ['{"q": "secret"}'] * 2
 
 
+def test_a_type_of_an_error_that_is_a_text_is_content() -> None:
+    """As instrumentations write it that have no other place for what was said."""
+    guard = watched(escalate_on="warning", tuning={"escalation": {"actions": 4}})
+    kinds = ("ValueError", "Refused: the key sk-secret is not valid", '{"key":"secret"}', "502")
+    for kind in kinds:
+        guard.observe(Step(Kind.TOOL, "search", error=True, error_type=kind), "a")
+    control.escalate("why", session="a")
+    found = only()
+    assert [act.error_type for act in found.acts] == ["ValueError", None, None, "502"]
+    assert "secret" not in json.dumps(found.row()) + message(found)
+
+
 ANSWERS = {
     "continue": "says: use B", "modify_plan": "change your plan", "skip_task": "leave the task",
 }  # fmt: skip

@@ -309,6 +309,9 @@ def test_an_escalation_is_answered_once(peer: Peer, session: str) -> None:
     ended = view["package"]["ended"]
     assert [ended[name] for name in ("answer", "by", "guidance")] == ["modify_plan", "anna", "G"]
     assert ended["plan"] == ["look_up", "refund"]
+    peer.step("another")
+    other = peer.ask("answer", session="another", answer="abort", escalation=escalation)
+    assert (other["error"], "of another session" in other["message"]) == ("refused", True)
     late = peer.ask("answer", **about, answer="abort", escalation=escalation)
     assert (late["error"], "anna answered modify_plan" in late["message"]) == ("refused", True)
     none_open = peer.ask("answer", **about, answer="abort")
@@ -335,10 +338,28 @@ def test_nobody_takes_a_name_of_the_guard(peer: Peer, session: str) -> None:
 
 
 def test_what_is_no_text_is_refused(peer: Peer, session: str) -> None:
-    for name in ("reason", "by", "guidance", "escalation", "answer"):
+    for op, name in (
+        ("abort", "reason"), ("abort", "by"), ("resume", "guidance"), ("answer", "escalation"),
+        ("answer", "answer"),
+    ):  # fmt: skip
         for value in (3, None, ["x"], {"x": 1}):
-            reply = peer.ask("abort", session=session, **{name: value})
+            reply = peer.ask(op, session=session, **{name: value})
             assert (reply["error"], reply["message"]) == ("refused", f"{name} must be a text")
+    assert row_of(peer, session)["action"] == "allow"
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [("pause", "reson"), ("abort", "guidance"), ("resume", "reason"), ("allow", "x" * 9000),
+     ("answer", "actoin"), ("answer", "op2")],
+)  # fmt: skip
+def test_what_a_request_does_not_take_is_refused(
+    peer: Peer, session: str, op: str, name: str
+) -> None:
+    """Misspelt, it did nothing in silence, and the rest was done."""
+    reply = peer.ask(op, session=session, **{name: "enough"})
+    assert reply["error"] == "refused"
+    assert name[:90] in reply["message"]
     assert row_of(peer, session)["action"] == "allow"
 
 
@@ -372,15 +393,20 @@ _ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-_NAMES = ("session", "by", "reason", "guidance", "escalation", "answer", "plan", "limit", "scope")
-_OPS = ("sessions", "show", "pause", "resume", "abort", "answer", "allow", "explain")
+_OPS = {
+    "sessions": (), "show": ("session",), "explain": ("session",),
+    "pause": ("session", "by", "reason"), "abort": ("session", "by", "reason"),
+    "resume": ("session", "by", "guidance"), "allow": ("session", "by", "scope"),
+    "answer": ("session", "by", "escalation", "answer", "guidance", "plan", "limit"),
+}  # fmt: skip
 _HERE = Here()
 
 
-_OP = {"op": st.sampled_from(_OPS) | _ANYTHING}
+def _asked(op: str) -> st.SearchStrategy[dict[str, object]]:
+    return st.fixed_dictionaries({"op": st.just(op)}, optional=dict.fromkeys(_OPS[op], _ANYTHING))
 
 
-@given(st.fixed_dictionaries(_OP, optional=dict.fromkeys(_NAMES, _ANYTHING)))
+@given(st.sampled_from([*_OPS]).flatmap(_asked) | st.dictionaries(st.text(), _ANYTHING))
 def test_any_request_gets_a_reply(asked: dict[str, object]) -> None:
     """Nothing is raised for what a request holds."""
     reply = json.loads(_HERE.send(json.dumps(asked).encode()))

@@ -351,7 +351,17 @@ def test_a_git_that_hangs_or_is_not_there(
         resilience.GitWorkspace(repository.folder, limit_s=0.00001)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(CheckpointError, match="there is no git"):
-        resilience.GitWorkspace(repository.folder)
+        resilience.resilience.GitWorkspace(repository.folder)
+
+
+def test_a_pipe_in_place_of_the_head_holds_up_nobody(repository: Repository) -> None:
+    """Git is ended after a time; this process would have waited for ever."""
+    made = resilience.GitWorkspace(repository.folder)
+    head = repository.folder / ".git" / "HEAD"
+    head.unlink()
+    os.mkfifo(head)
+    with pytest.raises(CheckpointError, match="is no file"):
+        resilience.Checkpoints(made).create()
 
 
 def test_an_application_brings_its_own() -> None:

@@ -119,3 +119,19 @@ def test_the_document_describes_every_path() -> None:
     }
     operations = [one for path in document["paths"].values() for one in path.values()]
     assert len({operation["operationId"] for operation in operations}) == len(operations)
+
+
+def test_the_document_has_what_a_body_may_have() -> None:
+    with serving() as server:
+        send(server, 0)
+        document = CLIENT.get(f"{server.url}/v1/openapi.json").json()
+        for path, methods in document["paths"].items():
+            if "post" not in methods:
+                continue
+            schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
+            assert schema["additionalProperties"] is False
+            url = server.url + path.replace("{session}", "chat-1")
+            for name in (*schema["properties"], "another"):
+                answer = CLIENT.post(url, json={name: []}, params={"id": "chat-1"})
+                assert answer.status_code == 422
+                assert (f"there is no {name!r}" in answer.json()["detail"]) is (name == "another")

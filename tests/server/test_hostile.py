@@ -167,7 +167,11 @@ def test_pages_of_other_sites_neither_read_nor_steer(
     assert forged.status_code == 415
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b'{"by": 7}', b'{"reason": []}'])
+@pytest.mark.parametrize(
+    "body",
+    [b"[]", b"{", b'"x"', b'{"by": 7}', b'{"reason": []}', b'{"reson": "x"}', b'{"op": "abort"}',
+     b'{"session": "another"}', b'{"reply_to": "x"}'],
+)  # fmt: skip
 def test_bodies_of_other_forms_are_refused(server: Server, body: bytes) -> None:
     send(server, 0)
     url = f"{server.url}/v1/sessions/chat-1/pause"

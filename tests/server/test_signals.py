@@ -14,6 +14,7 @@ import grpc
 import httpx
 import pytest
 
+from otel_loopguard.server import Tenants, app
 from otel_loopguard.server.forward import SIGNALS
 from tests.server.process import PROGRAM, Serve
 from tests.server.serving import CLIENT, bearer, call, certified, exporter, request, serving
@@ -49,6 +50,24 @@ def test_tokens_are_read_again(tmp_path: Path) -> None:
         assert [session["session"] for session in sessions] == ["chat-1"]
         reloaded(server, "nothing changed")
         assert [token for token in (OLD, NEW, OTHER) if token in server.log] == []
+
+
+def test_events_end_for_who_has_no_token_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at the next request alone: they have no end, and told of the session for ever."""
+    monkeypatch.setattr(app, "_ALIVE_S", 0.1)
+    file = tmp_path / "tokens.toml"
+    file.write_text(f'[tokens]\none = "{OLD}"\n', encoding="utf-8")
+    with serving(Tenants.from_file(file)) as server:
+        url = f"{server.url}/v1/sessions/chat-1/events"
+        with CLIENT.stream("GET", url, headers=bearer(OLD)) as events:
+            lines = events.iter_lines()
+            assert next(lines) == "event: control"
+            file.write_text(f'[tokens]\none = "{NEW}"\n', encoding="utf-8")
+            server.reload()
+            for _ in lines:
+                pass
 
 
 @pytest.mark.parametrize(

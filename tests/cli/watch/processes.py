@@ -23,16 +23,23 @@ def state_of(number: int) -> str:
     return text.rpartition(")")[2].split()[0]
 
 
+def watched(folder: Path, *options: str) -> list[str]:
+    """The command that watches the agents of one folder."""
+    # Whoever runs the tests may ignore Ctrl-C, as shells do for what runs in the background.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    code += "from otel_loopguard.cli import main; main()"
+    command = [sys.executable, "-c", code, "watch", "--agents", "--folder", str(folder)]
+    return [*command, "--interval", "0.5", *options]
+
+
 class Watch:
     """`otel-loopguard watch --agents` over one folder; what it prints is in a file."""
 
     def __init__(self, folder: Path, *options: str, place: Path) -> None:
         self._place = place
-        code = "from otel_loopguard.cli import main; main()"
-        command = [sys.executable, "-c", code, "watch", "--agents", "--folder", str(folder)]
         with place.open("wb") as out:
             self.process = subprocess.Popen(
-                [*command, "--interval", "0.5", *options],
+                watched(folder, *options),
                 stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip
         self.wait_for("following ")

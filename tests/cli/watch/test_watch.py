@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from otel_loopguard.cli.app import app
-from tests.cli.watch.processes import Agent, Watch, state_of
+from tests.cli.watch.processes import Agent, Watch, state_of, watched
 from tests.escalation.agents import until
 from tests.escalation.hooks import Hook, served
 from tests.replay.transcripts import opencode
@@ -144,6 +144,26 @@ def test_what_was_stopped_goes_on_when_the_watch_ends(
     assert "the watch ends" in watching.end(number)
     writer.wait_for(stopped=False)
     assert writer.process.poll() is None
+
+
+def test_all_that_was_stopped_goes_on_when_nobody_reads_any_more(
+    agent: Start, projects: Path
+) -> None:
+    """As where a terminal is closed: the first one let go could not be told of, nor the next."""
+    with subprocess.Popen(
+        watched(projects, "--may-stop"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline().startswith(b"following ")
+        writers = [agent(name) for name in ("one", "two")]
+        for name, writer in zip(("one", "two"), writers, strict=True):
+            writer.write([line.replace(KEY, name) for line in STUCK[:CUT]])
+            writer.wait_for(stopped=True)
+        watching.stdout.close()
+        watching.send_signal(signal.SIGHUP)
+        assert watching.wait(60) == 1
+        for writer in writers:
+            writer.wait_for(stopped=False)
 
 
 def test_who_is_continued_from_elsewhere_goes_on(held: tuple[Watch, Agent]) -> None:
