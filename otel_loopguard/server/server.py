@@ -32,8 +32,8 @@ from otel_loopguard.server.access import (
 )
 from otel_loopguard.server.app import OK, ControlApi, Readiness, http_app
 from otel_loopguard.server.forward import (
-    MOST_DECISIONS,
-    DecisionLog,
+    MOST_EVENTS,
+    EventLog,
     NextHop,
     NextHopError,
     authority,
@@ -153,7 +153,7 @@ class Server:
         self._refusals = TroubleLog(
             "requests are refused", lambda cause: metrics.add(refused, 1, cause)
         )
-        self._logs = {name: DecisionLog(name) for name in tenants.names if self._hop_to}
+        self._logs = {name: EventLog(name) for name in tenants.names if self._hop_to}
         self.engines = {name: self._engine(_of_tenant(guard, name), name) for name in tenants.names}
         self._api = ControlApi(self.engines)
         self.url = ""
@@ -265,7 +265,7 @@ class Server:
         new = [name for name in tenants.names if name not in self.engines]
         for name in new:
             if self._hop is not None:
-                self._logs[name] = DecisionLog(name)
+                self._logs[name] = EventLog(name)
             self.engines[name] = self._engine(_of_tenant(self._guard, name), name)
         return self._tenants.use(tenants)
 
@@ -299,7 +299,7 @@ class Server:
             sizes = semconv.METRIC_SERVER_FORWARD_QUEUE_SIZE
             watch(sizes, lambda: sum(map(len, tuple(logs.values()))))
             most = semconv.METRIC_SERVER_FORWARD_QUEUE_CAPACITY
-            watch(most, lambda: MOST_DECISIONS * len(logs))
+            watch(most, lambda: MOST_EVENTS * len(logs))
         watch(
             semconv.METRIC_SERVER_READY,
             lambda: {check: said == OK for check, said in readiness.known().items()},
@@ -319,7 +319,7 @@ class Server:
             leases = SessionLeases(store, 2 * settings.max_sessions, ttl_s)
         guard = Engine(
             settings, local=False, journal_store=leases, manual_journals=leases is not None,
-            meter_provider=self._meters,
+            meter_provider=self._meters, name="" if tenant == DEFAULT else tenant,
         )  # fmt: skip
         if leases is not None:
             leases.answered = guard.count_store_call
