@@ -20,6 +20,7 @@ from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard.engine import Engine, Settings, shared_store
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
+from otel_loopguard.server import access
 from otel_loopguard.server.access import (
     BACKLOG,
     DEFAULT,
@@ -27,6 +28,7 @@ from otel_loopguard.server.access import (
     Certificate,
     HttpProtocol,
     Tenants,
+    TlsSocket,
     is_loopback,
     strangers_told_once_a_minute,
 )
@@ -348,6 +350,8 @@ class Server:
         if self._certificate is not None and config.ssl is not None:
             self._certificate.follow(config.ssl)
         self._http = _Http(config)
+        if settings.certificate:
+            listening = TlsSocket(listening)
         running = self._serving = asyncio.create_task(self._http.serve([listening]))
         while not self._http.started:  # it has no event for it
             await asyncio.sleep(0.01)
@@ -380,7 +384,27 @@ class Server:
 
 
 class _Http(uvicorn.Server):
-    """Leaves signals alone: uvicorn re-raises them, which ends the process too early."""
+    """Leaves signals alone: uvicorn re-raises them, which ends the process too early.
+
+    And ends a TLS handshake as soon as a head that does not come; by itself asyncio takes a minute.
+    """
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens on the sockets that it is given."""
+        await super().startup(sockets=[])
+        loop, config = asyncio.get_running_loop(), self.config
+
+        def protocol() -> asyncio.Protocol:
+            state = self.lifespan.state
+            return HttpProtocol(config, self.server_state, app_state=state, _loop=loop)
+
+        limit_s = None if config.ssl is None else access.HEAD_S
+        for sock in sockets or ():
+            server = await loop.create_server(
+                protocol, sock=sock, ssl=config.ssl, backlog=config.backlog,
+                ssl_handshake_timeout=limit_s,
+            )  # fmt: skip
+            self.servers.append(server)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
