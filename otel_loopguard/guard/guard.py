@@ -17,6 +17,7 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork, settle, waiting
 from otel_loopguard._util.logger import Log, logger
+from otel_loopguard._util.text import expected
 from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
@@ -133,6 +134,7 @@ class LoopGuard(SessionQueries):
         logger_provider: LoggerProvider | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
+        _check(settings, clock, on_step, on_decision)
         self.faults = faults = InternalErrors()
         self.log = log = Log(name) if name else logger
         self.reader = Reader() if like is None else like.reader
@@ -497,6 +499,9 @@ class LoopGuard(SessionQueries):
             step: The step; an `end` of 0 means unknown times.
             session: Key of its session.
         """
+        if not isinstance(step, Step) or not isinstance(step.kind, Kind):  # pyright: ignore[reportUnnecessaryIsInstance]
+            # No detector knows a kind that is a text: nothing would ever be found.
+            raise TypeError(expected("a Step of a Kind", getattr(step, "kind", step), "Kind.TOOL"))
         self.backlog.settle()
         with self._lock:
             found = self._sessions.named(session, self._clock(step.end))
@@ -894,6 +899,23 @@ class LoopGuard(SessionQueries):
     def _clock(self, known: int | None = None) -> int:
         """The time: the machine's; in a replay the known one, or that of the last tick."""
         return now() if self._live else known or self._now
+
+
+def _check(settings: object, clock: str, *listeners: object) -> None:
+    """Refuses what would fail later, or never do anything.
+
+    Raises:
+        TypeError: The settings are none, or a listener cannot be called.
+        ValueError: There is no such clock.
+    """
+    if not isinstance(settings, Settings):
+        raise TypeError(expected("Settings", settings, "Settings(repeat_threshold=4)"))
+    if clock not in ("live", "replay"):
+        msg = f"clock must be 'live' or 'replay', got {clock!r:.100}"
+        raise ValueError(msg)
+    for one in listeners:
+        if one is not None and not callable(one):
+            raise TypeError(expected("a function", one))
 
 
 def _raise_flag(session: Session, decision: Decision, quote: str = "") -> None:
