@@ -133,6 +133,7 @@ class Server:
         for host, _ in filter(None, (self._address, self._grpc_address)):
             if tenants.is_open and not is_loopback(host):
                 msg = f"{host!r} is reached from elsewhere: without tokens only loopback is served"
+                msg += " (LOOPGUARD_SERVE_TOKEN or --tokens sets some)"
                 raise LoopGuardSettingsError(msg)
         for name in ("lateness_s", "drain_s"):
             seconds: float = getattr(settings, name)
