@@ -6,14 +6,15 @@ import-linter holds it. What one of them has to know of the inside, it asks here
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, Control, Flag
 from otel_loopguard._util.text import encoded
 from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import Annotation
+from otel_loopguard.errors import StoreError
 from otel_loopguard.escalation.cases import decision_row
-from otel_loopguard.escalation.protocol import MOST_REQUEST
+from otel_loopguard.escalation.protocol import MOST_REQUEST, is_unknown, joined
 from otel_loopguard.escalation.protocol import answer as answer_people
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sessions.journal import Written
@@ -28,6 +29,7 @@ from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.views import RecordedSpan, SpanView, Status
 from otel_loopguard.stores import open_store
 from otel_loopguard.telemetry import events
+from otel_loopguard.telemetry.events import Event
 from otel_loopguard.telemetry.metrics import metric_of
 
 if TYPE_CHECKING:
@@ -37,11 +39,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision", "DecisionRecord",
-    "Engine", "Flag", "Kind", "Observation", "Reader", "RecordedSpan", "Settings", "SpanView",
-    "Status", "Step", "Written", "answer_people", "append_script", "coding_tools", "decision_row",
-    "encoded", "metric_of", "read_table", "requested_tools", "session_keys", "shared_store",
-    "values",
+    "Engine", "Event", "Flag", "Kind", "Observation", "Reader", "RecordedSpan", "Settings",
+    "SpanView", "Status", "Step", "Written", "answer_people", "append_script", "coding_tools",
+    "decision_row", "encoded", "is_unknown", "joined", "metric_of", "read_table",
+    "requested_tools", "session_keys", "shared_store", "values",
 ]  # fmt: skip
+
+
+ASK_S: Final = 2.0
+"""For other processes to reply to what a person asks: one that died is asked for some seconds."""
 
 
 class Engine(LoopGuard):
@@ -56,18 +62,23 @@ class Engine(LoopGuard):
         *,
         on_step: Callable[[Observation], object] | None = None,
         on_decision: Callable[[DecisionRecord], object] | None = None,
+        on_event: Callable[[Event], object] | None = None,
     ) -> None:
-        """Has callbacks hear of steps and decisions, in order, outside of all locks.
+        """Has callbacks hear of steps, decisions and events, in order, outside of all locks.
 
         Args:
             name: What their faults are counted under.
             on_step: Called with every step that was judged.
             on_decision: Called with every decision.
+            on_event: Called with each log event that is no decision, on any thread: what people
+                did here, escalations, cycles of agents. It must be quick.
         """
         if on_step is not None:
             self.subscribers.steps.append((name, on_step))
         if on_decision is not None:
             self.subscribers.decisions.append((name, on_decision))
+        if on_event is not None:
+            self.telemetry.on_events.append(on_event)
 
     def session_of(self, trace_id: int) -> str:
         """Returns the session of a trace; as long as nobody named one, the trace id in hex."""
@@ -144,12 +155,27 @@ class Engine(LoopGuard):
         """
         self.telemetry.numbers.store_answered(operation, seconds, trouble)
 
+    def ask_others(self, request: dict[str, object]) -> list[dict[str, Any]]:
+        """Asks the other processes on the store what a person asks; they may have the session.
+
+        Blocks, for `ASK_S` at most; none reply where the store does not.
+        """
+        from otel_loopguard.escalation.mailbox import Mailboxes  # noqa: PLC0415  # an extra
+
+        mailboxes = Mailboxes(self.settings)
+        try:
+            return mailboxes.ask(request, ASK_S, but=self.escalation().admin.process)[0]
+        except StoreError:
+            return []
+        finally:
+            mailboxes.close()
+
     def reply(self, request: dict[str, object]) -> dict[str, object]:
         """Does what a person asks of its sessions; see `otel_loopguard.escalation.protocol`."""
         return self.escalation().admin.reply(request)
 
     @staticmethod
-    def log_event(record: DecisionRecord) -> events.Event:
+    def log_event(record: DecisionRecord) -> Event:
         """Returns the log event of a decision, as a guard with a logger provider emits it."""
         decision = record.decision
         place = events.SpanRef(decision.trace_id, decision.span_id)

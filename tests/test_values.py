@@ -2,10 +2,18 @@
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuardAbort, LoopGuardPaused, errors
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardPaused,
+    LoopGuardSampler,
+    control,
+    errors,
+)
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Fix
 from tests.calls import Run, call
@@ -21,6 +29,25 @@ def test_values_of_equal_fields_are_equal() -> None:
     assert one != ("Wait.", "low")
     with pytest.raises(AttributeError, match="risk"):
         one.risk = "high"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: LoopGuard({"mode": "shadow"}), "expected Settings, got dict"),
+        (lambda: LoopGuard(clock="real"), "clock must be"),
+        (lambda: LoopGuard(on_decision="print"), "expected a function, got str"),
+        (lambda: LoopGuard().observe(Step("tool", "search"), "run"), "expected a Step"),
+        (lambda: LoopGuard().observe("search", "run"), "expected a Step"),
+        (lambda: LoopGuardSampler("always_on"), "expected a Sampler, got str"),
+        (lambda: control.on_decision(None), "expected a function, got NoneType"),
+        (lambda: control.on_escalation("ask"), "expected a function, got str"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_an_error_at_once(make: Any, why: str) -> None:
+    """Later it would be raised into the agent, or nothing would ever be found."""
+    with pytest.raises((TypeError, ValueError), match=why):
+        make()
 
 
 def test_what_was_read_off_a_step_is_no_part_of_it() -> None:

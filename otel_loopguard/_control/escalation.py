@@ -9,6 +9,7 @@ from otel_loopguard._control.context import known_session
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.text import expected
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.errors import EscalationError
 
@@ -40,6 +41,8 @@ class Callbacks:
 
     def add(self, callback: Callable[[Any], object], session: str | None) -> Callable[[], None]:
         """Adds a callback, of one session or of all; returns what removes it."""
+        if not callable(callback):
+            raise TypeError(expected("a function", callback))
 
         def deliver(notice: _Notice) -> None:
             event, faults, then = notice

@@ -29,12 +29,24 @@ else:  # Python 3.10 cannot subscript it
     _Adapter = logging.LoggerAdapter
 
 
-class _Named(_Adapter):
+class Log(_Adapter):
+    """Logs to `otel_loopguard`, in the name of the package; `extra=` of a call is kept.
+
+    Args:
+        of: Whose lines these are, where a process has several guards; empty: not said.
+    """
+
+    def __init__(self, of: str = "") -> None:
+        super().__init__(logging.getLogger("otel_loopguard"), {})
+        self._of = of
+
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         # A handler may wait for a thread that waits for a lock of ours.
         if not self.isEnabledFor(level):
             return
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+        if self._of:
+            msg, args = f"%s: {msg if args else str(msg).replace('%', '%%')}", (self._of, *args)
         if held():
             later(partial(super().log, level, msg, *args, **kwargs))
         else:
@@ -107,8 +119,7 @@ def _forges(fault: BaseException) -> bool:
     )
 
 
-logger: Final = _Named(logging.getLogger("otel_loopguard"), {})
-"""Logs to `otel_loopguard`; `extra=` of a call is kept."""
+logger: Final = Log()
 
 logger.logger.addFilter(_safe)
 

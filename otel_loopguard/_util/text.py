@@ -25,6 +25,11 @@ _UNSEEN: Final = frozenset(
 """Signs that Python takes as printable, and that take no place or look like a space."""
 
 
+def expected(what: str, got: object, instead: str = "") -> str:
+    """The message about a value of a wrong type: without its content."""
+    return f"expected {what}, got {type(got).__name__}" + (f": {instead}" if instead else "")
+
+
 def printable(text: str) -> str:
     """Escapes control and invisible characters.
 

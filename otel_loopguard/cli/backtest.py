@@ -70,6 +70,8 @@ def _bar() -> Generator[Notify | None]:
 
 
 _SECTION: Final = re.compile(r"^-- # (.+)\n((?:-- [^#\n].*\n)*)((?:[^-\n].*\n)+)", re.MULTILINE)
+_CODE: Final = re.compile(r"`([^`]*)`")
+_KINDS: Final = {"#": ' class="n"', "|": ' class="bar"'}
 # Reasons of broken rows are few; names of tools and sources are from the recording.
 _TOP: Final = 15
 # Characters of a cell: a sentence of ours is shorter, and a name of a tool may be hostile.
@@ -116,7 +118,8 @@ def _tables(connection: Any, text: str, *, compared: bool) -> Iterator[str]:
             done = connection.execute(query)
             rows = done.fetchall()
             note = comment.replace("-- ", "").strip()
-            yield f"<h2>{title}</h2>\n" + (f"<p>{_text(note)}</p>\n" if note else "")
+            note = _CODE.sub(r"<code>\1</code>", _text(note))
+            yield f"<h2>{title}</h2>\n" + (f"<p>{note}</p>\n" if note else "")
             yield _table([column[0] for column in done.description], rows) or "<p>None.</p>\n"
 
 
@@ -129,9 +132,9 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         if name.endswith("|") else 0
         for place, name in enumerate(columns)
     ]  # fmt: skip
-    kinds = [' class="n"' if name.endswith("#") else "" for name in columns]
+    kinds = [_KINDS.get(name[-1:], "") for name in columns]
     head = "".join(
-        f"<th{kind}>{_text(name.rstrip('#|'))}</th>"
+        f'<th scope="col"{kind}>{_text(name.rstrip("#|"))}</th>'
         for name, kind in zip(columns, kinds, strict=True)
     )
     body = "".join(
@@ -143,13 +146,14 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         + "</tr>\n"
         for row in rows
     )
-    return f"<table><tr>{head}</tr>\n{body}</table>\n"
+    # A frame that scrolls, also by the keyboard: the names of others may be long.
+    return f'<div tabindex="0"><table><tr>{head}</tr>\n{body}</table></div>\n'
 
 
 def _cell(value: object, most: float) -> str:
     if not isinstance(value, (int, float)):
         return _text(value)
-    bar = f'<meter max="{most}" value="{value}"></meter> ' if most else ""
+    bar = f'<meter max="{most}" value="{value}" aria-hidden="true"></meter> ' if most else ""
     short = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
     return bar + (f"{value:,.0f}" if value >= 10_000 else short)
 

@@ -16,7 +16,6 @@ from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import ticks
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import encoded, truncate
 from otel_loopguard._util.worker import BackgroundThread, weak_callback
 from otel_loopguard.core import Action
@@ -30,6 +29,7 @@ from otel_loopguard.settings import needing
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard._util.logger import Log
     from otel_loopguard.core import Decision
     from otel_loopguard.escalation.webhook import Webhook
     from otel_loopguard.sessions import Session
@@ -158,7 +158,7 @@ class Escalations:
     Nothing here waits for a channel, a store or a person.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         settings: Settings,
         faults: InternalErrors,
@@ -166,6 +166,7 @@ class Escalations:
         *,
         process: str = "",
         writer: Writer | None = None,
+        log: Log,
     ) -> None:
         self._settings = settings
         self._faults = faults
@@ -177,6 +178,7 @@ class Escalations:
         self._process = process
         self.register = EscalationRegistry(settings.tuning.escalation.cooldown_s)
         self._writer = writer
+        self._log = log
         # Channels that wait for an answer do not keep the guard alive.
         self._take = weak_callback(self._answered)
         self.webhook: Webhook | None = None
@@ -325,7 +327,7 @@ class Escalations:
             if reply is not None:
                 self.reply(found.id, reply)
         except (EscalationError, PlanError) as error:
-            logger.warning("%s: its answer was not taken: %s", where, error)
+            self._log.warning("%s: its answer was not taken: %s", where, error)
 
     def _package(
         self, session: Session, cause: str, reason: str, decision: Decision | None, now: int
@@ -382,7 +384,7 @@ class Escalations:
         by = None if reply is None else reply.by
         answer = None if reply is None or reply.answer is None else str(reply.answer)
         with swallow(self._faults, "log"):
-            logger.log(level, "%s", text, extra=fields)
+            self._log.log(level, "%s", text, extra=fields)
         for listener in self._listeners:
             with swallow(self._faults, "escalation_listener"):
                 listener(case.escalation, by, answer)

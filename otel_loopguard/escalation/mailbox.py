@@ -69,9 +69,12 @@ class Mailboxes:
         found: list[Any] = self._redis.call("ZRANGE", self._keys.processes, 0, _PROCESSES - 1)
         return [name.decode("utf-8", "backslashreplace") for name in found]
 
-    def ask(self, request: protocol.Message, limit_s: float) -> tuple[list[protocol.Message], int]:
-        """Asks all processes; returns the replies in time, and the number of processes."""
-        reply_to, processes = secrets.token_hex(8), self.processes()
+    def ask(
+        self, request: protocol.Message, limit_s: float, but: str = ""
+    ) -> tuple[list[protocol.Message], int]:
+        """Asks all processes `but` one; returns the replies in time, and how many were asked."""
+        reply_to = secrets.token_hex(8)
+        processes = [one for one in self.processes() if one != but]
         data = encoded({**request, "reply_to": reply_to})
         self._redis.run_all(
             _PUT, [([self._keys.requests(one)], [data, _KEPT_S]) for one in processes]

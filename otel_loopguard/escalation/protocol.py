@@ -93,7 +93,7 @@ def answer(data: bytes, guards: Iterable[Reply], faults: InternalErrors) -> byte
     else:
         found = refusal("failed", "the process could not do it; its log says why")
         with swallow(faults, "admin"):
-            found = _joined([reply(request) for reply in guards])
+            found = joined([reply(request) for reply in guards])
     written = encoded(found)
     too_large = refusal("too_large", "the reply is too large")
     return written if len(written) <= MOST_REPLY else encoded(too_large)
@@ -124,8 +124,8 @@ def is_unknown(reply: Message) -> bool:
     return reply.get("error") in ("unknown_session", "unknown_escalation")
 
 
-def _joined(replies: list[Message]) -> Message:
-    """One reply for all guards of a process."""
+def joined(replies: list[Message]) -> Message:
+    """One reply for all guards that were asked."""
     listed = [reply for reply in replies if "sessions" in reply]
     if listed:
         rows = [row for reply in listed for row in reply["sessions"]]

@@ -13,7 +13,6 @@ from otel_loopguard import semconv
 from otel_loopguard._control.flag import OBSERVERS, POLICY
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import held, later, new_lock
-from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action
 from otel_loopguard.core.decision import Annotation, outcome_of
 from otel_loopguard.escalation.escalations import Escalations
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard._util.logger import Log
     from otel_loopguard.core import Decision
     from otel_loopguard.escalation.mailbox import MailboxServer
     from otel_loopguard.escalation.protocol import AdminHandlers, Find
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 
-ChangeListener = Callable[[Mapping[str, str], str, "ActiveSpanView | None"], None]
+ChangeListener = Callable[[Mapping[str, str], str, "ActiveSpanView | None", bool], None]
 
 
 class EscalationService:
@@ -44,12 +44,12 @@ class EscalationService:
 
     Attributes:
         on_manual_change: Called with the attributes of each change of a flag that the policy did
-            not make, a sentence, and the open span; it must be quick.
+            not make, a sentence, the open span, and whether this process made it; it must be quick.
     """
 
     def __init__(  # noqa: PLR0913
         self, settings: Settings, sessions: SessionRegistry, opens: ActiveSpans, *,
-        lock: threading.RLock, faults: InternalErrors, writer: Writer | None,
+        lock: threading.RLock, faults: InternalErrors, writer: Writer | None, log: Log,
         find: Callable[[], Find | None],
     ) -> None:  # fmt: skip
         self._settings = settings
@@ -60,8 +60,9 @@ class EscalationService:
         self._faults = faults
         self._process = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
         self.escalations = Escalations(
-            settings, faults, sessions.find, process=self._process, writer=writer
+            settings, faults, sessions.find, process=self._process, writer=writer, log=log
         )
+        self._log = log
         self.on_manual_change: ChangeListener | None = None
         OBSERVERS.add(self.changed)
         self._opening = new_lock()
@@ -163,10 +164,11 @@ class EscalationService:
         }
         with swallow(self._faults, "log"):
             msg = "control: session %s: %s set %s%s"
-            logger.info(msg, key, by, control.action, why, extra=fields)
+            self._log.info(msg, key, by, control.action, why, extra=fields)
         whole = {**fields, semconv.DECISION_MESSAGE: control.reason or ""}
         if self.on_manual_change is not None:
-            self.on_manual_change(whole, f"{by} set {control.action}{why}", span)
+            here = control.source == "here"
+            self.on_manual_change(whole, f"{by} set {control.action}{why}", span, here)
         if span is not None:
             brief = {name: fields[name] for name in (semconv.DECISION_ACTION, semconv.CONTROL_BY)}
             if control.action is Action.ABORT:

@@ -16,6 +16,8 @@ from otel_loopguard._util.backlog import Backlog
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork, settle, waiting
+from otel_loopguard._util.logger import Log, logger
+from otel_loopguard._util.text import expected
 from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
@@ -97,6 +99,7 @@ class LoopGuard(SessionQueries):
         journal_store: Where the journals of sessions are kept; nowhere by default.
         manual_journals: Whether only `recall` reads and `write_journals` writes journals, and the
             ids of decisions follow from their spans: other guards judge the same sessions.
+        name: What its lines in the log begin with, where a process has several guards.
         like: A guard with equal settings, whose reader and list of detectors it shares; makes
             creating many guards cheap.
         meter_provider: Records its metrics; the global one by default.
@@ -107,6 +110,7 @@ class LoopGuard(SessionQueries):
         faults: Faults that were swallowed, counted by kind.
         reader: Reads steps off spans.
         profiler: Durations and costs of tools, as observed.
+        log: Writes its lines in the log.
         telemetry: Its metrics and log events.
         backlog: Spans of the SDK that started or ended and are not judged yet.
         passed_over: Names of scopes whose spans are of no interest, whatever they carry.
@@ -124,12 +128,15 @@ class LoopGuard(SessionQueries):
         judge: Judge | None = None,
         journal_store: JournalStore | None = None,
         manual_journals: bool = False,
+        name: str = "",
         like: LoopGuard | None = None,
         meter_provider: MeterProvider | None = None,
         logger_provider: LoggerProvider | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
+        _check(settings, clock, on_step, on_decision)
         self.faults = faults = InternalErrors()
+        self.log = log = Log(name) if name else logger
         self.reader = Reader() if like is None else like.reader
         self.tools = ToolSpans()
         self._live = live = clock == "live"
@@ -168,7 +175,7 @@ class LoopGuard(SessionQueries):
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
             settings, faults, live=live, detectors=self._registry.names,
-            misses=self.profiler.misses, fields=self._admissions.fields,
+            misses=self.profiler.misses, fields=self._admissions.fields, log=log,
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(self, self._writer, hints=journal_store is not None)
@@ -492,6 +499,9 @@ class LoopGuard(SessionQueries):
             step: The step; an `end` of 0 means unknown times.
             session: Key of its session.
         """
+        if not isinstance(step, Step) or not isinstance(step.kind, Kind):  # pyright: ignore[reportUnnecessaryIsInstance]
+            # No detector knows a kind that is a text: nothing would ever be found.
+            raise TypeError(expected("a Step of a Kind", getattr(step, "kind", step), "Kind.TOOL"))
         self.backlog.settle()
         with self._lock:
             found = self._sessions.named(session, self._clock(step.end))
@@ -776,7 +786,7 @@ class LoopGuard(SessionQueries):
             self.subscribers.note(self._blind, seen)
         if session.cycles is not None and session.cycles.lines:
             with swallow(self.faults, "log"):
-                for news in session.cycles.publish(session.key, self._decisions.digest):
+                for news in session.cycles.publish(session.key, self._decisions.digest, self.log):
                     self.subscribers.add_cycle(session.key, news, opened)
         step.reading = None  # steps are kept for a while, to be compared with those that follow
 
@@ -846,7 +856,7 @@ class LoopGuard(SessionQueries):
             if self._escalation is None:
                 self._escalation = EscalationService(
                     self.settings, self._sessions, self.active,
-                    lock=self._lock, faults=self.faults, writer=self._writer,
+                    lock=self._lock, faults=self.faults, writer=self._writer, log=self.log,
                     find=weak_reference(self.find),
                 )  # fmt: skip
                 self._escalation.escalations.listen(self.telemetry.escalated)
@@ -894,6 +904,23 @@ class LoopGuard(SessionQueries):
     def _clock(self, known: int | None = None) -> int:
         """The time: the machine's; in a replay the known one, or that of the last tick."""
         return now() if self._live else known or self._now
+
+
+def _check(settings: object, clock: str, *listeners: object) -> None:
+    """Refuses what would fail later, or never do anything.
+
+    Raises:
+        TypeError: The settings are none, or a listener cannot be called.
+        ValueError: There is no such clock.
+    """
+    if not isinstance(settings, Settings):
+        raise TypeError(expected("Settings", settings, "Settings(repeat_threshold=4)"))
+    if clock not in ("live", "replay"):
+        msg = f"clock must be 'live' or 'replay', got {clock!r:.100}"
+        raise ValueError(msg)
+    for one in listeners:
+        if one is not None and not callable(one):
+            raise TypeError(expected("a function", one))
 
 
 def _raise_flag(session: Session, decision: Decision, quote: str = "") -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import Control
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.logger import logger
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import parsed
 from otel_loopguard.policy import Hearing
@@ -24,6 +23,7 @@ from otel_loopguard.sessions.session import SavedSession
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.backlog import Backlog
+    from otel_loopguard._util.logger import Log
     from otel_loopguard.core import Acceptance, Admission, Choice, Remaining
     from otel_loopguard.core.admission import Objection, ResourceUse
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
@@ -50,6 +50,7 @@ class SessionQueries:
     """
 
     settings: Settings
+    log: Log
     telemetry: Telemetry
     backlog: Backlog
     _lock: threading.RLock
@@ -384,7 +385,7 @@ class SessionHandle:
             setting = self._session.allow(scope, by)
         what = "what was stopped" if scope == "call" else "whatever it does"
         fields = {semconv.SESSION_ID: self.key, semconv.CONTROL_BY: by}
-        logger.info("control: session %s: %s allows %s", self.key, by, what, extra=fields)
+        self.guard.log.info("control: session %s: %s allows %s", self.key, by, what, extra=fields)
         return setting
 
     @property

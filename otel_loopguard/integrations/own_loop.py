@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -182,14 +182,27 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
                 call.set_result(plain(result))
                 return result
 
+    # Of a union mypy would take the plain result, and refuse every `async def`.
+    @overload
+    async def atool(
+        self, name: str, args: object, function: Callable[..., Awaitable[_Result]], *,
+        call_id: str | None = None,
+    ) -> _Result | Refusal: ...  # fmt: skip
+
+    @overload
+    async def atool(
+        self, name: str, args: object, function: Callable[..., _Result], *,
+        call_id: str | None = None,
+    ) -> _Result | Refusal: ...  # fmt: skip
+
     async def atool(
         self,
         name: str,
         args: object,
-        function: Callable[..., Awaitable[_Result] | _Result],
+        function: Callable[..., Any],
         *,
         call_id: str | None = None,
-    ) -> _Result | Refusal:
+    ) -> object:
         """As `tool`, without blocking the event loop while the session is paused.
 
         Args:
@@ -206,9 +219,9 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             if refusal is not None:
                 return Refusal(refusal)
             if inspect.isasyncgenfunction(function):
-                return cast("_Result", self._iterate_async(call, function, args))
+                return self._iterate_async(call, function, args)
             with call:
-                result = _apply(function, args)
+                result: object = _apply(function, args)
                 if inspect.isawaitable(result):
                     result = await result
                 call.set_result(plain(result))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Shown with two digits, these are nothing.
 _NOTHING: Final = 0.005
+_ALLOWED: Final = "nothing: a person let it through"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,9 @@ class LoopState:
         action: The rung that it stands on; `allow` if nothing was said about it.
         counted: Sum of the weights since its hint, less what was taken back; of a loop that cannot
             be stopped, its rounds.
-        weight: What its last round weighs, 0 to 1.
+        weight: What its last round weighs, 0 to 1; None where only a journal has it.
         strongest: The strongest action that it may lead to.
-        next: The next rung; None if there is none.
+        next: The next rung; None if there is none, or if only a journal has it.
         missing: How much more that takes; 0 without a next rung.
         because: Why a repeat weighs that much.
         why: What comes next or why nothing does, in a sentence.
@@ -48,7 +49,7 @@ class LoopState:
     measured: str
     action: Action
     counted: float
-    weight: float
+    weight: float | None
     strongest: Action
     next: Action | None
     missing: float
@@ -71,10 +72,15 @@ class LoopState:
             allowed: Whether a person let it through.
         """
         found, most = loop.found, Action(settings.max_action)
-        strongest = most if found is None else min(found.max_action, most, key=rank)
-        stops = found is None or found.max_action.stops
-        counted = loop.confirmed if stops else float(loop.rounds)
-        weight = 0.0 if found is None else found.weight if stops else 1.0
+        if found is None:
+            # A journal has where it stands, and not what showed it.
+            why = _ALLOWED if allowed else "not known here before its next round"
+            return cls(
+                digest, "", "", "known from a journal", loop.action, loop.confirmed, None, most,
+                None, 0.0, because, why,
+            )  # fmt: skip
+        strongest, stops = min(found.max_action, most, key=rank), found.max_action.stops
+        counted, weight = (loop.confirmed, found.weight) if stops else (float(loop.rounds), 1.0)
         # Of rungs that take as much the higher one is reached.
         ahead = min(
             (
@@ -87,15 +93,12 @@ class LoopState:
         missing = 0.0 if ahead is None else max(ahead[0] - counted, 0.0)
         why = _outlook(loop, settings, ahead and ahead[2], missing, weight)
         if allowed:
-            ahead, missing, why = None, 0.0, "nothing: a person let it through"
+            ahead, missing, why = None, 0.0, _ALLOWED
         elif not heard:
             why = f"waits until the {loop.action} was heard: no round before that counts"
-        said = ("", "", "known from a journal") if found is None else (
-            found.detector, found.reason, found.message
-        )  # fmt: skip
         return cls(
-            digest, *said, loop.action, counted, weight, strongest,
-            None if ahead is None else ahead[2], missing, because, why,
+            digest, found.detector, found.reason, found.message, loop.action, counted, weight,
+            strongest, None if ahead is None else ahead[2], missing, because, why,
         )  # fmt: skip
 
 
@@ -174,10 +177,8 @@ class Explanation:
         yield from map(decision_line, self.decisions)
         for loop in self.loops:
             yield f"  loop {loop.loop[:8]} on {loop.action}: {loop.measured}"
-            yield (
-                f"    counted {loop.counted:.2g} since its hint; the last round weighs "
-                f"{loop.weight:.2g}{_because(loop.because)}"
-            )
+            last = "" if loop.weight is None else f"; the last round weighs {loop.weight:.2g}"
+            yield f"    counted {loop.counted:.2g} since its hint{last}{_because(loop.because)}"
             yield f"    next: {loop.why}"
         for call in self.repeats:
             yield (

@@ -13,6 +13,7 @@ from otel_loopguard._util import clock
 from otel_loopguard._util.backlog import MOST
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import attempt, swallow
+from otel_loopguard._util.text import expected
 from otel_loopguard.evidence.normalize import compile_patterns
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.guard.timer import WatchdogThread
@@ -66,10 +67,8 @@ class LoopGuardSpanProcessor(SpanProcessor):
         providers = {"meter_provider": meter_provider, "logger_provider": logger_provider}
         named = {name for name, value in providers.items() if value is not None}
         if guard is not None and not isinstance(guard, LoopGuard):  # pyright: ignore[reportUnnecessaryIsInstance]
-            msg = (
-                f"expected a LoopGuard, got {type(guard).__name__}: give settings by name, or as "
-                "LoopGuard(settings)"
-            )
+            instead = "give settings by name, or as LoopGuard(settings)"
+            msg = expected("a LoopGuard", guard, instead)
             raise TypeError(msg)
         if guard is not None and (settings or named):
             msg = f"a guard was given: set {sorted({*settings, *named})} in its Settings instead"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
+from otel_loopguard._util.text import expected
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.spans.dialects.registry import key_prefixes
 
@@ -47,6 +48,10 @@ class LoopGuardSampler(Sampler):
     """
 
     def __init__(self, inner: Sampler) -> None:
+        if not isinstance(inner, Sampler):  # pyright: ignore[reportUnnecessaryIsInstance]
+            # At the start of a span it would be raised into the agent.
+            msg = expected("a Sampler", inner, "as ParentBased(TraceIdRatioBased(0.1))")
+            raise TypeError(msg)
         self._inner = inner
 
     def should_sample(  # noqa: PLR0913, PLR0917  # the signature is the SDK's

@@ -6,17 +6,20 @@ A tenant sees only its own sessions. Tokens and certificate may be renewed while
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import hmac
 import ipaddress
 import logging
 import math
+import socket
 import ssl
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from weakref import WeakSet
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
@@ -310,6 +313,29 @@ def strangers_told_once_a_minute() -> Generator[None]:
             one.removeFilter(passes)
 
 
+class TlsSocket(socket.socket):
+    """A listening socket for TLS, which counts handshakes as connections.
+
+    asyncio tells nobody of a connection before its handshake. Where descriptors grow short, the
+    connection that has been idle for longest goes; where none is idle, those who connect wait.
+    """
+
+    def __init__(self, plain: socket.socket) -> None:
+        super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        self._taken: WeakSet[socket.socket] = WeakSet()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Takes a connection; raises what asyncio takes for a shortage, and tries again after."""
+        most = most_connections()
+        if len(self._taken) >= most:
+            self._taken = WeakSet(one for one in self._taken if one.fileno() >= 0)
+            if len(self._taken) >= most and not HttpProtocol.shut_oldest():
+                raise OSError(errno.EMFILE, "connections and TLS handshakes take their share")
+        taken, address = super().accept()
+        self._taken.add(taken)
+        return taken, address
+
+
 class HttpProtocol(H11Protocol):
     """Shuts a connection on which no request begins, whose head never ends, or who reads nothing.
 
@@ -326,11 +352,18 @@ class HttpProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of the base
         """A client has connected."""
         super().connection_made(transport)
-        if len(self.connections) > most_connections():
-            oldest = next(iter(self._idle), self)
-            self._idle.pop(oldest, None)
-            oldest.transport.abort()
+        if len(self.connections) > most_connections() and not self.shut_oldest():
+            self.transport.abort()
         self._look()
+
+    @classmethod
+    def shut_oldest(cls) -> bool:
+        """Shuts the connection that has been idle for longest; returns False where none is."""
+        oldest = next(iter(cls._idle), None)
+        if oldest is not None:
+            del cls._idle[oldest]
+            oldest.transport.abort()
+        return oldest is not None
 
     def data_received(self, data: bytes) -> None:
         """A part of a request, or more than one request."""

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from otel_loopguard import semconv
-from otel_loopguard.engine import MOST_REQUEST, OBSERVERS, Action, decision_row, encoded
+from otel_loopguard.engine import MOST_REQUEST, OBSERVERS, Action, decision_row
 from otel_loopguard.server.access import is_loopback
 from otel_loopguard.server.forward import SIGNALS, NextHopError
 from otel_loopguard.server.metrics import TroubleLog
@@ -151,11 +151,11 @@ class ControlApi:
 
     async def sessions(self, request: Request) -> Response:
         """The sessions in use, and those that are stopped."""
-        return self._reply(request, {"op": "sessions"})
+        return await self._reply(request, {"op": "sessions"})
 
     async def session(self, request: Request) -> Response:
         """Everything known about a session."""
-        return self._reply(request, {"op": "show", "session": request.state.session})
+        return await self._reply(request, {"op": "show", "session": request.state.session})
 
     async def control(self, request: Request) -> Response:
         """The control of a session; waits for a change for up to `wait` seconds."""
@@ -189,7 +189,7 @@ class ControlApi:
         action = request.scope["path"].rpartition("/")[2]
         if named := body.keys() & {"op", "session"}:
             return problem(422, f"the path says what is asked, and not {min(named)!r} of the body")
-        return self._reply(request, {**body, "op": action, "session": request.state.session})
+        return await self._reply(request, {**body, "op": action, "session": request.state.session})
 
     @property
     def _changes(self) -> Changes:
@@ -201,9 +201,8 @@ class ControlApi:
     def _engine(self, request: Request) -> TenantGuard:
         return self._engines[request.state.tenant]
 
-    def _reply(self, request: Request, message: dict[str, Any]) -> Response:
-        engine = self._engine(request)
-        reply = orjson.loads(engine.admin.answer(encoded(message), engine.guard.faults))
+    async def _reply(self, request: Request, message: dict[str, Any]) -> Response:
+        reply = await self._engine(request).ask(message)
         if reply.pop("ok"):
             return JSONResponse(reply, headers={"cache-control": "no-store"})
         return problem(_STATUS[reply["error"]], reply["message"])

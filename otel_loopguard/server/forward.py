@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+import secrets
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ _MOST_REPLY: Final = 64 * 1024
 # A date of HTTP has 29 characters.
 _LONGEST_AFTER: Final = 40
 # As many as a tenant decides within minutes; some megabytes. Beyond that the newest count.
-MOST_DECISIONS: Final = 10_000
+MOST_EVENTS: Final = 10_000
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
 _BAD_REQUEST: Final = frozenset({400, 413, 422})
@@ -299,24 +300,30 @@ class GrpcHop(NextHop):
         await self._channel.close()
 
 
-class DecisionLog:
-    """The decisions of one tenant that the next hop has not taken yet; the newest 10,000."""
+class EventLog:
+    """The log events of one tenant that the next hop has not taken yet; the newest 10,000."""
 
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
         self._lock = new_lock()
-        self._waiting: BoundedDict[str, tuple[str, LogRecord]] = BoundedDict(MOST_DECISIONS)
+        self._waiting: BoundedDict[str, tuple[str, LogRecord]] = BoundedDict(MOST_EVENTS)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, decision_id: str, session: str, record: LogRecord) -> None:
-        """Adds a decision."""
+    def add(self, record: LogRecord, name: str = "", session: str = "") -> None:
+        """Adds an event.
+
+        Args:
+            record: The event.
+            name: The id of its decision; empty: it is of none.
+            session: The session, where a store keeps the event for all workers.
+        """
         with self._lock:
-            self._waiting[decision_id] = session, record
+            self._waiting[name or secrets.token_hex(8)] = session, record
 
     def request(self) -> tuple[logs.ExportLogsServiceRequest | None, Sequence[str]]:
-        """Returns pending decisions as a request, and their ids for `sent`; None for none."""
+        """Returns pending events as a request, and their ids for `sent`; None for none."""
         with self._lock:
             waiting = dict(self._waiting)
         if not waiting:
@@ -330,12 +337,12 @@ class DecisionLog:
         return request, tuple(waiting)
 
     def sent(self, ids: Sequence[str]) -> dict[str, list[str]]:
-        """Removes decisions that the next hop took; returns their ids by session."""
+        """Removes events that the next hop took; returns the ids of decisions by session."""
         by_session: dict[str, list[str]] = {}
         with self._lock:
             for decision_id in ids:
                 known = self._waiting.pop(decision_id, None)
-                if known is not None:
+                if known is not None and known[0]:
                     by_session.setdefault(known[0], []).append(decision_id)
         return by_session
 

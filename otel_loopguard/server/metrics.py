@@ -21,7 +21,7 @@ from prometheus_client.exposition import choose_encoder
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.logger import Log, logger
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.engine import metric_of
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -210,9 +210,13 @@ class TroubleLog:
     Args:
         what: What happens then, as `requests are refused`.
         count: Called with the cause each time.
+        log: Where.
     """
 
-    def __init__(self, what: str, count: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self, what: str, count: Callable[[str], object] | None = None, log: Log = logger
+    ) -> None:
+        self._log = log
         self._what = what
         self._count = count
         self._episodes: dict[str, _Episode] = {}
@@ -228,7 +232,7 @@ class TroubleLog:
         episode = self._episodes.get(cause)
         if episode is None:
             episode = self._episodes[cause] = _Episode(why, now)
-            logger.warning("%s: %s (%s; told again when it is over)", self._what, why, cause)
+            self._log.warning("%s: %s (%s; told again when it is over)", self._what, why, cause)
         episode.count += 1
         episode.last = now
         if self._count is not None:
@@ -255,7 +259,7 @@ class TroubleLog:
             self._end("the server ends", *self._episodes.popitem())
 
     def _end(self, now: str, cause: str, episode: _Episode) -> None:
-        logger.warning(
+        self._log.warning(
             "%s: %s: %s (%s, %d times within %.0f s)",
             now, self._what, episode.why, cause, episode.count, episode.last - episode.first,
         )  # fmt: skip
@@ -273,7 +277,7 @@ class Lateness:
     def __init__(self, guard: Engine) -> None:
         self._guard = guard
         self._late_s: BoundedDict[str, float] = BoundedDict(_LATE_SESSIONS)
-        self.log = TroubleLog("agents hear of decisions too late")
+        self.log = TroubleLog("agents hear of decisions too late", log=guard.log)
 
     def note(self, steps: Iterable[tuple[int, Step]]) -> None:
         """Notes the steps of a batch once they are judged.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-    from otel_loopguard.engine import Annotation, DecisionRecord
+    from otel_loopguard.engine import Annotation, DecisionRecord, Event
     from otel_loopguard.server.metrics import Cause
 
 PROTOBUF: Final = "application/x-protobuf"
@@ -283,7 +283,12 @@ def annotate(span: Span, annotation: Annotation) -> None:
 
 def decision_record(made: DecisionRecord) -> LogRecord:
     """A decision as a log record."""
-    event, now = Engine.log_event(made), time.time_ns()
+    return event_record(Engine.log_event(made))
+
+
+def event_record(event: Event) -> LogRecord:
+    """A log event as OTLP has it."""
+    now = time.time_ns()
     record = LogRecord(
         time_unix_nano=event.time or now,
         observed_time_unix_nano=now,
@@ -293,10 +298,10 @@ def decision_record(made: DecisionRecord) -> LogRecord:
         attributes=key_values(event.attributes),
     )
     record.body.string_value = event.body
-    decision = made.decision
-    if decision.trace_id and decision.span_id:
-        record.trace_id = decision.trace_id.to_bytes(_TRACE_BYTES, "big")
-        record.span_id = decision.span_id.to_bytes(_SPAN_BYTES, "big")
+    place = event.place
+    if place.trace_id and place.span_id:
+        record.trace_id = place.trace_id.to_bytes(_TRACE_BYTES, "big")
+        record.span_id = place.span_id.to_bytes(_SPAN_BYTES, "big")
     return record
 
 

@@ -3,7 +3,9 @@
 
 const byId = (id) => document.getElementById(id);
 const KEY = "loopguard-token";
+const rows = new Map();
 let shown = null;
+let said = "";
 
 async function ask(path, body) {
   const token = sessionStorage.getItem(KEY);
@@ -12,7 +14,7 @@ async function ask(path, body) {
   const options = body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
   const answer = await fetch(path, options);
   const found = await answer.json();
-  if (answer.status === 401) throw Object.assign(new Error(found.detail), { login: true });
+  if (answer.status === 401) throw Object.assign(new Error(found.detail), { login: true, token });
   if (!answer.ok) throw new Error(found.detail);
   return found;
 }
@@ -32,6 +34,11 @@ function ago(nanoseconds) {
   return seconds < 3600 ? `${Math.round(seconds / 60)} min ago` : `${Math.round(seconds / 3600)} h ago`;
 }
 
+// Who listens to the page hears what changed, and not every two seconds what did not.
+function say(id, text) {
+  if (byId(id).textContent !== text) byId(id).textContent = text;
+}
+
 function button(label, act) {
   const made = element("button", label);
   made.type = "button";
@@ -39,9 +46,10 @@ function button(label, act) {
     made.disabled = true;
     try {
       await act();
+      say("problem", "");
       await refresh();
     } catch (error) {
-      byId("summary").textContent = error.message;
+      say("problem", error.message);
       made.disabled = false;
     }
   });
@@ -50,7 +58,8 @@ function button(label, act) {
 
 function row(session) {
   const made = element("tr");
-  const name = element("td", undefined, "name");
+  const name = element("th", undefined, "name");
+  name.scope = "row";
   const open = element("button", session.session, "name");
   open.type = "button";
   open.addEventListener("click", () => show(session.session));
@@ -64,20 +73,52 @@ function row(session) {
   if (session.action !== "abort") buttons.append(" ", button("Abort", post("abort")));
   // The last detector stays known after a resume; it explains nothing that is still in force.
   const why = session.action === "allow" ? "" : [session.detector, session.reason].filter(Boolean).join(": ");
-  made.append(name, element("td", session.agent, "agent"), element("td", session.steps, "number"),
+  const steps = element("td", session.steps, "number");
+  steps.dataset.unit = session.steps === 1 ? "step" : "steps";
+  made.append(name, element("td", session.agent, "agent"), steps,
     element("td", ago(session.last), "seen"), action, element("td", why, "why"), buttons);
   return made;
+}
+
+// A row is made anew when it says something else, so that focus and a click in between stay.
+function rowOf(session) {
+  const facts = JSON.stringify({ ...session, last: 0, since: 0 });
+  let known = rows.get(session.session);
+  if (known?.facts !== facts) rows.set(session.session, known = { facts, row: row(session) });
+  const seen = known.row.querySelector(".seen");
+  if (seen.textContent !== ago(session.last)) seen.textContent = ago(session.last);
+  return known.row;
+}
+
+function list(sessions) {
+  const active = document.activeElement;
+  const [key] = [...rows].find(([, known]) => known.row.contains(active)) || [];
+  const place = key === undefined ? 0 : [...rows.get(key).row.querySelectorAll("button")].indexOf(active);
+  const wanted = sessions.map(rowOf);
+  const now = [...byId("sessions").children];
+  if (wanted.length !== now.length || wanted.some((one, at) => one !== now[at]))
+    byId("sessions").replaceChildren(...wanted);
+  if (key !== undefined && document.activeElement !== active) {
+    const buttons = rows.get(key).row.querySelectorAll("button");
+    (buttons[place] || buttons[buttons.length - 1]).focus({ preventScroll: true });
+  }
+  const names = new Set(sessions.map((one) => one.session));
+  for (const name of rows.keys()) if (!names.has(name)) rows.delete(name);
 }
 
 async function refresh() {
   try {
     const { sessions, omitted } = await ask("v1/sessions");
     const wanted = byId("filter").value.toLowerCase();
-    const matching = sessions.filter((one) => JSON.stringify(one).toLowerCase().includes(wanted));
-    byId("sessions").replaceChildren(...matching.map(row));
+    const matching = sessions.filter((one) =>
+      Object.values(one).some((value) => String(value ?? "").toLowerCase().includes(wanted)));
+    list(matching);
     const stopped = sessions.filter((one) => ["deny", "pause", "abort"].includes(one.action)).length;
     const more = omitted ? `, ${omitted} older ones not listed` : "";
-    byId("summary").textContent = `${sessions.length} sessions, ${stopped} stopped${more}`;
+    const part = wanted ? `${matching.length} of ` : "";
+    const unit = sessions.length === 1 ? "session" : "sessions";
+    say("summary", `${part}${sessions.length} ${unit}, ${stopped} stopped${more}`);
+    say("login-error", "");
     byId("empty").hidden = sessions.length > 0;
     byId("login").hidden = true;
     byId("main").hidden = false;
@@ -85,12 +126,16 @@ async function refresh() {
   } catch (error) {
     byId("login").hidden = !error.login;
     byId("main").hidden = Boolean(error.login);
-    byId("summary").textContent = error.login ? "Sign in with a token." : `Not connected: ${error.message}`;
+    say("summary", error.login ? "Sign in with a token." : `Not connected: ${error.message}`);
+    if (error.token) say("login-error", "No tenant has this token.");
   }
 }
 
 async function show(key) {
   const { session } = await ask(pathOf(key));
+  const opened = shown !== key;
+  if (!opened && said === JSON.stringify({ ...session, last: 0 })) return;
+  said = JSON.stringify({ ...session, last: 0 });
   shown = key;
   byId("detail").hidden = false;
   byId("detail-title").textContent = key;
@@ -101,9 +146,11 @@ async function show(key) {
   const actions = session.actions.map((one) =>
     element("li", `${one.tool || one.name || one.kind}${one.failed ? " failed" : ""}`));
   byId("detail-actions").replaceChildren(...actions);
+  if (opened) byId("detail-title").focus();
 }
 
 byId("close").addEventListener("click", () => {
+  rows.get(shown)?.row.querySelector("button").focus();
   shown = null;
   byId("detail").hidden = true;
 });

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from otel_loopguard.server.access import Tenants
-    from otel_loopguard.server.forward import DecisionLog
+    from otel_loopguard.server.forward import EventLog
     from otel_loopguard.server.metrics import ServerMetrics, TroubleLog
     from otel_loopguard.server.tenant_guard import TenantGuard
 
@@ -82,7 +82,7 @@ class Receiver:
 
     def __init__(  # noqa: PLR0913
         self, engines: Mapping[str, TenantGuard], refusals: TroubleLog, hop: NextHop | None, *,
-        mode: Mode, most_bytes: int, logs: Mapping[str, DecisionLog],
+        mode: Mode, most_bytes: int, logs: Mapping[str, EventLog],
     ) -> None:  # fmt: skip
         self._engines = engines
         self._hop = hop
@@ -177,7 +177,7 @@ class Receiver:
             if not await asyncio.shield(sending):
                 return
 
-    async def _send_decisions(self, tenant: str, log: DecisionLog) -> bool:
+    async def _send_decisions(self, tenant: str, log: EventLog) -> bool:
         """Sends pending decisions; returns False if they are still pending."""
         request, ids = log.request()
         if self._hop is not None and request is not None:

@@ -113,6 +113,7 @@ class Server:
         for host, _ in filter(None, (self._address, self._grpc_address)):
             if tenants.is_open and not access.is_loopback(host):
                 msg = f"{host!r} is reached from elsewhere: without tokens only loopback is served"
+                msg += " (LOOPGUARD_SERVE_TOKEN or --tokens sets some)"
                 raise LoopGuardSettingsError(msg)
         for name in ("lateness_s", "drain_s"):
             seconds: float = getattr(settings, name)
@@ -135,7 +136,7 @@ class Server:
         self._refusals = TroubleLog(
             "requests are refused", lambda cause: metrics.add(refused, 1, cause)
         )
-        self._logs = {name: forward.DecisionLog(name) for name in tenants.names if self._hop_to}
+        self._logs = {name: forward.EventLog(name) for name in tenants.names if self._hop_to}
         self.engines = {name: self._engine(_of_tenant(guard, name), name) for name in tenants.names}
         self._api = ControlApi(self.engines)
         self.url = ""
@@ -247,7 +248,7 @@ class Server:
         new = [name for name in tenants.names if name not in self.engines]
         for name in new:
             if self._hop is not None:
-                self._logs[name] = forward.DecisionLog(name)
+                self._logs[name] = forward.EventLog(name)
             self.engines[name] = self._engine(_of_tenant(self._guard, name), name)
         return self._tenants.use(tenants)
 
@@ -281,7 +282,7 @@ class Server:
             sizes = semconv.METRIC_SERVER_FORWARD_QUEUE_SIZE
             watch(sizes, lambda: sum(map(len, tuple(logs.values()))))
             most = semconv.METRIC_SERVER_FORWARD_QUEUE_CAPACITY
-            watch(most, lambda: forward.MOST_DECISIONS * len(logs))
+            watch(most, lambda: forward.MOST_EVENTS * len(logs))
         watch(
             semconv.METRIC_SERVER_READY,
             lambda: {check: said == OK for check, said in readiness.known().items()},
@@ -301,7 +302,7 @@ class Server:
             leases = SessionLeases(store, 2 * settings.max_sessions, ttl_s)
         guard = Engine(
             settings, local=False, journal_store=leases, manual_journals=leases is not None,
-            meter_provider=self._meters,
+            meter_provider=self._meters, name="" if tenant == access.DEFAULT else tenant,
         )  # fmt: skip
         if leases is not None:
             leases.answered = guard.count_store_call
@@ -330,6 +331,8 @@ class Server:
         if self._certificate is not None and config.ssl is not None:
             self._certificate.follow(config.ssl)
         self._http = _Http(config)
+        if settings.certificate:
+            listening = access.TlsSocket(listening)
         running = self._serving = asyncio.create_task(self._http.serve([listening]))
         while not self._http.started:  # it has no event for it
             await asyncio.sleep(0.01)
@@ -362,7 +365,27 @@ class Server:
 
 
 class _Http(uvicorn.Server):
-    """Leaves signals alone: uvicorn re-raises them, which ends the process too early."""
+    """Leaves signals alone: uvicorn re-raises them, which ends the process too early.
+
+    And ends a TLS handshake as soon as a head that does not come; by itself asyncio takes a minute.
+    """
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens on the sockets that it is given."""
+        await super().startup(sockets=[])
+        loop, config = asyncio.get_running_loop(), self.config
+
+        def protocol() -> asyncio.Protocol:
+            state = self.lifespan.state
+            return access.HttpProtocol(config, self.server_state, app_state=state, _loop=loop)
+
+        limit_s = None if config.ssl is None else access.HEAD_S
+        for sock in sockets or ():
+            server = await loop.create_server(
+                protocol, sock=sock, ssl=config.ssl, backlog=config.backlog,
+                ssl_handshake_timeout=limit_s,
+            )  # fmt: skip
+            self.servers.append(server)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -21,12 +21,20 @@ from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import attempt, swallow
-from otel_loopguard.engine import Kind, RecordedSpan, requested_tools
+from otel_loopguard.engine import (
+    Action,
+    Kind,
+    RecordedSpan,
+    encoded,
+    is_unknown,
+    joined,
+    requested_tools,
+)
 from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.replay.log_records import EVENT
 from otel_loopguard.server.metrics import Lateness, ServerMetrics
-from otel_loopguard.server.otlp import RETRY_S, Refused, decision_record
+from otel_loopguard.server.otlp import RETRY_S, Refused, decision_record, event_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -36,10 +44,11 @@ if TYPE_CHECKING:
         Control,
         DecisionRecord,
         Engine,
+        Event,
         SpanView,
         Step,
     )
-    from otel_loopguard.server.forward import DecisionLog
+    from otel_loopguard.server.forward import EventLog
     from otel_loopguard.server.leases import SessionLeases, Taken
     from otel_loopguard.server.metrics import Cause
 
@@ -250,7 +259,7 @@ class TenantGuard:
     """
 
     def __init__(
-        self, guard: Engine, lateness_s: float, log: DecisionLog | None = None,
+        self, guard: Engine, lateness_s: float, log: EventLog | None = None,
         leases: SessionLeases | None = None, metrics: ServerMetrics | None = None,
     ) -> None:  # fmt: skip
         self.guard = guard
@@ -272,7 +281,7 @@ class TenantGuard:
         self.ticked = -math.inf
         self.store_trouble = None if leases is None else "the store was not asked yet"
         if log is not None or leases is not None:
-            guard.subscribe("server", on_decision=self._decide)
+            guard.subscribe("server", on_decision=self._decide, on_event=self._report)
 
     async def judge(self, spans: Sequence[RecordedSpan]) -> dict[SpanId, Annotation]:
         """Judges spans, and log records as spans.
@@ -318,6 +327,21 @@ class TenantGuard:
                 await asyncio.wait_for(answered.wait(), _LOOK_UP_S)
         return self.guard.read(session)
 
+    async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Does what a person asks; of sessions that are not known here the other workers do."""
+        own = json.loads(self.admin.answer(encoded(request), self.guard.faults))
+        if self._leases is None or not (is_unknown(own) or "sessions" in own):
+            return own
+        found = joined([own, *await asyncio.to_thread(self.guard.ask_others, request)])
+        if "sessions" in found:
+            # Who was only asked for its flag knows the session, too, and nothing of it.
+            rows = sorted(found["sessions"], key=lambda row: row["steps"])
+            best = {row["session"]: row for row in rows}.values()
+            found["sessions"] = sorted(
+                best, key=lambda row: (Action(row["action"]).stops, row["last"]), reverse=True
+            )
+        return found
+
     async def close(self) -> None:
         """Judges pending spans, and shuts the guard down."""
         if self._batch is not None:
@@ -333,11 +357,11 @@ class TenantGuard:
         """
         await self._call(self._tick)
 
-    async def sent(self, decisions: Sequence[str]) -> None:
-        """Notes that the next hop has these decisions."""
+    async def sent(self, events: Sequence[str]) -> None:
+        """Notes that the next hop has these events."""
         if self._log is not None:
-            by_session = self._log.sent(decisions)
-            if self._leases is not None:
+            by_session = self._log.sent(events)
+            if self._leases is not None and by_session:
                 with suppress(StoreError):  # then they are sent once more, with the same ids
                     await self._call(self._leases.sent, by_session)
 
@@ -541,11 +565,15 @@ class TenantGuard:
         if self._leases is not None:
             self._made.append(made)
         elif self._log is not None:
-            self._log.add(made.decision.id, made.session.key, decision_record(made))
+            self._log.add(decision_record(made), made.decision.id)
+
+    def _report(self, event: Event) -> None:
+        if self._log is not None:
+            self._log.add(event_record(event))
 
     def _tell(self, session: str, decision_id: str, record: LogRecord) -> None:
         if self._log is not None:
-            self._log.add(decision_id, session, record)
+            self._log.add(record, decision_id, session)
 
     def _is_new(self, span: RecordedSpan, step: Step | None) -> bool:
         """True unless the call of a span came by a log record before, or the reverse.

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.escalation import can_answer
-from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action, Detection, Kind, Step
 from otel_loopguard.core.decision import Severity, Source
 from otel_loopguard.core.report import AgentCycle
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from otel_loopguard._control.flag import Control
+    from otel_loopguard._util.logger import Log
     from otel_loopguard.policy import Verdict
     from otel_loopguard.settings import Settings
 
@@ -162,7 +162,7 @@ class CycleLog:
         """The cycles as they stand, oldest first."""
         return tuple(one.cycle(digest) for one in self.entries)
 
-    def publish(self, session: str, digest: Callable[[int], str]) -> list[CycleNews]:
+    def publish(self, session: str, digest: Callable[[int], str], log: Log) -> list[CycleNews]:
         """Writes the lines that wait, each once."""
         told: list[CycleNews] = []
         while self.lines:
@@ -170,12 +170,13 @@ class CycleLog:
             one = entry.cycle(digest)
             told.append(CycleNews(state, one, outcome))
             level, more = _LOGGED[state]
-            logger.log(
-                level,
+            msg = (
                 "cycle %s: session=%s id=%d patterns=%s agents=%s topic=%s severity=%s count=%g "
-                "seconds=%.1f" + more,
-                state, session, one.id, ",".join(one.patterns), ",".join(one.agents), one.topic,
-                one.severity, one.count, one.seconds, *([outcome] if outcome else []),
+                f"seconds=%.1f{more}"
+            )
+            log.log(
+                level, msg, state, session, one.id, ",".join(one.patterns), ",".join(one.agents),
+                one.topic, one.severity, one.count, one.seconds, *([outcome] if outcome else []),
             )  # fmt: skip
         return told
 

@@ -78,8 +78,6 @@ class WriterJournalStore:
         return found[0]
 
 
-_WARNED: Final = 1024
-"""Sessions that were warned of, so that each is once."""
 _BREATH: Final = 20
 """Entries after which the thread gives way: a millisecond."""
 _LOOKS: Final = 6
@@ -112,7 +110,7 @@ class JournalWorker:
         self._dirty: OrderedDict[int, Session] = OrderedDict()
         self._requested: BoundedDict[int, Session] = BoundedDict(settings.max_sessions)
         self._used: OrderedDict[int, Session] = OrderedDict()
-        self._warned: BoundedDict[str, None] = BoundedDict(_WARNED)
+        self._warned: set[Unread] = set()
         self._thread = BackgroundThread("journal", self._turn, faults)
         self._read_at = time.monotonic()
         self._flush_at = self._read_at + settings.tuning.journal.flush_s
@@ -252,11 +250,13 @@ class JournalWorker:
                 yield entry
 
     def _skip(self, why: Unread, session: str) -> None:
-        """Logs the first unreadable entry of a session."""
-        if session not in self._warned:
-            self._warned[session] = None
+        """Logs the first entry that is unreadable for a reason: after an upgrade all have some."""
+        if why not in self._warned:
+            self._warned.add(why)
             logger.warning(
-                "session %r: an entry of its journal is %s and was skipped", session, why
+                "session %r: an entry of its journal is %s and was skipped, as others will be",
+                session,
+                why,
             )
 
     def _rouse(self) -> None:

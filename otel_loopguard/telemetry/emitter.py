@@ -16,7 +16,6 @@ from opentelemetry.trace import Link, Status, StatusCode, get_tracer
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import anybody_asks
 from otel_loopguard._util.errors import attempt, swallow
-from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import printable
 from otel_loopguard._util.worker import BackgroundWorker, weak_callback
 from otel_loopguard.core import Action
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
     from otel_loopguard._util.errors import InternalErrors
+    from otel_loopguard._util.logger import Log
     from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.sessions.active import ActiveSpan
@@ -148,6 +148,7 @@ class Telemetry:
         numbers: Counts for metrics.
         verdicts: Reports decisions as verdicts; None unless the settings ask for them.
         on_steps: Subscribers of steps.
+        on_events: Subscribers of what becomes a log event and is no decision, whoever emits it.
     """
 
     def __init__(  # noqa: PLR0913
@@ -159,17 +160,20 @@ class Telemetry:
         detectors: Sequence[str],
         misses: Misses,
         fields: Fields,
+        log: Log,
         meters: MeterProvider | None = None,
         loggers: LoggerProvider | None = None,
     ) -> None:
         self._faults = faults
         self._fields = fields
+        self._log = log
         self._events = settings.telemetry_events
         self._spans = settings.decision_spans if live else False
         self._live = live
         counting = settings.telemetry_metrics and (live or meters is not None)
         self.numbers = MetricsRecorder(settings, faults, detectors, misses, meters, on=counting)
         self.on_steps: list[Listener] = []
+        self.on_events: list[Callable[[Event], object]] = []
         self.verdicts: VerdictReporter | None = None
         self._queue: EventQueue | None = None
         self._conventions: events.ConventionEvents | None = None
@@ -190,7 +194,7 @@ class Telemetry:
         """Logs a decision, and has its event emitted."""
         decision, opened = made.decision, made.opened
         fields = self._fields(decision)
-        self._log(decision, fields)
+        self._write(decision, fields)
         if self._queue is None:
             return
         place = span_ref(decision.trace_id, decision.span_id, opened)
@@ -200,7 +204,7 @@ class Telemetry:
         if self._conventions is not None:
             self._conventions.on_decision(made, place)
 
-    def _log(self, decision: Decision, fields: Mapping[str, events.Value]) -> None:
+    def _write(self, decision: Decision, fields: Mapping[str, events.Value]) -> None:
         action, text = decision.action, decision.message
         if action is Action.PAUSE and not decision.shadow:
             session = decision.session
@@ -219,9 +223,15 @@ class Telemetry:
         elif action.stops and self._live and not anybody_asks():
             done = f"{action} decided; {_NOBODY_ASKS}"
         level = logging.WARNING if loud else logging.INFO
-        logger.log(level, "%s: session %s: %s", done, decision.session, text, extra=fields)
+        self._log.log(level, "%s: session %s: %s", done, decision.session, text, extra=fields)
 
     def _put(self, event: Event) -> None:
+        for told in self.on_events:
+            with swallow(self._faults, "telemetry.events"):
+                told(event)
+        self._queued(event)
+
+    def _queued(self, event: Event) -> None:
         if self._queue is not None and self._events:
             self._queue.put(event)
 
@@ -256,13 +266,18 @@ class Telemetry:
         self._put(events.cycle(session, news, span_ref(*ids, opened)))
 
     def manual_change(
-        self, fields: Mapping[str, str], text: str, span: ActiveSpanView | None
+        self,
+        fields: Mapping[str, str],
+        text: str,
+        span: ActiveSpanView | None,
+        here: bool,
     ) -> None:
-        """Reports a change of a flag that the policy did not make."""
+        """Reports a change of a flag that the policy did not make, `here` or elsewhere."""
         place = SpanRef()
         if span is not None:
             place = SpanRef(span.trace_id, span.span_id, span.sampled)
-        self._put(events.manual_change(fields, text, place))
+        # What others made they send to that one place, too.
+        (self._put if here else self._queued)(events.manual_change(fields, text, place))
         if self._conventions is not None:
             self._conventions.on_change(fields, text, place)
 

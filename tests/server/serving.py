@@ -237,8 +237,12 @@ class Hop:
 
     def told(self, name: str = "action") -> list[Any]:
         """What the log records say of each decision."""
-        told = (attributes(record).get(f"loopguard.decision.{name}") for record in self.records())
-        return [each for each in told if each is not None]
+        told = map(attributes, self.events("loopguard.decision"))
+        return [each[f"loopguard.decision.{name}"] for each in told]
+
+    def events(self, name: str) -> list[Any]:
+        """The log records of a name."""
+        return [record for record in self.records() if record.event_name == name]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import json
 import logging
 import random
 import socket
+import ssl
 import subprocess
 import threading
 from collections.abc import Generator
@@ -255,7 +256,7 @@ def test_a_token_that_is_too_short_names_its_variable(monkeypatch: pytest.Monkey
 @contextmanager
 def connected(server: Server, text: str = "") -> Generator[socket.socket]:
     """A connection over which a request was sent as it is written here."""
-    host, _, port = server.url.removeprefix("http://").rpartition(":")
+    host, _, port = server.url.partition("//")[2].rpartition(":")
     with socket.create_connection((host, int(port)), timeout=60) as line:
         line.sendall(text.replace("\n", "\r\n").encode("latin-1"))
         yield line
@@ -336,6 +337,50 @@ def test_strangers_who_wait_take_no_descriptor_from_others(
         assert [line.recv(1) for line in strangers[:8]] == [b""] * 8
         assert CLIENT.get(f"{server.url}/healthz").is_success
         assert client.get(f"{server.url}/healthz").is_success
+
+
+def test_a_handshake_that_never_ends_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "HEAD_S", 0.1)
+    certificate, key = certified(tmp_path)
+    with serving(certificate=certificate, key=key) as server, connected(server) as line:
+        assert line.recv(1) == b""
+
+
+def test_strangers_in_handshakes_take_no_descriptor_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They count as connections; who asks is answered once some of them are given up."""
+    monkeypatch.setattr(access, "HEAD_S", 2)
+    # It says so once a minute, and another test looks for that line.
+    monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)
+    monkeypatch.setattr(access, "most_connections", lambda: 4)
+    certificate, key = certified(tmp_path)
+    context = ssl.create_default_context(cafile=certificate)
+    with serving(certificate=certificate, key=key) as server, ExitStack() as stack:
+        taken = count_taken(monkeypatch)
+        for _ in range(12):
+            stack.enter_context(connected(server))
+        with httpx.Client(verify=context, timeout=60) as client:
+            assert client.get(f"{server.url}/healthz").is_success
+        assert max(taken) <= 4
+
+
+def count_taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts the connections that are open whenever one more is taken."""
+    counts: list[int] = []
+    open_: list[socket.socket] = []
+    real = access.TlsSocket.accept
+
+    def accept(self: access.TlsSocket) -> tuple[socket.socket, Any]:
+        found = real(self)
+        open_.append(found[0])
+        counts.append(sum(one.fileno() >= 0 for one in open_))
+        return found
+
+    monkeypatch.setattr(access.TlsSocket, "accept", accept)
+    return counts
 
 
 def test_who_reads_no_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

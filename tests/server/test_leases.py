@@ -199,6 +199,27 @@ def test_what_is_decided_is_heard_at_a_server_that_has_seen_nothing_of_it(guard:
         assert control(asked, "chat-2")["action"] == "abort"
 
 
+def test_people_reach_a_session_by_whichever_server_they_ask(guard: Settings, hop: Hop) -> None:
+    """A load balancer sends them to any; what they do is one event."""
+    with ExitStack() as running:
+        home, asked, also = (
+            running.enter_context(serving(guard=guard, forward=hop.url)) for _ in range(3)
+        )
+        assert send(home, 0, 1, 2).is_success
+        one = f"{asked.url}/v1/sessions/chat-1"
+        wait_for(lambda: CLIENT.get(one).is_success)
+        assert CLIENT.get(one).json()["session"]["steps"] == 3
+        assert CLIENT.get(f"{asked.url}/v1/sessions/other").status_code == 404
+        assert control(also)["action"] == "hint"  # by now it knows the name, too
+        for server in (home, asked, also):
+            assert [(row["session"], row["steps"]) for row in sessions(server)] == [("chat-1", 3)]
+        assert CLIENT.post(f"{one}/pause", json={"by": "anna"}).is_success
+        for server in (home, asked, also):
+            wait_for(lambda server=server: control(server)["action"] == "pause")
+        wait_for(lambda: bool(hop.events("loopguard.control")))
+    assert len(hop.events("loopguard.control")) == 1
+
+
 def test_sessions_with_open_calls_are_found_when_nobody_watches_them(leases: Leases) -> None:
     one, gone, other = leases(watched_s=60), leases(watched_s=0.5), leases(watched_s=0.5)
     for owner, session in ((gone, "s"), (one, "t"), (one, "u")):

@@ -158,6 +158,39 @@ def test_a_stall_is_told_without_another_request(hop: Hop) -> None:
         wait_for(hop.told)
 
 
+def test_what_people_do_goes_on_as_log_events(hop: Hop) -> None:
+    """As from a guard in the process: an auditor need not read the log of each server."""
+    with serving(forward=hop.url, guard=Settings(max_action="pause")) as server:
+        assert send(server, *range(4)).is_success
+        asked = f"{server.url}/v1/sessions/chat-1"
+        for what, told in {
+            "answer": {"answer": "continue", "guidance": "look elsewhere", "by": "anna"},
+            "pause": {"reason": "let me look", "by": "ben"},
+        }.items():
+            assert CLIENT.post(f"{asked}/{what}", json=told).is_success
+        wait_for(lambda: len(hop.events("loopguard.control")) >= 2)
+    names = ("session.id", "control.by", "escalation.answer")
+    opened, closed = (
+        tuple(attributes(each).get(f"loopguard.{name}") for name in names)
+        for each in hop.events("loopguard.escalation")
+    )
+    assert opened == ("chat-1", None, None)
+    assert closed == ("chat-1", "anna", "continue")
+    done = [attributes(each) for each in hop.events("loopguard.control")]
+    assert [each["loopguard.control.by"] for each in done] == ["anna", "ben"]
+    assert [each["loopguard.decision.action"] for each in done] == ["hint", "pause"]
+    assert done[1]["loopguard.decision.message"] == "let me look"
+
+
+def test_lines_of_the_log_name_the_tenant(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "otel_loopguard")
+    with serving(Tenants({TOKEN: "one", TOKEN.upper(): "100 % two"})) as server:
+        for token in (TOKEN, TOKEN.upper()):
+            assert send(server, 0, 1, 2, 3, **bearer(token)).is_success
+    for tenant in ("one", "100 % two"):
+        assert [line for line in caplog.messages if tenant in line and "chat-1" in line]
+
+
 def test_a_tenant_sees_its_own_sessions_only() -> None:
     other = TOKEN.upper()
     tenants = Tenants({TOKEN: "one", other: "two"})

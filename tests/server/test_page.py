@@ -59,9 +59,35 @@ def test_a_server_with_tokens_asks_for_one(page: Page) -> None:
     with serving(Tenants({TOKEN: "one"})) as server:
         send(server, 0, authorization=f"Bearer {TOKEN}")
         page.goto(server.url)
+        page.get_by_label("Token").fill("not the right one")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("alert").filter(has_text="token")).to_be_visible()
         page.get_by_label("Token").fill(TOKEN)
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("row").filter(has_text="chat-1")).to_be_visible()
+
+
+def test_the_keyboard_keeps_its_place_while_sessions_change(page: Page) -> None:
+    with serving() as server:
+        send(server, 0)
+        page.goto(server.url)
+        row = page.get_by_role("row").filter(has_text="chat-1")
+        abort = row.get_by_role("button", name="Abort")
+        abort.focus()
+        for number in (1, 2):
+            send(server, number, session="chat-2")
+            send(server, 10 + number)
+            expect(row.locator(".number")).to_have_text(str(number + 1))
+            expect(abort).to_be_focused()
+        row.get_by_role("button", name="chat-1").press("Enter")
+        expect(page.locator("#detail-title")).to_be_focused()
+        page.get_by_role("button", name="Close").press("Enter")
+        expect(row.get_by_role("button", name="chat-1")).to_be_focused()
+        # What could not be done is said until something else is.
+        refused = {"detail": "it is over"}
+        page.route("**/pause?*", lambda route: route.fulfill(status=422, json=refused))
+        page.get_by_role("button", name="Pause").first.click()
+        expect(page.get_by_role("alert").filter(has_text="it is over")).to_be_visible()
 
 
 _UNREADABLE = Path(__file__).with_name("unreadable.js").read_text(encoding="utf-8")

@@ -58,6 +58,22 @@ def test_the_same_run_in_one_process_says_the_same() -> None:
     assert max(len(name) + len(raw) for name, raw in entries) <= 200
 
 
+def test_what_only_a_journal_knows_of_a_loop_is_not_foretold() -> None:
+    """It has the rung; what a round weighs is seen with the next one."""
+    journals = JournalsInMemory()
+    observed(journals, *map(call, range(3)))
+    one = restarted(journals)
+    known: list[tuple[str, float | None, Action | None]] = []
+    for number in (3, 4):
+        session = one.find("run")
+        assert session is not None
+        (loop,) = session.explain().loops
+        known.append((loop.action.value, loop.weight, loop.next))
+        assert "weighs 0" not in str(session.explain())
+        one.observe(call(number), "run")
+    assert known == [("hint", None, None), ("deny", 1, Action.ABORT)]
+
+
 def poll(number: int) -> Step:
     """A poll of minutes, which is no loop."""
     return tool_call("job_status", {"id": 7}, "state: pending, not ready yet", at=number * 30)
@@ -181,21 +197,24 @@ def test_steps_of_others_are_put_in_order_of_time() -> None:
     assert len(names) == len(set(names)) == 2
 
 
-def test_a_corrupted_entry_is_skipped_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """With the session; the others are taken in, but by a guard of another key."""
+def test_entries_that_are_skipped_are_told_once_for_each_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With a session: after an upgrade all have some. The others are taken in, by the same key."""
     journals = JournalsInMemory()
     observed(journals, call(0), call(1))
     journals.store.append("run", [("0-a", bytes((VERSION, 2)) * 9), ("0-b", b"\xff" * 40)])
     journals.store.append("run", [("0-c", b"")])
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
         restarted(journals)
-    (said,) = caplog.messages
-    assert said.endswith("session 'run': an entry of its journal is corrupted and was skipped")
+    assert all("session 'run'" in said for said in caplog.messages)
+    for why, said in zip(("corrupted", "newer version"), caplog.messages, strict=True):
+        assert why in said
     assert decided(observed(journals, call(2))) == ["hint"]
     foreign = guard(journals, manual=True, digest_key="another key of tests")
     with caplog.at_level(logging.WARNING, "otel_loopguard"):
         foreign.recall("run", 0)
-    assert "written with another digest_key and was skipped" in caplog.messages[-1]
+    assert any("another digest_key" in said for said in caplog.messages)
     foreign.observe(call(2), "run")
     assert foreign.flag_named("run").control.action is Action.ALLOW
 
