@@ -1,7 +1,5 @@
 """Ray and ClickHouse, both real, in an environment of their own: what they change is nothing."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Generator, Iterable
 from pathlib import Path

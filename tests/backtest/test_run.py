@@ -1,7 +1,5 @@
 """A backtest as a whole: sources, exports of backends, restarts, what is broken, what is said."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The page that sums a backtest up, and two settings compared."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

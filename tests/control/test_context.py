@@ -1,7 +1,5 @@
 """Asking where the session is known to a framework only, and where nobody knows it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess

@@ -1,7 +1,5 @@
 """Milestones that the application reports, and what is left of the limits that were set."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

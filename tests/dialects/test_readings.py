@@ -1,7 +1,5 @@
 """How values on spans are read: the rows of `readings.txt`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every way in which an instrumentation writes a span is read as the table says."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

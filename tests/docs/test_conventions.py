@@ -1,7 +1,5 @@
 """The table of conventions has the names that the code has, in versions that have them."""
 
-from __future__ import annotations
-
 import re
 
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as package

@@ -1,7 +1,5 @@
 """Every detector says what docs/detectors.md tells of it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

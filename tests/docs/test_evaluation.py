@@ -1,7 +1,5 @@
 """docs/project/evaluation.md: its picture is fresh, and a person has read what it got wrong."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

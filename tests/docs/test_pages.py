@@ -1,7 +1,5 @@
 """The pages hang together: links lead somewhere, generated parts are fresh, nothing leaks."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

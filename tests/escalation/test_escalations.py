@@ -1,7 +1,5 @@
 """What is put before people, what their answers do, and what is told of it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """What people ask of sessions, the same over every transport."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import socket

@@ -1,7 +1,5 @@
 """Recorded runs of Claude Code as the events that its hooks would have had."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """No turn is ended that was not hinted at and refused, in answers that were delivered."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

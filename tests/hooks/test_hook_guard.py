@@ -1,7 +1,5 @@
 """What the engine of the hooks answers, event by event."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing

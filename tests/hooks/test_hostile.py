@@ -1,7 +1,5 @@
 """What agents, files of a project and others on the machine bring does not end the guard."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """No input makes a step cost much more than its size, and nothing is parsed under the lock."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from types import SimpleNamespace

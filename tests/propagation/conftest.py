@@ -1,7 +1,5 @@
 """What tests of propagation share: nobody knows a key, and the composite propagator is ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

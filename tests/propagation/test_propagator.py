@@ -1,7 +1,5 @@
 """Session and action in baggage: what is sent, and what of it is believed."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Iterator

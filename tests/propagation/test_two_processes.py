@@ -1,7 +1,5 @@
 """Two processes over real HTTP, with real instrumentations on both sides."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The propagator without code: by the environment, and by a configuration file."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

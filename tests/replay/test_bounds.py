@@ -1,7 +1,5 @@
 """Files that are made to hurt cost a report, and what is honest in them is read."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -4,8 +4,6 @@ The log records are what Claude Code 2.1.330, Codex 0.169.0 and gemini-cli 0.61.
 `samples/README.md` says where the exports come from. `fields.txt` has what single fields mean.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A recording opens a file and passes over what is broken in it."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """A replay feeds starts and ends in order of time, from files in order of export."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

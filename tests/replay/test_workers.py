@@ -1,7 +1,5 @@
 """Work spread over processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import time

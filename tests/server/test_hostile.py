@@ -1,7 +1,5 @@
 """What may come over the wire: damaged, huge, slow, from those who may not, or a next hop."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

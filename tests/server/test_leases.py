@@ -1,7 +1,5 @@
 """Several servers on one Redis: one judges a session at a time, and another goes on with it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

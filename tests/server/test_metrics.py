@@ -1,7 +1,5 @@
 """What a server counts of itself, where Prometheus and exporters find it, and who may read it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import grpc

@@ -1,7 +1,5 @@
 """The size of the context: advice to compact it, and what follows when it was (E13)."""
 
-from __future__ import annotations
-
 import pytest
 
 from otel_loopguard import LoopGuard, Settings, control

@@ -1,7 +1,5 @@
 """Entries of a journal: small, without content, and read back or skipped."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import struct

@@ -1,7 +1,5 @@
 """The history of a session: written behind, and taken in again by another process or guard."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

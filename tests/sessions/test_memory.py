@@ -1,7 +1,5 @@
 """The long-term context of a session: what it learned, what it wrote, what it tried in vain."""
 
-from __future__ import annotations
-
 import pytest
 
 from otel_loopguard import Settings

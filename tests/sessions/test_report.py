@@ -1,7 +1,5 @@
 """What a session came to: totals, counters, tools, loops, alerts, phases, context."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the application asks and reports about the session of its context."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Stalls on the machine's clock: the thread wakes for each, sleeps in between, survives a fork."""
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """Stalls on a recording's own clock: each is found at its own time, as `stalls.txt` has it."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import count

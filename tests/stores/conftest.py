@@ -1,7 +1,5 @@
 """Redis servers, and each kind of store, for the tests of stores."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A Cluster of three nodes, and a Sentinel, on this machine."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

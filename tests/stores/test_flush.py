@@ -1,7 +1,5 @@
 """What was flushed is stored, and what was decided is on its way at once."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Addresses of stores, and what is said of wrong ones."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

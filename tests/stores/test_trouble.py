@@ -1,7 +1,5 @@
 """Real Redis servers in trouble: frozen, killed, full, read-only, old, locked, misused."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

@@ -1,7 +1,5 @@
 """The writer: nobody waits for the store, and what it acknowledged is stored."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -1,7 +1,5 @@
 """What comes out as log events, links and decision spans."""
 
-from __future__ import annotations
-
 import threading
 import time
 import weakref

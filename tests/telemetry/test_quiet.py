@@ -1,7 +1,5 @@
 """The guard's own work is measured, and never traced by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

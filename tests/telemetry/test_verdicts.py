@@ -1,7 +1,5 @@
 """Decisions as verdicts: attributes of spans, and log events, by the conventions of others."""
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -1,7 +1,5 @@
 """What the parts that are loaded without code take as options, and what mistakes in them do."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

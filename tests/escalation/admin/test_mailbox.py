@@ -1,7 +1,5 @@
 """Mailboxes in Redis: every process with a heartbeat is asked, and answers."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The Unix socket: its user only, bounded, and gone with its process."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """What coding agents kept of sessions is read as `captures/read.txt` has it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

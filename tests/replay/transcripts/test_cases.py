@@ -1,7 +1,5 @@
 """What no capture shows of transcripts, as `cases.txt` has it, and what no lines can show."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Labelled runs of coding agents are judged alike, whichever transcript tells of them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The database of opencode: its sessions, and what is broken in it."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path
