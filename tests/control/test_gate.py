@@ -1,11 +1,9 @@
 """check, gate, pause, resume, abort; callbacks for what was decided."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,12 +18,10 @@ from otel_loopguard import (
     session,
     set_testing,
 )
+from otel_loopguard._util.clock import TestMode as Moved
 from otel_loopguard._util.errors import raise_faults
 from tests.control.messages import Run
 from tests.stores.servers import wait_for
-
-if TYPE_CHECKING:
-    from otel_loopguard._util.clock import TestMode
 
 NAN = float("nan")
 
@@ -144,7 +140,7 @@ def test_a_pause_ends_by_the_clock_of_the_guard(run: Run) -> None:
         with session(run.key):
             control.gate(limit_s=600)
 
-    async def gate_and_advance(testing: TestMode) -> control.Control:
+    async def gate_and_advance(testing: Moved) -> control.Control:
         waiting = asyncio.ensure_future(_awaited(600))
         await asyncio.sleep(0.1)
         testing.advance(301)

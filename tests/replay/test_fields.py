@@ -1,20 +1,16 @@
 """Each entry of a recording is read as `fields.txt` has it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from otel_loopguard.replay import Run
 from otel_loopguard.spans.reader import Reader
+from tests.replay.conftest import Read, Reports
 from tests.replay.rows import BASES, attribute, loaded
 from tests.replay.transcripts.reading import cases
-
-if TYPE_CHECKING:
-    from tests.replay.conftest import Read, Reports
 
 CASES = cases(Path(__file__).with_name("fields.txt"))
 RUN = json.dumps({"id": "r", "steps": []})

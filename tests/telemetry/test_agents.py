@@ -1,17 +1,12 @@
 """Decisions name the agent, whatever the span is that they are about."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
+from opentelemetry.trace import Tracer
 
 from tests.agents import agent, tool_call
 from tests.telemetry.scene import Scene
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
 
 
 def _chat(tracer: Tracer, **attributes: object) -> None:

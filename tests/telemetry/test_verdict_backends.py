@@ -1,7 +1,5 @@
 """Verdicts written to backends: what is asked of each, by a server on loopback that keeps it."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -9,10 +7,11 @@ import logging
 import os
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from langsmith import schemas
+from opentelemetry.trace import SpanContext
 
 from otel_loopguard import LoopGuardSettingsError, semconv
 from otel_loopguard._util.worker import DeliveryError
@@ -23,9 +22,6 @@ from tests.escalation.hooks import Hook, served
 from tests.stores.servers import wait_for
 from tests.telemetry.backends import Backend, serving
 from tests.telemetry.scene import Scene
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import SpanContext
 
 SECRET = "the-secret-of-the-house"
 KEYS = {"PHOENIX_API_KEY": "key-of-phoenix", "LANGSMITH_API_KEY": "key-of-langsmith"}
