@@ -2,7 +2,7 @@
 
 from pydantic.fields import FieldInfo
 
-from otel_loopguard.settings import Settings
+from otel_loopguard import Settings
 from otel_loopguard.settings._group import Group
 
 

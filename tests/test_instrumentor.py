@@ -10,11 +10,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_loopguard import semconv
-from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanExporter, semconv
 from otel_loopguard.sdk import exporter as exporters
-from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
 from otel_loopguard.sdk.instrumentor import LoopGuardInstrumentor
 from tests.agents import settle
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard import LoopGuardSettingsError
 from otel_loopguard.settings.prices import PriceTable
 from tests.tables import rows
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from otel_loopguard import Settings
 from otel_loopguard.backtest.run import run, settings_hash
 from otel_loopguard.backtest.summary import write_summary
 from otel_loopguard.cli.app import app
-from otel_loopguard.settings import Settings
 from tests.programs import printed
 
 HOSTILE = "<script>alert('x')</script>\"&"

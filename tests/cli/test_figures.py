@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import Settings
+from otel_loopguard import LoopGuardError, Settings
 from otel_loopguard.cli.calibrate import HIGHEST, allowed, changes
 from otel_loopguard.cli.evaluate import Judgement, score
-from otel_loopguard.errors import LoopGuardError
 from tests.cli.conftest import tried
 from tests.tables import rows
 

@@ -6,9 +6,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
 from otel_loopguard._util.errors import raise_faults
-from otel_loopguard.core import Action, Detection, Kind, Step
-from otel_loopguard.core.decision import Severity
-from otel_loopguard.core.evidence import Evidence
+from otel_loopguard.core import Action, Detection, Evidence, Kind, Severity, Step
 from otel_loopguard.detectors import DETECTORS, Registry
 from tests.calls import Run, call
 

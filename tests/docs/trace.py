@@ -10,9 +10,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, semconv
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardSpanExporter,
+    LoopGuardSpanProcessor,
+    semconv,
+)
 from otel_loopguard.control import check
-from otel_loopguard.errors import LoopGuardAbort
 from tests.agents import agent, provider_with, tool_call
 from tests.docs.programs import command_line, plain
 from tests.operations.drawing import cut

@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind, Step
+from otel_loopguard.core import Kind, Progress, Step
 from otel_loopguard.core.evidence import NodeVisit
-from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import Extractors
 from tests.calls import EPOCH, SECOND, agent, call, node, said
 

@@ -3,9 +3,8 @@
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind, Step
+from otel_loopguard.core import Kind, Progress, Step
 from otel_loopguard.core.evidence import ModelText
-from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence.model_text import ModelTextExtractor, Novelty
 from otel_loopguard.evidence.plans import PlanExtractor
 from tests.calls import Run

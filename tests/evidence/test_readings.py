@@ -13,9 +13,7 @@ from typing import Any, Final
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.evidence import Evidence
-from otel_loopguard.core.progress import Progress
+from otel_loopguard.core import Evidence, Kind, Progress, Step
 from otel_loopguard.evidence import ToolCallExtractor, parsed, prepare, signature_of
 from otel_loopguard.evidence.calls import Call, Calls, place_of
 from otel_loopguard.evidence.effects import effect_of, is_compound, is_runner, written_file

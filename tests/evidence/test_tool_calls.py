@@ -6,8 +6,7 @@ from itertools import product
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.evidence import Evidence
+from otel_loopguard.core import Evidence, Kind, Step
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.evidence.tool_calls import Rounds
 from tests.calls import EPOCH, SECOND, Run, call

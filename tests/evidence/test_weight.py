@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
+from otel_loopguard.core import Evidence, Kind, Step
+from otel_loopguard.core.evidence import Effect, ErrorClass
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.evidence.weight import Pace, RepeatBaseline, Since, weigh
 from tests.calls import EPOCH, SECOND, call

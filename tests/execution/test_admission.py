@@ -21,8 +21,7 @@ from otel_loopguard import (
     session,
     sessions,
 )
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.admission import Choice
+from otel_loopguard.core import Choice, Kind, Step
 from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
 from otel_loopguard.execution.resources import Reading

@@ -9,8 +9,7 @@ import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv, turn
 from otel_loopguard._util import locks
-from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.core.evidence import Evidence
+from otel_loopguard.core import Action, Evidence, Kind, Step
 from otel_loopguard.dialects import RecordedSpan, SpanView, register, unregister
 from otel_loopguard.evidence import EXTRACTORS
 from otel_loopguard.guard import guard as guards

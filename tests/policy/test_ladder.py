@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard import Action, LoopGuardSettingsError, Settings
-from otel_loopguard.core import Detection
-from otel_loopguard.core.decision import Severity
+from otel_loopguard.core import Detection, Severity
 from otel_loopguard.policy import RUNGS, Policy
 from tests.calls import SECOND, Run, call
 

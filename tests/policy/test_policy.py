@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from otel_loopguard import Action, Settings
-from otel_loopguard.core import Detection, Step
-from otel_loopguard.core.decision import Severity, Source
+from otel_loopguard.core import Detection, Severity, Step
+from otel_loopguard.core.decision import Source
 from otel_loopguard.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
 from tests.calls import Run, call
 from tests.tables import rows

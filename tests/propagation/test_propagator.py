@@ -17,14 +17,20 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, detach_baggage
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardPropagator,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    detach_baggage,
+)
 from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.context import named_session
 from otel_loopguard._control.replication import wire_name
 from otel_loopguard._control.signing import Seal, sealed
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action
-from otel_loopguard.sdk.propagator import LoopGuardPropagator
 from tests.agents import agent, provider_with
 from tests.control.messages import new_name
 

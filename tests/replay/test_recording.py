@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard.errors import RecordingError
+from otel_loopguard import RecordingError
 from otel_loopguard.replay import Recording, Run, file
 from tests.replay.rows import LINE as RUN
 

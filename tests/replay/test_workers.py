@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from otel_loopguard.errors import LoopGuardError
+from otel_loopguard import LoopGuardError
 from otel_loopguard.replay import workers
 from otel_loopguard.replay.workers import spread
 

@@ -11,8 +11,7 @@ from lab import tables
 from lab.runs import Row, Scenario
 from lab.scenarios import load, play
 from lab.stable import flips
-from otel_loopguard import LoopGuardSpanProcessor, set_testing, turn
-from otel_loopguard.integrations.own_loop import Refusal
+from otel_loopguard import LoopGuardSpanProcessor, Refusal, set_testing, turn
 from tests.agents import provider_with
 
 RUNS = [

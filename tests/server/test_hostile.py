@@ -23,10 +23,9 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from otel_loopguard import Settings
+from otel_loopguard import LoopGuardSettingsError, Settings
 from otel_loopguard.cli import serve
 from otel_loopguard.engine import Engine
-from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import Server, ServerSettings, Tenants, access, receiver, tenant_guard
 from otel_loopguard.server.otlp import log_views, spans_of
 from otel_loopguard.server.receiver import Receiver

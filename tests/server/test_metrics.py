@@ -6,8 +6,7 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from otel_loopguard import Settings
-from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard import LoopGuardSettingsError, Settings
 from otel_loopguard.server import Server, Tenants
 from otel_loopguard.server.metrics import METRICS, ServerTelemetry
 from tests.operations.boards import in_prometheus

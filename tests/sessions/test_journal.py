@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Action, Decision, Kind, Step
-from otel_loopguard.core.decision import Severity
-from otel_loopguard.core.evidence import Evidence
+from otel_loopguard.core import Action, Decision, Evidence, Kind, Severity, Step
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.policy import Loop
 from otel_loopguard.sessions.journal import (

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor
+from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Decision, Step
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.sessions.journal import VERSION, Codec
-from otel_loopguard.settings import Settings
 from tests.calls import call as tool_call
 from tests.hostile.rig import TOOL, ended
 from tests.sessions.journals import JournalsInMemory, call, guard, new, news, session_of, until

@@ -4,8 +4,7 @@ import sys
 
 import pytest
 
-from otel_loopguard import LoopGuard, LoopGuardSettingsError
-from otel_loopguard.settings import Settings
+from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings
 from otel_loopguard.stores import open_store
 from otel_loopguard.stores.redis import RedisStore
 from otel_loopguard.stores.redis_url import parse_redis_url

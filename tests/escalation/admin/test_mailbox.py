@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.errors import LoopGuardError
+from otel_loopguard import LoopGuard, LoopGuardError, Settings
 from otel_loopguard.escalation.admin.client import StoreTransport
 from otel_loopguard.escalation.admin.mailbox import Mailboxes
 from tests.escalation.agents import stuck, until, watched

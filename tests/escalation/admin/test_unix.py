@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard
+from otel_loopguard import LoopGuard, LoopGuardError
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation.admin import unix as places
 from otel_loopguard.escalation.admin.client import SocketTransport
 from tests.escalation.agents import stuck, until, watched

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from otel_loopguard import Settings
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Kind
 from otel_loopguard.replay.transcripts.folders import project_of
-from otel_loopguard.settings import Settings
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES, cases, of, one, told
 

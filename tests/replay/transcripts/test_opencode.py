@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard import RecordingError
 from otel_loopguard.core import Kind
-from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay.opencode_database import stored_sessions
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import Told, of, one, read
