@@ -43,29 +43,6 @@ def told(*steps: list[object]) -> list[str]:
     ]  # fmt: skip
 
 
-def test_what_happens_is_news_to_every_run_that_goes_on() -> None:
-    """A node of an outer graph and of an inner one, around the same call."""
-    inner = Step(
-        Kind.NODE, "in", trace_id=5, span_id=3, parent_id=2, start=EPOCH + 9, end=EPOCH + 10
-    )
-    outer = node("out", at=0, trace=5, took=0)
-    new = call("t", {"q": "new"}, "an answer")
-    later = Step(
-        Kind.NODE, "in", trace_id=5, span_id=4, parent_id=2, start=EPOCH + 19, end=EPOCH + 20
-    )
-    found = visits(outer, inner, new, later, node("out", at=1, trace=5))
-    assert [(visit.name, visit.news) for visit in found[2:]] == [("in", True), ("out", True)]
-
-
-def test_a_home_that_is_left_is_given_up() -> None:
-    """The graph goes on in another circle: that has a home too."""
-    first = [node(name, {"gave": name}) for name in "ab"]
-    second = [node(name, {"gave": name}) for name in "cd"]
-    found = visits(*second, *first * 3, *second * 20)
-    assert any(visit.home for visit in found[:8])
-    assert sum(visit.home for visit in found[-10:]) == 5
-
-
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -78,14 +55,3 @@ def test_any_state_is_read(gave: object, got: object) -> None:
     found = visits(node("a", gave, got), node("a", gave, got))
     assert not found[1].news
     assert found[0].state == found[1].state
-
-
-def test_a_deep_state_and_a_circle_are_read() -> None:
-    """Neither depth nor a state that holds itself has no end."""
-    deep: list[object] = []
-    for _ in range(5000):
-        deep = [deep]
-    circle: dict[str, object] = {"x": 1}
-    circle["self"] = circle
-    assert visits(Step(Kind.NODE), Step(Kind.NODE)) == []  # nobody named them
-    assert len(visits(node("a", deep), node("a", circle), node("a", object()))) == 3

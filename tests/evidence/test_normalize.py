@@ -20,8 +20,6 @@ from otel_loopguard.evidence.normalize import (
     parsed,
     text_bytes,
 )
-from tests.calls import call
-from tests.detectors.alone import alone
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -61,9 +59,6 @@ def test_what_is_too_large_is_not_looked_at_to_its_end() -> None:
     assert parsed('{"page": "' + "a, b [c] " * 50_000 + '"}') == {"page": "a, b [c] " * 50_000}
 
 
-ANSWER = "no results for weather in Paris"
-
-
 def nonce(number: int) -> str:
     """A value in which letters and digits change about."""
     return f"{number}f{number}ab{number}c7"
@@ -84,22 +79,6 @@ def left(
     return found
 
 
-def test_a_value_that_is_new_in_four_equal_calls_is_learned() -> None:
-    """From the fourth on it is left out, of that tool only; memory is bounded."""
-    assert left("zz") == [True] * 3 + [False] * 7
-    volatile = VolatileArguments()
-    given: dict[str, object] = {"user": "u", "zz": nonce(9)}
-    for n in range(6):
-        volatile.without(1, {"user": "u", "zz": nonce(n)}, 1)
-    assert "zz" not in volatile.without(1, given, 1)
-    assert volatile.without(2, given, 1) is given  # the common case makes no copy
-    for tool in range(300):
-        for n in range(5):
-            volatile.without(tool, {"user": "u", f"z{tool}": nonce(n)}, 1)
-    assert len(volatile._learned) <= 64
-    assert len(volatile._runs) <= 64
-
-
 OTHERS: list[dict[str, Any]] = [
     {"more": lambda n: {"user": n}}, {"outcome": lambda n: n}, {"outcome": lambda _: None},
     {"more": lambda _: {}},
@@ -110,16 +89,6 @@ OTHERS: list[dict[str, Any]] = [
 def test_calls_that_differ_in_anything_else_teach_nothing(given: dict[str, Any]) -> None:
     """And the only argument is what is asked for."""
     assert all(left("zz", **given))
-
-
-def test_what_rests_on_it_stops_later() -> None:
-    """The value may have been what the call was about: the guess has to be confirmed."""
-    first = []
-    for value in (nonce, lambda _: "x"):
-        steps = [call("job", {"user": "u", "zz": value(n)}, ANSWER) for n in range(20)]
-        stops = [one for one in alone("exact_repeat", *steps) if one.action.stops]
-        first.append(stops[0].step)
-    assert first[0] > first[1] + 1
 
 
 FIELDS = ("took", "elapsed", "duration", "latency", "uptime", "created_at", "updated_at",
