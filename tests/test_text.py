@@ -1,7 +1,10 @@
-"""What others wrote reaches a log or a terminal as short text, and as nothing else."""
+"""Short texts of what others wrote, tables of texts, and values that users hold."""
 
+import copy
 import io
 import logging
+import pickle
+import re
 import unicodedata
 from collections.abc import Iterator
 
@@ -12,8 +15,10 @@ from hypothesis import strategies as st
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.tables import rows_in
 from otel_loopguard._util.text import printable, truncate
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.decision import Fix
 from tests.programs import printed
 
 FORGED = "a\n2026-01-01 CRITICAL root: all is lost\r\x1b]0;owned\x07\x1b[2J\u202egnp\u200b\x9b1m"
@@ -160,3 +165,56 @@ guard.shutdown()
     lines = printed(program).splitlines()
     assert lines
     assert [line for line in lines if not line.startswith("otel-loopguard: ")] == []
+
+
+def test_values_of_equal_fields_are_equal() -> None:
+    """As are their hashes and copies; a value of another class never is. None is changed."""
+    one, same, other = Fix("Wait."), Fix("Wait.", "low"), Fix("Wait.", "high")
+    assert one == same == copy.copy(one) == pickle.loads(pickle.dumps(one))
+    assert hash(one) == hash(same)
+    assert {one, same, other} == {one, other}
+    assert one != other
+    assert one != ("Wait.", "low")
+    with pytest.raises(AttributeError, match="risk"):
+        one.risk = "high"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_what_was_read_off_a_step_is_no_part_of_it() -> None:
+    """Nor can a step be hashed, as it may be changed."""
+    step, parsed = Step(Kind.TOOL, "search"), Step(Kind.TOOL, "search", reading=object())
+    assert step == parsed
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(step)
+
+
+TABLE = """\
+# A comment.
+one: first line
+    second line
+
+    third line  # no comment
+two:
+"""
+
+
+def test_a_row_is_a_name_and_its_lines() -> None:
+    """Comments are whole lines, and blank ones mean nothing."""
+    assert [tuple(row) for row in rows_in(TABLE, "a.txt")] == [
+        ("a.txt:2", "one", ["first line", "second line", "third line  # no comment"]),
+        ("a.txt:6", "two", []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("one: a\ntwo\n", "a.txt:2: expected 'name: text', or an indented line below, got 'two'"),
+        ("# no row\n  one: a\n", "a.txt:2: expected 'name: text'"),
+        (": a\n", "a.txt:1: expected 'name: text'"),
+        ("one: a\n\none: b\n", "a.txt:3: one: there is another row of this name"),
+    ],
+)
+def test_a_bad_line_is_refused_with_its_place(text: str, why: str) -> None:
+    """With file and line, so that whoever wrote it finds it."""
+    with pytest.raises(ValueError, match=f"^{re.escape(why)}"):
+        list(rows_in(text, "a.txt"))

@@ -1,15 +1,19 @@
 """What the tables beside cannot say of calls that repeat, fail or stand still, and of texts."""
 
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from otel_loopguard import LoopGuard, Settings, control, session
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import Effect
+from otel_loopguard.detectors.counters import Periods
 from otel_loopguard.detectors.standstill import Sweep
-from tests.calls import EPOCH, SECOND, Run, call
+from tests.calls import EPOCH, SECOND, Run, call, handle_of
 from tests.detectors.alone import alone, evidence
 
 SAME = call(args={"q": "x"}, outcome="no results for weather in Paris")
@@ -187,3 +191,65 @@ def test_a_tool_that_only_fails_is_refused_whatever_it_is_asked() -> None:
                 guard.observe(call("login", asked, error="Permission denied (publickey)"), key)
         assert ran == 20
         assert control.refused("read", {"path": "notes"}) is None
+
+
+PAUSE = 22 * SECOND
+
+
+def looks(number: int) -> Iterator[Step]:
+    """A model that asks for one look after the other, each some seconds after the last."""
+    for at in range(EPOCH, EPOCH + number * PAUSE, PAUSE):
+        end = at + 2 * SECOND
+        yield Step(Kind.MODEL, "m", start=at, end=end, tokens_in=30_000, cost=0.1)
+        said = {"args": {"id": 7}, "outcome": '{"status": "running"}'}
+        yield Step(Kind.TOOL, "job_status", **said, start=at + PAUSE - SECOND, end=at + PAUSE)
+
+
+def seen(number: int, **settings: object) -> LoopGuard:
+    """A guard that saw so many looks."""
+    run = Run(Settings(**settings))
+    run.calls(*looks(number))
+    return run.guard
+
+
+def test_what_a_wait_cost_is_reported() -> None:
+    guard = seen(60)
+    run = handle_of(guard).report().run
+    assert (run.looks, run.look_tokens, round(run.look_cost, 2)) == (59, 1_770_000, 5.9)
+    assert handle_of(guard).wait_advice() == 300
+
+
+def test_advice_is_for_who_waits_only() -> None:
+    """None before the first look, after news, in an unknown session, and where it is off."""
+    assert handle_of(seen(1)).wait_advice() == 0
+    guard = seen(20)
+    assert 10 <= handle_of(guard).wait_advice() <= 300
+    done = Step(Kind.TOOL, "job_status", args={"id": 7}, outcome="finished: 12 files written")
+    guard.observe(done, "run")
+    assert handle_of(guard).wait_advice() == 0
+    assert control.wait_advice("nobody-knows-this-session") == 0
+    assert handle_of(seen(20, switched_off="price_of_waiting")).wait_advice() == 0
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=60))
+def test_it_agrees_with_looking_back(symbols: list[int | None]) -> None:
+    """Every period found is one by its definition, and none by that definition is passed over."""
+    need = [2 * p for p in range(5)]
+    periods = Periods(need)
+    for end, symbol in enumerate(symbols, 1):
+        period = periods.add(symbol)
+        runs = [_run(symbols[:end], p) for p in range(5)]
+        assert [periods.run(p) for p in range(1, 5)] == runs[1:]
+        whole = [p for p in range(1, 5) if runs[p] >= need[p]]
+        wanted = whole[0] if whole else 0
+        assert period == (0 if runs[1] and wanted > 1 else wanted)
+
+
+def _run(symbols: list[int | None], period: int) -> int:
+    """How many of the last symbols equal the one a period before them, by looking back."""
+    run = 0
+    for place in range(len(symbols) - 1, period - 1, -1):
+        if not period or symbols[place] is None or symbols[place] != symbols[place - period]:
+            break
+        run += 1
+    return run

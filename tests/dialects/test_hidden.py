@@ -14,7 +14,7 @@ from opentelemetry.trace import Tracer
 from otel_loopguard import LoopGuardSpanProcessor, control
 from otel_loopguard.core import Action
 from tests.agents import provider_with
-from tests.dialects.test_spans import span_of
+from tests.dialects.test_readings import span_of
 from tests.dialects.told import sections
 
 HIDDEN = [title for title in sections("spans.txt") if "hidden: " in title and "beside" not in title]

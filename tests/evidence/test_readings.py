@@ -33,9 +33,8 @@ from otel_loopguard.evidence.plans import PlanExtractor
 from otel_loopguard.evidence.tool_calls import Rounds
 from otel_loopguard.policy.hints import kind_of
 from tests.calls import call
-from tests.evidence.test_graph import told
+from tests.evidence.test_evidence import rounds_of, told
 from tests.evidence.test_normalize import left
-from tests.evidence.test_tool_calls import rounds_of
 from tests.evidence.test_weight import ANSWERS, KINDS, between, rested, weights
 
 

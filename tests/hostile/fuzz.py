@@ -24,7 +24,7 @@ from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard.dialects import registered
 from otel_loopguard.spans.dialects.registry import collect_keys
 from otel_loopguard.spans.keys import PLAN_KEYS, TASK_KEYS
-from tests.dialects.test_spans import CASES, TABLE, span_of
+from tests.dialects.test_readings import CASES, TABLE, span_of
 from tests.hostile.rig import texts
 
 SEED: Final = 20_261_122

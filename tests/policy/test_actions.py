@@ -1,17 +1,22 @@
-"""What users say about the action itself: none of these complaints holds here."""
+"""The policy of a session, and what users say of actions elsewhere: none of it holds here."""
 
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import otel_loopguard
-from otel_loopguard import LoopGuardAbort, control
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard import LoopGuardAbort, Settings, control
+from otel_loopguard.core import Action, Detection, Kind, Severity, Step
+from otel_loopguard.core.decision import Source
+from otel_loopguard.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
 from tests.agents import agent, tool_call
 from tests.calls import Run, call
 from tests.hostile.rig import Rig
+from tests.tables import rows
 
 NOTHING = "No results found."
 SEARCH = call("search", {"q": "x"}, NOTHING)
@@ -82,3 +87,87 @@ def test_one_call_per_trace_is_one_loop(named: str) -> None:
             tool_call(rig.tracer, result=NOTHING, more=by_id)
     rig.guard.settle()
     assert [one.action for one in rig.decisions if one.action.rank] == ["hint", "deny"]
+
+
+def found(
+    key: int = 1, *, family: str = "repetition", own: Action | None = None, message: str = "m"
+) -> Detection:
+    return Detection(
+        family, "rule", Severity.WARNING, 0.7, frozenset({key}), 3, 3, message, family=family,
+        own=own,
+    )  # fmt: skip
+
+
+def stuck(times: int, tool: str = "search") -> list[Step]:
+    return [call(tool, {"q": "x"}, "Nothing was found, sorry about that.") for _ in range(times)]
+
+
+def fresh(number: int, tool: str = "read") -> Step:
+    return call(tool, {"n": number}, f"Page {number} tells of {hash(('seed', number)):x} things.")
+
+
+def judged(*detections: Detection, **settings: Any) -> list[Detection]:
+    """What is said of detections of one step, the actions carried out in its place."""
+    said = Policy(Settings(**settings)).judge([*detections], 0, 0)
+    return [replace(one.detection, own=one.action) for one in said]
+
+
+def test_the_strongest_comes_last_and_a_graph_is_heard_before_a_tool() -> None:
+    """The last one is what the span keeps; `max_action` holds for verdicts of budgets too."""
+    said = judged(found(1, own=Action.PAUSE), found(2), found(3, own=Action.ALLOW))
+    assert [one.own for one in said] == [Action.ALLOW, Action.HINT, Action.PAUSE]
+    assert [one.family for one in judged(found(1), found(2, family="graph"))] == ["graph"]
+    for most in (Action.HINT, Action.DENY, Action.ABORT):
+        assert [one.own for one in judged(found(own=Action.ABORT), max_action=most)] == [most]
+
+
+def test_too_many_different_warnings_stop_a_session() -> None:
+    """The third loop that is warned of is one too many where two are the limit."""
+    run = Run(Settings(warning_limit=2, max_action="abort"))
+    for tool in ("alpha", "beta", "gamma"):
+        run.calls(*stuck(3, tool))
+    assert run.actions == ["hint", "hint", "hint", "abort"]
+    last = run.decisions[-1]
+    assert (last.detector, last.reason, last.severity) == (
+        "warnings", "too_many_warnings", Severity.FATAL,
+    )  # fmt: skip
+    assert last.message.startswith("3 different warnings were given; the limit is 2. The last one:")
+
+
+def test_a_deny_has_an_end_whatever_is_done_beside_it() -> None:
+    """A loop with something new in each gap is stopped at last."""
+    run = Run()
+    for number in range(40):
+        run.calls(*stuck(2), fresh(number))
+    assert run.actions[-1] == "abort"
+
+
+def test_a_stall_after_an_abort_is_not_said() -> None:
+    """The session is over, whatever still runs in it."""
+    policy = Policy(Settings())
+    (verdict,) = policy.judge([found(own=Action.ABORT)], 0, 0)
+    policy.carry_out(verdict)
+    assert policy.judge([found(9, own=Action.HINT)], 1, 1) == []
+
+
+@pytest.mark.parametrize("most", ["hint", "deny", "pause", "abort"])
+def test_every_decision_names_what_follows(most: Any) -> None:
+    """The runtime learns what to do next, and how sure that is."""
+    run = Run(Settings(max_action=most))
+    run.calls(*stuck(8))
+    last = run.decisions[-1]
+    assert last.follow_ups == follow_ups_of(Action(most), None)
+    assert last.source is Source.TOOL_LOOP
+    assert last.certainty == (0.95 if last.action.stops else 0.85)
+
+
+@pytest.mark.parametrize(("name", "families", "sure"), rows(__file__, "sources"))
+def test_sources(name: str, families: str, sure: str) -> None:
+    """In this order; a stop is surer than a word."""
+    source = Source(name)
+    for family in filter(None, families.split(", ")):
+        assert source_of(found(family=family)) is source
+    said = [certainty_of(source, action, 0.6) for action in (Action.ABORT, Action.HINT)]
+    assert said == [float(one) for one in sure.split()]
+    later = [*Source][[*Source].index(source) + 1 :]
+    assert all(place_of(source) < place_of(each) for each in later)
