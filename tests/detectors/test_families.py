@@ -5,16 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from otel_loopguard import LoopGuard, Settings, control, session
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.evidence import Effect
-from otel_loopguard.detectors.counters import Periods
-from otel_loopguard.detectors.standstill import Sweep
 from tests.calls import EPOCH, SECOND, Run, call, handle_of
-from tests.detectors.alone import alone, evidence
+from tests.detectors.alone import alone
 
 SAME = call(args={"q": "x"}, outcome="no results for weather in Paris")
 
@@ -42,22 +37,6 @@ def test_every_period_to_sixteen_is_found(period: int) -> None:
     turn = [call("read", {"page": n}, f"the text of page {n} is this") for n in range(period)]
     assert [one.period for one in alone("cycle", *turn * 3)][:1] == [period]
     assert alone("cycle", *turn * (2 if period < 9 else 1)) == []
-
-
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [({}, [17, 18, 19]), ({"waits": True}, []), ({"effect": Effect.WRITE}, [])],
-    ids=["reads", "waits", "writes"],
-)
-def test_only_reads_ask_for_a_place_of_a_range(given: dict[str, object], found: list[int]) -> None:
-    """Eight places that were read before, after the first step back; what is kept is bounded."""
-    sweep = Sweep(Settings())
-    steps = [evidence(n, place=(1, float(n % 10)), **given) for n in range(20)]
-    assert [n for n, step in enumerate(steps) if sweep.observe(step)] == found
-    for n in range(2000):
-        sweep.observe(evidence(n, place=(n if n < 1000 else 1, float(n))))
-    assert len(sweep._ranges) == 16
-    assert len(sweep._ranges[1].places) == 256
 
 
 DOWN = "Temporary data inconsistency detected, please retry the exact same query"
@@ -229,27 +208,3 @@ def test_advice_is_for_who_waits_only() -> None:
     assert handle_of(guard).wait_advice() == 0
     assert control.wait_advice("nobody-knows-this-session") == 0
     assert handle_of(seen(20, switched_off="price_of_waiting")).wait_advice() == 0
-
-
-@given(st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=60))
-def test_it_agrees_with_looking_back(symbols: list[int | None]) -> None:
-    """Every period found is one by its definition, and none by that definition is passed over."""
-    need = [2 * p for p in range(5)]
-    periods = Periods(need)
-    for end, symbol in enumerate(symbols, 1):
-        period = periods.add(symbol)
-        runs = [_run(symbols[:end], p) for p in range(5)]
-        assert [periods.run(p) for p in range(1, 5)] == runs[1:]
-        whole = [p for p in range(1, 5) if runs[p] >= need[p]]
-        wanted = whole[0] if whole else 0
-        assert period == (0 if runs[1] and wanted > 1 else wanted)
-
-
-def _run(symbols: list[int | None], period: int) -> int:
-    """How many of the last symbols equal the one a period before them, by looking back."""
-    run = 0
-    for place in range(len(symbols) - 1, period - 1, -1):
-        if not period or symbols[place] is None or symbols[place] != symbols[place - period]:
-            break
-        run += 1
-    return run

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 import otel_loopguard
 from otel_loopguard import LoopGuardAbort, Settings, control
-from otel_loopguard.core import Action, Detection, Kind, Severity, Step
+from otel_loopguard.core import Action, Detection, Severity, Step
 from otel_loopguard.core.decision import Source
 from otel_loopguard.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
 from tests.agents import agent, tool_call
@@ -19,7 +19,6 @@ from tests.hostile.rig import Rig
 from tests.tables import rows
 
 NOTHING = "No results found."
-SEARCH = call("search", {"q": "x"}, NOTHING)
 
 
 @contextmanager
@@ -43,18 +42,6 @@ def test_a_session_that_was_stopped_can_go_on() -> None:
         assert control.current().action is Action.ALLOW
 
 
-def test_a_hint_that_was_obeyed_is_taken_back() -> None:
-    """The flag goes down with the first call outside of the loop; the ladder remembers it."""
-    rig = Rig()
-    with searched(rig, 3):
-        assert control.current().action is Action.HINT
-        tool_call(rig.tracer, "read", result="text")
-        assert control.current().action is Action.ALLOW
-        for _ in range(2):
-            tool_call(rig.tracer, result=NOTHING)
-        assert control.current().action is Action.DENY
-
-
 def test_nothing_is_put_into_the_conversation() -> None:
     """Arguments, results and messages on the spans are what the agent wrote."""
     rig = Rig(wrapped=True)
@@ -68,27 +55,6 @@ def test_nothing_is_put_into_the_conversation() -> None:
         assert written.get("gen_ai.tool.call.result", NOTHING) == NOTHING
 
 
-def test_refusals_that_leave_no_span_end_in_an_abort() -> None:
-    """The framework refuses the call without a span, and asks the model on and on."""
-    run = Run()
-    while "deny" not in run.actions:
-        run.calls(SEARCH)
-    run.calls(*(Step(Kind.MODEL, "m", trace_id=1, text=f"again {n}") for n in range(20)))
-    assert run.actions[-1] == "abort"
-
-
-@pytest.mark.parametrize("named", ["by the session", "by the conversation"])
-def test_one_call_per_trace_is_one_loop(named: str) -> None:
-    """Each repeat in a trace of its own, that no user asked for."""
-    rig = Rig()
-    by_id = {"gen_ai.conversation.id": "n8"} if "conversation" in named else {}
-    for _ in range(4):
-        with nullcontext() if by_id else otel_loopguard.session("n8"):
-            tool_call(rig.tracer, result=NOTHING, more=by_id)
-    rig.guard.settle()
-    assert [one.action for one in rig.decisions if one.action.rank] == ["hint", "deny"]
-
-
 def found(
     key: int = 1, *, family: str = "repetition", own: Action | None = None, message: str = "m"
 ) -> Detection:
@@ -100,10 +66,6 @@ def found(
 
 def stuck(times: int, tool: str = "search") -> list[Step]:
     return [call(tool, {"q": "x"}, "Nothing was found, sorry about that.") for _ in range(times)]
-
-
-def fresh(number: int, tool: str = "read") -> Step:
-    return call(tool, {"n": number}, f"Page {number} tells of {hash(('seed', number)):x} things.")
 
 
 def judged(*detections: Detection, **settings: Any) -> list[Detection]:
@@ -132,22 +94,6 @@ def test_too_many_different_warnings_stop_a_session() -> None:
         "warnings", "too_many_warnings", Severity.FATAL,
     )  # fmt: skip
     assert last.message.startswith("3 different warnings were given; the limit is 2. The last one:")
-
-
-def test_a_deny_has_an_end_whatever_is_done_beside_it() -> None:
-    """A loop with something new in each gap is stopped at last."""
-    run = Run()
-    for number in range(40):
-        run.calls(*stuck(2), fresh(number))
-    assert run.actions[-1] == "abort"
-
-
-def test_a_stall_after_an_abort_is_not_said() -> None:
-    """The session is over, whatever still runs in it."""
-    policy = Policy(Settings())
-    (verdict,) = policy.judge([found(own=Action.ABORT)], 0, 0)
-    policy.carry_out(verdict)
-    assert policy.judge([found(9, own=Action.HINT)], 1, 1) == []
 
 
 @pytest.mark.parametrize("most", ["hint", "deny", "pause", "abort"])

@@ -1,11 +1,9 @@
 """What a hint says and quotes: for the model of this process, and nowhere else."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from otel_loopguard import Settings
 from otel_loopguard.core import Step
 from otel_loopguard.policy import STRATEGIES, alternatives
 from otel_loopguard.policy.hints import kind_of
@@ -54,14 +52,6 @@ def test_the_control_and_the_decision_have_no_quote() -> None:
     explained = handle_of(run.guard).explain()
     told += [str(explained), explained.to_dict()]
     assert not [one for one in map(repr, told) if SECRET in one]
-
-
-@pytest.mark.parametrize("action", ["hint", "steer", "deny", "abort"])
-def test_where_nobody_is_asked_there_is_no_question(action: Any) -> None:
-    """Only an ask and a pause have one."""
-    run = Run(Settings(steer_after=1, max_action=action))
-    run.calls(*[call("search", {"q": "x"}, "No results.")] * 8)
-    assert [found.question for found in run.decisions] == [None] * len(run.decisions)
 
 
 @pytest.mark.parametrize("tool", ["bash", "edit", "sql", "python", "search", "frobnicate"])
