@@ -19,7 +19,7 @@ from otel_loopguard.plans import groups, validate
 from otel_loopguard.stores.redis import RedisStore
 from otel_loopguard.stores.write_behind import Writer
 from tests.calls import Run, call
-from tests.evidence.test_model_text import MB, UNITS, say
+from tests.evidence.test_evidence import MB, UNITS, say
 from tests.hostile.test_cost import HUGE as TEXTS
 from tests.stores.servers import Server
 

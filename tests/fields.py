@@ -1,14 +1,9 @@
 """The settings as pydantic has them, for pages and tests that go through all of them."""
 
-from __future__ import annotations
+from pydantic.fields import FieldInfo
 
-from typing import TYPE_CHECKING
-
-from otel_loopguard.settings import Settings
+from otel_loopguard import Settings
 from otel_loopguard.settings._group import Group
-
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
 
 
 def fields_of(group: type[Group] = Settings) -> dict[str, FieldInfo]:

@@ -1,7 +1,5 @@
 """Programs in a process of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

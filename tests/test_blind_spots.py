@@ -7,10 +7,16 @@ from contextlib import nullcontext
 import pytest
 from opentelemetry.trace import SpanKind
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, session
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    session,
+    set_testing,
+)
 from otel_loopguard._control import context, gate
 from otel_loopguard._util.bounded import WeakList
-from otel_loopguard._util.clock import set_testing
 from otel_loopguard._util.logger import warn_blind
 from tests.agents import agent, provider_with, settle, tool_call
 

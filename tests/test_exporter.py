@@ -13,13 +13,16 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from otel_loopguard import LoopGuard, semconv
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSettingsError,
+    LoopGuardSpanExporter,
+    Settings,
+    semconv,
+)
 from otel_loopguard._util import errors as faults
 from otel_loopguard.core.decision import Annotation
-from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.sdk import exporter as onward
-from otel_loopguard.sdk.exporter import LoopGuardSpanExporter
-from otel_loopguard.settings import Settings
 from otel_loopguard.spans.views import SpanView
 from tests.tables import rows
 

@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.sampling import (
 )
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags, TraceState
 
-from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.sdk.sampler import LoopGuardSampler, from_environment
+from otel_loopguard import LoopGuardSampler, LoopGuardSettingsError
+from otel_loopguard.sdk.sampler import from_environment
 from tests.tables import rows
 
 ODD: list[tuple[Any, Any]] = [("work", {1: "x", None: "y"}), (None, {}), (7, {}), (b"work", {})]

@@ -1,7 +1,8 @@
-"""Settings and tuning values: sources, precedence, errors, documentation."""
+"""Settings, tuning values and prices: sources, precedence, errors, and files made to hurt."""
 
 import copy
 import json
+import os
 import pickle
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import create_model
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
 from otel_loopguard.settings._names import retired, variable_of
+from otel_loopguard.settings.prices import PriceTable
 from otel_loopguard.settings.tuning import TextTuning, Tuning
 from tests.fields import fields_of
 from tests.tables import rows
@@ -200,3 +202,141 @@ def test_a_name_that_is_not_there_cannot_be_switched_off(monkeypatch: pytest.Mon
     monkeypatch.setenv("LOOPGUARD_SWITCHED_OFF", "cycle,cycles")
     with pytest.raises(LoopGuardSettingsError, match=r"LOOPGUARD_SWITCHED_OFF.* = cycles: "):
         LoopGuard(Settings())
+
+
+ALIASES = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+MERGES = "a: &a {k: v}\n" + "".join(
+    f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 9)}]}}\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+MADE = {"<aliases>": ALIASES, "<merges>": MERGES}
+
+
+def content(text: str) -> bytes:
+    """What a cell of the table says."""
+    escaped = MADE.get(text) or text.encode().decode("unicode_escape")
+    again = re.sub(r"<(\d+) times (.+?)>", lambda some: some[2] * int(some[1]), escaped)
+    return again.encode("latin-1")
+
+
+@pytest.mark.parametrize(("_", "name", "told", "text"), rows(__file__, "hurt"))
+def test_a_file_made_to_hurt_is_refused(
+    tmp_path: Path, _: str, name: str, told: str, text: str
+) -> None:
+    """The error names the file and says what is wrong, in one line of a bounded length."""
+    file = tmp_path / name
+    file.write_bytes(content(text))
+    with pytest.raises(LoopGuardSettingsError) as error:
+        Settings.from_file(file)
+    said = str(error.value)
+    assert str(file) in said
+    assert told in said
+    assert "\n" not in said
+    assert "hunter2" not in said  # it quotes nothing of a file
+    assert len(said) < 500
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "nothing"])
+def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    """A folder, a named pipe and a device are refused without being opened."""
+    path = tmp_path / "s.toml"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    told = "there is no such file" if kind == "nothing" else "it is no file"
+    with pytest.raises(LoopGuardSettingsError, match=rf"s\.toml': {told}"):
+        Settings.from_file(path)
+
+
+def test_an_alias_is_no_bomb(tmp_path: Path) -> None:
+    """Aliases and merges, used as people use them, are read."""
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        "tools:\n  a: &quick {repeat_threshold: 4}\n  b: *quick\n"
+        "  c: {<<: *quick, similar_threshold: 9}\n"
+    )
+    settings = Settings.from_file(file)
+    assert [settings.of(tool).repeat_threshold for tool in "abc"] == [4, 4, 4]
+
+
+@pytest.mark.parametrize("name", ["s.toml", "s.json", "s.yaml"])
+@pytest.mark.parametrize("text", ["", "\n \n"], ids=repr)
+def test_an_empty_file_sets_nothing(tmp_path: Path, name: str, text: str) -> None:
+    """An empty file is one without names."""
+    file = tmp_path / name
+    file.write_text(text)
+    assert Settings.from_file(file) == Settings()
+
+
+def test_a_variable_nested_too_deep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON of a variable that is nested too deep is refused by the name of its setting."""
+    monkeypatch.setenv("LOOPGUARD_TOOLS", "[" * 50_000)
+    with pytest.raises(LoopGuardSettingsError, match="nested too deep"):
+        Settings()
+
+
+TABLE = PriceTable.load()
+
+
+@pytest.mark.parametrize(("model", "like"), rows(__file__, "names"))
+def test_a_name_with_provider_date_and_version_has_the_price_of_its_model(
+    model: str, like: str
+) -> None:
+    assert TABLE.cost(model, 10_000, 1_000) == (TABLE.cost(like, 10_000, 1_000) if like else None)
+    assert not like or TABLE.cost(like, 10_000, 1_000)
+
+
+@pytest.mark.parametrize("model", ["", "x" * 5_000], ids=["empty", "long"])
+def test_what_is_no_name_has_no_price(model: str) -> None:
+    assert TABLE.cost(model, 1, 1) is None
+
+
+@pytest.mark.parametrize(("model", "tokens", "cost"), rows(__file__, "input"))
+def test_what_input_costs(model: str, tokens: str, cost: str) -> None:
+    assert TABLE.cost(model, int(tokens), 0) == pytest.approx(float(cost))
+
+
+def test_tokens_of_a_cache_have_their_own_price() -> None:
+    price = TABLE.cost("claude-opus-4-5", 1_000, 0, cache_read=600, cache_write=300)
+    assert price == pytest.approx((100 * 5 + 600 * 0.5 + 300 * 6.25) / 1e6)
+    # Told beside the input, as some instrumentations do.
+    beside = TABLE.cost("claude-opus-4-5", 100, 0, cache_read=600, cache_write=300)
+    assert beside == pytest.approx(price)
+    # A cache without a price of its own costs as input does.
+    assert TABLE.cost("gpt-4", 1_000, 0, cache_read=500) == TABLE.cost("gpt-4", 1_000, 0)
+
+
+def test_a_file_of_yours_adds_and_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(
+        '[models]\n"mine" = { input = 1, output = 2 }\n'
+        '"Gemini-2.5-pro" = { input = 3, output = 4, cache_read = 0 }\n'
+    )
+    table = PriceTable.load(str(path))
+    assert table.cost("mine-latest", 1_000_000, 1_000_000) == 3
+    # Yours holds for long requests too.
+    assert table.cost("gemini-2.5-pro", 1_000_000, 0) == 3
+    assert table.cost("gemini-2.5-pro", 1_000_000, 0, cache_read=1_000_000) == 0
+    assert table.cost("gpt-4o", 100, 1) == TABLE.cost("gpt-4o", 100, 1)
+    assert TABLE.cost("mine", 1, 1) is None
+
+
+@pytest.mark.parametrize(("text", "says"), rows(__file__, "broken"))
+def test_a_broken_file_says_where_and_what(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(text.replace("\\n", "\n"))
+    with pytest.raises(LoopGuardSettingsError, match=says) as error:
+        PriceTable.load(str(path))
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["none.toml", "prices.txt"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(LoopGuardSettingsError, match=name):
+        PriceTable.load(str(tmp_path / name))

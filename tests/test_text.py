@@ -1,7 +1,8 @@
-"""What others wrote reaches a log or a terminal as short text, and as nothing else."""
+"""Short texts of what others wrote, tables of texts, and values that users hold."""
 
 import io
 import logging
+import re
 import unicodedata
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.tables import rows_in
 from otel_loopguard._util.text import printable, truncate
 from otel_loopguard.core import Kind, Step
 from tests.programs import printed
@@ -160,3 +162,36 @@ guard.shutdown()
     lines = printed(program).splitlines()
     assert lines
     assert [line for line in lines if not line.startswith("otel-loopguard: ")] == []
+
+
+TABLE = """\
+# A comment.
+one: first line
+    second line
+
+    third line  # no comment
+two:
+"""
+
+
+def test_a_row_is_a_name_and_its_lines() -> None:
+    """Comments are whole lines, and blank ones mean nothing."""
+    assert [tuple(row) for row in rows_in(TABLE, "a.txt")] == [
+        ("a.txt:2", "one", ["first line", "second line", "third line  # no comment"]),
+        ("a.txt:6", "two", []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("one: a\ntwo\n", "a.txt:2: expected 'name: text', or an indented line below, got 'two'"),
+        ("# no row\n  one: a\n", "a.txt:2: expected 'name: text'"),
+        (": a\n", "a.txt:1: expected 'name: text'"),
+        ("one: a\n\none: b\n", "a.txt:3: one: there is another row of this name"),
+    ],
+)
+def test_a_bad_line_is_refused_with_its_place(text: str, why: str) -> None:
+    """With file and line, so that whoever wrote it finds it."""
+    with pytest.raises(ValueError, match=f"^{re.escape(why)}"):
+        list(rows_in(text, "a.txt"))

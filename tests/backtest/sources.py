@@ -1,7 +1,5 @@
 """Tables of spans and steps for backtests, made of what is recorded."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ray and ClickHouse, both real, in an environment of their own: what they change is nothing."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Generator, Iterable
 from pathlib import Path
@@ -10,9 +8,8 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from otel_loopguard import RecordingError, Settings
 from otel_loopguard.backtest.run import Backtest, run
-from otel_loopguard.errors import RecordingError
-from otel_loopguard.settings import Settings
 from tests.backtest.sources import exported, spans_of, write_spans
 from tests.frameworks.harness import ENGINES, python_of
 from tests.zero_code.interpreter import ROOT, environment

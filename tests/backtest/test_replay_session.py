@@ -1,27 +1,23 @@
 """A backtest decides what the guard decides that sees the same runs in its process."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyarrow import parquet
 
+from otel_loopguard import Settings
 from otel_loopguard.backtest import BacktestResult, replay_session
 from otel_loopguard.backtest import rows as forms
 from otel_loopguard.backtest.rows import SPAN, BrokenRow, parsed, row_of, span_of
 from otel_loopguard.backtest.run import run
 from otel_loopguard.cli.replay import ReplayResult, SpanResults, result_of
+from otel_loopguard.core import Decision
 from otel_loopguard.replay import Recording, Run
-from otel_loopguard.settings import Settings
 from tests.backtest.sources import exported, ignore, spans_of, write_spans
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision
 
 
 def told(decisions: Iterable[Decision]) -> list[tuple[object, ...]]:

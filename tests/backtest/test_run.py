@@ -1,7 +1,5 @@
 """A backtest as a whole: sources, exports of backends, restarts, what is broken, what is said."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -20,14 +18,12 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+from otel_loopguard import LoopGuardError, RecordingError, Settings, __version__
 from otel_loopguard.backtest.run import Backtest, partition, run, settings_hash
 from otel_loopguard.backtest.sources import export_spans, open_source
 from otel_loopguard.cli.app import app
-from otel_loopguard.errors import LoopGuardError, RecordingError
 from otel_loopguard.replay import Recording
-from otel_loopguard.settings import Settings
 from otel_loopguard.spans.reader import Reader
-from otel_loopguard.version import __version__
 from tests.backtest.sources import exported, ignore, spans_of, write_spans
 
 COMMAND = [sys.executable, "-c", "from otel_loopguard.cli import main; main()", "backtest"]

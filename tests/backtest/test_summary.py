@@ -1,7 +1,5 @@
 """The page that sums a backtest up, and two settings compared."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser
@@ -10,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from otel_loopguard import Settings
 from otel_loopguard.backtest.run import run, settings_hash
 from otel_loopguard.cli.app import app
 from otel_loopguard.cli.backtest import write_summary
-from otel_loopguard.settings import Settings
 from tests.programs import printed
 
 HOSTILE = "<script>alert('x')</script>\"&"

@@ -1,15 +1,25 @@
-"""Commands that read recordings: what is broken, empty or not there, and real files."""
+"""Commands that read recordings and transcripts: real files, broken ones and none, and figures."""
 
 import json
+import os
+import shutil
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
+from otel_loopguard import LoopGuardError, Settings
+from otel_loopguard.cli.calibrate import HIGHEST, allowed, changes
+from otel_loopguard.cli.evaluate import Judgement, score
 from otel_loopguard.core.report import Report
 from otel_loopguard.replay import workers
-from tests.cli.conftest import line
+from tests.browser import browser, needs_chromium
+from tests.cli.conftest import KEY, line, tried
+from tests.replay.transcripts import opencode
+from tests.replay.transcripts.reading import CAPTURES
+from tests.tables import rows
 
 COMMANDS = ("steps", "replay", "report", "explain", "learn", "eval", "doctor")
 
@@ -118,3 +128,179 @@ def test_the_sample_has_its_notice() -> None:
     assert "intercode-sql.otlp.jsonl.gz" in notice
     assert "Copyright (c) 2023 Princeton" in notice
     assert "Permission is hereby granted" in notice
+
+
+def test_the_database_of_opencode_is_found(
+    home: Path, objects: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = home / ".local/share/opencode"
+    place.mkdir(parents=True)
+    opencode.whole(place / "opencode.db")
+    (row,) = [row for row in objects("transcripts", "--jobs", "1") if row["agent"] == "opencode"]
+    assert (row["session"], row["cwd"]) == (opencode.SESSION, "/app")
+    assert (row["stop"]["call"], row["whole"]["calls"]) == (3, 8)
+    (again,) = objects("transcripts", row["path"], "--jobs", "1")
+    assert again["whole"]["calls"] == 6  # the sub-agent has a session of its own
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "nothing"))
+    assert len(objects("transcripts", "--jobs", "1")) == 3
+
+
+def test_folders_of_the_environment_are_asked_first(
+    home: Path, objects: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(CAPTURES / "claude"))
+    monkeypatch.setenv("CODEX_HOME", str(home / "nothing"))
+    monkeypatch.setenv("GEMINI_CLI_HOME", str(CAPTURES / "gemini"))
+    shutil.rmtree(home / ".claude")
+    rows = objects("transcripts", "--jobs", "1")
+    assert sorted(row["agent"] for row in rows) == ["claude-code", "gemini"]
+    assert all(str(CAPTURES) in row["path"] for row in rows)
+
+
+def test_sessions_are_chosen(home: Path, objects: Any, command: Any) -> None:
+    """Those of some days, or one that is named, with its sub-agents."""
+    for path in (home / ".codex").rglob("*.jsonl"):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    rows = objects("transcripts", "--days", "7", "--jobs", "1")
+    assert [row["agent"] for row in rows] == ["claude-code", "gemini"]
+    (path,) = (home / ".claude").rglob(f"{KEY}.jsonl")
+    (row,) = objects("transcripts", path, "--jobs", "1")
+    assert row["whole"]["calls"] == 8
+    empty = home / "empty"
+    empty.mkdir()
+    said = command("transcripts", empty, "--days", "7").stdout
+    assert said == f"no sessions of the last 7 days in {empty}\n"
+
+
+def test_a_model_without_a_price_is_shown_as_such(home: Path, command: Any) -> None:
+    for path in (home / ".claude").rglob("*.jsonl"):
+        path.write_text(path.read_text().replace("claude-sonnet-4-5", "our-own-model"))
+    shutil.rmtree(home / ".codex")
+    assert "tokens, at a price that is not known." in command("transcripts", "--jobs", "1").stdout
+
+
+def test_a_broken_line_is_told_with_its_place(home: Path, command: Any) -> None:
+    (path,) = (home / ".codex").rglob("*.jsonl")
+    path.write_text(path.read_text() + '{"type": \n{"type": "event_msg", "payload": {}}\n')
+    result = command("transcripts", "--jobs", "1", "--format", "json")
+    assert result.exit_code == 1
+    assert f"{path}:44: no valid JSON" in result.stderr
+    assert len(result.stdout.splitlines()) == 3
+
+
+def test_sessions_that_nobody_interrupted_set_the_stop_line(objects: Any, home: Path) -> None:
+    (row,) = objects("calibrate", home, "--false-stops", "0.5")
+    assert row["runs"] == 3
+    (path,) = (home / ".codex").rglob("*.jsonl")
+    path.write_text(path.read_text().replace('"task_complete"', '"turn_aborted"'))
+    (row,) = objects("calibrate", home, "--false-stops", "0.5")
+    assert row["runs"] == 2
+    (row,) = objects("calibrate", home, "--false-stops", "0.5", "--except", KEY)
+    assert row["runs"] == 1
+
+
+def test_the_page_has_nothing_of_what_calls_held(home: Path, command: Any) -> None:
+    page = home / "sessions.html"
+    assert command("transcripts", "--html", page, "--jobs", "1").exit_code == 0
+    text = page.read_text()
+    content = ("missing.txt", "note.txt", "hello there", "SUBTASK", "find it", "http:", "https:")
+    assert not [each for each in content if each in text]
+    assert "default-src 'none'" in text
+    # But the tool, and the sentence in the fold.
+    assert "at call 3 of 8: identical_call" in text
+    assert "was called 3 times with equal arguments" in text
+
+
+def test_the_page_is_not_written_through_links_of_others(home: Path, command: Any) -> None:
+    """In a folder that others can write to, as /tmp."""
+    page, mine = home / "sessions.html", home / "mine"
+    mine.write_text("mine")
+    page.symlink_to(mine)
+    for place in (page, home, home / "nowhere" / "page.html"):
+        result = command("transcripts", "--html", place, "--jobs", "1")
+        assert result.exit_code == 2
+        assert f"otel-loopguard: {place}: " in result.stderr
+    assert mine.read_text() == "mine"
+
+
+@needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_opens_in_a_browser(scheme: Any, home: Path, command: Any) -> None:
+    (path,) = (home / ".claude").rglob(f"{KEY}.jsonl")
+    # What a transcript says is shown as text.
+    path.write_text(path.read_text().replace('"/app"', json.dumps("/home/<img src=x>")))
+    page = home / "sessions.html"
+    assert command("transcripts", "--html", page, "--jobs", "1").exit_code == 0
+    with browser() as started:
+        opened = started.new_page(color_scheme=scheme)
+        asked: list[str] = []
+        opened.on("request", lambda request: asked.append(request.url))
+        opened.goto(page.as_uri())
+        expect(opened.get_by_role("heading", level=1)).to_have_text(
+            "Sessions of your coding agents"
+        )
+        session = opened.locator("details.stop").filter(has_text="<img src=x>")
+        expect(session.locator("li").first).to_be_hidden()
+        session.locator("summary").click()
+        expect(session.locator("li").first).to_contain_text("hint")
+        expect(session).to_contain_text("stop at call 3 of 8: identical_call")
+        assert opened.locator("img").count() == 0
+        colours = opened.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert colours == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 29)")
+        assert asked == [page.as_uri()]
+
+
+def judged(
+    loop: bool | None, noticed: int | None, stopped: int | None, onset: int | None = 1
+) -> Judgement:
+    return Judgement("t", "s", loop, 100, onset, noticed, stopped)
+
+
+def test_scores() -> None:
+    """Shares and medians are those of the definition; what cannot be said is None."""
+    about = [
+        judged(True, 3, 5), judged(True, 5, None), judged(True, None, None),
+        judged(True, 9, None, onset=None), judged(False, 2, 4), judged(False, None, None),
+        judged(None, 1, 1), judged(None, None, None),
+    ]  # fmt: skip
+    row = score(about)
+    assert (row["n"], row["loops"], row["healthy"], row["unlabelled"]) == (8, 4, 2, 2)
+    assert (row["noticed_tp"], row["noticed_fp"], row["noticed_recall"]) == (3, 1, 0.75)
+    assert (row["stopped_tp"], row["stopped_fp"], row["stopped_false"]) == (1, 1, 0.5)
+    assert (row["noticed_median_steps"], row["stopped_median_steps"]) == (3, 4)
+    unsaid = score([judged(None, None, None)])
+    assert unsaid["noticed_recall"] is unsaid["stopped_median_steps"] is None
+
+
+@pytest.mark.parametrize(("given", "above"), rows(__file__, "allowed"))
+def test_how_many_runs_may_be_stopped(given: str, above: str) -> None:
+    """The line is put at the conformal quantile, ceil((n + 1)(1 - rate)) of n."""
+    runs, rate = map(float, given.split())
+    assert allowed(int(runs), rate) == int(above)
+
+
+@pytest.mark.parametrize(("given", "said"), rows(__file__, "refused"))
+def test_too_few_runs(given: str, said: str) -> None:
+    """It is refused, with how many are needed and which rate there are enough for."""
+    runs, rate = map(float, given.split())
+    with pytest.raises(LoopGuardError, match=said):
+        allowed(int(runs), rate)
+
+
+def test_the_highest_line_is_a_setting() -> None:
+    """Every line that may be tried is one that the settings take."""
+    assert Settings(**changes(Settings(), HIGHEST)).deny_after == HIGHEST
+    with pytest.raises(LoopGuardError):
+        Settings(deny_after=HIGHEST + 1)
+
+
+def test_files_are_read_more_than_once(command: Any, tmp_path: Path) -> None:
+    """What is broken in them is told once, and a pipe is refused."""
+    past, pipe = tmp_path / "past.jsonl", tmp_path / "pipe"
+    past.write_text("\n".join([*map(tried, range(9), [9] + [0] * 8), "{broken"]))
+    result = command("calibrate", past, "--false-stops", 0.1)
+    assert (result.exit_code, result.stderr.count("past.jsonl:10")) == (1, 1)
+    os.mkfifo(pipe)
+    result = command("calibrate", pipe, "--false-stops", 0.5)
+    assert result.exit_code == 2
+    assert f"{pipe}: calibrate reads its files more than once" in result.stderr

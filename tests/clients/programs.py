@@ -1,7 +1,5 @@
 """What the tests of clients need besides Python."""
 
-from __future__ import annotations
-
 import shutil
 
 from tests.dialects.agents import go

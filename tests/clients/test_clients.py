@@ -1,7 +1,5 @@
 """The clients for TypeScript, Go and Java: built from this repository, and against a server."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A session that a guard knows, and guards on one Redis, as processes have them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any

@@ -1,7 +1,5 @@
 """A session that asks, what tests say of one, and notices that are nothing special."""
 
-from __future__ import annotations
-
 import itertools
 import time
 import uuid

@@ -1,15 +1,23 @@
-"""check, gate, pause, resume, abort; callbacks for what was decided."""
-
-from __future__ import annotations
+"""check, gate, pause, resume, abort; callbacks; asking where only a framework knows the session."""
 
 import asyncio
+import contextvars
+import json
+import logging
+import subprocess
+import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import pytest
+from opentelemetry import context as otel_context
 
 from otel_loopguard import (
+    Action,
     Decision,
     LoopGuard,
     LoopGuardAbort,
@@ -18,14 +26,14 @@ from otel_loopguard import (
     Settings,
     control,
     session,
+    sessions,
     set_testing,
+    turn,
 )
+from otel_loopguard._util.clock import TestMode as Moved
 from otel_loopguard._util.errors import raise_faults
-from tests.control.messages import Run
+from tests.control.messages import Run, call, control_of, new_name
 from tests.stores.servers import wait_for
-
-if TYPE_CHECKING:
-    from otel_loopguard._util.clock import TestMode
 
 NAN = float("nan")
 
@@ -144,7 +152,7 @@ def test_a_pause_ends_by_the_clock_of_the_guard(run: Run) -> None:
         with session(run.key):
             control.gate(limit_s=600)
 
-    async def gate_and_advance(testing: TestMode) -> control.Control:
+    async def gate_and_advance(testing: Moved) -> control.Control:
         waiting = asyncio.ensure_future(_awaited(600))
         await asyncio.sleep(0.1)
         testing.advance(301)
@@ -255,3 +263,101 @@ def test_a_callback_that_hangs_holds_nobody_up(run: Run) -> None:
     for stop in stops:
         stop()
     assert heard == RUNGS
+
+
+_PROGRAM = Path(__file__).with_name("langgraph_asking.py")
+
+
+def _run(way: str) -> tuple[dict[str, Any], str]:
+    for module in ("langgraph", "openinference.instrumentation.langchain"):
+        pytest.importorskip(module)
+    command = [sys.executable, str(_PROGRAM), way]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.parametrize("way", ["thread", "run", "async"])
+def test_a_node_of_langgraph_is_in_the_session_of_its_run(way: str) -> None:
+    """OpenInference makes no span the current one: `thread_id` and the run's own span tell."""
+    found, said = _run(way)
+    assert (found["told"], found["ran"]) == (2, 4)
+    assert set(found["refused"]) == {"deny"}
+    assert "asks where no session is known" not in said
+
+
+def test_where_no_session_can_be_told_it_is_said() -> None:
+    """Once, with what to do; the run goes on."""
+    found, said = _run("unseen")
+    assert found == {"told": 0, "ran": 12, "refused": [], "stop": None}
+    assert said.count("asks where no session is known") == 1
+    assert "otel_loopguard.session(key)" in said
+
+
+def test_a_thread_that_lost_the_context_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Only while some session is stopped, and never where one is named."""
+    guard, key = LoopGuard(), new_name()
+    guard.bind(1, key)
+    with caplog.at_level(logging.WARNING), session(key):
+        threading.Thread(target=control.check).start()
+        control.abort(key)
+        with session("not begun yet"):
+            control.check()
+            control.hint()
+        threads = [threading.Thread(target=ask) for ask in (control.check, control.current)]
+        for thread in threads:
+            thread.start()
+            thread.join()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "asks where no session is known" in caplog.text
+    control.resume(key)
+
+
+def test_of_several_guards_the_one_with_the_strongest_action_answers() -> None:
+    """What people do goes to all of them."""
+    guards = [LoopGuard() for _ in range(3)]
+    with session(new_name()) as key:
+        for guard, times in zip(guards, (1, 4, 2), strict=True):
+            for _ in range(times):
+                guard.observe(call(), key)
+        assert control.current().action is Action.DENY
+        assert control.refused("search", {"q": "x"}) is not None
+        report = sessions.report()
+        assert report is not None
+        assert report.steps == 4
+        assert control.pause(key, by="ada")
+        assert {control_of(guard, key).by for guard in guards} == {"ada"}
+        assert control.resume(key)
+        assert control.current().action is Action.ALLOW
+
+
+@pytest.mark.parametrize("block", [session, turn])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_nobody_stays_in_a_session_that_a_generator_has_ended(
+    block: Callable[[str], AbstractContextManager[object]], elsewhere: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """In whatever order they end, nor by a log line, where one ends in another context."""
+
+    def answer(key: str) -> Iterator[str]:
+        with block(key):
+            yield key
+
+    def of_none() -> None:
+        before = otel_context.get_current()
+        answers = [answer("first"), answer("second"), answer("third")]
+        for one in answers:
+            next(one)
+        contextvars.copy_context().run(next, answers[1], None)
+        for one in (answers[0], answers[2]):
+            if elsewhere:
+                contextvars.copy_context().run(next, one, None)
+            else:
+                next(one, None)
+        with block("another"):
+            pass
+        assert otel_context.get_current() is before
+
+    with caplog.at_level(logging.ERROR):
+        contextvars.Context().run(of_none)
+    assert not caplog.records

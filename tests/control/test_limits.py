@@ -1,7 +1,5 @@
 """Limits in time, and aborts, that really cancel what is awaited."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

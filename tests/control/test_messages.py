@@ -1,7 +1,5 @@
 """What processes tell each other of a session: notices in the store, and signed baggage."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 from urllib.parse import quote_plus

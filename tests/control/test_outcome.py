@@ -1,7 +1,5 @@
 """How a run ended that was stopped, for programs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

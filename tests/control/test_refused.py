@@ -1,7 +1,5 @@
 """Calls that are refused, hints, results so far; a refusal that comes back as a span."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable

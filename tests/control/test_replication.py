@@ -1,7 +1,5 @@
 """What is said of a session in one process counts in the others."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

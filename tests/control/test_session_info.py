@@ -1,7 +1,5 @@
 """Milestones that the application reports, and what is left of the limits that were set."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,8 +14,7 @@ from otel_loopguard import (
     session,
     set_testing,
 )
-from otel_loopguard.control import Remaining
-from otel_loopguard.core import Kind, Step
+from otel_loopguard.core import Kind, Remaining, Step
 from tests.agents import agent, provider_with, tool_call
 from tests.control.messages import control_of, flag, new_name
 

@@ -6,8 +6,8 @@ from typing import Any
 from lab import recorded
 from lab.tables import Table
 from otel_loopguard import Settings
-from otel_loopguard.core import Decision, Kind, Step
-from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
+from otel_loopguard.core import Decision, Evidence, Kind, Step
+from otel_loopguard.core.evidence import Effect, ErrorClass
 from otel_loopguard.detectors import DETECTORS, Registry
 from tests.calls import Run
 

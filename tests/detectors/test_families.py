@@ -1,16 +1,15 @@
 """What the tables beside cannot say of calls that repeat, fail or stand still, and of texts."""
 
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuard, Settings, control, session
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.evidence import Effect
-from otel_loopguard.detectors.standstill import Sweep
-from tests.calls import EPOCH, SECOND, Run, call
-from tests.detectors.alone import alone, evidence
+from tests.calls import EPOCH, SECOND, Run, call, handle_of
+from tests.detectors.alone import alone
 
 SAME = call(args={"q": "x"}, outcome="no results for weather in Paris")
 
@@ -38,22 +37,6 @@ def test_every_period_to_sixteen_is_found(period: int) -> None:
     turn = [call("read", {"page": n}, f"the text of page {n} is this") for n in range(period)]
     assert [one.period for one in alone("cycle", *turn * 3)][:1] == [period]
     assert alone("cycle", *turn * (2 if period < 9 else 1)) == []
-
-
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [({}, [17, 18, 19]), ({"waits": True}, []), ({"effect": Effect.WRITE}, [])],
-    ids=["reads", "waits", "writes"],
-)
-def test_only_reads_ask_for_a_place_of_a_range(given: dict[str, object], found: list[int]) -> None:
-    """Eight places that were read before, after the first step back; what is kept is bounded."""
-    sweep = Sweep(Settings())
-    steps = [evidence(n, place=(1, float(n % 10)), **given) for n in range(20)]
-    assert [n for n, step in enumerate(steps) if sweep.observe(step)] == found
-    for n in range(2000):
-        sweep.observe(evidence(n, place=(n if n < 1000 else 1, float(n))))
-    assert len(sweep._ranges) == 16
-    assert len(sweep._ranges[1].places) == 256
 
 
 DOWN = "Temporary data inconsistency detected, please retry the exact same query"
@@ -187,3 +170,41 @@ def test_a_tool_that_only_fails_is_refused_whatever_it_is_asked() -> None:
                 guard.observe(call("login", asked, error="Permission denied (publickey)"), key)
         assert ran == 20
         assert control.refused("read", {"path": "notes"}) is None
+
+
+PAUSE = 22 * SECOND
+
+
+def looks(number: int) -> Iterator[Step]:
+    """A model that asks for one look after the other, each some seconds after the last."""
+    for at in range(EPOCH, EPOCH + number * PAUSE, PAUSE):
+        end = at + 2 * SECOND
+        yield Step(Kind.MODEL, "m", start=at, end=end, tokens_in=30_000, cost=0.1)
+        said = {"args": {"id": 7}, "outcome": '{"status": "running"}'}
+        yield Step(Kind.TOOL, "job_status", **said, start=at + PAUSE - SECOND, end=at + PAUSE)
+
+
+def seen(number: int, **settings: object) -> LoopGuard:
+    """A guard that saw so many looks."""
+    run = Run(Settings(**settings))
+    run.calls(*looks(number))
+    return run.guard
+
+
+def test_what_a_wait_cost_is_reported() -> None:
+    guard = seen(60)
+    run = handle_of(guard).report().run
+    assert (run.looks, run.look_tokens, round(run.look_cost, 2)) == (59, 1_770_000, 5.9)
+    assert handle_of(guard).wait_advice() == 300
+
+
+def test_advice_is_for_who_waits_only() -> None:
+    """None before the first look, after news, in an unknown session, and where it is off."""
+    assert handle_of(seen(1)).wait_advice() == 0
+    guard = seen(20)
+    assert 10 <= handle_of(guard).wait_advice() <= 300
+    done = Step(Kind.TOOL, "job_status", args={"id": 7}, outcome="finished: 12 files written")
+    guard.observe(done, "run")
+    assert handle_of(guard).wait_advice() == 0
+    assert control.wait_advice("nobody-knows-this-session") == 0
+    assert handle_of(seen(20, switched_off="price_of_waiting")).wait_advice() == 0

@@ -1,4 +1,4 @@
-"""Which detectors there are: switched off, and of users' own."""
+"""Which detectors there are: switched off, of users' own, and with what they say."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
 from otel_loopguard._util.errors import raise_faults
-from otel_loopguard.core import Action, Detection, Kind, Step
-from otel_loopguard.core.decision import Severity
-from otel_loopguard.core.evidence import Evidence
+from otel_loopguard._util.tables import rows_in
+from otel_loopguard.core import Action, Detection, Evidence, Kind, Severity, Step
 from otel_loopguard.detectors import DETECTORS, Registry
+from otel_loopguard.detectors.base import table_of
 from tests.calls import Run, call
 
 
@@ -167,3 +167,18 @@ def test_names_have_to_be_told_apart_and_there() -> None:
         LoopGuard(Settings(switched_off=frozenset({"exact_repeats"})))
     for part in ("LOOPGUARD_SWITCHED_OFF", "exact_repeats", "exact_repeat,", "repetition"):
         assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a:\n  Sure: 1 1 x", "r.txt:1: a: could not convert string to float: 'x'"),
+        ("a:\n\na b: hm\nc:\n  Up to: halt", "r.txt:4: c: 'halt' is not a valid Action"),
+        ("a:\nb c: hm", "r.txt:2: b c: expected a row of the detector above it"),
+        ("a:\n  Setings: x", "r.txt:1: a: expected it once, .* got 'Setings: x'"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_place(text: str, why: str) -> None:
+    """With file and line."""
+    with pytest.raises(ValueError, match=f"^{why}"):
+        table_of(rows_in(text, "r.txt"))

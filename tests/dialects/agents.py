@@ -8,8 +8,6 @@ folder of their language. Java needs Maven, Go its compiler; the coding agents a
 @anthropic-ai/claude-code@2.1.330`).
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,22 +1,18 @@
 """Real captures of frameworks and instrumentations, as the guard would see them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import Reader, RecordedSpan
 from otel_loopguard.replay.formats import otlp_spans
 from otel_loopguard.sessions.active import ActiveSpan
 from otel_loopguard.spans.dedup import SpanDeduplicator
 from tests.zero_code.interpreter import lacking
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Kind, Step
 
 SPANS = Path(__file__).resolve().parents[2].parent / "shared" / "spans"
 

@@ -1,7 +1,5 @@
 """Loops of one's own with a plain client: captures of real instrumentations, without tool spans."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables of the pages about dialects, made from the code and the captures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from otel_loopguard.core import Kind, Step

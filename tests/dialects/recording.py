@@ -5,25 +5,21 @@ has no tools is none of the agent's, as one for a title. An answer of the Respon
 asked for in the background is there when it is fetched for the third time.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_loopguard.server.otlp import decode, decompressed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 Call = tuple[str, dict[str, Any]]
 Turn = Call | list[Call]

@@ -7,24 +7,17 @@ Claude Code 2.1.330, Codex 0.169.0 and gemini-cli 0.61.0 against model servers w
 without what is of the machine, and without prompts of the system.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.server.otlp import JSON, decode, log_views
 from tests.dialects import captures
 from tests.dialects.agents import AGENTS, GO, JAVA, NODE, STUCK
 from tests.dialects.told import sections, told
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_loopguard.core import Step
 
 TABLE = sections("captures.txt")
 FILES = {

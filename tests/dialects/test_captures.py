@@ -1,7 +1,5 @@
 """Every real capture is read as what really ran."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ after the examples of open-telemetry/semantic-conventions-genai, `turns` of pull
 `transfers` of 98 and 447, `around` of v0.1.0.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One call is one step, whoever reports it; two calls stay two."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, NamedTuple

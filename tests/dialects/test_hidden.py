@@ -1,25 +1,21 @@
 """What is kept off the spans, or cut, is unknown: what stands there is not the same value again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from langchain_core.tools import tool
 from openinference.instrumentation import TraceConfig
 from openinference.instrumentation.langchain import LangChainInstrumentor
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.trace import Tracer
 
 from otel_loopguard import LoopGuardSpanProcessor, control
 from otel_loopguard.core import Action
 from tests.agents import provider_with
-from tests.dialects.test_spans import span_of
+from tests.dialects.test_readings import span_of
 from tests.dialects.told import sections
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
 
 HIDDEN = [title for title in sections("spans.txt") if "hidden: " in title and "beside" not in title]
 

@@ -1,7 +1,5 @@
 """Which dialect reads a span, what others add, which scopes are of interest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 

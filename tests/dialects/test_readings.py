@@ -1,6 +1,4 @@
-"""How values on spans are read: the rows of `readings.txt`."""
-
-from __future__ import annotations
+"""Spans and values on them, as `readings.txt` and `spans.txt` have them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,13 +7,15 @@ from typing import Any, Final
 
 import pytest
 
+from otel_loopguard import LoopGuard
 from otel_loopguard.core import Kind
-from otel_loopguard.dialects import Reader
+from otel_loopguard.dialects import Reader, RecordedSpan
 from otel_loopguard.evidence.effects import command_of
 from otel_loopguard.spans import unwrap
 from otel_loopguard.spans.coding_tools import arguments, gemini_result, prompt_step, tool_step
 from otel_loopguard.spans.dedup import contradict
 from otel_loopguard.spans.values import hidden, texts
+from tests.dialects.told import sections, told
 from tests.evidence.test_readings import rows, value
 
 
@@ -102,3 +102,40 @@ def test_calls_belong_to_their_sub_agent_and_a_prompt_to_nobody() -> None:
     assert tool_step("claude-code", "Read", {}, sub_agent="a1").agent == "a1"
     prompt = prompt_step("gemini")
     assert (prompt.kind, prompt.name, prompt.dialect) == (Kind.OTHER, "user", "gemini_cli")
+
+
+TABLE = sections("spans.txt")
+CASES = [title for title, lines in TABLE.items() if lines[-1].startswith("= ")]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_span_is_the_step_that_the_table_tells(case: str) -> None:
+    """Kind, name, content, failure, whose it is, and no more: a trace id is no session."""
+    *lines, expected = TABLE[case]
+    step = LoopGuard(clock="replay").reader.read(span_of(lines))
+    assert step is not None
+    assert f"= {told(step)}" == expected
+
+
+def span_of(lines: list[str]) -> RecordedSpan:
+    name, scope, *more = lines[0].split("  ")
+    said = dict(one.split(" ") for one in more if " " in one)
+    span = RecordedSpan(name, scope[2:].removesuffix("-"), said.get("kind", "INTERNAL"), 7, start=1)
+    span.end, span.status = None if "open" in more else 9, said.get("status", "unset")
+    for line in lines[1:]:
+        if line.startswith("+ "):
+            span.attributes |= span_of(["x  @ -", *TABLE[line[2:]]]).attributes
+        elif line.startswith("event "):
+            event, _, attributes = line[6:].partition(": ")
+            span.events = [*span.events, (event, json.loads(attributes))]
+        elif line.startswith("at its start := "):
+            span.start_attributes = json.loads(line[16:])
+        elif " := " in line:
+            key, _, value = line.partition(" := ")
+            span.attributes[key] = json.loads(value)
+        elif line.startswith("description: "):
+            span.description = json.loads(line[13:])
+        else:
+            key, _, value = line.partition(": ")
+            span.attributes[key] = value
+    return span

@@ -1,13 +1,9 @@
 """Steps in one line each, as the tables beside tell them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from otel_loopguard.core import Step
+from otel_loopguard.core import Step
 
 FIELDS = (
     "name", "args", "outcome", "error", "error_text", "error_type", "call_id", "model", "tokens_in",

@@ -1,7 +1,5 @@
 """The table of what every adapter does in its real framework, from what its program printed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

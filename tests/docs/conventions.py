@@ -1,7 +1,5 @@
 """The names of the GenAI conventions that are read and written, by the version that has them."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re

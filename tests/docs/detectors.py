@@ -1,7 +1,5 @@
 """The sections of docs/detectors.md, from the docstrings and attributes of the detectors."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

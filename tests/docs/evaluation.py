@@ -1,7 +1,5 @@
 """Tables of what the guard finds in the recorded runs, and what it would wrongly notice."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

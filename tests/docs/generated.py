@@ -1,16 +1,15 @@
 """The generated sections of the pages, by page and name, and what writes them."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
 import typer
 from pydantic import SecretStr
+from pydantic.fields import FieldInfo
 
 from otel_loopguard import semconv
 from otel_loopguard.cli.app import app
@@ -22,17 +21,13 @@ from otel_loopguard.execution.latency import DEFAULTS_MS
 from otel_loopguard.policy import DIAGNOSES, STRATEGIES, certainty_of, follow_ups_of
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.telemetry import METRICS
+from otel_loopguard.telemetry.metrics import Metric
 from tests.dialects import page as dialects
 from tests.docs import adapters, conventions, detectors, evaluation, measured
 from tests.docs.markdown import ROOT, table
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import replayed, tree
 from tests.fields import fields_of
-
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
-    from otel_loopguard.telemetry.metrics import Metric
 
 Write = Callable[[], str]
 _DECEPTIONS = (ROOT / "tests/detectors/deceptions.txt").read_text(encoding="utf-8")

@@ -10,8 +10,6 @@ A comment in the line before a block says what it is:
 What stands between `<!-- generated: NAME -->` and `<!-- end -->` is written by `generated.py`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The tables of what `make bench`, `bench/fleet.py` and `lab/effect` measured last."""
 
-from __future__ import annotations
-
 import json
 from textwrap import fill
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs what the pages show: programs, commands."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

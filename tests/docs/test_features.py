@@ -1,7 +1,5 @@
 """docs/project/features.md has every capability, where it lives and which test shows it."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,18 +1,22 @@
 """The pages hang together: links lead somewhere, generated parts are fresh, nothing leaks."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as package
 
 from bench.house import LOOKED_UP
 from otel_loopguard import LoopGuardError, Settings, semconv
+from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.settings._names import variable_of
+from otel_loopguard.spans.dialects.genai import KINDS
 from otel_loopguard.telemetry import METRICS
+from tests.docs import conventions, evaluation
+from tests.docs.detectors import CLASSES, PARTS, parts, question
 from tests.docs.generated import SECTIONS
 from tests.docs.markdown import ROOT, anchors, links, name_of, pages, rewrite, sections
 from tests.docs.programs import need_shared
@@ -146,3 +150,85 @@ def test_the_schema_of_the_settings_has_every_setting() -> None:
     assert set(entries) == {*fields_of(), "tuning"}
     assert [name for name, entry in entries.items() if not entry.get("description")] == []
     assert schema["additionalProperties"] is False
+
+
+PICTURE = ROOT / "docs/project/evaluation.svg"
+
+
+@pytest.mark.rare
+def test_the_curve_is_fresh() -> None:
+    """It is what bench/curve.py draws of `lab.evaluate --curve`; `make docs` draws it anew."""
+    need_shared()
+    if os.environ.get("LOOPGUARD_WRITE_DOCS"):
+        PICTURE.write_text(evaluation.picture(), encoding="utf-8")
+    assert PICTURE.read_text(encoding="utf-8") == evaluation.picture(), "run `make docs`"
+
+
+@pytest.mark.rare
+def test_every_false_notice_was_read() -> None:
+    """Of every healthy run that is noticed, somebody read and wrote down what happened."""
+    need_shared()
+    assert {wrong["id"] for wrong in evaluation.alarms()} <= set(evaluation.READ)
+
+
+KNOWN = {value for name, value in vars(package).items() if name.startswith("GEN_AI_")}
+EVENTS = {"gen_ai.client.inference.operation.details", "gen_ai.evaluation.result"}
+
+
+def test_every_name_in_the_code_is_in_the_table_and_none_else() -> None:
+    """Nobody reads a name that no version has, unless some instrumentation made it up."""
+    others = set(conventions.TABLE["others"]["names"])
+    assert conventions.in_code() == conventions.named() | others
+    assert not conventions.named() & others
+
+
+def test_every_operation_has_a_version() -> None:
+    """The values of `gen_ai.operation.name` that are told apart."""
+    given = [name for names in conventions.TABLE["operations"].values() for name in names]
+    assert sorted(given) == sorted(KINDS)
+
+
+def test_versions_are_those_of_the_package() -> None:
+    """OpenTelemetry's own constants, of the last version before v0.1.0, say so."""
+    assert conventions.named("current") - EVENTS <= KNOWN
+    values = {one.value for one in package.GenAiOperationNameValues}
+    assert set(conventions.TABLE["operations"]["current"]) == values
+    newer = conventions.named("newest") | conventions.named("proposed")
+    assert newer & KNOWN <= conventions.named("current")
+
+
+def test_no_query_uses_a_metric_of_the_conventions() -> None:
+    """As the page says: v0.1.0 renames them, and dashboards and alerts have none."""
+    folder = ROOT / "collector-config"
+    files = [file for kind in ("json", "yaml") for file in folder.rglob(f"*.{kind}")]
+    texts = {file.name: file.read_text(encoding="utf-8") for file in files}
+    assert {"operators.json", "health.json", "gateway.yaml"} <= texts.keys()
+    metric = re.compile(r"gen_ai_(?:client|server|invoke|execute|workflow)_\w+")
+    assert [name for name, text in texts.items() if metric.search(text)] == []
+
+
+@pytest.mark.parametrize("detector", CLASSES, ids=lambda each: each.name)
+def test_a_detector_says_all_of_itself(detector: Any) -> None:
+    """A question, what counts and what does not, its rules, and settings that exist."""
+    assert re.fullmatch(r"[^\n]+\?", question(detector))
+    assert tuple(parts(detector)) == PARTS
+    assert detector.rules
+    assert set(detector.tuned_by) <= set(fields_of())
+
+
+def test_every_rule_is_told() -> None:
+    """What the code of the detectors gives as a reason is a rule of one of them."""
+    places = (ROOT / "otel_loopguard/detectors").rglob("*.py")
+    code = "".join(path.read_text(encoding="utf-8") for path in places)
+    rules = {rule for detector in CLASSES for rule in detector.rules}
+    assert set(re.findall(r'reason ?= ?"(\w+)"', code)) <= rules
+    assert len(rules) > 40
+
+
+def test_every_family_has_a_section() -> None:
+    """Also those outside of the registry."""
+    text = (ROOT / "docs/detectors.md").read_text(encoding="utf-8")
+    registered = {entry.family for entry in Registry(Settings(), DETECTORS).entries}
+    families = {each.family for each in CLASSES}
+    assert registered <= families
+    assert [one for one in families if f"<!-- generated: {one} -->" not in text] == []

@@ -1,7 +1,5 @@
 """What the pages show runs: every program, every command, every file."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

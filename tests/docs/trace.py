@@ -1,26 +1,26 @@
 """The trace of a stuck agent as it is exported, drawn as text."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, semconv
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardSpanExporter,
+    LoopGuardSpanProcessor,
+    semconv,
+)
 from otel_loopguard.control import check
-from otel_loopguard.errors import LoopGuardAbort
 from tests.agents import agent, provider_with, tool_call
 from tests.docs.programs import command_line, plain
 from tests.operations.drawing import cut
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
 
 _SHOWN = ("DECISION_ACTION", "DETECTOR_NAME", "DETECTION_REPEAT_COUNT", "ERROR_TYPE")
 

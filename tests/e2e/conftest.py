@@ -1,7 +1,5 @@
 """The real programs, on free ports of loopback, once for all tests here."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path

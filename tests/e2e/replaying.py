@@ -1,23 +1,18 @@
 """Recorded spans as if they were made just now: `python -m tests.e2e.replaying FILE`."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from stack.agent import Telemetry
 
+from otel_loopguard.dialects import RecordedSpan
 from tests.dialects.captures import spans_in
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
-
-    from otel_loopguard.dialects import RecordedSpan
 
 
 def replay(spans: list[RecordedSpan], provider: TracerProvider) -> None:

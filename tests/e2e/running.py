@@ -7,18 +7,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from stack.builds import Build
 from stack.demo import agent_env
+from stack.environments import Environment
 
 from tests.zero_code.interpreter import lacking
-
-if TYPE_CHECKING:
-    from stack.builds import Build
-    from stack.environments import Environment
 
 Decisions = list[dict[str, Any]]
 Agents = Callable[..., subprocess.Popen[str]]

@@ -1,23 +1,19 @@
 """The configuration files are sound: the programs accept them, and they name what is there."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 from stack.builds import BALANCER, COLLECTOR, HERE, JAEGER
 from stack.ports import Ports
+from stack.stack import Stack
 
 from tests.e2e.running import need
-
-if TYPE_CHECKING:
-    from stack.stack import Stack
 
 FILES = {"gateway.yaml": COLLECTOR, "agent.yaml": COLLECTOR}
 FILES |= {"scale/balancer.yaml": BALANCER, "jaeger/jaeger.yaml": JAEGER}

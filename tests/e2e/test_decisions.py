@@ -1,27 +1,22 @@
 """A looping agent, from its process to whoever is told: every program is real."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 from stack.programs import wait_for
+from stack.stack import Stack
 from stack.views import Seen, events, total, traces
-from stack.web import get, read
+from stack.web import Webhook, get, read
 
 from tests.e2e.running import Decisions, decisions_of, start_agent
 from tests.operations import boards
 from tests.operations.programs import RULES
-
-if TYPE_CHECKING:
-    from stack.stack import Stack
-    from stack.web import Webhook
 
 ALERT = "LoopGuardAgentAborted"
 ABORT = {"loopguard.decision.action": "abort"}

@@ -1,25 +1,21 @@
 """What real frameworks emitted goes the same way: their captured spans, sent as OTLP."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from stack.demo import agent_env
 from stack.programs import wait_for
+from stack.stack import Stack
 from stack.views import trace, traces
 
 from tests.dialects.captures import spans_in
 from tests.docs.markdown import ROOT
-
-if TYPE_CHECKING:
-    from stack.stack import Stack
 
 ABORT = {"loopguard.decision.action": "abort"}
 # The captured agents ended before their calls were enough for an abort by default.

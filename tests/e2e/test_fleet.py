@@ -1,7 +1,5 @@
 """A fleet: the Collector in front of several servers on one Redis, which take turns."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -11,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 import pytest
 from stack.builds import BALANCER
 from stack.ports import Ports
-from stack.programs import wait_for
+from stack.programs import Program, wait_for
 from stack.stack import Stack
 
 from otel_loopguard import Settings
@@ -25,9 +23,6 @@ from otel_loopguard.stores.redis import RedisStore
 from tests.e2e.running import EXPORT, Sink, need
 from tests.server.serving import asking, attributes, call, request
 from tests.stores.servers import free_port, need_redis
-
-if TYPE_CHECKING:
-    from stack.programs import Program
 
 SESSIONS: Final = 24
 CALLS: Final = 16

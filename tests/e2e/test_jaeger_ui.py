@@ -1,26 +1,21 @@
 """Jaeger's page: kept, served with its configuration, and read in a real browser."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 from stack import demo, ui
 from stack.builds import HERE, MissingError
 from stack.programs import wait_for
+from stack.stack import Stack
 from stack.views import trace
 from stack.web import read
 
 from tests.browser import browser, needs_chromium
 from tests.e2e.running import Agents, decisions_of
-
-if TYPE_CHECKING:
-    from stack.stack import Stack
 
 CONFIG = HERE / "jaeger" / "ui.json"
 INDEX = """<html><script>JAEGER_CONFIG = DEFAULT_CONFIG;</script>

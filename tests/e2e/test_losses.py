@@ -1,22 +1,16 @@
 """Nothing is lost on the way: Collectors and Jaeger are killed in mid-stream, decisions arrive."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from stack.programs import wait_for
+from stack.stack import Stack
 from stack.views import events, traces
 
 from tests.e2e.running import Agents, Decisions, decisions_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from stack.stack import Stack
 
 pytestmark = pytest.mark.rare
 

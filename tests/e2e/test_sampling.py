@@ -1,9 +1,6 @@
 """The gateway keeps what agents do, with all around it, and drops a share of the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -12,10 +9,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import Status, StatusCode, Tracer
 from stack.programs import wait_for
+from stack.stack import Stack
 from stack.views import traces
-
-if TYPE_CHECKING:
-    from stack.stack import Stack
 
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 

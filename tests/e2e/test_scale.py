@@ -1,7 +1,5 @@
 """Two layers: one Collector in front of several keeps every trace whole, and loses nothing."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

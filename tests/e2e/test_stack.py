@@ -1,7 +1,5 @@
 """What the stack does itself: builds that are kept, torn logs, clear errors."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

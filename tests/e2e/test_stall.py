@@ -1,18 +1,13 @@
 """A tool that hangs is told of while it hangs."""
 
-from __future__ import annotations
-
 import signal
-from typing import TYPE_CHECKING
 
 from stack.programs import wait_for
+from stack.stack import Stack
 from stack.views import traces
+from stack.web import Webhook
 
 from tests.e2e.running import Agents, decisions_of
-
-if TYPE_CHECKING:
-    from stack.stack import Stack
-    from stack.web import Webhook
 
 ALERT = "LoopGuardStallInFlight"
 

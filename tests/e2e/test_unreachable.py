@@ -1,31 +1,25 @@
 """A Collector that is away, hangs or refuses: the agent is not slowed, and it is said."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from stack import certificates
 from stack.builds import MissingError
 from stack.ports import free_ports
 from stack.programs import wait_for
+from stack.stack import Stack
 from stack.views import total
 
 from tests.e2e.running import Agents, lines_of
 from tests.zero_code.interpreter import lacking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from stack.stack import Stack
 
 pytestmark = pytest.mark.rare
 

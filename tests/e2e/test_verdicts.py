@@ -1,14 +1,13 @@
 """Backends that run: what the API of MLflow and Phoenix gives back, and what Phoenix draws."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanContext
 from playwright.sync_api import expect
 from stack.builds import COLLECTOR, HERE, JAEGER
 from stack.environments import MLFLOW, PHOENIX
@@ -18,14 +17,10 @@ from stack.stack import Pace, Stack
 from stack.web import get
 
 from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, Settings
+from otel_loopguard.sessions.observation import DecisionRecord
 from tests.agents import agent, provider_with, tool_call
 from tests.browser import browser, needs_chromium
 from tests.e2e.running import Agents, decisions_of, need
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import SpanContext
-
-    from otel_loopguard.sessions.observation import DecisionRecord
 
 ABORT = "loopguard.decision.action:abort"
 LABELS = ["hint", "deny", "abort"]

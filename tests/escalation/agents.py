@@ -1,7 +1,5 @@
 """Agents that get stuck, for the tests of people in the loop."""
 
-from __future__ import annotations
-
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.escalation import Escalation

@@ -1,7 +1,5 @@
 """Guards of other tests have no escalations here."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

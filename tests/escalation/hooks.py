@@ -1,7 +1,5 @@
 """A webhook on loopback that does as a test says."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A person gives back a changed plan: it is checked, told, and followed from then on (C18)."""
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -1,7 +1,5 @@
 """Callbacks, the store and the answers that channels give: each on its own, and none in the way."""
 
-from __future__ import annotations
-
 import json
 import threading
 from contextlib import ExitStack

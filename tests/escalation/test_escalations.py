@@ -1,7 +1,5 @@
 """What is put before people, what their answers do, and what is told of it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
@@ -25,8 +23,7 @@ from otel_loopguard import (
     sessions,
 )
 from otel_loopguard._util.text import encoded
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.decision import Severity
+from otel_loopguard.core import Kind, Severity, Step
 from otel_loopguard.core.escalation import Escalation
 from otel_loopguard.errors import EscalationError
 from otel_loopguard.escalation import message

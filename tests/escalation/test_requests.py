@@ -1,7 +1,5 @@
 """What people ask of sessions, the same over every transport."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import socket
@@ -16,13 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_loopguard import LoopGuard, Settings, control, set_testing
+from otel_loopguard import LoopGuard, Settings, __version__, control, set_testing
 from otel_loopguard._control.flag import RESERVED
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.escalation.mailbox import Mailboxes
 from otel_loopguard.hooks.client import send
 from otel_loopguard.hooks.state_folder import GREETING, StateFolder
-from otel_loopguard.version import __version__
 from tests.escalation.agents import until
 from tests.hooks.running import PROGRAM, Home
 from tests.server.serving import call, post, serving

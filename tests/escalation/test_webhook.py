@@ -1,7 +1,5 @@
 """The webhook: signed, tried again, answered, and never in the way."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

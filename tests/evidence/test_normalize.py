@@ -1,4 +1,4 @@
-"""Canonical forms, masks, and arguments that change by themselves."""
+"""Canonical forms, masks, outcomes, and the quick looks before patterns."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.core.evidence import ErrorClass
+from otel_loopguard.evidence import model_text, outcomes
+from otel_loopguard.evidence.errors import error_class, error_line
 from otel_loopguard.evidence.normalize import (
+    PrefilteredPattern,
     VolatileArguments,
     bounded,
     bounded_text,
@@ -20,8 +25,8 @@ from otel_loopguard.evidence.normalize import (
     parsed,
     text_bytes,
 )
-from tests.calls import call
-from tests.detectors.alone import alone
+from otel_loopguard.evidence.outcomes import Outcome, outcome_of, rejects, says_nothing_found
+from tests.tables import rows
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -61,9 +66,6 @@ def test_what_is_too_large_is_not_looked_at_to_its_end() -> None:
     assert parsed('{"page": "' + "a, b [c] " * 50_000 + '"}') == {"page": "a, b [c] " * 50_000}
 
 
-ANSWER = "no results for weather in Paris"
-
-
 def nonce(number: int) -> str:
     """A value in which letters and digits change about."""
     return f"{number}f{number}ab{number}c7"
@@ -84,22 +86,6 @@ def left(
     return found
 
 
-def test_a_value_that_is_new_in_four_equal_calls_is_learned() -> None:
-    """From the fourth on it is left out, of that tool only; memory is bounded."""
-    assert left("zz") == [True] * 3 + [False] * 7
-    volatile = VolatileArguments()
-    given: dict[str, object] = {"user": "u", "zz": nonce(9)}
-    for n in range(6):
-        volatile.without(1, {"user": "u", "zz": nonce(n)}, 1)
-    assert "zz" not in volatile.without(1, given, 1)
-    assert volatile.without(2, given, 1) is given  # the common case makes no copy
-    for tool in range(300):
-        for n in range(5):
-            volatile.without(tool, {"user": "u", f"z{tool}": nonce(n)}, 1)
-    assert len(volatile._learned) <= 64
-    assert len(volatile._runs) <= 64
-
-
 OTHERS: list[dict[str, Any]] = [
     {"more": lambda n: {"user": n}}, {"outcome": lambda n: n}, {"outcome": lambda _: None},
     {"more": lambda _: {}},
@@ -110,16 +96,6 @@ OTHERS: list[dict[str, Any]] = [
 def test_calls_that_differ_in_anything_else_teach_nothing(given: dict[str, Any]) -> None:
     """And the only argument is what is asked for."""
     assert all(left("zz", **given))
-
-
-def test_what_rests_on_it_stops_later() -> None:
-    """The value may have been what the call was about: the guess has to be confirmed."""
-    first = []
-    for value in (nonce, lambda _: "x"):
-        steps = [call("job", {"user": "u", "zz": value(n)}, ANSWER) for n in range(20)]
-        stops = [one for one in alone("exact_repeat", *steps) if one.action.stops]
-        first.append(stops[0].step)
-    assert first[0] > first[1] + 1
 
 
 FIELDS = ("took", "elapsed", "duration", "latency", "uptime", "created_at", "updated_at",
@@ -149,3 +125,78 @@ def test_a_long_text_has_the_bytes_and_the_key_that_its_utf8_has(
     assert bounded_text(text, limit * times) == bounded(text_bytes(text), limit * times)
     plain = text.encode("unicode_escape").decode()
     assert bounded_text(plain, limit * times) == bounded(text_bytes(plain), limit * times)
+
+
+def of(value: object, limit: int = 1_000_000) -> Outcome:
+    return outcome_of(Step(Kind.TOOL, "t", outcome=value), limit)
+
+
+def test_missing_is_not_empty() -> None:
+    """A long one is told by its head, its tail and its length; its size is bounded."""
+    assert of(None).key is None
+    assert of("").key is not None
+    assert not says_nothing_found(of(None))
+    assert not rejects(of(None))
+    long = "x" * 50_000
+    keys = {of(text, 1000).key for text in (long, long + "x", long + "y", "y" + long)}
+    assert len(keys) == 4
+    assert of(long, 1000).size < 1100
+
+
+def test_words_of_a_long_answer_count_at_its_ends() -> None:
+    """Nothing was found only where that is about all that is said."""
+    long = "x" * 1000
+    assert rejects(of(f"{long} 1 failed"))
+    assert rejects(of(f"1 failed {long}"))
+    assert not rejects(of(f"{long} 1 failed {long}"))
+    assert not says_nothing_found(of("No results found. " + "But elsewhere there is a lot. " * 20))
+
+
+def test_of_a_failed_call_its_error_is_the_outcome() -> None:
+    """The error's text, or what came back if that is all there is."""
+    failed = Step(Kind.TOOL, "t", outcome="partly", error=True, error_text="it broke")
+    assert outcome_of(failed, 1000).key == of("it broke").key
+    failed = Step(Kind.TOOL, "t", outcome="it broke", error=True)
+    assert outcome_of(failed, 1000).key == of("it broke").key
+    assert error_line(failed) == b"it broke"
+    for said in (None, "  "):
+        assert error_line(Step(Kind.TOOL, "t", error=True, outcome=said)) is None
+    assert outcome_of(Step(Kind.TOOL, "t", error=True), 1000).key is None
+    # A call that did not fail has no error, whatever its outcome says.
+    assert error_class(Step(Kind.TOOL, "t", outcome="429")) is ErrorClass.UNKNOWN
+
+
+PATTERNS = {
+    f"{module.__name__}.{name}": each
+    for module in (model_text, outcomes)
+    for name, each in vars(module).items()
+    if isinstance(each, PrefilteredPattern) and not each.pattern.flags & 2
+}
+PARTS = (
+    "status", "build state", "phase", '": "', ": ", " = ", "running", "queued", "is done", "false",
+    "HTTP/1.1 202", " accepted", "202", "not ready", "still going", "check back", "no new output",
+    "3 minutes remaining", "no results", "not found", "nothing", "found", "12 failed", "incorrect",
+    "tests fail", "not accepted", "score", "test_loss", "0.25", "7", "truncated", "...", "more",
+    "10 more lines", "i'm not sure", "perhaps", "i apologize", "sorry about", "let me", "i will",
+    "begin", "searching", "the weather", "\n", " ", " ", "_", "é", "\u2026", "\ud800",
+)  # fmt: skip
+TEXTS = st.lists(st.sampled_from(PARTS), max_size=8).map("".join)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@given(text=TEXTS)
+def test_the_outline_stands_wherever_the_pattern_does(name: str, text: str) -> None:
+    """Also beside letters of other alphabets, and halves of letters."""
+    one = PATTERNS[name]
+    if one.pattern.flags & 256:
+        text = text.encode("utf-8", "surrogatepass").decode("latin-1")
+    assert one.may_match(text) or one.pattern.search(text) is None
+
+
+@pytest.mark.parametrize("value", rows(__file__, "volatile"))
+def test_a_volatile_value_is_masked_wherever_it_stands(value: str) -> None:
+    """In a short text, in the middle of a long one, and at its very end."""
+    long = "the weather is mild and " * 20
+    for text in (f"at {value}", f"{long}{value} {long}.", long + value):
+        outcome = outcome_of(Step(Kind.TOOL, "t", outcome=text), 10_000)
+        assert outcome.masked == masked_outcome(text.encode()) != text.encode()

@@ -13,9 +13,7 @@ from typing import Any, Final
 import pytest
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.evidence import Evidence
-from otel_loopguard.core.progress import Progress
+from otel_loopguard.core import Evidence, Kind, Progress, Step
 from otel_loopguard.evidence import ToolCallExtractor, parsed, prepare, signature_of
 from otel_loopguard.evidence.calls import Call, Calls, place_of
 from otel_loopguard.evidence.effects import effect_of, is_compound, is_runner, written_file
@@ -35,9 +33,8 @@ from otel_loopguard.evidence.plans import PlanExtractor
 from otel_loopguard.evidence.tool_calls import Rounds
 from otel_loopguard.policy.hints import kind_of
 from tests.calls import call
-from tests.evidence.test_graph import told
+from tests.evidence.test_evidence import rounds_of, told
 from tests.evidence.test_normalize import left
-from tests.evidence.test_tool_calls import rounds_of
 from tests.evidence.test_weight import ANSWERS, KINDS, between, rested, weights
 
 

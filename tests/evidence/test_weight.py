@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard import Settings
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
+from otel_loopguard.core import Evidence, Kind, Step
+from otel_loopguard.core.evidence import Effect, ErrorClass
 from otel_loopguard.evidence import ToolCallExtractor
 from otel_loopguard.evidence.weight import Pace, RepeatBaseline, Since, weigh
 from tests.calls import EPOCH, SECOND, call
@@ -123,13 +123,6 @@ def twice(pause: float) -> list[Step]:
     return [call("job", {"id": 9}, UNCHANGED, at=at) for at in (0, pause + 0.5)]
 
 
-def test_a_changed_answer_is_no_repeat() -> None:
-    """It is progress, whatever the pause."""
-    first, second = seen(*(call("job", {"id": 9}, f"{n} % done", at=n) for n in (0, 30)))
-    assert (first.fresh, first.changed) == (True, False)
-    assert (second.fresh, second.changed) == (False, True)
-
-
 def add(
     pace: Pace, name: str, start: float = 0.0, end: float = 0.0, size: int = 50, **given: Any
 ) -> Since:
@@ -158,16 +151,6 @@ def test_what_answers_with_a_page_has_worked_and_not_waited() -> None:
         for name, start, end in (("look", 0, 1), ("other", 1, 41), ("look", 41, 42)):
             since = add(pace, name, start, end, size=size)
         assert least <= since.pause <= most
-
-
-def test_where_no_model_is_seen_its_time_is_what_is_usual() -> None:
-    """Eight seconds before each call are thinking; a minute is a rest all the same."""
-    other = [call("job", {"id": n}, UNCHANGED, at=8.5 * n) for n in range(5)]
-    hasty, patient = (
-        seen(*other, call("job", {"id": 4}, UNCHANGED, at=34.5 + gap))[-1] for gap in (8, 60)
-    )
-    assert hasty.rested < 0.01
-    assert patient.waits
 
 
 def test_what_is_not_known_is_no_pause() -> None:

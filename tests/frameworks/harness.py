@@ -9,8 +9,6 @@ needs, that one runs it. Else it is run in an environment of its own, below
 `LOOPGUARD_FRAMEWORKS_DIR`, made by `python -m tests.frameworks.environments NAME…`.
 """
 
-from __future__ import annotations
-
 import ast
 import atexit
 import hashlib

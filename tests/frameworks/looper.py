@@ -4,20 +4,16 @@ Each framework has a subclass of `Looper` in its `agent.py`, and cases of its ow
 every case comes to is in `cases.toml`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry import trace
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_loopguard import LoopGuardPaused, LoopGuardStop, control, resilience, session, set_testing
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 FINAL = "I could not find it."
 QUESTION = "What is the weather in Paris?"

@@ -1,7 +1,5 @@
 """What every adapter does in its real framework, with a model that goes on whatever it is told."""
 
-from __future__ import annotations
-
 import os
 import time
 import uuid

@@ -1,7 +1,5 @@
 """What adapters do beyond the scenarios, in their real frameworks: `cases.toml`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real agents beside the span processors of logfire and OpenInference, and told by messages."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.frameworks.harness import FRAMEWORKS, finished, line_of, started

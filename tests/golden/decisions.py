@@ -5,8 +5,6 @@ run about which something was decided, with what a rebuilt guard has to decide a
 and messages are left out.
 """
 
-from __future__ import annotations
-
 import gzip
 import logging
 import os

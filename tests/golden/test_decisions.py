@@ -1,7 +1,5 @@
 """What is decided about the recorded runs changes on purpose only."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -5,8 +5,6 @@ of the recording. Whoever asks after each span has it judged at once; whoever as
 batch.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging
@@ -14,23 +12,20 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 import pytest
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.replay.labelled_runs import Run, run
+from otel_loopguard.sessions import Session
 from tests.agents import provider_with
 from tests.golden.decisions import SHARED, golden
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
-
-    from otel_loopguard.sessions import Session
 
 SCOPE: Final = "recorded.agent"
 BEGAN: Final = 1_700_000_000_000_000_000

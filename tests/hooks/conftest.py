@@ -1,7 +1,5 @@
 """A home of its own for each test, in which no coding agent has hooks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

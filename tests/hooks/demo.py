@@ -4,8 +4,6 @@ The events are those that Claude Code 2.1.330 gave its hooks while its model, a 
 the same failing test again and again. All of it happens in a home of its own.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

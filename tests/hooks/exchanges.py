@@ -3,8 +3,6 @@
 `python -m tests.hooks.exchanges` writes `event` and `answers` anew, from `payload`.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator

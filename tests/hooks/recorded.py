@@ -1,7 +1,5 @@
 """Recorded runs of Claude Code as the events that its hooks would have had."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterable
@@ -9,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from otel_loopguard import Settings
 from otel_loopguard.hooks.agents import AGENTS, EventKind, Reply
 from otel_loopguard.hooks.hook_guard import HookGuard
 from otel_loopguard.hooks.state import HookState
-from otel_loopguard.settings import Settings
 
 Event = tuple[int, dict[str, Any]]
 """When it was, nanoseconds since the epoch, and what stands on standard input."""

@@ -1,7 +1,5 @@
 """The program as a coding agent starts it, in a home of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

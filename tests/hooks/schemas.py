@@ -7,8 +7,6 @@ that it does not know. Claude Code: the types of its SDK, which `test_types.py` 
 about, too. opencode: `hooks/data/opencode.js`. An empty object says nothing, to all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

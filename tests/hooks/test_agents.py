@@ -1,7 +1,5 @@
 """How each coding agent's events are read, and what each of them is answered."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """No turn is ended that was not hinted at and refused, in answers that were delivered."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import set_testing
+from otel_loopguard import __version__, set_testing
 from otel_loopguard._util.clock import now
 from otel_loopguard.hooks.process import RequestHandler, judge_here
 from otel_loopguard.hooks.state_folder import GREETING, StateFolder
-from otel_loopguard.version import __version__
 from tests.hooks.running import FAILED, hint_of, is_denied
 from tests.tables import rows
 

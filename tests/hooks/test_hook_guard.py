@@ -1,7 +1,5 @@
 """What the engine of the hooks answers, event by event."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard import Settings
 from otel_loopguard.errors import StoreError
 from otel_loopguard.hooks.agents import AGENTS, EventKind, HookAnswer, HookEvent, Reply
 from otel_loopguard.hooks.hook_guard import HookGuard
 from otel_loopguard.hooks.state import HookState
-from otel_loopguard.settings import Settings
 from tests.hooks.exchanges import every_exchange
 from tests.hooks.recorded import outcomes
 from tests.hooks.running import FAILED

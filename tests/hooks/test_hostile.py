@@ -1,7 +1,5 @@
 """What agents, files of a project and others on the machine bring does not end the guard."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -16,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from otel_loopguard.errors import LoopGuardSettingsError, StoreError
+from otel_loopguard import LoopGuardSettingsError, __version__
+from otel_loopguard.errors import StoreError
 from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.install import BACKUP, install, states, uninstall
 from otel_loopguard.hooks.process import RequestHandler
 from otel_loopguard.hooks.state import HookState, secret_of
 from otel_loopguard.hooks.state_folder import StateFolder
-from otel_loopguard.version import __version__
 from tests.hooks.running import Home
 
 NESTED = b"[" * 800 + b"]" * 800

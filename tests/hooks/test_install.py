@@ -1,7 +1,5 @@
 """Hooks are installed in the agents' own settings, and removed, without harm to what is there."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

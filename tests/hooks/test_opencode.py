@@ -1,7 +1,5 @@
 """The plugin for opencode, in Node, with a program that is asked as the real one is."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

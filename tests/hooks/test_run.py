@@ -1,7 +1,5 @@
 """`hook run` as coding agents start it, and `hook serve`, the process that judges."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Events and answers have the types that the vendors publish, checked by the compiler."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -6,8 +6,6 @@ they showed, with figures, is in `docs/security.md`; loops that are dressed up t
 `deceptions.txt`. Evil files are written by programs, none is kept.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import resource
 import subprocess

@@ -5,8 +5,6 @@ thread's CPU, and the faults that the guard counted. The texts are made before a
 reference, so that the program itself costs little.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json
@@ -15,22 +13,19 @@ import random
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, TracerProvider
-from opentelemetry.trace import StatusCode, set_span_in_context
+from opentelemetry.trace import StatusCode, Tracer, set_span_in_context
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard.dialects import registered
 from otel_loopguard.spans.dialects.registry import collect_keys
 from otel_loopguard.spans.keys import PLAN_KEYS, TASK_KEYS
-from tests.dialects.test_spans import CASES, TABLE, span_of
+from tests.dialects.test_readings import CASES, TABLE, span_of
 from tests.hostile.rig import texts
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
 
 SEED: Final = 20_261_122
 MOST: Final = 500

@@ -1,7 +1,5 @@
 """Every compiled pattern of the package, and texts that would make a bad one slow."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re

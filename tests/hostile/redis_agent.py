@@ -4,8 +4,6 @@ Arguments: the address of the Redis, and a name of its own. Whatever a call of t
 it with a traceback.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys
@@ -14,16 +12,14 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+
+from opentelemetry.sdk.trace import TracerProvider
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, LoopGuardStop, Settings, control
 from otel_loopguard.resilience import partial
 from otel_loopguard.stores.redis import RedisStore
 from tests.agents import provider_with, tool_call
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
 
 _STEPS = 200
 _LIED = 5

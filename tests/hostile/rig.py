@@ -1,32 +1,25 @@
 """A provider with a guard between two plain observers, and bad values to put on its spans."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Span, SpanContext, Status, StatusCode, TraceFlags, Tracer
 
 from otel_loopguard import LoopGuard, LoopGuardSpanExporter, LoopGuardSpanProcessor, Settings
+from otel_loopguard.core import Decision, Step
 from tests.agents import provider_with
 from tests.calls import EPOCH, SECOND
 from tests.replay.transcripts.reading import cases
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
-
-    from otel_loopguard.core import Decision, Step
-
 
 LOOP = 10
 """Equal calls that end with an abort, by the clock: seven without a pause, and three to spare where

@@ -1,7 +1,5 @@
 """No input makes a step cost much more than its size, and nothing is parsed under the lock."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -15,7 +13,7 @@ from otel_loopguard._util import bounded_json, locks
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import RecordedSpan, registered
 from tests.calls import EPOCH, SECOND, Run, call
-from tests.dialects.test_spans import CASES, TABLE, span_of
+from tests.dialects.test_readings import CASES, TABLE, span_of
 from tests.hostile.rig import MARK, TOOL, printed, texts
 
 

@@ -1,29 +1,22 @@
 """What fails, ours or others', stops at the hook, and takes nothing from the rest."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv, turn
 from otel_loopguard._util import locks
-from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.dialects import RecordedSpan, register, unregister
+from otel_loopguard.core import Action, Evidence, Kind, Step
+from otel_loopguard.dialects import RecordedSpan, SpanView, register, unregister
 from otel_loopguard.evidence import EXTRACTORS
 from otel_loopguard.guard import guard as guards
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.control.messages import begin, flag, new_name
 from tests.detectors.judges import wait_until
 from tests.hostile.rig import LOOP, TOOL, Rig
-
-if TYPE_CHECKING:
-    from otel_loopguard.core.evidence import Evidence
-    from otel_loopguard.dialects import SpanView
-
 
 pytestmark = pytest.mark.usefixtures("no_raise")
 

@@ -1,21 +1,16 @@
 """Files made to hurt end with one clear report each and an exit code, in little memory."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.hostile.conftest import Attacked
 from tests.hostile.rig import TOOL, ended
-
-if TYPE_CHECKING:
-    from tests.hostile.conftest import Attacked
 
 pytestmark = pytest.mark.rare
 

@@ -1,7 +1,5 @@
 """Runs that get somewhere, and look like loops or hang: none may be denied or aborted."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

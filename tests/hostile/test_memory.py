@@ -1,16 +1,15 @@
 """Nothing grows with the length of a run or the number of runs, and what is forgotten is freed."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from opentelemetry.trace import Tracer
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, resilience
@@ -21,10 +20,6 @@ from tests.agents import agent, provider_with, tool_call
 from tests.calls import EPOCH, SECOND, call
 from tests.detectors.judges import wait_until
 from tests.hostile.rig import TOOL, ended, sizes
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
-
 
 MOST = 500
 ROOM = 300

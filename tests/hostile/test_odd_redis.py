@@ -1,7 +1,5 @@
 """A Redis that answers nonsense, too much or too slowly costs what it holds, and nothing else."""
 
-from __future__ import annotations
-
 import logging
 import re
 import socketserver

@@ -1,7 +1,5 @@
 """Spans that end twice, never, before they start, or share their ids; clocks that jump."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

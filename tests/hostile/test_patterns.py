@@ -5,8 +5,6 @@ share what they hold, and is shown texts that pump each of its repetitions, its 
 patterns usually stumble over, in lengths of n and 8n.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

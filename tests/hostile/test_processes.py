@@ -1,7 +1,5 @@
 """A process ends when its program does, and its forked children judge, whatever threads hold."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import os

@@ -1,7 +1,5 @@
 """Four processes on a real Redis that is killed, frozen, filled, and lies."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -9,12 +9,15 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.trace import Span
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, Settings
@@ -25,12 +28,6 @@ from otel_loopguard.sessions import Session
 from tests.agents import agent, tool_call
 from tests.detectors.judges import wait_until
 from tests.hostile.rig import TOOL, Finalized, Rig, printed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
-
-    from opentelemetry.trace import Span
 
 
 class Watched(logging.Handler):

@@ -1,7 +1,5 @@
 """Many threads at once: every call counts, and what is decided is what one thread decides."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
@@ -12,10 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.trace import Tracer
 
 import otel_loopguard
 from otel_loopguard import Action, LoopGuard, LoopGuardAbort, LoopGuardPaused, control
@@ -23,9 +22,6 @@ from otel_loopguard.core import Kind, Step
 from tests.agents import agent, tool_call
 from tests.detectors.judges import wait_until
 from tests.hostile.rig import TOOL, Finalized, Rig
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
 
 Rigs = Callable[..., Rig]
 SECONDS = 2.5

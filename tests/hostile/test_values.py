@@ -1,7 +1,5 @@
 """Attribute values of any type and size, written out and generated: nothing is thrown or lost."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

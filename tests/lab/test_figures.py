@@ -12,11 +12,11 @@ from lab.costs import Cost, cost_rows, costs
 from lab.evaluate import main
 from lab.intervals import interval
 from lab.left_out import LINES, SENSITIVITIES, Limits, Trial, Tried, choose, rows, tried
+from otel_loopguard import Settings
 from otel_loopguard.cli.evaluate import Judgement, wilson
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.replay import Run
-from otel_loopguard.settings import Settings
 from tests.cli.conftest import line, runs
 from tests.tables import rows as cases
 

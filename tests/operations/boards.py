@@ -1,7 +1,5 @@
 """The committed dashboards, what their queries mean without a Grafana, and what the guard sends."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ It is not Grafana that draws here; the places, titles, queries, units and colour
 dashboard. The picture reads in light and dark.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import time as clock

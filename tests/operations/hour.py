@@ -5,8 +5,6 @@ afterwards is written down with the time that it would have been. Tools take mil
 happens is made up, what the guard makes of it is not.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import time

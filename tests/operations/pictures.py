@@ -6,8 +6,6 @@ the pictures. The dashboards are drawn from what a real Prometheus answers about
 real guard, in an hour that is played in seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

@@ -1,7 +1,5 @@
 """Programs that these tests need, and where the files are that they look at."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Alertmanager: what is told to whom, and what is left unsaid."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

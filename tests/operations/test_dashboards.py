@@ -5,8 +5,6 @@ the foundation SDK writes for Grafana 11.6, and a real Prometheus that knows an 
 guard's metrics answers every query with data.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

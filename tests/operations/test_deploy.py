@@ -1,7 +1,5 @@
 """The unit file and the container file of `serve`, as far as they can be tried without a daemon."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

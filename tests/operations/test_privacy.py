@@ -1,7 +1,5 @@
 """What leaves the process: the page says all of it, and none of it is content."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

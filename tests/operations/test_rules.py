@@ -1,7 +1,5 @@
 """Rules, their tests and the runbook hold together, by the real programs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

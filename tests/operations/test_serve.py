@@ -1,7 +1,5 @@
 """A real Prometheus scrapes a real server, and the questions of the page have answers."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

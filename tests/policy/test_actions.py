@@ -1,20 +1,24 @@
-"""What users say about the action itself: none of these complaints holds here."""
+"""The policy of a session, and what users say of actions elsewhere: none of it holds here."""
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import otel_loopguard
-from otel_loopguard import LoopGuardAbort, control
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard import LoopGuardAbort, Settings, control
+from otel_loopguard.core import Action, Detection, Severity, Step
+from otel_loopguard.core.decision import Source
+from otel_loopguard.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
 from tests.agents import agent, tool_call
 from tests.calls import Run, call
 from tests.hostile.rig import Rig
+from tests.tables import rows
 
 NOTHING = "No results found."
-SEARCH = call("search", {"q": "x"}, NOTHING)
 
 
 @contextmanager
@@ -38,18 +42,6 @@ def test_a_session_that_was_stopped_can_go_on() -> None:
         assert control.current().action is Action.ALLOW
 
 
-def test_a_hint_that_was_obeyed_is_taken_back() -> None:
-    """The flag goes down with the first call outside of the loop; the ladder remembers it."""
-    rig = Rig()
-    with searched(rig, 3):
-        assert control.current().action is Action.HINT
-        tool_call(rig.tracer, "read", result="text")
-        assert control.current().action is Action.ALLOW
-        for _ in range(2):
-            tool_call(rig.tracer, result=NOTHING)
-        assert control.current().action is Action.DENY
-
-
 def test_nothing_is_put_into_the_conversation() -> None:
     """Arguments, results and messages on the spans are what the agent wrote."""
     rig = Rig(wrapped=True)
@@ -63,22 +55,65 @@ def test_nothing_is_put_into_the_conversation() -> None:
         assert written.get("gen_ai.tool.call.result", NOTHING) == NOTHING
 
 
-def test_refusals_that_leave_no_span_end_in_an_abort() -> None:
-    """The framework refuses the call without a span, and asks the model on and on."""
-    run = Run()
-    while "deny" not in run.actions:
-        run.calls(SEARCH)
-    run.calls(*(Step(Kind.MODEL, "m", trace_id=1, text=f"again {n}") for n in range(20)))
-    assert run.actions[-1] == "abort"
+def found(
+    key: int = 1, *, family: str = "repetition", own: Action | None = None, message: str = "m"
+) -> Detection:
+    return Detection(
+        family, "rule", Severity.WARNING, 0.7, frozenset({key}), 3, 3, message, family=family,
+        own=own,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize("named", ["by the session", "by the conversation"])
-def test_one_call_per_trace_is_one_loop(named: str) -> None:
-    """Each repeat in a trace of its own, that no user asked for."""
-    rig = Rig()
-    by_id = {"gen_ai.conversation.id": "n8"} if "conversation" in named else {}
-    for _ in range(4):
-        with nullcontext() if by_id else otel_loopguard.session("n8"):
-            tool_call(rig.tracer, result=NOTHING, more=by_id)
-    rig.guard.settle()
-    assert [one.action for one in rig.decisions if one.action.rank] == ["hint", "deny"]
+def stuck(times: int, tool: str = "search") -> list[Step]:
+    return [call(tool, {"q": "x"}, "Nothing was found, sorry about that.") for _ in range(times)]
+
+
+def judged(*detections: Detection, **settings: Any) -> list[Detection]:
+    """What is said of detections of one step, the actions carried out in its place."""
+    said = Policy(Settings(**settings)).judge([*detections], 0, 0)
+    return [replace(one.detection, own=one.action) for one in said]
+
+
+def test_the_strongest_comes_last_and_a_graph_is_heard_before_a_tool() -> None:
+    """The last one is what the span keeps; `max_action` holds for verdicts of budgets too."""
+    said = judged(found(1, own=Action.PAUSE), found(2), found(3, own=Action.ALLOW))
+    assert [one.own for one in said] == [Action.ALLOW, Action.HINT, Action.PAUSE]
+    assert [one.family for one in judged(found(1), found(2, family="graph"))] == ["graph"]
+    for most in (Action.HINT, Action.DENY, Action.ABORT):
+        assert [one.own for one in judged(found(own=Action.ABORT), max_action=most)] == [most]
+
+
+def test_too_many_different_warnings_stop_a_session() -> None:
+    """The third loop that is warned of is one too many where two are the limit."""
+    run = Run(Settings(warning_limit=2, max_action="abort"))
+    for tool in ("alpha", "beta", "gamma"):
+        run.calls(*stuck(3, tool))
+    assert run.actions == ["hint", "hint", "hint", "abort"]
+    last = run.decisions[-1]
+    assert (last.detector, last.reason, last.severity) == (
+        "warnings", "too_many_warnings", Severity.FATAL,
+    )  # fmt: skip
+    assert last.message.startswith("3 different warnings were given; the limit is 2. The last one:")
+
+
+@pytest.mark.parametrize("most", ["hint", "deny", "pause", "abort"])
+def test_every_decision_names_what_follows(most: Any) -> None:
+    """The runtime learns what to do next, and how sure that is."""
+    run = Run(Settings(max_action=most))
+    run.calls(*stuck(8))
+    last = run.decisions[-1]
+    assert last.follow_ups == follow_ups_of(Action(most), None)
+    assert last.source is Source.TOOL_LOOP
+    assert last.certainty == (0.95 if last.action.stops else 0.85)
+
+
+@pytest.mark.parametrize(("name", "families", "sure"), rows(__file__, "sources"))
+def test_sources(name: str, families: str, sure: str) -> None:
+    """In this order; a stop is surer than a word."""
+    source = Source(name)
+    for family in filter(None, families.split(", ")):
+        assert source_of(found(family=family)) is source
+    said = [certainty_of(source, action, 0.6) for action in (Action.ABORT, Action.HINT)]
+    assert said == [float(one) for one in sure.split()]
+    later = [*Source][[*Source].index(source) + 1 :]
+    assert all(place_of(source) < place_of(each) for each in later)

@@ -34,12 +34,6 @@ def test_every_signature_has_a_diagnosis() -> None:
     assert signature_of(call(outcome="404 not found")) is None
 
 
-def test_a_type_of_error_is_enough() -> None:
-    """If an instrumentation has no text."""
-    types = {"FileExistsError": "conflict", "404": "not_found", "tool_error": None}
-    assert {one: signature_of(failed(None, error_type=one)) for one in types} == types
-
-
 def test_a_loop_of_errors_is_diagnosed() -> None:
     """The decision has the diagnosis, and the model hears cause and fixes."""
     run = Run()

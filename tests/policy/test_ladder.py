@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import Action, LoopGuardSettingsError, Settings
-from otel_loopguard.core import Detection
-from otel_loopguard.core.decision import Severity
+from otel_loopguard import Action, Settings
+from otel_loopguard.core import Detection, Severity
 from otel_loopguard.policy import RUNGS, Policy
-from tests.calls import SECOND, Run, call
+from tests.calls import Run, call
 
 HINT, DENY, ABORT = Action.HINT, Action.DENY, Action.ABORT
-TWO = {"deny_after": 2, "abort_after": 3}
 SOON = {"abort_after": 2}
-TIMED = {"tuning": {"policy": {"cooldown_s": {"hint": 10}}}}
 ROUND = re.compile(r"(?P<keys>[\d,]+)(?:<(?P<most>hint|steer|ask|deny|pause))?(?:x(?P<times>\d+))?")
 
 
@@ -79,15 +76,6 @@ def test_one_rung_at_a_time(settings: str, script: str, said: str) -> None:
     assert played(Policy(Settings(**json.loads(settings))), script) == said
 
 
-@pytest.mark.parametrize("weight", [0.9, 0.3, 0.05])
-def test_what_weighs_less_leads_later_to_the_same(weight: float) -> None:
-    """Weights are added up, of whatever size, without a least one."""
-    said = climb(Policy(Settings()), found(1, weight=weight), 0, 90)
-    assert [action for action in said if action] == [HINT, DENY, ABORT]
-    assert said.index(DENY) == pytest.approx(1 / weight, abs=1)
-    assert said.index(ABORT) == pytest.approx(4 / weight, abs=1)
-
-
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: str(rung.action))
 def test_every_rung_can_be_put_on_the_way(rung: Any) -> None:
     """The table is the ladder: a setting moves its own rung, and no other."""
@@ -97,23 +85,6 @@ def test_every_rung_can_be_put_on_the_way(rung: Any) -> None:
     for after in (3, 7):
         policy = Policy(Settings(**{rung.after: after}))
         assert climb(policy, found(1, most=strongest), 0, 9).index(rung.action) == after
-
-
-def test_two_detections_of_one_round_confirm_once() -> None:
-    """What counts is the round, not how many detectors or parallel calls saw it."""
-    policy = Policy(Settings(**TWO))
-    both = [found(1), found(1, 2)]
-    said = [judged(policy, both, number, moment=number // 3) for number in range(9)]
-    assert [(number, one) for number, one in enumerate(said) if one] == [(0, HINT), (6, DENY)]
-
-
-def test_what_was_not_said_is_not_spent() -> None:
-    """Of two loops at one step the stronger one decides; the other one still gets its own hint."""
-    policy = Policy(Settings())
-    climb(policy, found(1), 0, 1)
-    (verdict,) = policy.judge([found(1), found(9)], 1, 1)
-    assert (verdict.action, verdict.loop.keys) == (DENY, {1})
-    assert climb(policy, found(9), 2, 2) == [HINT, DENY]
 
 
 def test_memory_is_bounded() -> None:
@@ -141,19 +112,3 @@ def test_a_denied_call_that_comes_again_ends_in_an_abort() -> None:
         denied.error_type = "loopguard_deny"
         run.calls(denied)
     assert run.actions[-2:] == ["deny", "abort"]
-
-
-def test_a_cooldown_in_seconds_goes_by_the_clock() -> None:
-    """Rounds within ten seconds after a hint lead nowhere, however many they are."""
-    policy = Policy(Settings(**SOON, **TIMED))
-    said = [
-        judged(policy, [found(1)], number, time=(1000 + second) * SECOND)
-        for number, second in enumerate((0, 1, 2, 9, 11, 12))
-    ]
-    assert said == [HINT, None, None, None, DENY, ABORT]
-
-
-def test_a_level_that_there_is_not_is_refused() -> None:
-    """The error has the name and what was expected."""
-    with pytest.raises(LoopGuardSettingsError, match=r"'abort'.*expected of ask, deny, hint"):
-        Settings(tuning={"policy": {"cooldown_s": {"abort": 3}}})

@@ -1,10 +1,12 @@
-"""What a hint quotes is for the model of this process, and stands nowhere else."""
+"""What a hint says and quotes: for the model of this process, and nowhere else."""
 
 from dataclasses import replace
 
 import pytest
 
 from otel_loopguard.core import Step
+from otel_loopguard.policy import STRATEGIES, alternatives
+from otel_loopguard.policy.hints import kind_of
 from tests.calls import Run, call, handle_of
 from tests.policy import hint_texts
 
@@ -50,3 +52,14 @@ def test_the_control_and_the_decision_have_no_quote() -> None:
     explained = handle_of(run.guard).explain()
     told += [str(explained), explained.to_dict()]
     assert not [one for one in map(repr, told) if SECRET in one]
+
+
+@pytest.mark.parametrize("tool", ["bash", "edit", "sql", "python", "search", "frobnicate"])
+def test_every_tool_has_other_ways(tool: str) -> None:
+    """At most three, and all different; a user's own stand in front, by name or by pattern."""
+    ways = alternatives(tool, {})
+    assert ways == STRATEGIES[kind_of(tool)]
+    assert len(set(ways)) == len(ways) == 3
+    own = {"grep": ("read the index",), f"{tool[:2]}*": ("ask the API", "ask me")}
+    assert alternatives(tool, own)[:2] == ("ask the API", "ask me")
+    assert alternatives("grep", own)[0] == "read the index"

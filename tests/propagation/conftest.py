@@ -1,7 +1,5 @@
 """What tests of propagation share: nobody knows a key, and the composite propagator is ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -10,8 +8,8 @@ from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from otel_loopguard import LoopGuardPropagator
 from otel_loopguard._control import signing as keyring
-from otel_loopguard.sdk.propagator import LoopGuardPropagator
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,11 @@
-"""Session and action in baggage: what is sent, and what of it is believed."""
-
-from __future__ import annotations
+"""What is sent with a request, and what is believed of it; also without a line of code."""
 
 import gc
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,16 +19,23 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, detach_baggage
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardPropagator,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    detach_baggage,
+)
 from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.context import named_session
 from otel_loopguard._control.replication import wire_name
 from otel_loopguard._control.signing import Seal, sealed
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action
-from otel_loopguard.sdk.propagator import LoopGuardPropagator
 from tests.agents import agent, provider_with
 from tests.control.messages import new_name
+from tests.zero_code.interpreter import interpreter, run
 
 TRACER = TracerProvider(shutdown_on_exit=False).get_tracer("t")
 
@@ -354,3 +361,49 @@ def test_the_key_of_a_guard_counts_too() -> None:
         carrier = injected(propagator)
     assert named_session(propagator.extract(carrier, Context())) == run
     assert guard.flag_of(run) is None
+
+
+PROGRAM = """
+from opentelemetry import propagate
+import otel_loopguard
+{begin}
+with otel_loopguard.session("run-42"):
+    carrier = {{}}
+    propagate.inject(carrier)
+print(".".join(carrier["baggage"].split(".")[:3]))
+print(type(propagate.get_global_textmap()._propagators[-1]).__name__)
+"""
+FROM_FILE = """
+from opentelemetry.configuration.file import configure_propagator, load_config_file
+import os
+configure_propagator(load_config_file(os.environ["CONFIG"]).propagator)
+"""
+FILE = """
+file_format: "1.0"
+propagator:
+  composite: [{tracecontext: }, {baggage: }, {loopguard: {propagation_key: "the key of a file"}}]
+"""
+
+
+WAYS = [
+    ("opentelemetry.sdk", "", {
+        "OTEL_PROPAGATORS": "tracecontext,baggage,loopguard", "PYTHONWARNINGS": "error",
+        "LOOPGUARD_PROPAGATION_KEY": "a key that is theirs",
+    }),
+    ("opentelemetry.configuration", FROM_FILE, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("needed", "begin", "variables"), WAYS)
+def test_a_key_is_all_it_takes(
+    needed: str, begin: str, variables: dict[str, str], tmp_path: Path
+) -> None:
+    """Beside `OTEL_PROPAGATORS`, or beside the name of the propagator in a configuration file."""
+    place = tmp_path / "otel.yaml"
+    place.write_text(FILE, encoding="utf-8")
+    program = PROGRAM.format(begin=begin)
+    done = run(interpreter(needed), "-c", program, CONFIG=os.fspath(place), **variables)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "loopguard.session=run-42,loopguard.control=allow", "LoopGuardPropagator",
+    ]  # fmt: skip

@@ -1,7 +1,5 @@
 """Two processes over real HTTP, with real instrumentations on both sides."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,9 +16,15 @@ from opentelemetry.instrumentation.requests import RequestsInstrumentor
 from opentelemetry.sdk.trace import Tracer
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, Settings, control
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardPropagator,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+)
 from otel_loopguard.core import Action
-from otel_loopguard.sdk.propagator import LoopGuardPropagator
 from tests.agents import agent, provider_with
 from tests.control.messages import new_name
 from tests.stores.servers import Server, wait_for

@@ -1,7 +1,5 @@
 """Fixtures for recorded files."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

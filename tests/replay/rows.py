@@ -1,7 +1,5 @@
 """An entry of each format, of which a test replaces some fields."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Whatever stands in a recording, reading it never throws and ends; what is wrong is told."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """Files that are made to hurt cost a report, and what is honest in them is read."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -13,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard import RecordingError
 from otel_loopguard._util import bounded_json as shape
-from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, file, recording
 from otel_loopguard.replay import labelled_runs as lines
 from tests.replay.rows import LINE as RUN

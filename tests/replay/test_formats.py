@@ -4,8 +4,6 @@ The log records are what Claude Code 2.1.330, Codex 0.169.0 and gemini-cli 0.61.
 `samples/README.md` says where the exports come from. `fields.txt` has what single fields mean.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -19,7 +17,19 @@ from otel_loopguard.replay import Run
 from otel_loopguard.server.otlp import decode, log_views
 from otel_loopguard.spans.reader import Reader
 from tests.replay import rows
-from tests.replay.rows import Ended, jaeger, loaded, log_records, request, span, whole
+from tests.replay.conftest import Read, Reports
+from tests.replay.rows import (
+    BASES,
+    Ended,
+    attribute,
+    jaeger,
+    loaded,
+    log_records,
+    request,
+    span,
+    whole,
+)
+from tests.replay.transcripts.reading import cases
 
 SAMPLES = Path(__file__).parent / "samples"
 LOGS = Path(__file__).resolve().parents[1] / "dialects" / "node_captures"
@@ -244,3 +254,65 @@ def test_log_records_in_snake_case_with_the_name_in_the_body(read: Any, reports:
     assert [why for _, _, why in reports] == [
         "an entry of `logRecords` is a number, expected an object"
     ]
+
+
+CASES = cases(Path(__file__).with_name("fields.txt"))
+RUN = json.dumps({"id": "r", "steps": []})
+
+
+def written(form: str, fields: str) -> str:
+    if form == "document":
+        return fields
+    given = json.loads(fields)
+    return json.dumps(attribute(given) if form == "value of OTLP" else BASES[form](given))
+
+
+def fields_of(entry: Any, wanted: Any) -> Any:
+    if isinstance(entry, Run):
+        (entry,) = entry.steps
+    found = {name: getattr(entry, name) for name in wanted if name != "step"}
+    if "step" in wanted:
+        step = Reader().read(entry)
+        found["step"] = {name: loaded(getattr(step, name)) for name in wanted["step"]}
+    return found
+
+
+def plain(value: object) -> str:
+    """As JSON, so that numbers and truth are told apart; NaN is equal to itself."""
+    return json.dumps(value, default=bytes.hex)
+
+
+@pytest.mark.parametrize(
+    ("form", "fields", "wanted"),
+    [
+        pytest.param(name.partition(":")[0], *row.split(" -> "), id=f"{name}: {row}"[:90])
+        for name, rows in CASES.items()
+        for row in rows.strip().splitlines()
+    ],
+)
+def test_an_entry(form: str, fields: str, wanted: str, read: Read, reports: Reports) -> None:
+    content = written(form, fields)
+    wanted, _, why = wanted.partition("! ")
+    found = read(content)
+    assert [said.startswith(why) for _, _, said in reports][:1] == [True] * bool(why)
+    if form == "value of OTLP":
+        assert plain(found[0].attributes["k"]) == plain(json.loads(wanted))
+    elif wanted.startswith("{"):
+        [entry] = found
+        assert plain(fields_of(entry, json.loads(wanted))) == plain(json.loads(wanted))
+    else:
+        assert found == []
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_what_is_broken_costs_nothing_else(place: int, read: Read, reports: Reports) -> None:
+    for name, table in CASES.items():
+        for row in table.strip().splitlines():
+            fields, _, why = row.partition(" -> ! ")
+            if why:
+                lines = [RUN, RUN]
+                lines.insert(place, written(name.partition(":")[0], fields))
+                reports.clear()
+                assert [run.id for run in read("\n".join(lines))] == ["r", "r"], row
+                told = {(file.rpartition("/")[2], number) for file, number, _ in reports}
+                assert told == {("recorded.jsonl", place + 1)}

@@ -1,7 +1,5 @@
 """A recording opens a file and passes over what is broken in it."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard.errors import RecordingError
+from otel_loopguard import RecordingError
 from otel_loopguard.replay import Recording, Run, file
 from tests.replay.rows import LINE as RUN
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from otel_loopguard import LoopGuard, set_testing
-from otel_loopguard._util.clock import TestMode
+from otel_loopguard._util.clock import TestMode as Moved
 
 
 @pytest.fixture
@@ -14,6 +14,6 @@ def guard() -> LoopGuard:
 
 
 @pytest.fixture
-def clock() -> Iterator[TestMode]:
+def clock() -> Iterator[Moved]:
     with set_testing(True) as moved:
         yield moved

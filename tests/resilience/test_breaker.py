@@ -320,7 +320,7 @@ def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> No
     need_redis()
     server = Server(tmp_path / "redis").start()
     spawn = multiprocessing.get_context("spawn")
-    tuning = {"resilience": {"breaker_open_s": 5}}
+    tuning = {"resilience": {"breaker_open_s": 1}}
     opener = made(RedisStore(Settings(store_url=server.url)), tuning=tuning)
     start, allowed, closing = spawn.Barrier(2), spawn.Queue(), spawn.Queue()
     given = (server.url, start, allowed, closing)

@@ -11,8 +11,7 @@ import pytest
 
 from otel_loopguard import Action, LoopGuard, Settings, control, resilience, session
 from otel_loopguard._util.errors import raise_faults
-from otel_loopguard.core import Detection, Kind, Step
-from otel_loopguard.core.evidence import Evidence
+from otel_loopguard.core import Detection, Evidence, Kind, Step
 from otel_loopguard.replay import Recording, Run
 from tests.calls import call, handle_of
 from tests.escalation.agents import asked, stuck

@@ -56,12 +56,12 @@ def test_it_has_no_content() -> None:
     assert "secret" not in repr((checks._failing, checks.good))
 
 
-@pytest.mark.parametrize("error", [False, True], ids=["a success", "another error"])
-def test_what_comes_between_starts_anew(error: bool) -> None:
+@pytest.mark.parametrize("between", ["a success", "another", "not_found"])
+def test_what_comes_between_starts_anew(between: str) -> None:
     """In a row means in a row, and of one kind."""
     checks = Checks(Settings())
     fail(checks, {"q": "a"}, 2)
-    checks.finished("search", {"q": "c"}, error, WRONG, "not_found" if error else None)
+    checks.finished("search", {"q": "c"}, between != "a success", WRONG, between)
     fail(checks, {"q": "b"}, 2)
     assert checks.of("search", {"q": "d"}) == ()
 

@@ -1,24 +1,18 @@
 """Runs written down as data: honest work is let through, and who is stuck is noticed."""
 
-from __future__ import annotations
-
 import json
 import logging
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from lab import tables
+from lab.runs import Row, Scenario
 from lab.scenarios import load, play
 from lab.stable import flips
-from otel_loopguard import LoopGuardSpanProcessor, set_testing, turn
-from otel_loopguard.integrations.own_loop import Refusal
+from otel_loopguard import LoopGuardSpanProcessor, Refusal, set_testing, turn
 from tests.agents import provider_with
-
-if TYPE_CHECKING:
-    from lab.runs import Row, Scenario
 
 RUNS = [
     run

@@ -4,25 +4,21 @@ Each table is played as it is written. Those of `DRAWN` are also drawn from othe
 with other work, have other words, lengths and paces, with and without model calls.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from lab import tables
 from lab.recorded import replayed
+from lab.runs import Scenario
 from lab.scenarios import play
+from lab.tables import Table
 from otel_loopguard.core import Action, Kind, Step
-
-if TYPE_CHECKING:
-    from lab.runs import Scenario
-    from lab.tables import Table
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 FILES = {path.stem: tables.load(path) for path in sorted(FOLDER.glob("*.txt"))}

@@ -1,7 +1,5 @@
 """A real process of `otel-loopguard serve`, and what its operator sees of it."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A server on a thread of its own, OTLP requests for it, and a next hop that keeps what it gets."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

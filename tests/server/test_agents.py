@@ -1,7 +1,5 @@
 """The server stops a stuck agent of any kind: what it really exports, and agents that ask it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """The control flag over HTTP: asked, waited for, followed, and set by people."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

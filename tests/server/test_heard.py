@@ -1,7 +1,5 @@
 """An agent that asks before each step hears hint, deny and abort, however late its spans come."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What may come over the wire: damaged, huge, slow, from those who may not, or a next hop."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json
@@ -26,10 +24,9 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from otel_loopguard import Settings
+from otel_loopguard import LoopGuardSettingsError, Settings
 from otel_loopguard.cli import serve
 from otel_loopguard.engine import Engine
-from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.server import (
     Server,
     ServerSettings,

@@ -1,7 +1,5 @@
 """Several servers on one Redis: one judges a session at a time, and another goes on with it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -10,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import Settings
-from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard import LoopGuardSettingsError, Settings
 from otel_loopguard.server import Server, ServerSettings
 from otel_loopguard.server.leases import SessionLeases
 from otel_loopguard.stores.redis import RedisStore

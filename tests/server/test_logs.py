@@ -1,7 +1,5 @@
 """Coding agents that tell of their calls by log records."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

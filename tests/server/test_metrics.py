@@ -1,15 +1,12 @@
 """What a server counts of itself, where Prometheus and exporters find it, and who may read it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from otel_loopguard import Settings
-from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard import LoopGuardSettingsError, Settings
 from otel_loopguard.server import Server, Tenants
 from otel_loopguard.server.metrics import METRICS, ServerTelemetry
 from tests.operations.boards import in_prometheus

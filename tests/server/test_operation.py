@@ -1,7 +1,5 @@
 """What the operator of a server is told: log lines, probes, and the same in metrics."""
 
-from __future__ import annotations
-
 import re
 import signal
 from pathlib import Path

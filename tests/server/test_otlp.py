@@ -1,7 +1,5 @@
 """Requests of OTLP: over HTTP and gRPC, protobuf and JSON, plain and gzip."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The page for people, in a real browser."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """What a server reads again while it runs, on SIGHUP, and how it ends."""
 
-from __future__ import annotations
-
 import signal
 import ssl
 import subprocess

@@ -1,7 +1,5 @@
 """Guards that keep journals, and what tests need around them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

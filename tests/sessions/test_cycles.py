@@ -1,7 +1,5 @@
 """The log of the cycles that a session came to."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

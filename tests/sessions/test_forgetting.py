@@ -1,7 +1,5 @@
 """Sessions are forgotten for want of room and by age: out of every table, and without traffic."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Sessions that were packed as bytes go on as if they had not been."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """A session is a conversation; each root run of an agent that begins in it is a user's turn."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from contextlib import ExitStack, nullcontext, suppress

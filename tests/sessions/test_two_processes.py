@@ -1,7 +1,5 @@
 """Processes that share a session through a real Redis: one is killed, and its successor knows."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

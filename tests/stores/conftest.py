@@ -1,7 +1,5 @@
 """Redis servers, and each kind of store, for the tests of stores."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard import Settings
 from otel_loopguard._util.errors import InternalErrors
-from otel_loopguard.settings import Settings
 from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import RedisStore
 from tests.stores.memory import MemoryStore

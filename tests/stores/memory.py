@@ -1,7 +1,5 @@
 """A store in memory, for tests: the contract of `RedisStore`, without a server."""
 
-from __future__ import annotations
-
 import threading
 import time
 from bisect import insort

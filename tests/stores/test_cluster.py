@@ -1,7 +1,5 @@
 """A Cluster of three nodes, and a Sentinel, on this machine."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +7,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from otel_loopguard import Settings
 from otel_loopguard.errors import StoreError
-from otel_loopguard.settings import Settings
 from otel_loopguard.stores.redis import RedisStore
 from tests.stores.conftest import Write, cluster_url
 from tests.stores.servers import Server, free_port, need_redis, wait_for

@@ -1,13 +1,10 @@
 """Addresses of stores, and what is said of wrong ones."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
 
-from otel_loopguard import LoopGuard, LoopGuardSettingsError
-from otel_loopguard.settings import Settings
+from otel_loopguard import LoopGuard, LoopGuardSettingsError, Settings
 from otel_loopguard.stores import open_store
 from otel_loopguard.stores.redis import RedisStore
 from otel_loopguard.stores.redis_connection import parse_redis_url

@@ -1,7 +1,5 @@
 """What every store does: in the memory of tests, in one Redis, and in a Cluster."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

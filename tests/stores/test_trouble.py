@@ -1,7 +1,5 @@
 """Real Redis servers in trouble: frozen, killed, full, read-only, old, locked, misused."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
@@ -10,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard import Settings
 from otel_loopguard.errors import StoreError
-from otel_loopguard.settings import Settings
 from otel_loopguard.stores.redis import RedisStore
 from tests.stores.conftest import Start, Write
 from tests.stores.servers import Server, free_port, wait_for

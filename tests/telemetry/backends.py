@@ -1,7 +1,5 @@
 """A backend's API on loopback that answers as the test says, and keeps the requests."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """An agent under a guard whose metrics, log events and spans are kept in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,9 +1,8 @@
 """Log events of proposed GenAI conventions, where the environment asks for the newest ones."""
 
-from __future__ import annotations
-
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -11,9 +10,6 @@ import otel_loopguard
 from otel_loopguard import control
 from tests.agents import agent, tool_call
 from tests.telemetry.scene import Scene
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CALL = "gen_ai.tool.call.decision"
 PAUSED, RESUMED = "gen_ai.agent.paused", "gen_ai.agent.resumed"

@@ -1,19 +1,20 @@
-"""What comes out as log events, links and decision spans."""
-
-from __future__ import annotations
+"""Log events, links and decision spans: what they say, whom they name, and what leaves none."""
 
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry._logs import SeverityNumber
+from opentelemetry.instrumentation.redis import RedisInstrumentor
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import StatusCode, Tracer
 
 from otel_loopguard import LoopGuard, LoopGuardSampler, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._util.errors import raise_faults
@@ -24,7 +25,7 @@ from tests.agents import Ended, agent, provider_with, tool_call
 from tests.calls import hand
 from tests.jaeger import exported, undrawn
 from tests.sessions.test_cycles import TEXTS
-from tests.stores.servers import wait_for
+from tests.stores.servers import Server, need_redis, wait_for
 from tests.telemetry.scene import Scene
 
 
@@ -285,3 +286,106 @@ def test_a_span_that_is_not_exported_keeps_nothing_waiting() -> None:
     context = ended.named("execute_tool")[-1].get_span_context()
     assert context is not None
     assert guard.annotation(context.trace_id, context.span_id) is None
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    need_redis()
+    server = Server(tmp_path / "redis")
+    server.start()
+    yield server
+    server.kill()
+
+
+def storing(server: Server, **stores: float) -> Scene:
+    tuning = {"stores": {"delay_s": 0.01, **stores}}
+    return Scene(store_url=server.url, digest_key="a key of sixteen", tuning=tuning)
+
+
+def test_calls_of_the_store_make_no_spans_and_are_measured(server: Server) -> None:
+    """With Redis instrumented, a guard that stores leaves no span; its calls show as metrics."""
+    scene = storing(server)
+    RedisInstrumentor().instrument(tracer_provider=scene.provider)
+    try:
+        with agent(scene.tracer):
+            scene.loop(5)
+        wait_for(lambda: scene.total("loopguard.store.writes") > 3)
+        scene.guard.shutdown()
+    finally:
+        RedisInstrumentor().uninstrument()
+    names = {span.name.split()[0] for span in scene.spans.get_finished_spans()}
+    assert names == {"invoke_agent", "execute_tool"}
+    took = scene.metrics()["loopguard.store.operation.duration"]
+    written = {"db.operation.name": "write", "db.system.name": "redis"}
+    assert any(point.count for labels, point in took if written.items() <= labels.items())
+    assert scene.values("loopguard.store.status") == [({"loopguard.store.state": "available"}, 1)]
+    assert not any("error.type" in labels for labels, _ in scene.values("loopguard.store.writes"))
+
+
+def test_a_store_that_is_gone_is_unavailable(server: Server) -> None:
+    """Its state, failed calls and queue are on metrics."""
+    scene = storing(server, flush_s=0.1)
+    server.kill()
+    with agent(scene.tracer):
+        tool_call(scene.tracer)
+    gone = {"loopguard__store__state": "unavailable"}
+    wait_for(lambda: scene.total("loopguard.store.status", **gone) == 1)
+    assert scene.total("loopguard.store.queue.size") > 0
+    most = scene.guard.settings.tuning.stores.queue
+    assert scene.total("loopguard.store.queue.capacity") == most
+    took = scene.metrics()["loopguard.store.operation.duration"]
+    assert "down" in [labels.get("error.type") for labels, _ in took]
+    scene.guard.shutdown()
+
+
+def test_without_a_store_nothing_is_said_of_one() -> None:
+    """No series of a store that there is not."""
+    assert not any(name.startswith("loopguard.store.") for name in Scene().metrics())
+
+
+def _chat(tracer: Tracer, **attributes: object) -> None:
+    said = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **attributes}
+    with tracer.start_as_current_span("chat m", attributes=said):  # type: ignore[arg-type]
+        pass
+
+
+def _spends(tracer: Tracer) -> None:
+    for _ in range(3):
+        _chat(tracer, **{"gen_ai.usage.input_tokens": 1000})
+
+
+def _hands_off(tracer: Tracer) -> None:
+    task = '{"task": "please find the order number of the customer in the archive"}'
+    for number in range(16):
+        tool_call(tracer, f"transfer_to_{'bc'[number % 2]}", task, "ok")
+
+
+@pytest.mark.parametrize(
+    ("play", "settings", "span"),
+    [(_spends, {"budget_tokens": 1500}, "chat m"), (_hands_off, {}, "execute_tool transfer")],
+)
+def test_a_decision_names_the_nearest_agent_above(
+    play: Callable[[Tracer], None], settings: dict[str, object], span: str
+) -> None:
+    """On the span, in the log event and on metrics."""
+    scene = Scene(**settings)
+    with agent(scene.tracer):
+        play(scene.tracer)
+    spans = (one for one in scene.spans.get_finished_spans() if one.name.startswith(span))
+    decided = [one.attributes for one in spans if "loopguard.decision.action" in one.attributes]
+    assert {attributes["gen_ai.agent.name"] for attributes in decided} == {"a"}
+    events = scene.events("loopguard.decision")
+    assert {event.attributes["gen_ai.agent.name"] for event in events} == {"a"}
+    for metric in ("decisions", "detections", "steps"):
+        found = scene.values(f"loopguard.{metric}")
+        assert {labels["gen_ai.agent.name"] for labels, _ in found} == {"a"}
+
+
+def test_a_span_that_names_an_agent_keeps_the_name() -> None:
+    """What an instrumentation wrote stays."""
+    scene = Scene(budget_tokens=1500)
+    with agent(scene.tracer):
+        for _ in range(3):
+            _chat(scene.tracer, **{"gen_ai.usage.input_tokens": 1000, "gen_ai.agent.name": "b"})
+    *chats, _ = scene.spans.get_finished_spans()
+    assert [span.attributes["gen_ai.agent.name"] for span in chats] == ["b"] * 3

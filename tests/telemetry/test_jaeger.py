@@ -1,7 +1,5 @@
 """Jaeger's page draws every trace that the guard wrote on."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

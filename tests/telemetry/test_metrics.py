@@ -1,7 +1,5 @@
 """What comes out as metrics: every one, with the attributes that the table says."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

@@ -1,7 +1,5 @@
 """The log says what was done, and not what nobody did."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 

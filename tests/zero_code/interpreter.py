@@ -1,7 +1,5 @@
 """Finds an interpreter that has what a test in a subprocess needs, and runs it there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

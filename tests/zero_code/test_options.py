@@ -1,7 +1,5 @@
 """What the parts that are loaded without code take as options, and what mistakes in them do."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_loopguard import LoopGuard, LoopGuardSpanExporter
-from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanExporter
 from otel_loopguard.sdk.instrumentor import LoopGuardInstrumentor
 from otel_loopguard.sdk.sampler import from_environment
 from tests.agents import provider_with, tool_call

@@ -1,7 +1,5 @@
 """The guard works in an agent that was not changed, by variables or a configuration file."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

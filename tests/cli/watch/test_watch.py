@@ -28,7 +28,7 @@ KEY = "996c115b-4f4b-4a0e-9161-c4e20b794525"
 (CAPTURE,) = (CAPTURES / "claude/projects/-app").glob("*.jsonl")
 STUCK = CAPTURE.read_text("utf-8").splitlines(keepends=True)
 DENIED = 3
-"""The call at which the guard would have stopped it; see tests/cli/test_transcripts.py."""
+"""The call at which the guard would have stopped it; see tests/cli/test_recordings.py."""
 
 
 def _cut() -> int:

@@ -1,7 +1,5 @@
 """Mailboxes in Redis: every process with a heartbeat is asked, and answers."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.errors import LoopGuardError
+from otel_loopguard import LoopGuard, LoopGuardError, Settings
 from otel_loopguard.escalation.mailbox import Mailboxes, StoreTransport
 from tests.escalation.agents import stuck, until, watched
 from tests.stores.servers import Server

@@ -1,7 +1,5 @@
 """The Unix socket: its user only, bounded, and gone with its process."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os
@@ -19,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard
+from otel_loopguard import LoopGuard, LoopGuardError
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation import unix as places
 from otel_loopguard.escalation.unix import SocketTransport
 from tests.escalation.agents import stuck, until, watched

@@ -6,8 +6,6 @@ runs opencode (`npm install opencode-ai@1.18.33` in FOLDER) against a model with
 the tables that are read of its database.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import tempfile

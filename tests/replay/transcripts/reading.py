@@ -1,19 +1,14 @@
 """Transcripts in tests: written, read as a command reads them, and told in lines."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.replay import Transcript, recordings
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Step
 
 CAPTURES = Path(__file__).parent / "captures"
 Told = list[tuple[int, str]]

@@ -1,7 +1,5 @@
 """Labelled runs of coding agents are judged alike, whichever transcript tells of them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator
@@ -9,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from otel_loopguard import Settings
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.replay import Run, labelled_runs
-from otel_loopguard.settings import Settings
 from tests.replay.transcripts.reading import one
 from tests.replay.transcripts.writing import FORMS, Labelled, write
 

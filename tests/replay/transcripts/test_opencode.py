@@ -1,7 +1,5 @@
 """The database of opencode: its sessions, and what is broken in it."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard import RecordingError
 from otel_loopguard.core import Kind
-from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay.transcripts.opencode import stored_sessions
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import Told, of, one, read

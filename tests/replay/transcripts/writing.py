@@ -1,7 +1,5 @@
 """Labelled runs written as the transcripts that each coding agent would have kept of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
