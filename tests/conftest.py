@@ -6,6 +6,7 @@ import concurrent.futures.thread  # noqa: F401  # imported later, a fork hangs i
 import gc
 import logging
 import os
+import threading
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -108,6 +109,17 @@ def runtime_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with TemporaryDirectory(prefix="lg") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
+
+
+@pytest.fixture
+def threadless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread can be started any more, as while the interpreter ends."""
+
+    def start(_thread: threading.Thread) -> None:
+        msg = "can't create new thread at interpreter shutdown"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
 
 
 @pytest.fixture

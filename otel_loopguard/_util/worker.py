@@ -110,9 +110,27 @@ class BackgroundThread:
             if not self._running:
                 self._running = True
                 if not start_thread(self._name, self._run, signal):
-                    # As when the interpreter ends: the next `wake` tries again.
+                    # The next `wake` tries again.
                     self._running = False
-                    self._errors.note(self._name, RuntimeError("no thread could be started"))
+                    # While the interpreter ends there is none to be had, and who waits stands in.
+                    if threading.main_thread().is_alive():
+                        self._errors.note(self._name, RuntimeError("no thread could be started"))
+
+    def stand_in(self) -> bool:
+        """Calls `turn` on the caller's thread where there is no other; returns whether it did.
+
+        From Python 3.12 on no thread can be started while the interpreter ends. For who waits.
+        """
+        turn = None if self._running else self._turn()
+        if turn is None:
+            return False
+        with swallow(self._errors, self._name):
+            if self._suppress:
+                with suppress_instrumentation():
+                    turn()
+            else:
+                turn()
+        return True
 
     def stop(self) -> None:
         """Ends the thread after its turn; the next `wake` starts another one."""
@@ -219,6 +237,7 @@ class BackgroundWorker(Generic[_Item]):
         """Waits until all is delivered, `limit_s` seconds at most; True if it is."""
         until = time.monotonic() + limit_s
         while (self._waiting or self._delivering) and time.monotonic() < until:
+            self._thread.stand_in()
             time.sleep(_NAP_S)
         return not (self._waiting or self._delivering)
 

@@ -39,7 +39,8 @@ class _Agent:
     """The newest round of an agent, and what its model asked for last.
 
     Attributes:
-        end: The first end of a call of the round, nanoseconds since the epoch; 0 before any.
+        begun: The last begin of a call of the round, nanoseconds since the epoch.
+        end: The first end of one; 0 before any.
         number: Number of the round.
         asked: How often its model was asked; 0 where that is not seen.
         message: What tells the message apart that asked for its newest calls.
@@ -48,6 +49,7 @@ class _Agent:
         equal: How many of each.
     """
 
+    begun: int = 0
     end: int = 0
     number: int = 0
     asked: int = 0
@@ -81,8 +83,8 @@ class Rounds:
         """Number of the round; a clock that jumped by an hour or more begins a new one."""
         own = self._of(agent)
         first = own.end
-        # Begun before anything of the round came back.
-        beside = bool(start) and -HOUR < start - first < 0
+        # Begun before anything of the round came back, and not told late of a time before it.
+        beside = bool(start) and -HOUR < start - first < 0 and not 0 < end < own.begun
         paused = bool(start and first) and start - first > _PAUSE
         together = bool(self._models) and self._is_of_message(own, agent, call, paused=paused)
         if not beside:
@@ -91,6 +93,7 @@ class Rounds:
             else:
                 self._number += 1
                 own.number = self._number
+        own.begun = max(own.begun, start) if beside else start
         own.end = min(first, end) if beside else end
         if together:
             own.round = own.number

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from opentelemetry import context as otel_context
@@ -127,7 +127,8 @@ class LoopGuardServerMiddleware:
         if ctx.method != _CALL or ctx.request_id is None:
             return await call_next(ctx)
         meta = dict(ctx.meta or {})
-        if meta.get(_MARK) in _local_calls:
+        mark = meta.get(_MARK)  # whatever a client put there
+        if isinstance(mark, str) and mark in _local_calls:
             return await _observed(ctx, call_next)
         given = {name: value for name, value in meta.items() if isinstance(value, str)}
         # The session that came along is that of the call.
@@ -192,7 +193,9 @@ def _result(result: Any) -> Any:
     if isinstance(given, dict):
         # A server has it as it goes over the wire.
         known = cast("dict[str, object]", given)
-        return _types.CallToolResult.model_validate(known) if "content" in known else None
+        with suppress(ValueError):  # an extension may have content of another form
+            return _types.CallToolResult.model_validate(known) if "content" in known else None
+        return None
     return result if isinstance(result, _types.CallToolResult) else None
 
 

@@ -231,6 +231,7 @@ class Writer:
             self._thread.wake()
             if time.monotonic() >= until:
                 break
+            self._thread.stand_in()
             time.sleep(_NAP_S)
         return empty
 

@@ -73,6 +73,14 @@ def test_what_is_taken_is_stored_in_order(write: Write) -> None:
     assert writer.standing == ("healthy", "", 0, 24, 0, 0, 0)
 
 
+def test_a_flush_stores_where_no_thread_can_be_started(write: Write, threadless: None) -> None:
+    """As while the interpreter ends, from Python 3.12 on."""
+    writer = write(store := Flaky())
+    assert writer.append("s", entries(3))
+    assert writer.flush()
+    assert store.journal("s") == entries(3)
+
+
 def test_a_call_that_hangs_is_slow(write: Write) -> None:
     """That is seen while it hangs, and is over with the next call."""
     writer = write(store := Flaky(), slow_s=0.02)
