@@ -94,12 +94,12 @@ class Counts:
 
     def __init__(self) -> None:
         self.kept: metrics.Totals | None = None  # counted by parts of the guard themselves
+        # Re-entrant: a finalizer may end a span, and be counted, while it is held.
+        self._lock = new_lock()
         self.forked()
 
     def forked(self) -> None:
         """Starts anew in the child of a fork: the parent reports what it counted."""
-        # Re-entrant: a finalizer may end a span, and be counted, while it is held.
-        self._lock = new_lock()
         self._counts: dict[str, dict[Key, float]] = {}
 
     def add(self, metric: str, key: Key, amount: float = 1) -> None:
@@ -157,8 +157,7 @@ class Instruments:
         reset_after_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: the lock is made anew, and earlier counts are the parent's."""
-        self._lock = new_lock()
+        """In the child of a fork: earlier counts are the parent's."""
         self._joined = [one for one in self._joined if one[0]() is not None]
         self._gone.forked()
         self._values.clear()
@@ -255,11 +254,6 @@ class _Providers:
         # Compared by identity: the meter provider of logfire has no hash.
         self._known: list[tuple[weakref.ref[MeterProvider], Instruments]] = []
         self._unset: Instruments | None = None
-        self.forked()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: another thread may have held the lock."""
         self._lock = new_lock()
 
     def get(self, provider: MeterProvider | None, faults: InternalErrors) -> Instruments:
