@@ -350,12 +350,12 @@ def test_strangers_in_handshakes_take_no_descriptor_from_others(
 ) -> None:
     """They count as connections; who asks is answered once some of them are given up."""
     monkeypatch.setattr(access, "HEAD_S", 2)
-    # It says so once a minute, and another test looks for that line.
-    monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)
     monkeypatch.setattr(access, "most_connections", lambda: 4)
     certificate, key = certified(tmp_path)
     context = ssl.create_default_context(cafile=certificate)
     with serving(certificate=certificate, key=key) as server, ExitStack() as stack:
+        # It says so once a minute, and another test looks for that line; uvicorn enables it.
+        monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)
         taken = count_taken(monkeypatch)
         for _ in range(12):
             stack.enter_context(connected(server))
