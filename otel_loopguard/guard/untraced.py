@@ -70,6 +70,11 @@ def warn_of_misnamed(settings: Settings, called: Collection[str]) -> None:
             warn_blind("misnamed_tool", _MISNAMED, name, meant)
 
 
+def _is_traced_call(step: Step) -> bool:
+    """Whether a step shows that tools have spans: a call, or an answer that was given by one."""
+    return step.kind in _CALLS or (step.kind is Kind.OTHER and step.args is not None)
+
+
 class Messages(NamedTuple):
     """The messages on the span of a model.
 
@@ -150,7 +155,7 @@ class Untraced:
             self._note(ended)
         kept: list[tuple[Session, Step]] = []
         for session, step in counted:
-            if step.kind not in _CALLS:
+            if not _is_traced_call(step):
                 kept.append((session, step))
                 continue
             self._note(step)
@@ -168,7 +173,7 @@ class Untraced:
         return kept
 
     def _note(self, step: Step) -> None:
-        if step.kind in _CALLS and step.trace_id not in self._traced:
+        if _is_traced_call(step) and step.trace_id not in self._traced:
             self._traced[step.trace_id] = None
 
     def _requested_on(  # noqa: PLR0913
