@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -119,7 +119,9 @@ def hint_of(seen: Seen, *, quotes: bool) -> str | None:
 
 
 # The client's own span is the first that tells of a model call here, and has no content.
-TWICE = ("messages__openinference", "messages__openllmetry")
+TWICE = ("messages__openinference", "messages__openllmetry", "runner__openinference")
+# Its tools have spans with content.
+TRACED = ("runner__native",)
 CONTENT = [name for name in loops.names() if name not in loops.BARE]
 
 
@@ -141,7 +143,35 @@ def test_loops_with_a_plain_client_tell_their_calls(
     assert _warnings(caplog) == []
 
 
-@pytest.mark.parametrize("name", [name for name in CONTENT if name not in TWICE])
+def test_a_span_without_content_that_no_message_tells_counts_by_itself() -> None:
+    """It waits for the messages until another span shows that spans have content."""
+    loop, seen = Loop(), Seen(live=True)
+    known = {"gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "a page"}
+    asked = loop.model(call("c1"), call("c2", "fetch"))
+    seen.end(asked, loop.tool(**{"gen_ai.tool.call.id": "c1"}))
+    assert seen.calls == []
+    seen.end(loop.tool("fetch", **{"gen_ai.tool.call.id": "c2", **known}))
+    found = [(step.name, step.args, step.call_id) for step in seen.calls]
+    assert found == [("search", None, "c1"), ("fetch", "{}", "c2")]
+
+
+def test_client_and_server_of_a_call_without_content_are_one_that_messages_tell() -> None:
+    """MCP's client and server each write a span; the server's may end first."""
+    loop, seen = Loop(), Seen(live=True)
+    asked = loop.model(call("c1"))
+    client = loop.tool()
+    server = replace(client, span_id=99, parent_id=client.span_id, scope="server")
+    loop.result(NOTHING, "c1")
+    seen.end(asked)
+    seen.guard.on_start(client)
+    seen.end(server)
+    seen.guard.on_end(client)
+    seen.end(loop.model())
+    found = [(step.name, captures.loaded(step.args), step.outcome) for step in seen.calls]
+    assert found == [("search", {"query": "weather in Paris"}, NOTHING)]
+
+
+@pytest.mark.parametrize("name", [name for name in CONTENT if name not in TWICE + TRACED])
 def test_a_told_call_lies_between_the_models_that_asked_and_that_heard(name: str) -> None:
     """It comes after the step of the model that asked, and before that of the next one."""
     seen = Seen().replay(loops.spans(name))

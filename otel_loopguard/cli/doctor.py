@@ -315,19 +315,38 @@ def _instrumentations() -> Iterator[Finding]:
         yield Finding("spans", "note", found, "pip install opentelemetry-distro")
     reader = Reader()
     entries = metadata.entry_points(group="opentelemetry_instrumentor")
-    of_agents = [
-        scope
-        for scope in sorted({each.value.partition(":")[0] for each in entries})
+    found_by_scope = {each.value.partition(":")[0]: each for each in entries}
+    of_agents = {
+        scope: each
+        for scope, each in sorted(found_by_scope.items())
         if not scope.startswith("otel_loopguard") and reader.interest(scope) is not ScopeKind.NONE
-    ]
-    if of_agents:
-        yield Finding("spans", "ok", f"instrumentations: {', '.join(of_agents)}")
+    }
+    refused = {scope: told for scope, each in of_agents.items() if (told := _refusal(each))}
+    for scope, told in refused.items():
+        yield Finding("spans", "note", f"{scope} writes no spans: {told}")
+    if working := of_agents.keys() - refused.keys():
+        yield Finding("spans", "ok", f"instrumentations: {', '.join(sorted(working))}")
         return
     found = (
         "no instrumentation of agents is installed: spans come from a framework that writes them "
         "itself, from an adapter or from turn()"
     )
     yield Finding("spans", "note", found)
+
+
+def _refusal(entry: metadata.EntryPoint) -> str | None:
+    """What an instrumentation does not instrument, of the versions that are installed."""
+    try:
+        from opentelemetry.instrumentation.dependencies import (  # noqa: PLC0415  # no extra has it
+            get_dist_dependency_conflicts,
+        )
+    except ImportError:
+        return None
+    conflict = None if entry.dist is None else get_dist_dependency_conflicts(entry.dist)
+    if conflict is None or conflict.found is None:
+        return None
+    wanted = str(conflict.required).partition(";")[0]
+    return f"{conflict.found} is installed, and it instruments {wanted}"
 
 
 def _version(package: str) -> str | None:

@@ -46,7 +46,7 @@ _FIRST: dict[Kind, tuple[Factory, ...]] = {
     Kind.TOOL: (ToolCallExtractor, PlanExtractor, GraphExtractor),
     Kind.MODEL: (*_MODEL_CALL, GraphExtractor),
     Kind.HANDOFF: (HandoffExtractor, ModelTextExtractor, GraphExtractor),
-    Kind.AGENT: (ToolCallExtractor, HandoffExtractor, GraphExtractor),
+    Kind.AGENT: (ToolCallExtractor, HandoffExtractor, ModelTextExtractor, GraphExtractor),
     **dict.fromkeys((Kind.NODE, Kind.WORKFLOW, Kind.OTHER), (GraphExtractor,)),
 }
 

@@ -350,8 +350,12 @@ class ModelTextExtractor:
     def extract(self, step: Step) -> ModelText | None:
         """Evidence of a model call that wrote something; of others that they were made.
 
-        A model that wrote nothing has called a tool, as a rule, seen or not.
+        A model that wrote nothing has called a tool, as a rule, seen or not. Who asks another agent
+        acts, too.
         """
+        if step.kind is Kind.AGENT:
+            self._acts += step.parent_id is not None and step.args is not None
+            return None
         if step.kind is not Kind.MODEL or not step.text:
             self._acts += step.kind is not Kind.MODEL or not step.error
             return None

@@ -70,6 +70,15 @@ def warn_of_misnamed(settings: Settings, called: Collection[str]) -> None:
             warn_blind("misnamed_tool", _MISNAMED, name, meant)
 
 
+def _is_traced_call(step: Step) -> bool:
+    """Whether a step shows that tools have spans: a call, or an answer that was given by one."""
+    return step.kind in _CALLS or (step.kind is Kind.OTHER and step.args is not None)
+
+
+def _is_bare(step: Step) -> bool:
+    return step.kind is _TOOL and step.args is None and step.outcome is None
+
+
 class Messages(NamedTuple):
     """The messages on the span of a model.
 
@@ -146,29 +155,44 @@ class Untraced:
             session, step = counted[0]
             if session.requested is _TRACED and ended is step and step.trace_id in self._traced:
                 return counted  # spans report every call so far and this one: nearly always
-        if ended is not None:
-            self._note(ended)
         kept: list[tuple[Session, Step]] = []
         for session, step in counted:
-            if step.kind not in _CALLS:
+            if not _is_traced_call(step):
                 kept.append((session, step))
                 continue
+            if self._is_told(session, step):
+                continue
             self._note(step)
-            if step.kind is _TOOL:
-                bare = step.args is None and step.outcome is None
-                self._bare, self._has_content = self._bare + bare, self._has_content or not bare
-                self.warns |= self._bare >= _BLIND and not self._has_content
             requested = session.requested
             if requested is None:
                 requested = session.requested = _TRACED
             if not requested.traced:
-                requested.trace()
+                kept += [(session, held) for held in requested.trace()]
             if not requested.counted_calls or not requested.counted(step):
                 kept.append((session, step))
+        # A second span of a call that waits for its messages may be without content, too.
+        if ended is not None and not _is_bare(ended):
+            self._note(ended)
         return kept
 
+    def _is_told(self, session: Session, step: Step) -> bool:
+        """Whether the messages of its model will tell what a call without content is."""
+        if step.kind is not _TOOL:
+            return False
+        requested, bare = session.requested, _is_bare(step)
+        told = (
+            bare
+            and requested is not None
+            and step.trace_id not in self._traced
+            and requested.hold(step)
+        )
+        if not told:
+            self._bare, self._has_content = self._bare + bare, self._has_content or not bare
+            self.warns |= self._bare >= _BLIND and not self._has_content
+        return told
+
     def _note(self, step: Step) -> None:
-        if step.kind in _CALLS and step.trace_id not in self._traced:
+        if _is_traced_call(step) and step.trace_id not in self._traced:
             self._traced[step.trace_id] = None
 
     def _requested_on(  # noqa: PLR0913

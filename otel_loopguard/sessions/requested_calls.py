@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard import semconv
@@ -58,6 +58,7 @@ class _Round:
         head: Stands for the first message of its request.
         passed: Requests since then that do not mention them.
         resumed: Whether another process read it, so that only requests have the arguments.
+        spans: The spans of calls, by their place, that know neither arguments nor results.
     """
 
     calls: list[RequestedCall]
@@ -66,15 +67,17 @@ class _Round:
     head: int | None
     passed: int = 0
     resumed: bool = False
+    spans: dict[int, Step] = field(default_factory=dict[int, Step])
 
 
 class RequestedCalls:
     """Reads the tool calls of one session from the requests and responses of its models.
 
     A call counts once a later request shows its result; by then the span of a tool would have
-    ended, and once there is such a span, messages are no longer read. A call that a request
-    mentions, or should mention, without its result counts with an unknown outcome. A call that no
-    request refers to does not count: structured output is requested that way.
+    ended, and once there is such a span, messages are no longer read. A span without content is
+    held until they tell what it lacks. A call that a request mentions, or should mention, without
+    its result counts with an unknown outcome. A call that no request refers to does not count:
+    structured output is requested that way.
 
     Only calls without a result are kept, at most 32 rounds of them. The guard's lock is held.
 
@@ -143,11 +146,12 @@ class RequestedCalls:
                 if known.resumed and request is not None:
                     known.calls = _repeated(known.calls, request.newest)
                 steps += [
-                    self._step(call, known, model, result)
-                    for call, result in zip(known.calls, results, strict=True)
+                    self._step(call, known, model, result, known.spans.get(place))
+                    for place, (call, result) in enumerate(zip(known.calls, results, strict=True))
                 ]
             elif known.passed >= _PASSED:
                 self._rounds.remove(known)
+                steps += known.spans.values()
             else:
                 known.passed += 1
         # Without their results, which may have megabytes.
@@ -155,10 +159,25 @@ class RequestedCalls:
         self.counted_calls = [*self.counted_calls, *counted][-_COUNTED:]
         return steps
 
-    def trace(self) -> None:
-        """Stops counting messages, since spans report tool calls."""
+    def hold(self, span: Step) -> bool:
+        """Whether messages will tell what the call of a span without content is."""
+        for known in self._rounds:
+            if known.end > span.start + _SLACK:
+                continue
+            for place, call in enumerate(known.calls):
+                named = call.call_id is not None and span.call_id is not None
+                same = call.call_id == span.call_id if named else call.name == span.name
+                if same and place not in known.spans:
+                    known.spans[place] = span
+                    return True
+        return False
+
+    def trace(self) -> list[Step]:
+        """Stops counting messages, since spans report tool calls; returns those that waited."""
         self.traced = True
+        held = [step for known in self._rounds for step in known.spans.values()]
         self._rounds.clear()
+        return held
 
     def counted(self, span: Step) -> bool:
         """Whether the call of a span was already counted from messages."""
@@ -202,9 +221,10 @@ class RequestedCalls:
         return [None] * len(known.calls) if goes_on and same else None
 
     def _step(
-        self, call: RequestedCall, known: _Round, model: Step, result: Answered | None
-    ) -> Step:
-        step = Step(
+        self, call: RequestedCall, known: _Round, model: Step, result: Answered | None,
+        span: Step | None,
+    ) -> Step:  # fmt: skip
+        step = replace(span, args=call.args, reading=None) if span is not None else Step(
             Kind.TOOL, call.name, DIALECT, model.scope, model.trace_id, model.span_id,
             model.parent_id, known.end, max(model.start, known.end + 1), session=model.session,
             agent=known.requested_by[0], node=model.node, call_id=call.call_id, args=call.args,
@@ -217,7 +237,7 @@ class RequestedCalls:
 
     def _put(self, step: Step, result: Answered) -> None:
         value = result.value
-        step.error = result.failed
+        step.error = step.error or result.failed
         if isinstance(value, str):
             for hint in self._hints:
                 if value.strip() == hint:

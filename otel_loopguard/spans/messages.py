@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _PARTS: Final = ("content", "text", "parts", "message")  # the last one is read first
 _NO_TEXT: Final = frozenset(("tool_call", "tool_call_response", "tool_use", "function_call"))
+_USERS: Final = frozenset(("user", "human"))
 _NO_ASSISTANTS: Final = frozenset(("tool", "user", "system"))
 _NODES: Final = 4_096
 """Lists, maps and texts of messages that are walked through (2 ms), and that may wait meanwhile:
@@ -78,11 +79,22 @@ def _is_own(part: Mapping[str, object]) -> bool:
 def asked(value: object) -> str | None:
     """Text of the newest message of a user, as of `written`; None if there is none."""
     for item in reversed(listing(parsed(value)) or ()):
-        message = mapping(item)
-        if message is not None and message.get("role") == "user":
-            said = {name: part for name, part in message.items() if name != "role"}
-            return written(said) or None
+        if _one_of(_role(item), _USERS):
+            return _text_in(item)
     return None
+
+
+def answered(value: object) -> str | None:
+    """Text of the last message, as of `written`; None if it is none of an assistant."""
+    messages = listing(parsed(value)) or (None,)
+    return None if _one_of(_role(messages[-1]), _USERS | _NO_ASSISTANTS) else _text_in(messages[-1])
+
+
+def _text_in(message: object) -> str | None:
+    """Text of a message, also out of LangChain's wrapping."""
+    outer = mapping(message) or {}
+    inner = mapping(outer.get("data")) or mapping(outer.get("kwargs")) or outer
+    return written({name: part for name, part in inner.items() if name != "role"}) or None
 
 
 def _one_of(value: object, names: frozenset[str]) -> bool:

@@ -66,6 +66,23 @@ def test_what_sets_up_a_provider_is_named_where_it_lacks(
     assert "pip install opentelemetry-distro" not in [each["add"] for each in ask(code=0)]
 
 
+def test_an_instrumentation_of_another_version_is_named(
+    ask: Callable[..., Found], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is installed, and instruments nothing: its own log says so, once, at the start."""
+    found = tmp_path / "openinference_instrumentation_psutil-1.dist-info"
+    found.mkdir()
+    requires = "Provides-Extra: instruments\nRequires-Dist: psutil<1; extra == 'instruments'\n"
+    (found / "METADATA").write_text(f"Name: openinference-instrumentation-psutil\n{requires}")
+    entry = "psutil = openinference.instrumentation.psutil:Instrumentor"
+    (found / "entry_points.txt").write_text(f"[opentelemetry_instrumentor]\n{entry}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    pytest.importorskip("opentelemetry.instrumentation.dependencies")
+    told = [each for each in ask(code=0) if "instrumentation.psutil" in each["found"]]
+    assert [each["state"] for each in told] == ["note"]
+    assert "psutil<1" in told[0]["found"]
+
+
 def test_an_old_framework_is_missing_only_if_nothing_else_needs_it(
     ask: Callable[..., Found], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@
   (`ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`) `{}` for every call. A legacy `call_llm` span says
   again what the `generate_content` span below it says. ADK for Go puts a span of its own around
   calls that ran side by side (`tests/dialects/go_capture`).
+* Anthropic's SDK, as of 2.14: content is opt-in (`ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE`,
+  `content`), and results of its tool runner have a key of their own.
 * AutoGen 0.7: neither arguments nor results. A run has dozens of traces, as each message that is
   published is a root. The uuid of the team ties them together: it is in the ids of agents
   (`looper_<uuid>/<uuid>`) and in the names of topics.
@@ -154,6 +156,26 @@ class AutoGen:
             # Names of topics and agents are short, and the pattern stays off what is not.
             teams = (_TEAM.search(each[:512]) for each in ids if each is not None)
             step.session = next((team[1] for team in teams if team), None)
+        return step
+
+
+class Anthropic:
+    """Reads tool runs of Anthropic's SDK; its other spans are in the GenAI convention alone."""
+
+    name = "anthropic"
+    marks = frozenset(("anthropic.tool_result.content",))
+    builds_on = genai.NAME
+    scopes = ("com.anthropic.sdk*",)
+    session_keys = ("anthropic.session.id",)
+    key_prefixes = ("anthropic.",)
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without an operation."""
+        step = genai.read(span)
+        if step is not None and step.kind is Kind.TOOL:
+            step.outcome = texts(captured(span, "anthropic.tool_result.content"))
+            if step.error:
+                fail(step, step.outcome)
         return step
 
 

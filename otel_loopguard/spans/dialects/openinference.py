@@ -7,14 +7,24 @@ never read. Arguments and results are wrapped differently by each instrumentatio
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans import unwrap
 from otel_loopguard.spans.keys import after, library, tool_in
-from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.messages import answered, asked, written
 from otel_loopguard.spans.steps import begin, captured, failed, set_outcome
-from otel_loopguard.spans.values import count, entry, hidden, identifier, parsed, text, unquoted
+from otel_loopguard.spans.values import (
+    count,
+    entry,
+    hidden,
+    identifier,
+    mapping,
+    parsed,
+    text,
+    unquoted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,12 +44,15 @@ _RESULTS: dict[str, Callable[[object], unwrap.Outcome]] = {
     "google_adk": unwrap.agent_result,
     "": unwrap.shaped_output,
 }
-_CALLS = frozenset(("smolagents", "llama_index", ""))
+_CALLS = frozenset(("smolagents", "llama_index", "dspy", ""))
 _LANGCHAIN = ('"langgraph_', '"lc_agent_name"', '"ls_integration"')
 """Keys of LangChain's own in `metadata`."""
 _STABLE_NODES = frozenset(("crewai", "openai_agents", "autogen_agentchat"))
 _AGENT_ENDS = ("._execute_core", ".on_messages_stream", ".on_messages", ".execute", ".run")
 _CREW_PROMPT = "\n\n\nYou ONLY have access to the following tools"
+_MANAGED_TASK = re.compile(r"\n---\nTask:\n(.*?)\n---\n", re.DOTALL)
+"""The task in the prompt by which smolagents hands one to a managed agent: the rest is the same for
+all tasks."""
 _PREFIX = "openinference.instrumentation."
 _JS_PREFIX = "@arizeai/openinference-instrumentation-"
 _CONTENT = "llm.output_messages.0.message.content"
@@ -84,6 +97,10 @@ class OpenInference:
         facts = parsed(span.attributes.get("metadata")) if framework == "langchain" else None
         if kind == "CHAIN" or (kind == "AGENT" and framework == "langchain"):
             _chain(step, span, framework, facts)
+        if step.kind is Kind.AGENT and kind != "LLM":
+            # CrewAI's input is a dump of its objects.
+            step.args = None if framework == "crewai" else _task(captured(span, "input.value"))
+            step.outcome = _answer(captured(span, "output.value"))
         # Session, agent and node that LangChain hands on as JSON in `metadata`; AutoGen's team.
         if framework == "langchain":
             step.node = entry(facts, "langgraph_node")
@@ -195,15 +212,44 @@ def _agent(step: Step, span: SpanView, framework: str) -> None:
     failed(step, span)
 
 
+def _task(value: object) -> object:
+    """What an agent is asked: a text, the newest message of a user, a task, or its arguments."""
+    fields = mapping(parsed(value))
+    if fields is None:
+        return _said(value)
+    if "messages" in fields:
+        return asked(fields["messages"])
+    task = text(fields.get("task"))
+    managed = None if task is None else _MANAGED_TASK.search(task)
+    return managed[1] if managed else task or value
+
+
+def _said(value: object) -> object:
+    """A text; None of a state that was cut, or is too long to be parsed: each has other ids."""
+    cut = isinstance(value, str) and value.startswith('{"messages"')
+    return None if cut else unquoted(value)
+
+
+def _answer(value: object) -> object:
+    """What an agent answers: a text, its last message, the text of CrewAI's or ADK's object."""
+    fields = mapping(parsed(value))
+    if fields is None:
+        return _said(value)
+    said = text(fields.get("raw"))
+    if said is None and "messages" in fields:
+        return answered(fields["messages"])
+    return said or (written(value) if "content" in fields else value) or None
+
+
 def _chain(step: Step, span: SpanView, framework: str, facts: object) -> None:
     node = entry(facts, "langgraph_node")
-    if node is not None:
+    if entry(facts, "lc_agent_name") == span.name:
+        step.kind = Kind.AGENT  # also below a node, whose name its spans carry
+    elif node is not None:
         # Other chains inside a node (`RunnableCallable`, `X.wrap_tool_call`) carry its name too.
         step.kind = Kind.NODE if span.name == node else Kind.OTHER
     elif framework == "langchain":
-        if entry(facts, "lc_agent_name") == span.name:
-            step.kind = Kind.AGENT
-        elif span.parent_id is None and step.kind is Kind.OTHER:
+        if span.parent_id is None and step.kind is Kind.OTHER:
             step.kind = Kind.WORKFLOW
     elif span.name == "turn" or span.name.startswith(("Step ", "BaseWorkflowAgent.")):
         # Turns of openai-agents, steps of smolagents and of LlamaIndex's agent workflows.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dialects import genai
-from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.messages import answered, asked, written
 from otel_loopguard.spans.steps import begin, captured, fail, failed, set_outcome
 from otel_loopguard.spans.unwrap import tool_message
 from otel_loopguard.spans.values import count, identifier, listing, parsed, text, unquoted, within
@@ -31,12 +31,18 @@ _HIDDEN: Final = "{}"
 
 
 def _chain(span: SpanView, node: object, agent: object) -> Kind:
-    """The kind of a LangChain chain: a node has the name of its node, a run is at the top."""
+    """The kind of a LangChain chain: an agent and a node have their names, a run is at the top."""
+    if agent == span.name:
+        return Kind.AGENT
     if node == span.name:
         return Kind.NODE
-    if span.parent_id is not None:
-        return Kind.OTHER
-    return Kind.AGENT if agent == span.name else Kind.WORKFLOW
+    return Kind.WORKFLOW if span.parent_id is None else Kind.OTHER
+
+
+def _ran(step: Step, given: object, gave: object) -> None:
+    """Sets what an agent of LangChain was asked and answered, out of the states around its run."""
+    step.args = asked(within(given, "messages"))
+    step.outcome = answered(within(gave, "messages"))
 
 
 class Langfuse:
@@ -76,6 +82,9 @@ class Langfuse:
         elif named == "chain":
             agent = identifier(attributes.get(f"{_METADATA}lc_agent_name"))
             step.kind = _chain(span, step.node, agent)
+            if step.kind is Kind.AGENT:
+                given = captured(span, "langfuse.observation.input")
+                _ran(step, given, captured(span, "langfuse.observation.output"))
         failed(step, span)
         if attributes.get("langfuse.observation.level") == "ERROR":
             fail(step, attributes.get("langfuse.observation.status_message"))
@@ -117,6 +126,8 @@ class LangSmith:
         else:
             agent = attributes.get("langsmith.metadata.lc_agent_name")
             step = failed(begin(span, _chain(span, node, agent), span.name), span)
+            if step.kind is Kind.AGENT:
+                _ran(step, captured(span, "gen_ai.prompt"), captured(span, "gen_ai.completion"))
         step.node = node
         return step
 

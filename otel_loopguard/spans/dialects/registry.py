@@ -64,6 +64,7 @@ _dialects: list[Dialect] = [
     coding_agents.Codex(),
     coding_agents.GeminiCli(),
     coding_agents.Copilot(),
+    frameworks.Anthropic(),
     frameworks.Mcp(),
     openllmetry.OpenLLMetry(),
     platforms.LangSmith(),

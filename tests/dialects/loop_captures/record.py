@@ -18,10 +18,16 @@ The captures beside this file were written by it (with a model of its own, which
     pip install openai==3.57.0 opentelemetry-instrumentation-genai-openai==1.3b0
     python -m tests.dialects.loop_captures.record background genai
 
+    pip install anthropic==2.14.0
+    for by in native openinference; do
+        python -m tests.dialects.loop_captures.record runner $by
+    done
+
 `v2` knows neither `responses` nor `messages`; `background` asks for an answer and fetches it until
-it is there. No call leaves the machine. What tells of it (host, port, paths), the schemas of the
-tools, and the copies of all messages in `input.value` and `output.value` are left out of what is
-written.
+it is there. `runner` is the tool runner of Anthropic's SDK, which writes spans of its own: with
+content as `native`, without it beside an instrumentation. No call leaves the machine. What tells of
+it (host, port, paths), the schemas of the tools, and the copies of all messages in `input.value`
+and `output.value` are left out of what is written.
 """
 
 
@@ -135,6 +141,27 @@ def run_messages(url):
         messages.append({"role": "user", "content": results})
 
 
+def run_runner(url):
+    import anthropic
+    from anthropic.lib.tools import ToolError
+
+    client = anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0)
+
+    def tool(name):
+        def run(**args):
+            said, bad = answer(name, args)
+            if bad:
+                raise ToolError(said)
+            return said
+
+        return anthropic.beta_tool(run, name=name, description=name, input_schema=SCHEMAS[name])
+
+    client.beta.messages.tool_runner(
+        model="fake", max_tokens=100, system="You look things up.", messages=[ASKED],
+        tools=[tool(name) for name in TOOLS], thread=False,
+    ).until_done()  # fmt: skip
+
+
 CONTENT = {
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "span_only",
@@ -152,7 +179,10 @@ def instrument(way, by, provider):
     os.environ["TRACELOOP_TRACE_CONTENT"] = "true"
     if by in ("v2", "genai"):
         os.environ.update(CONTENT)
-    client = "anthropic" if way == "messages" else "openai"
+    if by == "native":
+        os.environ["ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE"] = "content"
+        return
+    client = "anthropic" if way in ("messages", "runner") else "openai"
     kind = {"openai": "OpenAIInstrumentor", "anthropic": "AnthropicInstrumentor"}[client]
     module = importlib.import_module(MODULES[by].format(client))
     getattr(module, kind)().instrument(tracer_provider=provider)
@@ -180,6 +210,7 @@ def main(way, by):
         instrument(way, by, provider)
     run = {
         "chat": run_chat, "responses": run_responses, "messages": run_messages,
+        "runner": run_runner,
         "background": lambda url: run_responses(url, background=True),
         "stream": lambda url: run_chat(url, stream=True),
     }[way]  # fmt: skip
