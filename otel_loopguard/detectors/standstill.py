@@ -47,7 +47,8 @@ _ITEM: Final = re.compile(r"\"[^\"\s]{1,64}\"|'[^'\n]{1,64}'|\d+")
 class Stagnation(CountingDetector):
     """Does one tool give the same answer to different questions?
 
-    Counts: equal answers to calls that only read, short ones less; of unknown tools only pages.
+    Counts: equal answers to calls that only read, short ones and nearly equal pages less; of
+    unknown tools only pages.
     Leaves alone: short answers about item after item; what was cut. Another answer takes three
     tenths.
     Cannot see: calls whose arguments are not captured.
