@@ -109,14 +109,16 @@ class ExactRepeat(CountingDetector):
         said = evidence.numbers
         if said is None or evidence.waits or evidence.pending:
             return None
-        key = (evidence.call, said.around, evidence.epoch)
+        # What fails is not mended by a change that leaves it as it was.
+        wrong = evidence.failing or evidence.rejects
+        key = (evidence.call, said.around, None if wrong else evidence.epoch)
         last = self._digits.get(key)
         if last is None or len(last.mark) != len(said.values):
             moves = tuple(map(_Move, said.values))
         else:
             moves = tuple(map(_Move.to, last.mark, said.values))
         weight = 1.0 - evidence.rested
-        counted = self._digits.add(key, evidence, weight, moves)
+        counted = self._digits.add(key, evidence, weight, moves, changes=not wrong)
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
         if counted is None or not reaches(
             (counted.count + 1) * self._settings.sensitivity, _DIGITS

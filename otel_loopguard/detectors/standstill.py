@@ -38,13 +38,17 @@ _PAGE: Final = 200
 wall, such as one that asks to log in."""
 _UNKNOWN: Final = 0.5
 """What a page says of a tool of which nobody knows that it reads: six of them are a wall."""
+_NEARLY: Final = 0.5
+"""What a page says that is nearly the one before it, or the same in another order: the fourth pod
+of a service looks like the others."""
 _ITEM: Final = re.compile(r"\"[^\"\s]{1,64}\"|'[^'\n]{1,64}'|\d+")
 
 
 class Stagnation(CountingDetector):
     """Does one tool give the same answer to different questions?
 
-    Counts: equal answers to calls that only read, short ones less; of unknown tools only pages.
+    Counts: equal answers to calls that only read, short ones and nearly equal pages less; of
+    unknown tools only pages.
     Leaves alone: short answers about item after item; what was cut. Another answer takes three
     tenths.
     Cannot see: calls whose arguments are not captured.
@@ -66,6 +70,8 @@ class Stagnation(CountingDetector):
         key = hash((evidence.agent, evidence.tool, outcome))
         telling = evidence.outcome_size >= _LINE and not evidence.nothing and not evidence.item
         weight = (1.0 if reads else _UNKNOWN) if telling else self._weight(key, evidence)
+        if not evidence.seen and self._counts.get(key) is not None:
+            weight *= _NEARLY
         # Of a longer answer nobody asks for which arguments it came.
         sample = evidence.sample if evidence.outcome_size < 2 * _LINE else ""
         counted = self._counts.add(key, evidence, weight, sample)

@@ -183,24 +183,27 @@ _FIRST: Final = Since(fresh=True)
 _WORDINGS: Final = 4
 """Answers of one call that are remembered: a lamp that goes on and off is no news."""
 _THINKS_S: Final = 10.0
-"""Seconds that a model seldom takes longer than, for one answer."""
-_NEWEST: Final = 0.25
-"""How much the newest gap counts in what is usual for an agent whose model is not seen."""
+"""Seconds that a model seldom takes longer than, for one answer; one that does varies by as much
+as it takes longer."""
+_GAPS: Final = 8
+"""Gaps by which it is told what is usual for an agent whose model is not seen."""
+_SLOW: Final = 5
+"""Gaps from which on a model is taken to be slower: before fewer its agent may have waited."""
 
 
 class Pace:
     """Remembers the newest 64 different calls of a session, and what was between them."""
 
     __slots__ = (
-        "_acts", "_calls", "_end", "_known", "_news", "_rests", "_runs", "_thought", "_usual",
+        "_acts", "_calls", "_end", "_gaps", "_known", "_news", "_rests", "_runs", "_thought",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._acts = self._calls = self._end = self._runs = 0
         self._news = 0.0
         self._thought = -1
-        # Seconds before a call that was not made before, where no model is seen; None if unknown.
-        self._usual: float | None = None
+        # Seconds before calls that were not made before, where no model is seen.
+        self._gaps = deque[float](maxlen=_GAPS)
         # Of each of the newest calls the rest before it and what it took, in seconds.
         self._rests = deque[float](maxlen=2 * CALLS)
         self._known: dict[int, _Made] = {}
@@ -247,10 +250,14 @@ class Pace:
             thought, self._thought = self._thought / 1e9, 0
             return max(gap - thought, 0.0)
         # Where models are not seen, a part of it is thinking: what is usual before other calls.
-        usual = gap / 2 if self._usual is None else min(self._usual, _THINKS_S)
+        gaps = sorted(self._gaps)
+        usual = gaps[len(gaps) // 2] if gaps else gap / 2
+        if len(gaps) >= _SLOW:
+            usual = max(usual, 2 * usual - _THINKS_S)
+        elif gaps:
+            usual = min(usual, _THINKS_S)
         if fresh and gap:
-            known = gap if self._usual is None else self._usual
-            self._usual = known + _NEWEST * (gap - known)
+            self._gaps.append(gap)
         return max(gap - usual, 0.0)
 
     def _since(self, before: _Made, outcome: int | None, rest: float, took: float) -> Since:

@@ -137,6 +137,11 @@ def _outcome(value: object, failed: bool, call_id: str | None = None) -> Outcome
     return Outcome(value, call_id, text(value) if failed else None, failed)
 
 
+def plain(value: object) -> Outcome:
+    """A result as it is; a text may be written as JSON, as Traceloop's decorators do."""
+    return Outcome(unquoted(value))
+
+
 def tool_output(value: object) -> Outcome:
     """The texts of the blocks of a LlamaIndex `ToolOutput`."""
     output = mapping(parsed(value))

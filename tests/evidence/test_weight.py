@@ -153,6 +153,14 @@ def test_what_answers_with_a_page_has_worked_and_not_waited() -> None:
         assert least <= since.pause <= most
 
 
+def test_a_slow_model_that_is_not_seen_is_told_by_five_gaps() -> None:
+    """After fewer its agent may have waited; one that is slow varies by as much."""
+    for others, gap, waits in ((6, 90, False), (6, 120, False), (6, 300, True), (3, 90, True)):
+        other = [call("job", {"id": n}, UNCHANGED, at=90.5 * n) for n in range(others)]
+        again = call("job", {"id": others - 1}, UNCHANGED, at=90.5 * (others - 1) + 0.5 + gap)
+        assert seen(*other, again)[-1].waits is waits
+
+
 def test_what_is_not_known_is_no_pause() -> None:
     """A clock that goes back, no clock, no arguments, and model calls without a start or an end."""
     pace = Pace()

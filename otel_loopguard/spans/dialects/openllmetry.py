@@ -111,7 +111,7 @@ def _tool(span: SpanView) -> Step:
     result = captured(span, "gen_ai.tool.call.result", "traceloop.entity.output")
     step.name = _tool_name(span, framework, result)
     if result is not None:
-        set_outcome(step, _RESULTS.get(framework, unwrap.Outcome)(result))
+        set_outcome(step, _RESULTS.get(framework, unwrap.plain)(result))
     step.node = text(attributes.get(f"{_PROPERTY}langgraph_node"))
     return failed(step, span) if not step.error or span.status == "error" else step
 
