@@ -346,7 +346,7 @@ class PriceOfWaiting(BaseDetector):
 
     Counts: tokens of model calls that asked for looks: 200,000, and three times what a look every
     five minutes would have cost.
-    Leaves alone: looks that bring news.
+    Leaves alone: looks that bring news, or between which other work was done.
     Cannot see: tokens that no span carries.
     """
 

@@ -64,7 +64,7 @@ class ExactRepeat(CountingDetector):
         call = evidence.call
         if call is None:
             return None
-        weight, identity, masked = 1.0, 1.0, False
+        weight, identity, masked = 1.0, 1.0, ""
         last = self._counts.get(call)
         if last is not None:
             known, epoch, exact, outcome = last.mark
@@ -72,7 +72,9 @@ class ExactRepeat(CountingDetector):
                 self._counts.forget(call)
             else:
                 alike, identity = _identity(evidence, exact, outcome, last.times)
-                weight, masked = alike * evidence.hint_weight, exact != evidence.call_exact
+                weight = alike * evidence.hint_weight
+                masked = ".varied" if outcome != evidence.outcome_exact else ""
+                masked = ".masked" if exact != evidence.call_exact else masked
         mark = evidence.outcome, evidence.epoch, evidence.call_exact, evidence.outcome_exact
         counted = self._counts.add(call, evidence, weight, mark)
         own = self._settings.of(evidence.tool)
@@ -81,9 +83,7 @@ class ExactRepeat(CountingDetector):
             if (evidence.pending or evidence.transient) and _elapsed(counted, evidence) > budget:
                 return self._waited(counted, evidence, budget)
             if reaches(counted.count, evidence.needs(own.repeat_threshold)):
-                return self._repeated(
-                    counted, evidence, own.repeat_threshold, identity, masked=masked
-                )
+                return self._repeated(counted, evidence, own.repeat_threshold, identity, masked)
         return self._over_turns(evidence) or self._in_digits(evidence)
 
     def _over_turns(self, evidence: Evidence) -> Detection | None:
@@ -135,14 +135,14 @@ class ExactRepeat(CountingDetector):
         )  # fmt: skip
 
     def _repeated(
-        self, counted: Count, evidence: Evidence, threshold: float, identity: float, *, masked: bool
+        self, counted: Count, evidence: Evidence, threshold: float, identity: float, masked: str
     ) -> Detection:
         if evidence.outcome is None:
             rule = "identical_call_unseen_outcome"
         elif evidence.pending:
             rule = "polled_too_soon"
         else:
-            rule = "identical_call.masked" if masked else "identical_call"
+            rule = f"identical_call{masked}"
         wait = max(_SHORTEST_WAIT_S, _elapsed(counted, evidence) / 3)
         return self.found(
             rule, counted.count, threshold, evidence.call or 0, evidence, times=counted.times,
@@ -153,11 +153,12 @@ class ExactRepeat(CountingDetector):
         )  # fmt: skip
 
     def _waited(self, counted: Count, evidence: Evidence, budget: float) -> Detection:
-        waited = _elapsed(counted, evidence)
+        seconds = _elapsed(counted, evidence)
+        minutes = round(seconds / 60)
         return self.found(
-            "waited_long", waited, budget, evidence.call or 0, confidence=0.6,
+            "waited_long", seconds, budget, evidence.call or 0, confidence=0.6,
             max_action=Action.ASK, tool=evidence.tool, answer=answer_of(evidence),
-            times=counted.times, minutes=waited / 60,
+            times=counted.times, waited="1 minute" if minutes == 1 else f"{minutes} minutes",
         )  # fmt: skip
 
 
@@ -197,6 +198,12 @@ _MADE: Final = 64
 """Calls that are remembered: more than one request has made."""
 _TWICE: Final = 2
 """Things that are sent or ordered twice are one too many."""
+_SHOWN: Final = 120
+"""Characters from which an answer shows something; a shorter one is a receipt, with a new id."""
+_NEWS: Final = 0.3
+"""New share of an answer that is another page."""
+_MAY_BE: Final = -1
+"""What had moved before a call that gave no answer: whatever moves, it may have been done."""
 _STARTS: Final = 4
 """Starts of what is under way by then, each time under another name: the second may replace one
 that hangs, and the third be a last try."""
@@ -212,15 +219,17 @@ class MadeAgain(BaseDetector):
 
     Counts: equal calls that succeeded, or may have, and make something; the fourth start of what
     still runs. A new id in the answer is no news, nor is one that marks the request.
-    Leaves alone: what a user asks for again, or one message several times.
+    Leaves alone: what a user asks for again, or one message several times; what shows another page,
+    or is done to what stands in turn: in between, another call got another answer than before.
     Cannot see: tools of unknown names, unless `once_tools` declares them.
     """
 
     name = "made_again"
-    __slots__ = ("_made",)
+    __slots__ = ("_made", "_moved")
 
     def reset(self) -> None:
-        self._made: dict[int, tuple[float, int, int]] = {}
+        self._made: dict[int, tuple[float, int, int, int]] = {}
+        self._moved = 0
 
     def observe(self, evidence: Evidence) -> Detection | None:
         marked = evidence.deed is not None
@@ -231,12 +240,16 @@ class MadeAgain(BaseDetector):
             return self._unanswered(call, evidence)
         starts = evidence.variant and evidence.pending
         if not evidence.makes and not starts:
+            self._moved += evidence.changed
             return None
-        count, calls, last = self._made.get(call, (float(not evidence.makes), 0, -1))
+        known = (float(not evidence.makes), 0, -1, _MAY_BE)
+        count, calls, last, moved = self._made.get(call, known)
+        if evidence.makes and (_shows(evidence) or moved not in (self._moved, _MAY_BE)):
+            count = 0.0
         if evidence.round != last:
             # What is started again under another name was not waited for, however long it took.
             count, calls = count + (1.0 if starts else 1.0 - evidence.rested), calls + 1
-        keep(self._made, call, (count, calls, evidence.round), _MADE)
+        keep(self._made, call, (count, calls, evidence.round, self._moved), _MADE)
         threshold = _TWICE if evidence.makes else _STARTS
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
         if evidence.round == last or not reaches(count * self._settings.sensitivity, threshold):
@@ -257,9 +270,15 @@ class MadeAgain(BaseDetector):
         if not (evidence.makes and evidence.unanswered):
             return None
         # What may have been done counts as done, so that the next success is the second.
-        keep(self._made, call, (1.0, 1, evidence.round), _MADE)
+        keep(self._made, call, (1.0, 1, evidence.round, _MAY_BE), _MADE)
         key = again_key(evidence.call or call)
         return self.found("may_be_done", 1, 1, key, confidence=0.6, tool=evidence.tool)
+
+
+def _shows(evidence: Evidence) -> bool:
+    """True if an answer shows another page than before: what was sent are keys, or a command."""
+    news = evidence.changed and evidence.novelty is not None and evidence.novelty > _NEWS
+    return news and evidence.outcome_size >= _SHOWN
 
 
 class SimilarRepeat(BaseDetector):

@@ -74,7 +74,8 @@ class Stagnation(CountingDetector):
             weight *= _NEARLY
         # Of a longer answer nobody asks for which arguments it came.
         sample = evidence.sample if evidence.outcome_size < 2 * _LINE else ""
-        counted = self._counts.add(key, evidence, weight, sample)
+        last = self._counts.get(key)
+        counted = self._counts.add(key, evidence, weight, (sample, evidence.outcome_exact))
         if counted is None:
             if self._counts.repeated:
                 self._counts.scale_of(evidence.tool, _OTHER)
@@ -82,16 +83,18 @@ class Stagnation(CountingDetector):
         threshold = self._settings.of(evidence.tool).repeat_threshold
         if counted.different < 2 or not reaches(counted.count, evidence.needs(threshold)):
             return None
+        varied = last is not None and last.mark[1] != evidence.outcome_exact
         return self.found(
-            "same_answer", counted.count, threshold, outcome, evidence, different=counted.different
-        )
+            "same_answer.varied" if varied else "same_answer", counted.count, threshold, outcome,
+            evidence, different=counted.different,
+        )  # fmt: skip
 
     def _weight(self, key: int, evidence: Evidence) -> float:
         size = evidence.outcome_size
         weight = min(max(size / _LINE, _WORD), 1.0)
         last = self._counts.get(key) if weight < 1.0 else None
-        if last is not None and last.mark != evidence.sample:
-            before, now = (_ITEM.sub("#", str(one)) for one in (last.mark, evidence.sample))
+        if last is not None and last.mark[0] != evidence.sample:
+            before, now = (_ITEM.sub("#", str(one)) for one in (last.mark[0], evidence.sample))
             if before == now:
                 return 0.0
         well = size >= _LINE and not evidence.failing and not evidence.rejects
@@ -409,10 +412,10 @@ _TRIES: Final = 20
 class SameVerdict(CountingDetector):
     """Does it fail in the same words, whatever is tried or changed?
 
-    Counts: failures of one tool with the same line, numbers included; equal answers that turn down
-    what was tried. Changes in between do not matter.
-    Leaves alone: transient errors; items that do not exist; better numbers. A test that fails
-    between edits is asked for another way at most.
+    Counts: failures of one tool with the same line, numbers included, and the same below it; equal
+    answers that turn down what was tried. Changes in between do not matter.
+    Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
+    call. A test that fails between edits is asked for another way at most.
     Cannot see: verdicts in words that nobody knows.
     """
 
@@ -448,6 +451,9 @@ class SameVerdict(CountingDetector):
         last = self._counts.get(place)
         changed = last is not None and evidence.epoch != last.epoch
         weight = 1.0 if fails or last is None or changed or evidence.fresh else _AGAIN
+        if fails and not changed:
+            # Who comes back to it after a rest waits for something that others do.
+            weight *= 1.0 - evidence.rested
         counted = self._counts.add(place, evidence, weight)
         threshold = self._settings.tuning.calls.verdict_threshold
         needed = evidence.needs(threshold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from functools import lru_cache
 from posixpath import normpath
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -28,6 +29,9 @@ _PAGING, _ENDS = WORDS["paging"], WORDS["ends"]
 """Arguments that page, where they are numbers or lists that begin with one; and how far."""
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+_SECONDS: Final = range(1_400_000_000, 2_000_000_000)
+"""Seconds since 1970 that are a time of these years, as the masks of answers take them."""
+_TIMED: Final = re.compile(_TIME.pattern + r"|\b1[4-9]\d{8}(?:\d{3})?\b")
 _TIME_CHARS: Final = 16
 """Characters of a time down to its minute, by which windows are told apart."""
 
@@ -78,13 +82,14 @@ def deed_of(call: Call) -> int | None:
 def place_of(call: Call) -> tuple[int, float] | None:
     """Identity of all arguments but the one that pages through something, and its value.
 
-    A number under a name that pages, or a time of day under any: a log is paged through by time.
+    A number under a name that pages, or a time under any, as text or as seconds since 1970: a log
+    is paged through by time.
     """
     arguments = call.arguments
     if not isinstance(arguments, dict):
         return None
     if _PAGING.isdisjoint(arguments):  # pyright: ignore[reportUnknownArgumentType]
-        timed = _TIME.search(call.sample) is not None
+        timed = _TIMED.search(call.sample) is not None
         return _time_of(cast("dict[str, object]", arguments), call.seed) if timed else None
     named = without_volatile(cast("dict[str, object]", arguments))
     paging = [name for name in named if name in _PAGING]
@@ -104,26 +109,35 @@ def place_of(call: Call) -> tuple[int, float] | None:
 
 def _time_of(arguments: dict[str, object], seed: int) -> tuple[int, float] | None:
     named = without_volatile(arguments)
-    times = {
-        name: re.sub(r"\D", "", value[:_TIME_CHARS])
-        for name, value in named.items()
-        if isinstance(value, str) and _TIME.match(value)
-    }
+    times = {name: at for name, value in named.items() if (at := _as_time(value)) is not None}
     if not times:
         return None
     rest = {name: item for name, item in named.items() if name not in times}
-    return key_of(canonical(rest), seed), float(next(iter(times.values())))
+    return key_of(canonical(rest), seed), next(iter(times.values()))
+
+
+def _as_time(value: object) -> float | None:
+    """A time as a number that grows with it; None of what is none."""
+    if isinstance(value, str):
+        return float(re.sub(r"\D", "", value[:_TIME_CHARS])) if _TIME.match(value) else None
+    if isinstance(value, (int, float)) and (
+        int(value) in _SECONDS or int(value) // 1_000 in _SECONDS
+    ):
+        return float(value)
+    return None
 
 
 class Calls:
     """Tells the calls of one session apart; it learns which arguments are volatile."""
 
-    __slots__ = ("_limit", "_settings", "_volatile")
+    __slots__ = ("_ahead", "_limit", "_settings", "_volatile")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._limit = settings.tuning.calls.value_chars
         self._volatile = normalize.VolatileArguments()
+        # By tool and argument how far the newest time was ahead of the clock, in seconds.
+        self._ahead: dict[tuple[int, str], float] = {}
 
     def identify(self, step: Step, reading: Reading, outcome: int | None) -> Call:
         """The identity of a call."""
@@ -149,8 +163,9 @@ class Calls:
             known = {name: named[name] for name in declared.key if name in named} or named
             if known is not named:
                 exact = key_of(self._raw(known), seed)
-        if known is named and not WORDS["volatile"].isdisjoint(named):
-            known = without_volatile(named)
+        asked = {} if known is not named else self._asked_times(named, seed, step, outcome)
+        if known is named:
+            known = _with(without_volatile(named), asked)
         if (b"./" in raw or b"//" in raw) and any(name in known for name in FILE_ARGUMENTS):
             known = {name: _plain_path(name, value) for name, value in known.items()}
         change = exact if known is named else key_of(self._raw(known), seed)
@@ -158,12 +173,51 @@ class Calls:
         kept = known
         if self._volatile.learned or len(raw) > self._limit or normalize.may_hold_nonces(raw):
             kept = normalize.without_nonces(self._volatile.without(seed, known, outcome))
+            kept = kept if kept is known else _with(kept, asked)
         key = change if kept is known else key_of(self._raw(kept), seed)
         return Call(exact, key, change, kept is not known, raw, arguments, sample, seed)
+
+    def _asked_times(
+        self, arguments: dict[str, object], seed: int, step: Step, outcome: int | None
+    ) -> dict[str, object]:
+        """Arguments that are named like the time of the call, and are times that are asked for."""
+        asked: dict[str, object] = {}
+        began = (step.start or step.end or 0) / 1e9
+        for name in WORDS["volatile"].intersection(arguments) if began else ():
+            at = _seconds_of(arguments[name])
+            if at is None:
+                continue
+            ahead = at - began
+            if abs(ahead - self._ahead.get((seed, name), ahead)) > _BEYOND_S:
+                asked[name] = arguments[name]
+            if outcome is not None:
+                keep(self._ahead, (seed, name), ahead, normalize.CALLS)
+        return asked
 
     def _raw(self, arguments: object) -> bytes:
         raw = canonical(arguments)
         return raw if len(raw) <= self._limit else normalize.bounded(raw, self._limit)
+
+
+_BEYOND_S: Final = 1_800.0
+"""Seconds that a time among the arguments moves beyond the clock before it is no time of the call:
+models that write one themselves are some minutes off."""
+
+
+def _with(arguments: dict[str, object], others: dict[str, object]) -> dict[str, object]:
+    """The arguments and others; the very same ones if there are none."""
+    return {**arguments, **others} if others else arguments
+
+
+def _seconds_of(value: object) -> float | None:
+    """Seconds since 1970 of a time, as text without its zone or as a number; None of any other."""
+    if isinstance(value, str) and _TIME.match(value):
+        try:
+            return datetime.fromisoformat(f"{value[:_TIME_CHARS]}+00:00").timestamp()
+        except ValueError:
+            return None
+    at = _as_time(value)
+    return at if at is None or at < _SECONDS.stop else at / 1_000
 
 
 def _plain_path(name: str, value: object) -> object:

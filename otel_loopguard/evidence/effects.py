@@ -58,6 +58,8 @@ class ToolName(NamedTuple):
 
     words: frozenset[str]
     effect: Effect
+    makes: bool
+    """Makes something that others see, such as an order or a message."""
     shell: bool
     runs_code: bool
     moves: bool
@@ -76,9 +78,14 @@ def tool_name(tool: str) -> ToolName:
     named = [word.lower() for word in _WORDS.findall(tool)]
     words = frozenset(named)
     effects = (effect for word in named for known, effect in _EFFECTS if word in known)
+    effect = next(effects, Effect.UNKNOWN)
+    # Whether `order_list` and `refund_status` order and refund, or tell of it, nobody knows.
+    tells = len(named) > 1 and named[-1] in WORDS["reads"]
+    makes = effect is Effect.WRITE and not words.isdisjoint(WORDS["makes"])
     return ToolName(
         words=words,
-        effect=next(effects, Effect.UNKNOWN),
+        effect=Effect.UNKNOWN if makes and tells else effect,
+        makes=makes and not tells,
         shell=not words.isdisjoint(WORDS["shells"]),
         runs_code=not words.isdisjoint(_RUNNERS),
         moves=not words.isdisjoint(WORDS["moves"]) and words.isdisjoint(_NO_MOVES),

@@ -29,6 +29,7 @@ _QUOTED: Final = re.compile(
     rb"'[^'\n]{1,200}'|\"[^\"\n]{1,200}\"|`[^`\n]{1,200}`|[\w/-]{0,100}[./][\w./-]{2,100}"
 )
 _WHERE: Final = re.compile(r"\s{1,20}--> \S{1,200}:\d{1,7}")
+_COUNTS: Final = re.compile(rb"\b\d{1,20}\b")
 _NAMES: Final = re.compile(pattern_of("names an error"))
 _ABSENT: Final = re.compile(pattern_of("absent"))
 _UNNAMED: Final = re.compile(pattern_of("no error"))
@@ -84,21 +85,30 @@ def _naming(text: str) -> tuple[str, ...]:
 
 
 def failure_of(step: Step, line: bytes | None) -> int | None:
-    """Key of the line that names the error, its volatile values masked and its numbers not.
+    """Key of the line that names the error, and of what stands below it.
 
-    None where a text is long and no line of it names an error: its end says too little.
+    The line has its volatile values masked and its numbers not; below it, where a headline is told
+    in detail, numbers that stand alone are masked, too: they count lines and columns. None where a
+    text is long and no line of it names an error: its end says too little.
     """
     text = error_text(step)
     if line is None or text is None:
         return None
-    if len(text) > _LINE and not _naming(look(text)):
+    text = look(text)
+    named = _naming(text)
+    if len(text) > _LINE and not named:
         return None
+    _, said, below = text.rpartition(line.decode("utf-8", "replace"))
+    below = below if said else ""
+    raw = [masked_outcome(line), _COUNTS.sub(b"#", masked_outcome(text_bytes(below)))]
     if "--> " in text:
-        # Of one error in many places the compiler names the place in the line below.
-        said = line.decode("utf-8", "replace")
-        where = _WHERE.match(text, max(text.rfind(said), 0) + len(said))
-        line += text_bytes(where[0]) if where is not None else b""
-    return key_of(masked_outcome(line))
+        # Of one error in many places the compiler names the place in the line below, and sums up
+        # how many errors it found: of those above, the file.
+        where = _WHERE.match(below)
+        above = (_WHERE.match(text, text.find(one) + len(one)) for one in named[:-1])
+        raw += [text_bytes(where[0])] if where is not None else []
+        raw += [_COUNTS.sub(b"#", text_bytes(one[0])) for one in above if one is not None]
+    return key_of(b"\n".join(raw))
 
 
 def says_absent(step: Step) -> bool:

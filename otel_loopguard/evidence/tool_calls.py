@@ -290,14 +290,14 @@ class ToolCallExtractor:
         return found
 
     def _wait(self, step: Step, found: Evidence) -> None:
-        """Counts a look at what is not ready; a wait is over once something came of a call."""
+        """Counts a look at what is not ready; other work, or what came of a call, ends a wait."""
         progress, found.asked = self._progress, min(max(self._asked, 0), _MOST_TOKENS)
         news = found.novelty is not None and found.novelty >= NEWS
         if found.waits and not news:
             found.wait = progress.wait = progress.wait or Waited()
             for wait in (progress.wait, progress.waited):
                 wait.add(found.asked, self._paid, step.start, step.end or 0)
-        elif news or found.novelty is None:
+        elif news or found.novelty is None or (found.fresh and not found.pending):
             progress.wait = None
         self._asked, self._paid = 0, 0.0
 
@@ -327,7 +327,7 @@ class ToolCallExtractor:
         found.nothing = (empty and (found.place is not None or name.has("searches"))) or (
             tells and outcomes.says_nothing_found(outcome)
         )
-        makes = found.effect is _WRITE and name.has("makes")
+        makes = found.effect is _WRITE and name.makes
         found.makes = makes = makes or found.tool in self._settings.once
         # What was sent or ordered and is queued is done: to look again would do it again.
         found.pending = found.tool in self._settings.polling or (
