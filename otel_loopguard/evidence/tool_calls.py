@@ -167,16 +167,16 @@ _NUMERIC: Final = 0.1
 
 
 def _is_hardly_new(found: Evidence, outcome: Outcome, said: object) -> bool:
-    """Whether another question, or another page of it, was answered by what was known.
+    """Whether another question was answered by what was known.
 
-    Records about one item after the other are alike by nature, and so are views of one file.
+    Records about one item after the other are alike by nature, and so are views of one file and
+    pages of one list.
     """
-    if found.novelty is None or found.novelty > _HARDLY_NEW:
+    if found.novelty is None or found.novelty > _HARDLY_NEW or found.place is not None:
         return False
     if found.runs_code or found.own or outcome.size < _NOTE or not found.fresh:
         return False
-    asks = found.place is not None or bool(found.terms) or not _is_record(said)
-    if not asks:
+    if not found.terms and _is_record(said):
         return False
     raw = outcome.masked
     return len(raw) - len(raw.translate(None, _DIGITS)) < _NUMERIC * len(raw)

@@ -111,7 +111,8 @@ def weigh(call: Evidence, since: Since) -> None:
     # What takes a minute to say that it is not ready, in whatever words, has waited for one; a line
     # says more than that, and what is the agent's own does not wait.
     gave = 0.0 if firm or call.own else since.took * (1.0 - says(call.outcome_size))
-    haste = 0.0 if waits else 1.0 - _rested(since.pause + gave, rests_s)
+    # A monitor with a look a minute is like a slow model, which may be hinted at, and not stopped.
+    haste = 0.0 if waits else 1.0 - _rested(since.pause + since.unsure + gave, rests_s)
     patient = _PATIENT if firm and not call.pending else 1.0
     heard = 0.0 if waits and not firm else 1.0 - patient * rested
     news = min(since.news, 1.0)
@@ -173,6 +174,8 @@ class Since(NamedTuple):
     """The share of calls in between that may have changed something once more."""
     took: float = 0.0
     """What the call itself took, in seconds: which is a rest of who was told to wait."""
+    unsure: float = 0.0
+    """Seconds more that may have been a rest, where a model that is not seen seems to be slow."""
 
 
 _Made = tuple[Any, ...]
@@ -219,10 +222,10 @@ class Pace:
     def add(self, call: Evidence, start: int) -> Since:
         """Notes a call that began then (0: unknown): what was between it and the one before."""
         before = None if call.call is None else self._known.get(call.call)
-        rest = self._rest(start, fresh=before is None)
+        rest, unsure = self._rest(start, fresh=before is None)
         self._end = max(self._end, call.time)
         took = max(call.time - start, 0) / 1e9 if start else 0.0
-        since = _FIRST if before is None else self._since(before, call.outcome, rest, took)
+        since = _FIRST if before is None else self._since(before, call.outcome, rest, took, unsure)
         if call.call is None:
             since = Since(fresh=False)
         self._calls += 1
@@ -243,35 +246,36 @@ class Pace:
             keep(self._known, call.call, now, CALLS)
         return since
 
-    def _rest(self, start: int, *, fresh: bool) -> float:
-        """Seconds between the last call and one that starts, less what a model took."""
+    def _rest(self, start: int, *, fresh: bool) -> tuple[float, float]:
+        """Seconds between the last call and one that starts, less what a model took; the unsure."""
         gap = max(start - self._end, 0) / 1e9 if start and self._end else 0.0
         if self._thought >= 0:
             thought, self._thought = self._thought / 1e9, 0
-            return max(gap - thought, 0.0)
+            return max(gap - thought, 0.0), 0.0
         # Where models are not seen, a part of it is thinking: what is usual before other calls.
         gaps = sorted(self._gaps)
         usual = gaps[len(gaps) // 2] if gaps else gap / 2
-        if len(gaps) >= _SLOW:
-            usual = max(usual, 2 * usual - _THINKS_S)
-        elif gaps:
-            usual = min(usual, _THINKS_S)
+        sure = min(usual, _THINKS_S) if gaps else usual
+        usual = max(usual, 2 * usual - _THINKS_S) if len(gaps) >= _SLOW else sure
         if fresh and gap:
             self._gaps.append(gap)
-        return max(gap - usual, 0.0)
+        rest = max(gap - usual, 0.0)
+        return rest, max(gap - sure, 0.0) - rest
 
-    def _since(self, before: _Made, outcome: int | None, rest: float, took: float) -> Since:
+    def _since(
+        self, before: _Made, outcome: int | None, rest: float, took: float, unsure: float
+    ) -> Since:
         calls, news, acts, runs, *answers = before
         between = self._calls - calls
         equal = outcome is not None and outcome in answers
         changed = outcome is not None and not equal and None not in answers
         if not between:
-            return Since(False, changed, equal, rest, took=took)
+            return Since(False, changed, equal, rest, took=took, unsure=unsure)
         longest = max(rest, *islice(reversed(self._rests), 2 * between))
         # Runs that begin alike are one each, as far as each of them brings something.
         brought = (self._news - news) / (between if runs == self._runs else 1)
         acted = (self._acts - acts) / between
-        return Since(False, changed, equal, longest, brought, acted, took)
+        return Since(False, changed, equal, longest, brought, acted, took, unsure)
 
 
 _FADE: Final = 0.95

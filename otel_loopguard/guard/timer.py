@@ -104,7 +104,8 @@ class WatchdogThread:
         while not self._stopped:
             # Cleared first: what arrives after this sets it again.
             work.clear()
-            settle()
+            with swallow(self._faults, "timer"):
+                settle()
             guard = self._guard()
             if guard is None:
                 return

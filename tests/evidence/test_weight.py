@@ -161,6 +161,13 @@ def test_a_slow_model_that_is_not_seen_is_told_by_five_gaps() -> None:
         assert seen(*other, again)[-1].waits is waits
 
 
+@pytest.mark.parametrize("gap", [60, 300])
+def test_a_monitor_of_many_things_is_not_stopped_where_no_model_is_seen(gap: int) -> None:
+    """It looks as a slow model does; what may have been a rest stops nobody."""
+    looks = [call("status", {"of": n % 7}, UNCHANGED, at=gap * n) for n in range(70)]
+    assert max(one.stop_weight for one in seen(*looks)[7:]) < 0.01
+
+
 def test_what_is_not_known_is_no_pause() -> None:
     """A clock that goes back, no clock, no arguments, and model calls without a start or an end."""
     pace = Pace()
