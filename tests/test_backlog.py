@@ -16,6 +16,7 @@ from otel_loopguard._control import flag as flags
 from otel_loopguard._util import backlog as backlogs
 from otel_loopguard.spans.reader import Reader
 from tests.agents import Ended, agent, provider_with, tool_call
+from tests.control.messages import new_name
 from tests.stores.servers import wait_for
 
 
@@ -29,7 +30,8 @@ class Scene:
         self.processor = LoopGuardSpanProcessor(self.guard)
         # Never woken, however long the test takes.
         self.processor._timer.idle = False
-        self.flag = self.guard.flag_named("run")
+        self.key = new_name()
+        self.flag = self.guard.flag_named(self.key)
         self.tracer: Tracer = provider_with(self.processor, *others).get_tracer("my.agent")
 
     def _step(self, _session: object, _number: int, step: Any) -> None:
@@ -79,8 +81,8 @@ ASKED: dict[str, Callable[[Scene], object]] = {
     "hint": lambda _: control.hint(),
     "refused": lambda _: control.refused("search", {"q": "y"}),
     "escalations": lambda _: control.escalations(),
-    "report": lambda _: sessions.report("run"),
-    "a query": lambda scene: scene.guard.report("run"),
+    "report": lambda scene: sessions.report(scene.key),
+    "a query": lambda scene: scene.guard.report(scene.key),
     "exporter": lambda scene: scene.guard.annotation(1, 2),
     "settle": lambda scene: scene.guard.settle(),
     "force_flush": lambda scene: scene.processor.force_flush(),
@@ -94,7 +96,7 @@ ASKED: dict[str, Callable[[Scene], object]] = {
 def test_who_asks_has_everything_judged(asked: str) -> None:
     """On their own thread, listeners included."""
     scene = Scene()
-    with otel_loopguard.session("run"):
+    with otel_loopguard.session(scene.key):
         tool_call(scene.tracer)
         assert scene.waiting == 2
         ASKED[asked](scene)
@@ -189,7 +191,7 @@ def test_listeners_hear_in_order_from_one_thread_at_a_time() -> None:
     askers = [threading.Thread(target=asks, daemon=True) for _ in range(3)]
     for each in askers:
         each.start()
-    with otel_loopguard.session("run"):
+    with otel_loopguard.session(scene.key):
         for number in range(300):
             tool_call(scene.tracer, args=f'{{"n": {number}}}', result=f"answer {number}")
     stop.set()

@@ -138,7 +138,7 @@ def test_the_command_line_prints_no_commands() -> None:
 import sys
 from otel_loopguard.cli.output import cell, console, json_line, say, table
 name = {FORGED + "[red]x[/nothing]"!r}
-console().print(table((name, "b#"), [(name, cell(1))], title=name))
+console().print(table((name, "b#"), [(name, cell(1))]))
 json_line({{"session": name}})
 say(name)
 say(name, error=True)

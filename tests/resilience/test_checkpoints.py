@@ -351,7 +351,7 @@ def test_a_git_that_hangs_or_is_not_there(
         resilience.GitWorkspace(repository.folder, limit_s=0.00001)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(CheckpointError, match="there is no git"):
-        resilience.resilience.GitWorkspace(repository.folder)
+        resilience.GitWorkspace(repository.folder)
 
 
 def test_a_pipe_in_place_of_the_head_holds_up_nobody(repository: Repository) -> None:
