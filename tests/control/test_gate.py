@@ -345,7 +345,7 @@ def test_nobody_stays_in_a_session_that_a_generator_has_ended(
 
     def of_none() -> None:
         before = otel_context.get_current()
-        answers = [answer("first"), answer("second"), answer("third")]
+        answers = [answer(new_name()) for _ in range(3)]
         for one in answers:
             next(one)
         contextvars.copy_context().run(next, answers[1], None)
@@ -354,7 +354,7 @@ def test_nobody_stays_in_a_session_that_a_generator_has_ended(
                 contextvars.copy_context().run(next, one, None)
             else:
                 next(one, None)
-        with block("another"):
+        with block(new_name()):
             pass
         assert otel_context.get_current() is before
 

@@ -287,7 +287,7 @@ def test_keys_that_spans_were_named_after_are_bounded() -> None:
     agent = Agent(spans=True)
     with agent.tracer.start_as_current_span("POST /"):
         agent.turn()
-        assert agent.adapter.find("another") is None
+        assert agent.adapter.find(new_name()) is None
         for number in range(1024):
             agent.adapter.tool_call("search", session=f"run-{number}").start().end()
         assert agent.adapter.find(agent.session) is not None
