@@ -94,7 +94,8 @@ class Feed:
     def tick(self, now): pass
     def bind(self, trace_id, session): pass
 feed = Feed()
-replay = SpanReplay(feed, lambda span: None, max_chars=8_000_000)
+replay = SpanReplay(feed, lambda span: None)
+replay.max_chars = 8_000_000
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for span in Recording("-", print): replay.add(span)
 replay.finish()
