@@ -32,6 +32,8 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 _SECONDS: Final = range(1_400_000_000, 2_000_000_000)
 """Seconds since 1970 that are a time of these years, as the masks of answers take them."""
 _TIMED: Final = re.compile(_TIME.pattern + r"|\b1[4-9]\d{8}(?:\d{3})?\b")
+"""What holds a time, as text or as seconds or milliseconds since 1970: other arguments are not
+looked through for one."""
 _TIME_CHARS: Final = 16
 """Characters of a time down to its minute, by which windows are told apart."""
 
@@ -163,8 +165,9 @@ class Calls:
             known = {name: named[name] for name in declared.key if name in named} or named
             if known is not named:
                 exact = key_of(self._raw(known), seed)
-        asked = {} if known is not named else self._asked_times(named, seed, step, outcome)
-        if known is named:
+        asked: dict[str, object] = {}
+        if known is named and not WORDS["volatile"].isdisjoint(named):
+            asked = self._asked_times(named, seed, step, outcome)
             known = _with(without_volatile(named), asked)
         if (b"./" in raw or b"//" in raw) and any(name in known for name in FILE_ARGUMENTS):
             known = {name: _plain_path(name, value) for name, value in known.items()}

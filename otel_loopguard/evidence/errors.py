@@ -30,6 +30,7 @@ _QUOTED: Final = re.compile(
 )
 _WHERE: Final = re.compile(r"\s{1,20}--> \S{1,200}:\d{1,7}")
 _COUNTS: Final = re.compile(rb"\b\d{1,20}\b")
+"""Numbers that stand alone below a headline: of lines, columns and times."""
 _NAMES: Final = re.compile(pattern_of("names an error"))
 _ABSENT: Final = re.compile(pattern_of("absent"))
 _UNNAMED: Final = re.compile(pattern_of("no error"))

@@ -247,7 +247,7 @@ class Pace:
         return since
 
     def _rest(self, start: int, *, fresh: bool) -> tuple[float, float]:
-        """Seconds between the last call and one that starts, less what a model took; the unsure."""
+        """Seconds of rest before a call that starts, and seconds more that may have been one."""
         gap = max(start - self._end, 0) / 1e9 if start and self._end else 0.0
         if self._thought >= 0:
             thought, self._thought = self._thought / 1e9, 0
