@@ -140,10 +140,10 @@ class Counts:
             first = evidence.moment, weight, mark
             if self._rare:
                 self._once[key] = first
-                _evict(self._once, _ONCE)
+                if len(self._once) > _ONCE:
+                    del self._once[next(iter(self._once))]
             else:
-                self.repeated[key] = Count.of(*first)
-                _evict(self.repeated, _MOST)
+                self._keep(key, Count.of(*first))
             return None
         count = counted.count * self._fade ** max(evidence.number - counted.number - 1, 0)
         if changes and evidence.epoch != counted.epoch:
@@ -151,9 +151,13 @@ class Counts:
         counted.count = count + (weight if evidence.round != counted.round else 0.0)
         counted.mark = mark
         counted.add(evidence)
-        self.repeated[key] = counted
-        _evict(self.repeated, _MOST)
+        self._keep(key, counted)
         return counted
+
+    def _keep(self, key: Hashable, counted: Count) -> None:
+        self.repeated[key] = counted
+        if len(self.repeated) > _MOST:
+            del self.repeated[next(iter(self.repeated))]
 
     def get(self, key: Hashable) -> Count | None:
         """What is counted under a key."""
@@ -185,11 +189,6 @@ class Counts:
         # The half of a first call is nothing: what comes again has to begin anew.
         self._once.clear()
         self.scale(lambda _: 0.5)
-
-
-def _evict(table: dict[Any, Any], most: int) -> None:
-    if len(table) > most:
-        del table[next(iter(table))]
 
 
 class CountingDetector(BaseDetector):

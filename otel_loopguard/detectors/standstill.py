@@ -26,6 +26,7 @@ from otel_loopguard.detectors.counters import (
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
     from otel_loopguard.core.evidence import Evidence
+    from otel_loopguard.detectors.counters import Count
 
 _OTHER: Final = 0.7
 """What another answer of the tool leaves: it does answer."""
@@ -68,13 +69,13 @@ class Stagnation(CountingDetector):
         if evidence.effect is WRITE or evidence.cut or brief:
             return None
         key = hash((evidence.agent, evidence.tool, outcome))
+        last = self._counts.get(key)
         telling = evidence.outcome_size >= _LINE and not evidence.nothing and not evidence.item
-        weight = (1.0 if reads else _UNKNOWN) if telling else self._weight(key, evidence)
-        if not evidence.seen and self._counts.get(key) is not None:
+        weight = (1.0 if reads else _UNKNOWN) if telling else _weight(evidence, last)
+        if last is not None and not evidence.seen:
             weight *= _NEARLY
         # Of a longer answer nobody asks for which arguments it came.
         sample = evidence.sample if evidence.outcome_size < 2 * _LINE else ""
-        last = self._counts.get(key)
         counted = self._counts.add(key, evidence, weight, (sample, evidence.outcome_exact))
         if counted is None:
             if self._counts.repeated:
@@ -89,18 +90,19 @@ class Stagnation(CountingDetector):
             evidence, different=counted.different,
         )  # fmt: skip
 
-    def _weight(self, key: int, evidence: Evidence) -> float:
-        size = evidence.outcome_size
-        weight = min(max(size / _LINE, _WORD), 1.0)
-        last = self._counts.get(key) if weight < 1.0 else None
-        if last is not None and last.mark[0] != evidence.sample:
-            before, now = (_ITEM.sub("#", str(one)) for one in (last.mark[0], evidence.sample))
-            if before == now:
-                return 0.0
-        well = size >= _LINE and not evidence.failing and not evidence.rejects
-        if evidence.item and evidence.place is None and (evidence.nothing or well):
-            return min(weight, ITEM)
-        return 0.0 if evidence.brief and not evidence.rejects else weight
+
+def _weight(evidence: Evidence, last: Count | None) -> float:
+    """What an answer says that is short, finds nothing, or is about one of many items."""
+    size = evidence.outcome_size
+    weight = min(max(size / _LINE, _WORD), 1.0)
+    if weight < 1.0 and last is not None and last.mark[0] != evidence.sample:
+        before, now = (_ITEM.sub("#", str(one)) for one in (last.mark[0], evidence.sample))
+        if before == now:
+            return 0.0
+    well = size >= _LINE and not evidence.failing and not evidence.rejects
+    if evidence.item and evidence.place is None and (evidence.nothing or well):
+        return min(weight, ITEM)
+    return 0.0 if evidence.brief and not evidence.rejects else weight
 
 
 _STAYS: Final = 8
