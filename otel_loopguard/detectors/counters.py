@@ -43,6 +43,8 @@ _MOST: Final = 64
 _ONCE: Final = 42
 """The same of keys that came once: after so many others half of a count would have faded, and a
 table with one key more takes twice the memory."""
+_NOTHING: Final = 0.02
+"""A count that says nothing any more, whatever is added to it: a fiftieth of one repeat."""
 _CALLS: Final = 16
 """Different calls that a count names: a deny needs the newest, and no detector asks for more."""
 
@@ -169,26 +171,26 @@ class Counts:
         self._once.pop(key, None)
         self.repeated.pop(key, None)
 
-    def scale(self, factor: Callable[[Any], float]) -> None:
-        """Multiplies each count by what is given for its key; at 0 it is forgotten."""
-        for key, counted in [*self.repeated.items()]:
-            left = factor(key)
-            if left < 1.0:
-                counted.count *= left
-                if not left:
-                    del self.repeated[key]
+    def scale(self, factor: Callable[[Any, Count], float]) -> bool:
+        """Multiplies each count by what is given for it; whether any became less.
 
-    def scale_of(self, tool: str, factor: float, but: Hashable = None) -> bool:
-        """Multiplies the counts that a tool is part of, but one; whether there was any."""
-        keys = {key for key, one in self.repeated.items() if tool in one.tools and key != but}
-        self.scale(lambda key: factor if key in keys else 1.0)
-        return bool(keys)
+        What is next to nothing by then is forgotten, so that few are left to go through.
+        """
+        less = False
+        for key, counted in [*self.repeated.items()]:
+            left = factor(key, counted)
+            if left < 1.0:
+                less = True
+                counted.count *= left
+                if counted.count < _NOTHING:
+                    del self.repeated[key]
+        return less
 
     def halve(self) -> None:
         """Halves all counts."""
         # The half of a first call is nothing: what comes again has to begin anew.
         self._once.clear()
-        self.scale(lambda _: 0.5)
+        self.scale(lambda _key, _one: 0.5)
 
 
 class CountingDetector(BaseDetector):

@@ -65,7 +65,7 @@ class ErrorRepeat(CountingDetector):
         if not evidence.error:
             self._rows.pop(evidence.agent, None)
             if self._counts.repeated:
-                self._counts.scale(lambda key: _LEFT[key[3]] if key[:2] == caller else 1.0)
+                self._counts.scale(lambda key, _: _LEFT[key[3]] if key[:2] == caller else 1.0)
             return None
         if evidence.error_shape is None or evidence.waits:
             return None
@@ -234,9 +234,11 @@ class Outage(BaseDetector):
         else:
             counts, key, place = self._answers, evidence.outcome, (evidence.agent, evidence.outcome)
             if counts.repeated:
-                counts.scale_of(tool, _AFTER_SUCCESS, but=place)
+                counts.scale(
+                    lambda at, one: _AFTER_SUCCESS if tool in one.tools and at != place else 1.0
+                )
             if self._errors.repeated and not evidence.failing and not evidence.waits:
-                self._ended += self._errors.scale_of(tool, 0.0)
+                self._ended += self._errors.scale(lambda _, one: 0.0 if tool in one.tools else 1.0)
             # What says that it was done, as all such calls of one program may, is no answer.
             done = evidence.effect is WRITE and not evidence.failing and not evidence.rejects
             if evidence.outcome_size < _LONG or done:

@@ -79,7 +79,8 @@ class Stagnation(CountingDetector):
         counted = self._counts.add(key, evidence, weight, (sample, evidence.outcome_exact))
         if counted is None:
             if self._counts.repeated:
-                self._counts.scale_of(evidence.tool, _OTHER)
+                tool = evidence.tool
+                self._counts.scale(lambda _, one: _OTHER if tool in one.tools else 1.0)
             return None
         threshold = self._settings.of(evidence.tool).repeat_threshold
         if counted.different < 2 or not reaches(counted.count, evidence.needs(threshold)):
@@ -181,9 +182,9 @@ class FoundNothing(CountingDetector):
         nothing = evidence.nothing and evidence.fresh
         if evidence.error or not (echo or nothing):
             if writes and not evidence.error:
-                self._counts.scale(lambda _: 0.0)
+                self._counts.scale(lambda _key, _one: 0.0)
             elif not evidence.nothing:
-                self._counts.scale(lambda key: _OTHER if key == agent else 1.0)
+                self._counts.scale(lambda key, _: _OTHER if key == agent else 1.0)
             return None
         threshold = self._settings.tuning.calls.nothing_threshold
         weight = _PLACE if evidence.place is not None else ITEM if evidence.item else 1.0
