@@ -225,6 +225,7 @@ class MadeAgain(BaseDetector):
     """
 
     name = "made_again"
+    signs = ("makes", "variant", "changed")
     __slots__ = ("_made", "_moved")
 
     def reset(self) -> None:

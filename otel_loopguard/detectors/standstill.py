@@ -244,8 +244,8 @@ class NothingNew(BaseDetector):
             # A tool that always says the same cannot say more.
             if first == outcome or (evidence.effect is WRITE and not evidence.failing):
                 return None
-        new = deque[float](maxlen=_LAST), -1, evidence.epoch
-        newest, last, epoch = self._agents.get(evidence.agent, new)
+        before = self._agents.get(evidence.agent)
+        newest, last, epoch = before or (deque[float](maxlen=_LAST), -1, evidence.epoch)
         # To look again after a change is no standstill, nor is another answer to an equal call, or
         # one word about another item: few words are all that there is to say of each.
         known = known and epoch == evidence.epoch and not (evidence.changed or evidence.brief)

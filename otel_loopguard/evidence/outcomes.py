@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.core import Step
 
+_TOOL, _MODEL = Kind.TOOL, Kind.MODEL
 _LOOK: Final = 2_000
 """Bytes of an outcome in which words are looked for: a page; of a measure the last ones."""
 _SENTENCE: Final = 400
@@ -81,7 +82,7 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
     What was found before is kept, unless the step has changed since, or another limit is asked for.
     """
     args, outcome, error = step.args, step.outcome, step.error_text
-    if step.kind is Kind.MODEL and args is None and outcome is None:
+    if step.kind is _MODEL and args is None and outcome is None:
         return _BARE
     known = step.reading
     if (
@@ -98,7 +99,7 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
     said = None if outcome is None else normalize.parsed(outcome)
     arguments = None if args is None else normalize.parsed(args, MANY)
     raw, found, leaves = None, UNSEEN, _NO_LEAVES
-    if step.kind is Kind.TOOL:
+    if step.kind is _TOOL:
         found = outcome_of(step, limit, said)
         if arguments is not None and not isinstance(arguments, str):
             raw = canonical(arguments)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _TOOL: Final = Kind.TOOL
-_WRITE: Final = Effect.WRITE
+_READ, _WAIT, _WRITE = Effect.READ, Effect.WAIT, Effect.WRITE
 _CALLS: Final = 24
 """Calls that one message may ask for; more of them are a program's own loop."""
 _EQUAL: Final = 2
@@ -312,7 +312,7 @@ class ToolCallExtractor:
         refusal = outcomes.refusal_of(step, said, arguments, shell=shell) if speaks else None
         if refusal is not None and not step.error:
             step = replace(step, error=True)
-        elif step.error and shell and found.effect is Effect.READ:
+        elif step.error and shell and found.effect is _READ:
             text = errors.error_text(step)
             if text is not None and outcomes.says_no(text):
                 step = replace(step, error=False)
@@ -354,7 +354,7 @@ class ToolCallExtractor:
     ) -> None:
         """Sets what a call is beside the calls of its tool before, and what it is about."""
         writes, short = found.effect is _WRITE, outcome.size < _BRIEF
-        found.own = found.effect is Effect.READ and effects.reads_files(name, call.arguments)
+        found.own = found.effect is _READ and effects.reads_files(name, call.arguments)
         found.revises = self._versions.revises(call, outcome)
         found.variant = self._versions.varies(call, outcome, changed=found.changed)
         item = found.item
@@ -401,7 +401,7 @@ class ToolCallExtractor:
         # another item, or about what was done for the first time, is all that can be said of it.
         edited = found.file is not None and progress.epoch != found.epoch
         progress.edits += edited
-        reads = found.effect in (Effect.READ, Effect.WAIT) or found.runs_code
+        reads = found.effect in (_READ, _WAIT) or found.runs_code
         done = found.outcome_size < _BRIEF and not (reads or found.failing or found.rejects)
         whole = edited or found.brief or (done and found.fresh)
         progress.news += 1.0 if whole else found.novelty
@@ -428,7 +428,7 @@ class ToolCallExtractor:
             self._viewer = True
         elif self._viewer and not arguments and tool_name(tool).moves:
             # Beside `open a.py` a bare `scroll_down` is the viewer's.
-            return Effect.READ
+            return _READ
         return effects.effect_of(tool, arguments)
 
     def _open_epoch(self, found: Evidence, call: Call) -> None:

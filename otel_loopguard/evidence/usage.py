@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core.milestones import MilestoneStatus
     from otel_loopguard.settings import Settings
 
+_TOOL, _MODEL = Kind.TOOL, Kind.MODEL
 _RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
 _MOST: Final = 1 << 40
 """Tokens that a span may say: more is no number of tokens, and their sum stays exact."""
@@ -64,7 +65,7 @@ class UsageExtractor:
         None where nobody set a limit, but for model calls: then only phases and tasks are told
         apart.
         """
-        kind, asked = step.kind, self._asked or step.kind is Kind.MODEL
+        kind, asked = step.kind, self._asked or step.kind is _MODEL
         agent, start, end = step.agent, step.start, step.end or 0
         if agent is not None:
             self._phase(agent[:NAMED], start, end)
@@ -74,7 +75,7 @@ class UsageExtractor:
             self._began = start
         if asked:
             self._spend(step)
-        if kind is not Kind.TOOL:
+        if kind is not _TOOL:
             # The root of a run (recorded lines have no span ids), or the user's word.
             root = kind in _RUNS and step.parent_id is None and step.span_id != 0
             if root or (kind is Kind.OTHER and step.name == "user"):
@@ -90,9 +91,9 @@ class UsageExtractor:
         spending, progress, kind = self._spending, self._progress, step.kind
         spending.step_tokens, spending.raised = None, progress.raised
         spending.late = progress.late
-        if kind is Kind.TOOL and not step.refused:
+        if kind is _TOOL and not step.refused:
             spending.errors = spending.errors + 1 if step.error else 0
-        elif kind is Kind.MODEL:
+        elif kind is _MODEL:
             self._model(step)
         spending.steps, spending.calls = progress.steps, progress.calls
         spending.models = progress.models
@@ -145,10 +146,10 @@ class UsageExtractor:
         own = spending.own = self._owns.get(spending.agent or "")
         if own is None or step.refused:
             return
-        if step.kind is Kind.TOOL:
+        if step.kind is _TOOL:
             own.actions += 1
             own.errors = own.errors + 1 if step.error else 0
-        elif step.kind is Kind.MODEL:
+        elif step.kind is _MODEL:
             own.tokens += _counted(step.tokens_in) + _counted(step.tokens_out)
             own.cost += spending.step_cost
 

@@ -20,7 +20,7 @@ from otel_loopguard.evidence.normalize import CALLS
 if TYPE_CHECKING:
     from otel_loopguard.core.evidence import Evidence
 
-_READ: Final = Effect.READ
+_READ, _WAIT = Effect.READ, Effect.WAIT
 
 _SLACK_S: Final = 1.0
 """Seconds between two calls that are the machine's own: a busy one is no reason to look again."""
@@ -105,7 +105,7 @@ def weigh(call: Evidence, since: Since) -> None:
     told = call.refused or call.call_error
     rests_s = _WRONG_S if told else _RESTS_S
     call.rested = rested = _rested(since.pause + since.took * call.pending, rests_s)
-    waits = call.effect is Effect.WAIT
+    waits = call.effect is _WAIT
     looks = call.pending or (rested >= _RESTED and not (firm or call.transient))
     call.waits = waits or (looks and not call.fresh)
     # What takes a minute to say that it is not ready, in whatever words, has waited for one; a line
@@ -231,7 +231,7 @@ class Pace:
         self._calls += 1
         # What runs code may change anything, whatever it answers.
         looks = call.effect is _READ and not call.runs_code
-        waits = call.effect is Effect.WAIT
+        waits = call.effect is _WAIT
         if not call.failing and (since.fresh or since.changed):
             self._news += call.novelty if looks and call.novelty is not None else 1.0
         elif not call.failing:

@@ -136,10 +136,10 @@ class Session:
     """
 
     __slots__ = (
-        "__weakref__", "_cleared", "_exempt", "_faults", "_frozen", "_registry", "_settings",
-        "_shown_at", "allowed", "cycles", "decided_at", "detected", "evidence", "flag", "journal",
+        "__weakref__", "_cleared", "_exempt", "_faults", "_registry", "_settings", "_shown_at",
+        "_state", "allowed", "cycles", "decided_at", "detected", "evidence", "flag", "journal",
         "judged", "key", "last_used", "live", "lock", "named", "over", "requested", "run", "shrunk",
-        "state", "thawed", "traces", "troubled",
+        "thawed", "traces", "troubled",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -176,46 +176,44 @@ class Session:
         # Gives what is called with it when it was frozen, and is in use again.
         self.thawed: Callable[[], Callable[[Session], None] | None] | None = None
         self.flag = Flag(key, settings.pause_limit_s)
-        # What judges its steps, and what they came to; not there while it is frozen.
-        self._frozen: bytes | None = None
-        self.state = self._new_state()
+        # As bytes while it is frozen.
+        self._state: State | bytes = self._new_state()
 
-    def __getattr__(self, name: str) -> State:
-        """What judges the steps of a frozen session, as somebody asks for it."""
-        if name != "state":
-            msg = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(msg)
-        return self._thaw()
+    @property
+    def state(self) -> State:
+        """What judges its steps, and what they came to."""
+        state = self._state
+        return state if isinstance(state, State) else self._thaw()
 
     @property
     def frozen(self) -> bool:
         """Whether what judges its steps is kept as bytes until it is needed."""
-        return self._frozen is not None
+        return isinstance(self._state, bytes)
 
     def freeze(self) -> bool:
         """Turns what judges its steps into bytes; whether that can be done."""
         if self.frozen:
             return True
-        self._frozen = pack(self.state, self._common)
-        if self._frozen is None:
+        packed = pack(self.state, self._common)
+        if packed is None:
             return False
-        del self.state
+        self._state = packed
         self.evidence, self.detected = None, ()
         self.flag.drop_blank_board()
         return True
 
     def _thaw(self) -> State:
         with self.lock:
-            frozen = self._frozen
-            if frozen is None:
-                return self.state  # another thread was first
+            packed = self._state
+            if isinstance(packed, State):
+                return packed  # another thread was first
             thaw = partial(unpack, common=self._common)
-            thawed: State | None = attempt(self._faults, "thaw", thaw, frozen)
-            self.state, self._frozen = thawed or self._new_state(), None
+            thawed: State | None = attempt(self._faults, "thaw", thaw, packed)
+            state = self._state = thawed or self._new_state()
             noticed = None if self.thawed is None else self.thawed()
             if noticed is not None:
                 noticed(self)
-            return self.state
+            return state
 
     @property
     def _common(self) -> dict[type, object]:
