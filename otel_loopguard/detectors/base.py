@@ -92,6 +92,7 @@ class BaseDetector:
     digits: ClassVar[int] = 2
     max_action: ClassVar[Action] = Action.HINT
     intervention: ClassVar[str | None] = None
+    _threshold_of: ClassVar[attrgetter[Any]]
     __slots__ = ("_settings",)
 
     def __init_subclass__(cls) -> None:
@@ -99,6 +100,8 @@ class BaseDetector:
         if "name" in vars(cls):
             cls.wordings, cls.tuned_by, cls.sure, cls.strongest = TABLE.get(cls.name, About({}))
             cls.rules = tuple(rule for rule in cls.wordings if "." not in rule)
+            if cls.tuned_by:
+                cls._threshold_of = attrgetter(cls.tuned_by[0])
             cls.family = getattr(cls, "family", cls.__module__.rpartition(".")[2])
 
     @classmethod
@@ -121,7 +124,7 @@ class BaseDetector:
     @property
     def threshold(self) -> Any:
         """The first setting that it is tuned by."""
-        return attrgetter(self.tuned_by[0])(self._settings)
+        return self._threshold_of(self._settings)
 
     def found(
         self, rule: str, count: float, threshold: float, keys: int | frozenset[int],
