@@ -454,13 +454,15 @@ class SameVerdict(CountingDetector):
         if fails and not changed:
             # Who comes back to it after a rest waits for something that others do.
             weight *= 1.0 - evidence.rested
-        counted = self._counts.add(place, evidence, weight)
+        # Of failures that share a line the whole answers may differ.
+        equal = verdict if last is None or last.mark == verdict else None
+        counted = self._counts.add(place, evidence, weight, equal)
         threshold = self._settings.tuning.calls.verdict_threshold
         needed = evidence.needs(threshold)
         if counted is None or not reaches(counted.count, needed):
             return None
         said = {"what": "failed" if evidence.failing else "turned down what was tried"}
-        if not rejects:
+        if not rejects or equal is None:
             # The successes in between would take every confirmation back: this is on no ladder.
             further = reaches(counted.count, needed * _STEER)
             steers = further and not self._steered.get(key, False)
