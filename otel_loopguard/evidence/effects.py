@@ -51,6 +51,7 @@ _SQL_WRITES: Final = re.compile(pattern_of("writes", "sql"))
 _SQL_CHANGES: Final = re.compile(pattern_of("changes"))
 _SQL_READS: Final = re.compile(pattern_of("reads", "sql"))
 _PYTHON_WRITES: Final = re.compile(pattern_of("writes", "python"))
+_PATCHES: Final = re.compile(pattern_of("writes", "patch"))
 
 
 class ToolName(NamedTuple):
@@ -112,7 +113,7 @@ def effect_of(tool: str, arguments: object) -> Effect:
     elif name.has("pythons"):
         writes, otherwise = _PYTHON_WRITES.search(command), Effect.UNKNOWN
     else:
-        return name.effect
+        writes, otherwise = _PATCHES.search(command), name.effect
     return Effect.WRITE if writes else otherwise
 
 
