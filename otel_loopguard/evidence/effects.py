@@ -80,6 +80,8 @@ def tool_name(tool: str) -> ToolName:
     words = frozenset(named)
     effects = (effect for word in named for known, effect in _EFFECTS if word in known)
     effect = next(effects, Effect.UNKNOWN)
+    if effect is Effect.WRITE and named[0] in WORDS["asks whether"]:
+        effect = Effect.UNKNOWN
     # Whether `order_list` and `refund_status` order and refund, or tell of it, nobody knows.
     tells = len(named) > 1 and named[-1] in WORDS["reads"]
     makes = effect is Effect.WRITE and not words.isdisjoint(WORDS["makes"])
