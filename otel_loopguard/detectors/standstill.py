@@ -159,7 +159,8 @@ class BackToState(BaseDetector):
 class FoundNothing(CountingDetector):
     """Do new questions find nothing, or return no more than they said?
 
-    Counts: different calls of an agent that found nothing; programs that print their own text.
+    Counts: different calls of an agent that found nothing; questions and programs that give back
+    their own text.
     Leaves alone: lookups of missing items count less. A find takes three tenths, a successful
     change all.
     Cannot see: "nothing" in words that nobody knows.
@@ -175,7 +176,9 @@ class FoundNothing(CountingDetector):
         if evidence.outcome is None or evidence.waits:
             return None
         agent, writes = evidence.agent, evidence.effect is WRITE
-        echo = evidence.echo and not writes and evidence.outcome_size >= _ECHO
+        # A thought, a plan or a note is given back by who keeps it.
+        asks = evidence.effect is READ or (evidence.runs_code and not writes)
+        echo = evidence.echo and asks and evidence.outcome_size >= _ECHO
         nothing = evidence.nothing and evidence.fresh
         if evidence.error or not (echo or nothing):
             if writes and not evidence.error:
