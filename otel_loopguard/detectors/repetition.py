@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action
-from otel_loopguard.detectors.base import READ, BaseDetector, answer_of, critical_if
+from otel_loopguard.detectors.base import READ, WRITE, BaseDetector, answer_of, critical_if
 from otel_loopguard.detectors.counters import (
     GUESSED,
     MASKED,
@@ -220,17 +220,17 @@ class MadeAgain(BaseDetector):
     Counts: equal calls that succeeded, or may have, and make something; the fourth start of what
     still runs. A new id in the answer is no news, nor is one that marks the request.
     Leaves alone: what a user asks for again, or one message several times; what shows another page,
-    or is done to what stands in turn: in between, another call got another answer than before.
+    or is done to what stands in turn: in between, another call got another answer than before; what
+    is started again after a change.
     Cannot see: tools of unknown names, unless `once_tools` declares them.
     """
 
     name = "made_again"
-    signs = ("makes", "variant", "changed")
-    __slots__ = ("_made", "_moved")
+    __slots__ = ("_changes", "_made", "_moved")
 
     def reset(self) -> None:
         self._made: dict[int, tuple[float, int, int, int]] = {}
-        self._moved = 0
+        self._moved = self._changes = 0
 
     def observe(self, evidence: Evidence) -> Detection | None:
         marked = evidence.deed is not None
@@ -242,15 +242,18 @@ class MadeAgain(BaseDetector):
         starts = evidence.variant and evidence.pending
         if not evidence.makes and not starts:
             self._moved += evidence.changed
+            self._changes += evidence.effect is WRITE and evidence.fresh
             return None
+        # What was changed since is tried anew: a test after each edit.
+        now = self._moved if evidence.makes else self._changes
         known = (float(not evidence.makes), 0, -1, _MAY_BE)
-        count, calls, last, moved = self._made.get(call, known)
-        if evidence.makes and (_shows(evidence) or moved not in (self._moved, _MAY_BE)):
+        count, calls, last, before = self._made.get(call, known)
+        if before not in (now, _MAY_BE) or (evidence.makes and _shows(evidence)):
             count = 0.0
         if evidence.round != last:
             # What is started again under another name was not waited for, however long it took.
             count, calls = count + (1.0 if starts else 1.0 - evidence.rested), calls + 1
-        keep(self._made, call, (count, calls, evidence.round, self._moved), _MADE)
+        keep(self._made, call, (count, calls, evidence.round, now), _MADE)
         threshold = _TWICE if evidence.makes else _STARTS
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
         if evidence.round == last or not reaches(count * self._settings.sensitivity, threshold):

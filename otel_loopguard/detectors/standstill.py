@@ -162,7 +162,8 @@ class BackToState(BaseDetector):
 class FoundNothing(CountingDetector):
     """Do new questions find nothing, or return no more than they said?
 
-    Counts: different calls of an agent that found nothing; programs that print their own text.
+    Counts: different calls of an agent that found nothing; questions and programs that give back
+    their own text.
     Leaves alone: lookups of missing items count less. A find takes three tenths, a successful
     change all.
     Cannot see: "nothing" in words that nobody knows.
@@ -178,7 +179,9 @@ class FoundNothing(CountingDetector):
         if evidence.outcome is None or evidence.waits:
             return None
         agent, writes = evidence.agent, evidence.effect is WRITE
-        echo = evidence.echo and not writes and evidence.outcome_size >= _ECHO
+        # A thought, a plan or a note is given back by who keeps it.
+        asks = evidence.effect is READ or (evidence.runs_code and not writes)
+        echo = evidence.echo and asks and evidence.outcome_size >= _ECHO
         nothing = evidence.nothing and evidence.fresh
         if evidence.error or not (echo or nothing):
             if writes and not evidence.error:
@@ -457,13 +460,15 @@ class SameVerdict(CountingDetector):
         if fails and not changed:
             # Who comes back to it after a rest waits for something that others do.
             weight *= 1.0 - evidence.rested
-        counted = self._counts.add(place, evidence, weight)
+        # Of failures that share a line the whole answers may differ.
+        equal = verdict if last is None or last.mark == verdict else None
+        counted = self._counts.add(place, evidence, weight, equal)
         threshold = self._settings.tuning.calls.verdict_threshold
         needed = evidence.needs(threshold)
         if counted is None or not reaches(counted.count, needed):
             return None
         said = {"what": "failed" if evidence.failing else "turned down what was tried"}
-        if not rejects:
+        if not rejects or equal is None:
             # The successes in between would take every confirmation back: this is on no ladder.
             further = reaches(counted.count, needed * _STEER)
             steers = further and not self._steered.get(key, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from functools import lru_cache
+from itertools import islice
 from posixpath import normpath
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -351,6 +352,9 @@ _ANSWER: Final = 400
 """Characters of an answer that is a record, not a document."""
 _VARIANT: Final = 85.0
 """Percent of two such answers that are common where only values in them differ."""
+_FEW: Final = 8
+"""Arguments that are looked at for an id: calls that ask about something have few."""
+_WORD: Final = re.compile(r"[\w-]{1,64}")
 
 
 class Versions:
@@ -392,7 +396,18 @@ class Versions:
         before = self._answers.get(call.exact, shape)
         keep(self._answers, call.exact, shape, _COMPARED)
         # Numbers alone are how far something has come.
-        return before != shape and fuzz.ratio(before, shape, score_cutoff=_VARIANT) > 0
+        if before == shape or fuzz.ratio(before, shape, score_cutoff=_VARIANT) == 0:
+            return False
+        return not _names_id_of(call.arguments, outcome.raw)
+
+
+def _names_id_of(arguments: object, answer: bytes) -> bool:
+    """Whether an answer names an id that the call was given: who starts something has none yet."""
+    if not isinstance(arguments, dict):
+        return False
+    named = cast("dict[str, object]", arguments)
+    ids = {str(named[name]) for name in islice(named, _FEW) if _IDENTIFIES.search(name[:NAMED])}
+    return bool(ids) and not ids.isdisjoint(_WORD.findall(answer.decode("utf-8", "replace")))
 
 
 def _sample(raw: bytes) -> str:

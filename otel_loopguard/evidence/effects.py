@@ -51,6 +51,7 @@ _SQL_WRITES: Final = re.compile(pattern_of("writes", "sql"))
 _SQL_CHANGES: Final = re.compile(pattern_of("changes"))
 _SQL_READS: Final = re.compile(pattern_of("reads", "sql"))
 _PYTHON_WRITES: Final = re.compile(pattern_of("writes", "python"))
+_PATCHES: Final = re.compile(pattern_of("writes", "patch"))
 
 
 class ToolName(NamedTuple):
@@ -79,6 +80,8 @@ def tool_name(tool: str) -> ToolName:
     words = frozenset(named)
     effects = (effect for word in named for known, effect in _EFFECTS if word in known)
     effect = next(effects, Effect.UNKNOWN)
+    if effect is Effect.WRITE and named[0] in WORDS["asks whether"]:
+        effect = Effect.UNKNOWN
     # Whether `order_list` and `refund_status` order and refund, or tell of it, nobody knows.
     tells = len(named) > 1 and named[-1] in WORDS["reads"]
     makes = effect is Effect.WRITE and not words.isdisjoint(WORDS["makes"])
@@ -112,7 +115,7 @@ def effect_of(tool: str, arguments: object) -> Effect:
     elif name.has("pythons"):
         writes, otherwise = _PYTHON_WRITES.search(command), Effect.UNKNOWN
     else:
-        return name.effect
+        writes, otherwise = _PATCHES.search(command), name.effect
     return Effect.WRITE if writes else otherwise
 
 

@@ -29,9 +29,13 @@ _QUOTED: Final = re.compile(
     rb"'[^'\n]{1,200}'|\"[^\"\n]{1,200}\"|`[^`\n]{1,200}`|[\w/-]{0,100}[./][\w./-]{2,100}"
 )
 _WHERE: Final = re.compile(r"\s{1,20}--> \S{1,200}:\d{1,7}")
+_FRAME: Final = re.compile(r"  File (\"[^\"\n]{1,300}\"), line \d{1,7}, in (\S{1,100})")
 _COUNTS: Final = re.compile(rb"\b\d{1,20}\b")
 """Numbers that stand alone below a headline: of lines, columns and times."""
+_SESSION_LINE: Final = re.compile(rb"\A((?:\S{0,60}/)?(?:ba|da|k|z|a)?sh: line )\d{1,9}(?=: )")
+"""A shell that stays open counts the lines that it was ever given."""
 _NAMES: Final = re.compile(pattern_of("names an error"))
+_GIVES_A_CODE: Final = re.compile(pattern_of("gives a code"))
 _ABSENT: Final = re.compile(pattern_of("absent"))
 _UNNAMED: Final = re.compile(pattern_of("no error"))
 
@@ -77,20 +81,27 @@ def error_line(step: Step) -> bytes | None:
 
 @lru_cache(maxsize=16)
 def _naming(text: str) -> tuple[str, ...]:
-    """Lines that mention an error; cached for its several callers."""
+    """Lines that mention an error; cached for its several callers.
+
+    A code that a program ended with says which error it was only where nothing else does.
+    """
     low = text.lower()
     if _NAMES.search(low) is None:
         return ()
     found = zip(text.split("\n"), map(_NAMES.search, low.split("\n")), strict=True)
-    return tuple(line for line, name in found if name is not None and name.start() <= _FAR)
+    lines = tuple(line for line, name in found if name is not None and name.start() <= _FAR)
+    if "exit" not in low:
+        return lines
+    return tuple(line for line in lines if not _GIVES_A_CODE.search(line.lower()[-_FAR:])) or lines
 
 
 def failure_of(step: Step, line: bytes | None) -> int | None:
     """Key of the line that names the error, and of what stands below it.
 
-    The line has its volatile values masked and its numbers not; below it, where a headline is told
-    in detail, numbers that stand alone are masked, too: they count lines and columns. None where a
-    text is long and no line of it names an error: its end says too little.
+    The line has its volatile values masked and its numbers not, but for the line of a session of a
+    shell; below it, where a headline is told in detail, numbers that stand alone are masked, too:
+    they count lines and columns. None where a text is long and no line of it names an error: its
+    end says too little.
     """
     text = error_text(step)
     if line is None or text is None:
@@ -99,16 +110,20 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
     named = _naming(text)
     if len(text) > _LINE and not named:
         return None
-    _, said, below = text.rpartition(line.decode("utf-8", "replace"))
+    above, said, below = text.rpartition(line.decode("utf-8", "replace"))
     below = below if said else ""
-    raw = [masked_outcome(line), _COUNTS.sub(b"#", masked_outcome(text_bytes(below)))]
+    said_first = _SESSION_LINE.sub(rb"\1#", masked_outcome(line))
+    raw = [said_first, _COUNTS.sub(b"#", masked_outcome(text_bytes(below)))]
     if "--> " in text:
         # Of one error in many places the compiler names the place in the line below, and sums up
         # how many errors it found: of those above, the file.
         where = _WHERE.match(below)
-        above = (_WHERE.match(text, text.find(one) + len(one)) for one in named[:-1])
+        others = (_WHERE.match(text, text.find(one) + len(one)) for one in named[:-1])
         raw += [text_bytes(where[0])] if where is not None else []
-        raw += [_COUNTS.sub(b"#", text_bytes(one[0])) for one in above if one is not None]
+        raw += [_COUNTS.sub(b"#", text_bytes(one[0])) for one in others if one is not None]
+    frames = _FRAME.findall(above)
+    # A traceback names the place above its error: file and function, as each edit moves the lines.
+    raw += [text_bytes(" ".join(frames[-1]))] if frames else []
     return key_of(b"\n".join(raw))
 
 
