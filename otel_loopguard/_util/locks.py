@@ -18,6 +18,7 @@ may wait for a lock of somebody who waits for ours; and what is half done is cha
 from __future__ import annotations
 
 import os
+import queue
 import sys
 import threading
 import weakref
@@ -25,12 +26,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from contextvars import Context, copy_context
-from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, cast
 
 _KEPT_LATER: Final = 10_000
 """Calls that wait until a thread holds no lock; only a finalizer that ends spans in bulk makes so
 many."""
+_RLock: Final = type(threading.RLock())
+"""All locks are of one class, also where gevent puts another one there once this is imported."""
 
 
 class Signal:
@@ -42,8 +44,9 @@ class Signal:
 
     def __init__(self) -> None:
         self._is_set = False
-        # Its `put` takes no lock that could be held, and may be entered again.
-        self._bell: SimpleQueue[None] = SimpleQueue()
+        # Its `put` takes no lock that could be held, and may be entered again. Looked up now: where
+        # threads are gevent's meanwhile, all of them would wait with another one.
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def is_set(self) -> bool:
         """True if it was set since it was cleared."""
@@ -58,21 +61,21 @@ class Signal:
     def clear(self) -> None:
         """Clears it. Look at what it was set for after this, not before."""
         self._is_set = False
-        with suppress(Empty):
+        with suppress(queue.Empty):
             while True:
                 self._bell.get_nowait()
 
     def wait(self, limit_s: float | None = None) -> bool:
         """Waits until it is set, `limit_s` seconds at most; True if it is."""
         if not self._is_set:
-            with suppress(Empty):
+            with suppress(queue.Empty):
                 self._bell.get(timeout=None if limit_s is None else max(limit_s, 0.0))
         return self._is_set
 
 
 def new_lock() -> threading.RLock:
     """A lock of this package: re-entrant, and known to `held` as long as it lives."""
-    lock = threading.RLock()
+    lock = _RLock()
     with _making:
         if len(_known) > _state.most_known:
             _known[:] = _used(_known)
@@ -148,24 +151,24 @@ class _State:
 
     def __init__(self) -> None:
         self.most_known = 64
-        only = [threading.RLock()]
+        only = [_RLock()]
         (self.unused,) = [sys.getrefcount(lock) for lock in only]
-        self.settling = threading.RLock()
+        self.settling = _RLock()
 
 
 class _Here(threading.local):
     """Per-thread locks as interrupt-safe marks of what the thread is doing."""
 
     def __init__(self) -> None:
-        self.settles: Any = threading.RLock()
-        self.busy: Any = threading.RLock()
+        self.settles: Any = _RLock()
+        self.busy: Any = _RLock()
 
 
 def _forked() -> None:
     """In the child: the holders of locks are not here, and deferred calls are the parent's."""
     global _making  # noqa: PLW0603
-    _making = threading.RLock()
-    _state.settling = threading.RLock()
+    _making = _RLock()
+    _state.settling = _RLock()
     for lock in _known:
         # A lock held at the fork is released by its `with` in the child, too.
         if not _is_owned(lock):
@@ -175,10 +178,10 @@ def _forked() -> None:
 
 _state = _State()
 _here = _Here()
-_making = threading.RLock()
+_making = _RLock()
 _known: list[threading.RLock] = []
-_is_owned: Any = cast("Any", type(threading.RLock()))._is_owned  # noqa: SLF001
-_renew: Any = cast("Any", type(threading.RLock()))._at_fork_reinit  # noqa: SLF001
+_is_owned: Any = cast("Any", _RLock)._is_owned  # noqa: SLF001
+_renew: Any = cast("Any", _RLock)._at_fork_reinit  # noqa: SLF001
 _signals: list[weakref.ref[Signal]] = []
 waiting: Final[deque[tuple[Context, Callable[[], object]]]] = deque(maxlen=_KEPT_LATER)
 """Deferred calls; hooks look whether there are any before they call `settle`."""

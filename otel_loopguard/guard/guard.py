@@ -140,6 +140,7 @@ class LoopGuard(SessionQueries):
         self.reader = Reader() if like is None else like.reader
         self.tools = ToolSpans()
         self._live = live = clock == "live"
+        self._local = local
         self._now = 0
         self._on_step = on_step
         self._on_decision = on_decision
@@ -680,8 +681,9 @@ class LoopGuard(SessionQueries):
         self._sessions.evicted = self.telemetry.numbers.evicted
         self._sessions.is_open = self.active.uses
         self._resolver = SessionResolver(
-            self._sessions, self.active, self.reader, faults, self._clock
-        )
+            self._sessions, self.active, self.reader, faults, self._clock,
+            sees_starts=self._local or not self._live,
+        )  # fmt: skip
         self._annotator = SpanAnnotator(
             self.reader, faults, events=settings.span_events,
             verdicts="annotations" in settings.verdicts,

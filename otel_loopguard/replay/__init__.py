@@ -129,9 +129,10 @@ class SpanReplay:
             self._advance()
 
     def finish(self) -> None:
-        """Feeds all that the buffer still holds."""
+        """Feeds all that the buffer still holds; what comes then has an order of its own."""
         while self._spans:
             self._advance()
+        self._now = 0
 
     def _bind(self, span: RecordedSpan, step: Step | None) -> Step | None:
         """Names the session of a trace, once a span has one; returns what was read for it."""

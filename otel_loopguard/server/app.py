@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from otel_loopguard import semconv
-from otel_loopguard.engine import MOST_REQUEST, OBSERVERS, Action, decision_row
+from otel_loopguard.engine import MOST_REQUEST, OBSERVERS, Action, decision_row, values
 from otel_loopguard.server.access import is_loopback
 from otel_loopguard.server.forward import SIGNALS, NextHopError
 from otel_loopguard.server.metrics import TroubleLog
@@ -86,35 +86,45 @@ def control_row(session: str, control: Control, warning: str | None) -> dict[str
 
 
 class Changes:
-    """Wakes those who wait for a change of a session's flag, whichever thread makes it."""
+    """Wakes those who wait for a change of a session's flag, whichever thread makes it.
 
-    def __init__(self) -> None:
+    Sessions of two tenants may have one name: who is woken would know what the other one does.
+
+    Args:
+        engines: The engine of each tenant.
+    """
+
+    def __init__(self, engines: Mapping[str, TenantGuard]) -> None:
         self._loop = asyncio.get_running_loop()
+        self._engines = engines
         # Of a session that nobody waits for there is none.
-        self._events: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        self._events: WeakValueDictionary[tuple[str, str], asyncio.Event] = WeakValueDictionary()
         OBSERVERS.add(self.changed)
 
     def changed(self, flag: Flag) -> None:
         """Called after a change of a flag, on the thread that made it."""
         # Also if nobody waits: a request that just looked may wait when this is called.
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake, flag.control.session or "")
+            self._loop.call_soon_threadsafe(self._wake, flag)
 
-    async def wait(self, session: str, limit_s: float) -> None:
+    async def wait(self, tenant: str, session: str, limit_s: float) -> None:
         """Waits for the next change of the flag of a session, or for the limit."""
-        event = self._events.setdefault(session, asyncio.Event())
+        event = self._events.setdefault((tenant, session), asyncio.Event())
         with suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
             await asyncio.wait_for(event.wait(), max(limit_s, 0))
 
     def wake_all(self) -> None:
         """Wakes everybody."""
-        for session in tuple(self._events):
-            self._wake(session)
-
-    def _wake(self, session: str) -> None:
-        event = self._events.pop(session, None)
-        if event is not None:
+        for event in tuple(self._events.values()):
             event.set()
+
+    def _wake(self, flag: Flag) -> None:
+        session = flag.control.session or ""
+        for tenant, engine in self._engines.items():
+            event = self._events.get((tenant, session))
+            if event is not None and engine.guard.flag_of(session) is flag:
+                del self._events[tenant, session]
+                event.set()
 
 
 class ControlApi:
@@ -171,7 +181,7 @@ class ControlApi:
             left = until - time.monotonic()
             if changed or self._closed or not left > 0:
                 return JSONResponse(row, headers={"cache-control": "no-store"})
-            await self._changes.wait(request.state.session, min(left, _LOOK_AGAIN_S))
+            await self._wait(request, min(left, _LOOK_AGAIN_S))
 
     async def events(self, request: Request) -> Response:
         """The control of a session as server-sent events: as it is, and after each change."""
@@ -191,12 +201,12 @@ class ControlApi:
             return problem(422, f"the path says what is asked, and not {min(named)!r} of the body")
         return await self._reply(request, {**body, "op": action, "session": request.state.session})
 
-    @property
-    def _changes(self) -> Changes:
+    async def _wait(self, request: Request, limit_s: float) -> None:
+        """Waits for a change of the session that is asked about."""
         # Made on first use: it belongs to the loop that runs.
         if self._made is None:
-            self._made = Changes()
-        return self._made
+            self._made = Changes(self._engines)
+        await self._made.wait(request.state.tenant, request.state.session, limit_s)
 
     def _engine(self, request: Request) -> TenantGuard:
         return self._engines[request.state.tenant]
@@ -224,7 +234,7 @@ class ControlApi:
                 yield f"event: control\nid: {version}\ndata: {data}\n\n".encode()
             else:
                 yield b": still here\n\n"
-            await self._changes.wait(request.state.session, _ALIVE_S)
+            await self._wait(request, _ALIVE_S)
 
 
 def _named(endpoint: Endpoint) -> Endpoint:
@@ -238,6 +248,9 @@ def _named(endpoint: Endpoint) -> Endpoint:
         session = request.query_params.get("id") if written is None else unquote(written)
         if not session:
             return problem(422, "the key of the session is missing, expected it as `id`")
+        if len(session) > values.LONGEST_ID:
+            # No session has it, and what is asked for is remembered until it begins.
+            return problem(422, f"the key of the session has more than {values.LONGEST_ID:,} signs")
         request.state.session = session
         return await endpoint(request)
 

@@ -39,18 +39,24 @@ def asked(run: Step | None) -> int | None:
 
 
 class SessionResolver:
-    """Finds the sessions of one guard's runs and steps. The guard's lock is held."""
+    """Finds the sessions of one guard's runs and steps. The guard's lock is held.
 
-    def __init__(
+    Where `sees_starts` is False spans come when they have ended: a run after what is below it.
+    """
+
+    def __init__(  # noqa: PLR0913
         self, sessions: SessionRegistry, active: ActiveSpans, reader: Reader,
-        faults: InternalErrors, clock: Callable[[int | None], int],
+        faults: InternalErrors, clock: Callable[[int | None], int], *, sees_starts: bool = True,
     ) -> None:  # fmt: skip
         self._sessions = sessions
         self._active = active
         self._reader = reader
         self._faults = faults
         self._clock = clock
+        self._sees_starts = sees_starts
         self._tops: BoundedDict[int, tuple[ActiveSpan, ...]] = BoundedDict(_TRACES)
+        # Traces of which a step came that is below something unknown, and when the newest began.
+        self._headless: BoundedDict[int, int] = BoundedDict(_TRACES)
 
     def look(self, opened: ActiveSpan | None, trace_id: int) -> None:
         """Reads what the open runs above a span were asked. Parses, so the lock is not held."""
@@ -76,7 +82,9 @@ class SessionResolver:
                 self._root(opened, None)
             return
         opened.runs = True
-        opened.agent = step.name if step.kind is Kind.AGENT else opened.agent
+        if step.kind is Kind.AGENT and not self._is_late(view):
+            # Of one that comes after steps of its own, those that come now belong with these.
+            opened.agent = step.name
         if is_nested(view):
             return
         if opened.top is None and not (parent is not None and is_message(view.scope)):
@@ -96,7 +104,8 @@ class SessionResolver:
             self._drop(opened)
             run = opened.runs or (step is not None and step.kind in RUNS)
             for session in opened.entered:
-                session.state.turns.ends(opened.view.span_id, run=run)
+                at = 0 if step is None else step.end or 0
+                session.state.turns.ends(opened.view.span_id, at, run=run)
 
     def lost(self, opened: ActiveSpan) -> None:
         """Forgets an open span whose end will not be seen."""
@@ -165,22 +174,38 @@ class SessionResolver:
         """Assigns a run to a session: at its start, else at its first step."""
         if session not in top.entered:
             top.entered = (*top.entered, session)[-_SESSIONS:]
-            self._begin(session, top.view.span_id, top.view.start, top.asked)
+            self._begin(session, top.view.span_id, top.view.start, top.asked, view=top.view)
 
-    def _begin(
+    def _begin(  # noqa: PLR0913
         self, session: Session, span_id: int, began: int = 0, said: int | None = None, *,
-        announced: bool = False,
+        announced: bool = False, view: SpanView | None = None,
     ) -> None:  # fmt: skip
+        turns, late = session.state.turns, view is not None and self._is_late(view)
+        root = view is not None and view.parent_id is None
         # A program runs its agent again at once.
-        paused = not 0 < began - session.state.progress.time < _PAUSE
-        turn = session.state.turns.begins(
-            span_id, self._active.by_id, said, announced=announced, paused=paused
-        )
+        before = turns.ended if late else session.state.progress.time
+        turn = turns.begins(
+            span_id, self._active.by_id, said, announced=announced,
+            paused=not 0 < began - before < _PAUSE, late_from=began if late else 0,
+            trace_id=0 if view is None else view.trace_id, root=root,
+            inner=view is not None and not (root or self._sees_starts) and began - before < _PAUSE,
+        )  # fmt: skip
         if turn or (turn is not None and not session.run):
             session.run = (session.run or span_id) if turn else 0
-            session.next_run(span_id, began)
+            session.next_run(span_id, began, late=late)
         elif turn is not None:
             session.run = span_id
+
+    def _is_late(self, view: SpanView) -> bool:
+        """True if a step that began within a span came before it: exporters send ended spans."""
+        return 0 < view.start <= self._headless.get(view.trace_id, 0)
+
+    def _comes_first(self, session: Session, step: Step) -> None:
+        """Handles a step below something unknown, which may be a run that will come later."""
+        self._headless[step.trace_id] = max(step.start, self._headless.get(step.trace_id, 0))
+        if session.run and session.state.turns.precedes(step.trace_id, step.start, _PAUSE):
+            session.run = step.parent_id or session.run
+            session.next_run(session.run, step.start)
 
     def resolve(self, step: Step, opened: ActiveSpan | None, now: int) -> Session:
         """Returns the session of a step; a new one if there is none."""
@@ -195,6 +220,8 @@ class SessionResolver:
                     self._enters(session, top)
             if session not in opened.top.entered:
                 self._enters(session, opened.top)
+        elif step.parent_id is not None:
+            self._comes_first(session, step)
         if step.kind is _TOOL:
-            session.state.turns.called(self._active.by_id)
+            session.state.turns.called(self._active.by_id, step)
         return session

@@ -337,7 +337,7 @@ class Session:
         usage = cast("UsageExtractor", self.state.extractors.made(UsageExtractor))
         return usage.remaining(self.flag.raised_budgets, now)
 
-    def next_run(self, span_id: int, began: int = 0) -> None:
+    def next_run(self, span_id: int, began: int = 0, *, late: bool = False) -> None:
         """An agent's run begins: in a conversation, the user's next turn.
 
         Loops of the turn before weigh half, and what the policy stopped may go on.
@@ -345,18 +345,21 @@ class Session:
         Args:
             span_id: Its span.
             began: When, nanoseconds since the epoch; 0 where that is not known.
+            late: Whether steps of it came before it: what was decided about those stands.
         """
         if self.run:
-            self._next_turn(began)
+            self._next_turn(began, late=late)
         elif not 0 < began < self.decided_at:
             # A turn for the journal in any case: no run outlives its process.
             self._mark("TURN", began)
         self.run = span_id
 
-    def _next_turn(self, began: int, *, prompted: bool = False) -> None:
+    def _next_turn(self, began: int, *, prompted: bool = False, late: bool = False) -> None:
         """Starts a turn, unless a decision about a later step was made before the news arrived."""
-        if not 0 < began < self.decided_at:
+        decided = 0 < began < self.decided_at
+        if not decided:
             self._let_go(prompted=prompted)
+        if late or not decided:
             self.user_turn(began)
 
     def allow(self, scope: Literal["call", "session"], by: str) -> str:

@@ -94,21 +94,34 @@ class Turns:
     between the runs, the loop is one of the user's own, which asks its model by an agent: then a
     run is no turn. Neither is one that is given, without a pause, a text that was given before: a
     program runs its agent once per step.
+
+    A run may come after its calls: spans are exported when they end. Its trace tells that they are
+    its own, and that what is below it is no further turn.
     """
 
-    __slots__ = ("_announced", "_between", "_open", "_said", "calls", "over")
+    __slots__ = (
+        "_announced", "_between", "_came_late", "_newest", "_open", "_said", "_trace_id", "calls",
+        "ended", "over",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.over = self._announced = False
+        self.over = self._announced = self._came_late = False
+        self._trace_id: int = 0
+        # When the newest run ended, nanoseconds since the epoch; 0 where that is not known.
+        self.ended: int = 0
         # Keys of what the newest runs were given.
         self._said: tuple[int, ...] = ()
         # Tool calls since the last run began: those made while one was open, and the others.
-        self.calls = self._between = 0
+        self.calls: int = 0
+        self._between: int = 0
+        # The newest of the others: its trace, when it began, and how many of its trace there are.
+        self._newest: tuple[int, int, int] = (0, 0, 0)
         self._open: tuple[int, ...] = ()
 
-    def begins(
+    def begins(  # noqa: PLR0913
         self, span_id: int, opened: Container[int], said: int | None = None, *,
-        announced: bool = False, paused: bool = True,
+        announced: bool = False, paused: bool = True, trace_id: int = 0, late_from: int = 0,
+        root: bool = False, inner: bool = False,
     ) -> bool | None:  # fmt: skip
         """Starts a topmost run; returns whether it is a new turn, None if it is open already.
 
@@ -118,6 +131,10 @@ class Turns:
             said: Key of what the run is given; None if that is not known.
             announced: Whether an adapter says so, before the span begins.
             paused: Whether a user had the time to say something.
+            trace_id: Its trace; 0 where that is not known.
+            late_from: When it began, if steps of its trace that began later came before it; else 0.
+            root: Whether nothing is above it.
+            inner: Whether a run may be above it that will come later.
         """
         if span_id in self._open and span_id in opened:
             return None
@@ -126,28 +143,52 @@ class Turns:
         self._open = (*still, span_id)[-_MOST:]
         if still:
             return None
+        trace, began, count = self._newest
+        own = count if late_from and trace == trace_id and began >= late_from else 0
+        if (late_from or inner) and trace_id == self._trace_id:
+            # The turn has begun with a step, or with another run, of its trace.
+            self.calls, self._between = self.calls + own, self._between - own
+            self._came_late = root and self.calls > 0
+            return None
+        self._came_late = root and own > 0
         # The run of this span is the one that an adapter just announced.
         same = self._announced and not announced and not self.calls
         again = said is not None and said in self._said and not paused
         if said is not None:
             self._said = (*self._said[1 - _SAID :], said)
-        turn = self.over and not (same or again) and (self.calls > 0 or not self._between)
+        turn = self.over and not (same or again) and (self.calls > 0 or self._between == own)
         self.over, self._announced = False, announced
-        self.calls = self._between = 0
+        self._trace_id, self.calls, self._between = trace_id, own, 0
         return turn
+
+    def precedes(self, trace_id: int, start: int, pause: int) -> bool:
+        """Whether a step without its run is of the next turn, whose run will come late, too.
+
+        Args:
+            trace_id: Its trace.
+            start: When it began, nanoseconds since the epoch.
+            pause: Nanoseconds in which no user says something.
+        """
+        if not (self._came_late and self.over and self.calls) or trace_id == self._trace_id:
+            return False
+        if start - self.ended < pause:
+            return False  # what its run is given tells, once that is there
+        self._trace_id, self.over = trace_id, False
+        self.calls = self._between = 0
+        return True
 
     def began(self) -> None:
         """Counts everything so far as a run whose start was not seen."""
         if not self._open:
             self.over, self._between = True, 0
 
-    def ends(self, span_id: int, *, run: bool) -> None:
+    def ends(self, span_id: int, at: int = 0, *, run: bool) -> None:
         """Ends a run, or a span that was taken for one."""
         if span_id in self._open:
             self._open = tuple(one for one in self._open if one != span_id)
-            self.over = self.over or (run and not self._open)
+            self.over, self.ended = self.over or (run and not self._open), at
 
-    def called(self, opened: Container[int]) -> None:
+    def called(self, opened: Container[int], step: Step) -> None:
         """Counts a tool call."""
         if self._announced:
             self.calls += 1
@@ -157,3 +198,6 @@ class Turns:
                 self.calls += 1
                 return
         self._between += 1
+        trace, _, count = self._newest
+        count = count if self._between > 1 and trace == step.trace_id else 0
+        self._newest = step.trace_id, step.start, count + 1

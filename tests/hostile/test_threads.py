@@ -21,7 +21,7 @@ from otel_loopguard import Action, LoopGuard, LoopGuardAbort, LoopGuardPaused, c
 from otel_loopguard.core import Kind, Step
 from tests.agents import agent, tool_call
 from tests.detectors.judges import wait_until
-from tests.hostile.rig import TOOL, Finalized, Rig
+from tests.hostile.rig import TOOL, Finalized, Rig, printed
 
 Rigs = Callable[..., Rig]
 SECONDS = 2.5
@@ -283,3 +283,23 @@ def test_threads_decide_as_one_thread_does(
     names = [Counter(step.name for step in rig.steps) for rig in (alone, together)]
     assert names[0] == names[1]
     assert names[0]["a"] == 32 * sessions
+
+
+PATCHED_LATE = """
+import queue, threading
+from otel_loopguard import LoopGuard, control
+threading._CRLock, queue.SimpleQueue = None, queue._PySimpleQueue
+from tests.hostile.rig import LOOP, Rig
+from tests.agents import agent, tool_call
+rig = Rig()
+with agent(rig.tracer, gen_ai__conversation__id="s"):
+    for _ in range(LOOP):
+        tool_call(rig.tracer)
+assert not control.pause("nobody")
+print(rig.actions, rig.faults)
+"""
+
+
+def test_locks_may_be_of_another_class_once_it_is_imported() -> None:
+    """As gevent makes them, late: each hook failed, and each question raised a TypeError."""
+    assert printed(PATCHED_LATE).strip() == "['hint', 'deny', 'abort'] {}"

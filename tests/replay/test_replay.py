@@ -147,6 +147,17 @@ def test_traces_out_of_order() -> None:
     ]
 
 
+def test_each_batch_of_a_server_has_an_order_of_its_own() -> None:
+    """A trace that began before the batch before had ended is not put behind all others."""
+    log = Log()
+    replay = SpanReplay(log, lambda _span: None)
+    for batch in ([span(1, 10, 30)], [span(3, 40, 50, trace=3), span(2, 20, 35, trace=2)]):
+        for known in batch:
+            replay.add(known)
+        replay.finish()
+    assert [number for what, number in log.events if what == CLOSE] == [1, 2, 3]
+
+
 SPANS = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 50) | st.none(), st.integers(1, 4)), max_size=30
 )

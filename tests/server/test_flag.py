@@ -4,6 +4,8 @@ import asyncio
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -51,24 +53,37 @@ def test_a_question_waits_for_a_change() -> None:
 
 
 def test_who_has_just_looked_hears_of_a_change_and_nobody_else() -> None:
-    """Every change woke all who wait, and was lost on who did not wait yet."""
-    one, two = Flag("one", 60), Flag("two", 60)
+    """Every change woke all who wait, also of other tenants, and was lost on who did not yet."""
+    one, two, strange = Flag("one", 60), Flag("two", 60), Flag("two", 60)
+    flags = {"ann": {"one": one, "two": two}, "bob": {"two": strange}}
 
     async def waited() -> None:
-        changes = Changes()
-        other = asyncio.create_task(changes.wait("two", 120))
+        engines = {tenant: SimpleNamespace(guard=Known(own)) for tenant, own in flags.items()}
+        changes = Changes(cast("Any", engines))
+        other = asyncio.create_task(changes.wait("ann", "two", 120))
+        stranger = asyncio.create_task(changes.wait("bob", "two", 120))
         await asyncio.sleep(0)
 
         async def looked() -> None:
             one.set(Action.ABORT)
-            await changes.wait("one", 120)
+            await changes.wait("ann", "one", 120)
 
         await asyncio.wait_for(looked(), 60)
         assert not other.done()
         await asyncio.to_thread(two.set, Action.ABORT)
         await asyncio.wait_for(other, 60)
+        assert not stranger.done()
+        await asyncio.to_thread(strange.set, Action.ABORT)
+        await asyncio.wait_for(stranger, 60)
 
     asyncio.run(waited())
+
+
+class Known:
+    """A guard that knows flags."""
+
+    def __init__(self, flags: dict[str, Flag]) -> None:
+        self.flag_of = flags.get
 
 
 def test_changes_are_sent_as_events() -> None:

@@ -1,6 +1,7 @@
 """A session is a conversation; each root run of an agent that begins in it is a user's turn."""
 
 import asyncio
+import json
 import uuid
 from contextlib import ExitStack, nullcontext, suppress
 from typing import Any
@@ -9,9 +10,12 @@ import pytest
 from opentelemetry import trace
 
 import otel_loopguard
-from otel_loopguard import LoopGuardAbort, control
+from otel_loopguard import LoopGuard, LoopGuardAbort, control
 from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.dialects import RecordedSpan
+from otel_loopguard.replay import SpanReplay
 from tests.agents import tool_call
+from tests.calls import EPOCH, SECOND
 from tests.hostile.rig import Rig
 from tests.tables import rows
 
@@ -249,3 +253,108 @@ def test_refusals_in_place_end_per_session(app: App) -> None:
             if control.refused("search", '{"q": "x"}') is None:
                 tool_call(app.tracer, result=ANSWER)
     assert asked < 20
+
+
+class Sent:
+    """A guard that is sent spans when they have ended, so many at a time, as servers are."""
+
+    def __init__(self, size: int) -> None:
+        self.said: set[tuple[str, str]] = set()
+        self.guard = LoopGuard(local=False, on_decision=self._decided)
+        self._replay = SpanReplay(self.guard, self.guard.reader.read)
+        self._size, self._sent, self._ids = size, 0, 0
+        self.now = 0.0
+
+    def _decided(self, _: object, decision: Any) -> None:
+        if decision.action.rank:
+            self.said.add((decision.reason, decision.action.value))
+
+    def span(self, name: str, began: float, **fields: Any) -> None:
+        self._ids += 1
+        fields["attributes"] = {"gen_ai.conversation.id": "chat", **fields["attributes"]}
+        times = (EPOCH + round(moment * SECOND) for moment in (began, self.now))
+        start, end = times
+        span = RecordedSpan(name, "s", span_id=fields.pop("own", self._ids), **fields)
+        span.start, span.end = start, end
+        self._replay.add(span)
+        self._sent += 1
+        if self._sent % self._size == 0:
+            self._replay.finish()
+
+    def call(self, trace: int, parent: int | None, answer: str = ANSWER) -> None:
+        began, self.now = self.now, self.now + 0.5
+        asked = json.dumps({"q": answer})
+        said = {"gen_ai.tool.name": "search", "gen_ai.tool.call.arguments": asked}
+        said |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.result": answer}
+        self.span("execute_tool search", began, trace_id=trace, parent_id=parent, attributes=said)
+
+    def finish(self) -> None:
+        self._replay.finish()
+
+    def model(self, trace: int, parent: int | None) -> None:
+        began, self.now = self.now, self.now + 0.01
+        said = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+        self.span("chat m", began, trace_id=trace, parent_id=parent, attributes=said)
+
+    def run(self, trace: int, own: int, began: float, parent: int | None = None) -> None:
+        said = [{"role": "user", "parts": [{"type": "text", "content": f"question {own}"}]}]
+        more = {**KINDS["genai"], "gen_ai.input.messages": json.dumps(said)}
+        self.span(
+            "invoke_agent looper", began, trace_id=trace, parent_id=parent, own=own, attributes=more
+        )
+
+    def turn(self, number: int, calls: int = 1, answer: str = ANSWER) -> None:
+        began = self.now
+        for _ in range(calls):
+            self.call(number, 1000 + number, answer)
+        self.run(number, 1000 + number, began)
+
+
+SIZES = pytest.mark.parametrize("size", [1, 2, 3, 100])
+
+
+@SIZES
+def test_a_run_that_comes_after_its_calls_is_a_turn(size: int) -> None:
+    """A call once in each turn was refused, where each span came when it had ended."""
+    sent = Sent(size)
+    for number in range(1, 21):
+        sent.turn(number)
+    sent.finish()
+    assert sent.said <= {("each_turn", "hint")}
+
+
+@SIZES
+def test_a_stop_ends_with_a_turn_whose_run_comes_last(size: int) -> None:
+    """Neither that run, which came after its calls, nor the next ones lifted it."""
+    sent = Sent(size)
+    sent.turn(1, calls=24)
+    sent.now += 60
+    for number, answer in enumerate(("Madrid is in Spain.", "Rome is in Italy."), 2):
+        sent.turn(number, answer=answer)
+    sent.finish()
+    found = sent.guard.find("chat")
+    assert found is not None
+    assert ("identical_call", "abort") in sent.said
+    assert not found.flag.stops
+
+
+@SIZES
+def test_a_run_below_one_that_is_not_there_yet_is_no_turn(size: int) -> None:
+    """A server does not see that it is a sub-agent; its trace tells."""
+    sent = Sent(size)
+    for number in range(1, 25):
+        began = sent.now
+        sent.call(1, 1000 + number)
+        sent.run(1, 1000 + number, began, parent=999)
+    sent.finish()
+    assert ("identical_call", "deny") in sent.said
+
+
+def test_a_program_that_asks_its_model_by_an_agent_has_no_turns() -> None:
+    sent = Sent(1)
+    for number in range(1, 25):
+        began = sent.now
+        sent.model(number, 1000 + number)
+        sent.run(number, 1000 + number, began, parent=999)
+        sent.call(number, 999)
+    assert ("identical_call", "deny") in sent.said
