@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from otel_loopguard._util.tables import read_table
-from otel_loopguard.engine import coding_tools, values
+from otel_loopguard.spans import coding_tools, values
 
 # Ids are UUIDs and the like; what is longer is no id, and would be kept with the state.
 _LONGEST_ID: Final = 512

@@ -21,8 +21,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
-from otel_loopguard.engine import coding_tools
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.spans import coding_tools
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
