@@ -22,7 +22,6 @@ from otel_loopguard.sessions.observation import DecisionRecord, Observation
 from otel_loopguard.sessions.requested_calls import WaitingRound
 from otel_loopguard.settings import Settings
 from otel_loopguard.settings._file import read_file as read_table
-from otel_loopguard.spans import coding_tools, values
 from otel_loopguard.spans.dialects.registry import collect_keys
 from otel_loopguard.spans.messages import calls_on
 from otel_loopguard.spans.reader import Reader
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision", "DecisionRecord",
     "Engine", "Event", "Flag", "Kind", "Observation", "Reader", "RecordedSpan", "Settings",
-    "SpanView", "Status", "Step", "Written", "answer_people", "append_script", "coding_tools",
+    "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
     "decision_row", "encoded", "is_unknown", "joined", "metric_of", "read_table",
-    "requested_tools", "session_keys", "shared_store", "values",
+    "requested_tools", "session_keys", "shared_store",
 ]  # fmt: skip
 
 

@@ -60,3 +60,11 @@ def test_a_tool_span_imports_what_it_needs() -> None:
 def test_no_span_waits_until_patterns_are_compiled() -> None:
     """What is looked for in outcomes was compiled when the processor was made."""
     assert printed(SPANS).splitlines()[0] == "[]"
+
+
+def test_the_list_of_commands_loads_no_guard() -> None:
+    """Who asks which commands there are, or installs hooks, does not wait for what judges."""
+    program = "import json, sys; import otel_loopguard.cli.app; print(json.dumps([*sys.modules]))"
+    loaded = set(json.loads(printed(program)))
+    judging = {"evidence", "detectors", "guard", "settings", "stores", "telemetry"}
+    assert loaded & {f"otel_loopguard.{room}" for room in judging} == set()

@@ -23,8 +23,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from otel_loopguard import semconv
-from otel_loopguard._control.flag import POLICY
 from otel_loopguard._util.text import printable
 
 _Found = TypeVar("_Found")
@@ -32,21 +30,7 @@ _Found = TypeVar("_Found")
 
 def keep_faults() -> None:
     """Leaves decisions, which are printed, out of standard error; faults stay."""
-    logging.getLogger("otel_loopguard").addFilter(_has_exception)
-
-
-def log_all() -> None:
-    """Logs warnings and what people do on standard error, with the time: for days on end."""
-
-    def is_line(record: logging.LogRecord) -> bool:
-        by = getattr(record, semconv.CONTROL_BY, POLICY)
-        return record.levelno >= logging.WARNING or by != POLICY
-
-    logger = logging.getLogger("otel_loopguard")
-    logger.removeFilter(_has_exception)
-    logger.addFilter(is_line)
-    logger.setLevel(logging.INFO)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("otel_loopguard").addFilter(has_exception)
 
 
 def open_streams() -> None:
@@ -63,7 +47,8 @@ def drop_output() -> None:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
-def _has_exception(record: logging.LogRecord) -> bool:
+def has_exception(record: logging.LogRecord) -> bool:
+    """True for the record of a fault."""
     return record.exc_info is not None
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.cli.output import log_all, say
+from otel_loopguard import semconv
+from otel_loopguard._control.flag import POLICY
+from otel_loopguard.cli.output import has_exception, say
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.replay.workers import COLLECTED
 from otel_loopguard.server import Server, ServerSettings, Tenants
@@ -41,12 +44,26 @@ def run(guard: Settings, tokens: str | None, headers: Sequence[str], **options: 
         named[name.strip()] = value.strip()
     gc.set_threshold(*COLLECTED)
     settings = ServerSettings(headers=named, **options)
-    log_all()
+    _log_all()
     telemetry = ServerTelemetry.unless_set_up()
     reread = type(guard)  # from the environment and its file
     server = Server(settings, guard, _tenants(tokens), telemetry, reread)
     asyncio.run(_run(server, settings))
     return 0
+
+
+def _log_all() -> None:
+    """Logs warnings and what people do on standard error, with the time: for days on end."""
+
+    def is_line(record: logging.LogRecord) -> bool:
+        by = getattr(record, semconv.CONTROL_BY, POLICY)
+        return record.levelno >= logging.WARNING or by != POLICY
+
+    logger = logging.getLogger("otel_loopguard")
+    logger.removeFilter(has_exception)
+    logger.addFilter(is_line)
+    logger.setLevel(logging.INFO)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
 
 
 def _tenants(tokens: str | None) -> Tenants:

@@ -11,13 +11,14 @@ the hooks of `@opencode-ai/plugin` 1.18.33 that it is called by.
 from __future__ import annotations
 
 import enum
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from otel_loopguard._util.tables import read_table
-from otel_loopguard.engine import coding_tools, values
+from otel_loopguard.spans import coding_tools, values
 
 # Ids are UUIDs and the like; what is longer is no id, and would be kept with the state.
 _LONGEST_ID: Final = 512
@@ -102,6 +103,8 @@ CALL, RESULT, PROMPT, STOP = EventKind.CALL, EventKind.RESULT, EventKind.PROMPT,
 OTHER: Final = EventKind.OTHER
 _LABELS: Final = (*(kind.value for kind in EventKind), "hint", "hold", "install")
 _EVENTS: Final = {row.name: row.labelled(*_LABELS) for row in read_table(__name__, "agents.txt")}
+_FORMS: Final = ("ask", "deny", "stop", "end", "end prompt", "hold", "go on", "tell", "tell after")
+_ANSWERS: Final = {row.name: row.labelled(*_FORMS) for row in read_table(__name__, "answers.txt")}
 
 
 class HookAgent:
@@ -109,6 +112,7 @@ class HookAgent:
 
     Attributes:
         kinds: Kinds of events by name, as `agents.txt` has them.
+        forms: Answers by what they do, as `answers.txt` has them.
         hinted: Events whose answer can carry a message to the model.
         held: Events whose answer can keep the agent from ending its turn.
         installed: Events for which hooks are installed.
@@ -125,7 +129,8 @@ class HookAgent:
     """Fields of an event, and so the four before it."""
 
     def __init__(self) -> None:
-        told = _EVENTS[self.name]
+        told, forms = _EVENTS[self.name], _ANSWERS[self.name]
+        self.forms: dict[str, Any] = {form: json.loads(forms[form]) for form in forms if form}
         self.kinds = {
             event: kind for kind in EventKind for event in told.get(kind.value, "").split()
         }
@@ -185,35 +190,22 @@ class HookAgent:
         kind = self.kind(name, fields)
         if name is None or kind is None or answer.reply is Reply.NOTHING:
             return {}
-        if kind is CALL and answer.reply is not Reply.HINT:
-            return self.refuse(name, answer)
-        if answer.reply is Reply.STOP:
-            return self.end(reason(answer)) if kind in self.ended else {}
-        if name in self.held and answer.reply is Reply.DENY:
+        form = self.form(kind, name, answer.reply, fields)
+        why = answer.reason or ("" if form.startswith("tell") else "refused by otel-loopguard")
+        said = "\n".join(filter(None, (why, answer.hint)))[:_LONGEST_TOLD]
+        found = self.forms.get(form)
+        return filled(found, {"EVENT": name, "WHY": said}) if found and said else {}
+
+    def form(self, kind: EventKind, name: str, reply: Reply, fields: Mapping[str, Any]) -> str:
+        """Returns what an answer does, one of `forms`; empty where it can do nothing."""
+        if kind is CALL and reply is not Reply.HINT:
+            return reply.value if reply.value in self.forms else "deny"
+        if reply is Reply.STOP:
+            return "end" if kind in self.ended else ""
+        if name in self.held and reply is Reply.DENY:
             # Blocked again and again the agent would never end.
-            again = fields.get("stop_hook_active") is not False
-            return {} if again else self.hold(reason(answer))
-        message = _joined(answer.reason, answer.hint)
-        return self.tell(name, message) if message and name in self.hinted else {}
-
-    def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:
-        """Returns the answer that refuses a call, or asks the user about it."""
-        decision = "ask" if answer.reply is Reply.ASK else "deny"
-        why = reason(answer)
-        output = _specific(name, permissionDecision=decision, permissionDecisionReason=why)
-        return output | self.end(why) if answer.reply is Reply.STOP else output
-
-    def end(self, why: str) -> dict[str, Any]:
-        """Returns the answer that ends a turn after a call, or before it begins."""
-        return {"continue": False, "stopReason": why}
-
-    def hold(self, why: str) -> dict[str, Any]:
-        """Returns the answer that keeps a turn from ending."""
-        return {"decision": "block", "reason": why}
-
-    def tell(self, name: str, message: str) -> dict[str, Any]:
-        """Returns the answer with a message to the model."""
-        return _specific(name, additionalContext=message)
+            return "hold" if fields.get("stop_hook_active") is False else ""
+        return "tell" if name in self.hinted else ""
 
 
 class _ClaudeCode(HookAgent):
@@ -253,10 +245,6 @@ class _Codex(HookAgent):
             failed = _is_complaint(written, line)
         return written, (values.text(written) or "") if failed else None
 
-    def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:
-        # It can neither ask nor end a turn here.
-        return _specific(name, permissionDecision="deny", permissionDecisionReason=reason(answer))
-
 
 class _Gemini(HookAgent):
     """gemini-cli; it reports neither ids of calls nor compactions, and cannot ask."""
@@ -273,18 +261,6 @@ class _Gemini(HookAgent):
         message = values.text(mapping(error).get("message")) or values.text(error)
         return written, message or values.text(written) or ""
 
-    def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:  # noqa: ARG002
-        why = reason(answer)
-        ended = self.end(why) if answer.reply is Reply.STOP else {}
-        return {**ended, "decision": "deny", "reason": why}
-
-    def end(self, why: str) -> dict[str, Any]:
-        # Without `deny`, which would throw away a prompt or the answer of a tool.
-        return {"continue": False, "stopReason": why, "reason": why}
-
-    def hold(self, why: str) -> dict[str, Any]:
-        return {"decision": "deny", "reason": why}
-
 
 class _VSCode(HookAgent):
     """Copilot; VS Code reports no failed calls, Copilot CLI no ids of calls."""
@@ -300,10 +276,9 @@ class _VSCode(HookAgent):
         failed = code != 0 or found.get("result_type") == "failure"
         return written, (values.text(written) or "") if failed else None
 
-    def tell(self, name: str, message: str) -> dict[str, Any]:
-        # Copilot CLI reads it outside.
-        outside = {"additionalContext": message} if name == "PostToolUse" else {}
-        return {**super().tell(name, message), **outside}
+    def form(self, kind: EventKind, name: str, reply: Reply, fields: Mapping[str, Any]) -> str:
+        found = super().form(kind, name, reply, fields)
+        return "tell after" if found == "tell" and name == "PostToolUse" else found
 
 
 class _Cursor(HookAgent):
@@ -335,26 +310,11 @@ class _Cursor(HookAgent):
         failed = answer.get("isError") is True or answer.get("exitCode") not in (None, 0)
         return written, (values.text(written) or "") if failed else None
 
-    def answer(self, payload: Mapping[str, Any], answer: HookAnswer) -> dict[str, Any]:
-        fields = mapping(payload)
-        kind, why = self.kind(self.event(fields), fields), reason(answer)
-        if kind is STOP and answer.reply is Reply.DENY and fields.get("loop_count") == 0:
-            return {"followup_message": why}
-        if kind is PROMPT and answer.reply is Reply.STOP:
-            return {"continue": False, "user_message": why}
-        return super().answer(payload, answer)
-
-    def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:  # noqa: ARG002
-        # It can neither ask nor end a turn here.
-        why = reason(answer)
-        return {"permission": "deny", "user_message": why, "agent_message": why}
-
-    def end(self, why: str) -> dict[str, Any]:
-        # A turn cannot be ended: the model learns why each call will be refused.
-        return {"additional_context": why}
-
-    def tell(self, name: str, message: str) -> dict[str, Any]:  # noqa: ARG002
-        return {"additional_context": message}
+    def form(self, kind: EventKind, name: str, reply: Reply, fields: Mapping[str, Any]) -> str:
+        if kind is STOP and reply is Reply.DENY and fields.get("loop_count") == 0:
+            return "go on"
+        ends = kind is PROMPT and reply is Reply.STOP
+        return "end prompt" if ends else super().form(kind, name, reply, fields)
 
 
 class _OpenCode(HookAgent):
@@ -373,16 +333,6 @@ class _OpenCode(HookAgent):
         code = mapping(fields.get("metadata")).get("exit")
         failed = isinstance(code, int) and code != 0
         return written, (values.text(written) or "") if failed else None
-
-    def refuse(self, name: str, answer: HookAnswer) -> dict[str, Any]:  # noqa: ARG002
-        why = reason(answer)
-        return {"deny": why, **(self.end(why) if answer.reply is Reply.STOP else {})}
-
-    def end(self, why: str) -> dict[str, Any]:
-        return {"stop": why}
-
-    def tell(self, name: str, message: str) -> dict[str, Any]:  # noqa: ARG002
-        return {"hint": message}
 
 
 AGENTS: Final[Mapping[str, HookAgent]] = {
@@ -431,18 +381,12 @@ def result(value: object) -> object:
     return {key: each for key, each in found.items() if key not in _TIMES}
 
 
-def reason(answer: HookAnswer) -> str:
-    """Why a call is refused or a turn ended, never empty, with the hint behind it."""
-    return _joined(answer.reason or "refused by otel-loopguard", answer.hint)
-
-
-def _joined(*parts: str) -> str:
-    return "\n".join(part for part in parts if part)[:_LONGEST_TOLD]
-
-
-def _specific(name: str, **fields: str) -> dict[str, Any]:
-    """The part of an answer that belongs to one event."""
-    return {"hookSpecificOutput": {"hookEventName": name, **fields}}
+def filled(template: object, texts: Mapping[str, str]) -> Any:
+    """JSON in which texts stand in place of their names."""
+    if isinstance(template, dict):
+        members = cast("dict[str, object]", template).items()
+        return {name: filled(each, texts) for name, each in members}
+    return texts.get(template, template) if isinstance(template, str) else template
 
 
 _COMPLAINT: Final = re.compile(

@@ -19,10 +19,11 @@ import orjson
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
-from otel_loopguard.engine import Action, Engine, Kind, Step, coding_tools
+from otel_loopguard.engine import Action, Engine, Kind, Step
 from otel_loopguard.errors import StoreError
 from otel_loopguard.hooks.agents import EventKind, HookAnswer, Reply
 from otel_loopguard.hooks.state import KnownCall
+from otel_loopguard.spans import coding_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Installs the hooks of coding agents in the agents' own settings, and removes them.
 
-`HOOK_FILES` says where each agent looks for hooks, and how it writes them.
+`install.txt` says where each agent looks for hooks, and how it writes them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
+from otel_loopguard._util.tables import read_table
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks import jsonc
-from otel_loopguard.hooks.agents import AGENTS
-
-# Agents give up a hook then; ours answers within a second, or two where it judges by itself.
-_TIMEOUT_S: Final = 10
+from otel_loopguard.hooks.agents import AGENTS, filled, mapping
 
 
 class Command(NamedTuple):
@@ -50,81 +48,39 @@ def command_of(program: str, agent: str, mode: str) -> Command:
     return Command(shell, windows, windows if os.name == "nt" else shell)
 
 
-@dataclass(frozen=True, slots=True)
 class HookFile:
-    """Where one agent looks for hooks.
+    """Where one agent looks for hooks, and how it writes them, as `install.txt` has it.
 
     Attributes:
-        user: File of the user's own hooks.
-        project: The same of a project, below its folder.
-        handler: The entry that calls the command, in the agent's own form.
-        grouped: True if handlers stand in groups, as Claude Code has them.
+        project: File of a project's hooks, below its folder.
+        grouped: True if handlers stand in groups.
         todo: What the user still has to do.
         start: What a new file begins as.
     """
 
-    user: Callable[[], Path]
-    project: str
-    handler: Callable[[Command], dict[str, Any]] = lambda _: {}
-    grouped: bool = True
-    todo: str = ""
-    start: str = "{}\n"
+    def __init__(self, row: Mapping[str, str]) -> None:
+        self._user = row["user"].split()
+        self._handler: object = json.loads(row.get("handler", "{}"))
+        self.project = row["project"]
+        self.grouped = "grouped" in row
+        self.todo = row["todo"]
+        self.start = f"{json.dumps(json.loads(row.get('start', '{}')), indent=2)}\n"
+
+    def user(self) -> Path:
+        """The file of the user's own hooks."""
+        variable, usual, file = self._user
+        named = os.environ.get(variable)
+        return (Path(named) if named else Path.home() / usual) / file
+
+    def handler(self, command: Command) -> dict[str, Any]:
+        """The entry that calls a command, in the agent's own form."""
+        texts = {"SHELL": command.shell, "WINDOWS": command.windows, "HERE": command.here}
+        return filled(self._handler, texts)
 
 
-def _home(variable: str, usual: str) -> Path:
-    """A folder: that of the variable, or the usual one below the home folder."""
-    named = os.environ.get(variable)
-    return Path(named) if named else Path.home() / usual
-
-
-def _entry(command: str) -> dict[str, Any]:
-    return {"type": "command", "command": command, "timeout": _TIMEOUT_S}
-
-
-HOOK_FILES: Final[Mapping[str, HookFile]] = {
-    "claude-code": HookFile(
-        lambda: _home("CLAUDE_CONFIG_DIR", ".claude") / "settings.json",
-        ".claude/settings.json",
-        lambda command: _entry(command.shell),  # on Windows it is Git's shell
-        todo="start a new session, and look at the hooks with /hooks",
-    ),
-    "codex": HookFile(
-        lambda: _home("CODEX_HOME", ".codex") / "hooks.json",
-        ".codex/hooks.json",
-        lambda command: {**_entry(command.shell), "commandWindows": command.windows},
-        todo="start Codex and trust the hooks with /hooks: until then none of them runs",
-    ),
-    "gemini": HookFile(
-        lambda: _home("GEMINI_CLI_HOME", "") / ".gemini" / "settings.json",
-        ".gemini/settings.json",
-        lambda command: {
-            "type": "command",
-            "command": command.here,
-            "name": "otel-loopguard",
-            "timeout": 1000 * _TIMEOUT_S,
-        },
-        todo="start a new session, and look at the hooks with /hooks",
-    ),
-    "vscode": HookFile(
-        lambda: Path.home() / ".copilot" / "hooks" / "otel-loopguard.json",
-        ".github/hooks/otel-loopguard.json",
-        lambda command: {**_entry(command.shell), "windows": command.windows},
-        grouped=False,
-        todo="start a new chat; VS Code runs the hooks of Claude Code, too: install one of the two",
-    ),
-    "cursor": HookFile(
-        lambda: Path.home() / ".cursor" / "hooks.json",
-        ".cursor/hooks.json",
-        lambda command: {"command": command.here},
-        grouped=False,
-        todo="restart Cursor; it runs the hooks of Claude Code, too: install one of the two",
-        start='{\n  "version": 1\n}\n',
-    ),
-    "opencode": HookFile(
-        lambda: _home("XDG_CONFIG_HOME", ".config") / "opencode" / "plugin" / "otel-loopguard.js",
-        ".opencode/plugin/otel-loopguard.js",
-        todo="restart opencode",
-    ),
+_LABELS: Final = ("user", "project", "handler", "grouped", "start", "todo")
+HOOK_FILES: Final = {
+    row.name: HookFile(row.labelled(*_LABELS)) for row in read_table(__name__, "install.txt")
 }
 """By name of the agent; opencode has a plugin in place of hooks."""
 
@@ -363,17 +319,13 @@ def _commands(hooks: _Hooks) -> dict[str, str]:
 
 def _inner(entry: object) -> list[object]:
     """The handlers in a group; none in what is no group."""
-    inner = _get(entry, "hooks")
+    inner = mapping(entry).get("hooks")
     return cast("list[object]", inner) if isinstance(inner, list) else []
-
-
-def _get(value: object, key: str) -> object:
-    return cast("dict[str, object]", value).get(key) if isinstance(value, dict) else None
 
 
 def _own_command(handler: object) -> str | None:
     """The command of a handler, if it is ours."""
-    command = _get(handler, "command")
+    command = mapping(handler).get("command")
     return command if isinstance(command, str) and _OURS.search(command) else None
 
 

@@ -48,6 +48,7 @@ except ImportError:  # Windows
     fcntl = None
 
 _PROGRAM: Final = "otel-loopguard"
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 # Long enough for a user who reads what the agent did; starting again costs half a second.
 _IDLE_S: Final = 30 * 60.0
 # Events that clients stored meanwhile are looked for, and whether the process may end.
@@ -157,13 +158,14 @@ class RequestHandler:
                 self.handle(request, int(when) if when.isdigit() else time.time_ns())
 
     def _call_spans(self) -> CallSpans | None:
-        """The writer of spans; None if none are configured, or a package is missing."""
-        if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+        """The writer of spans; None if no endpoint is named, or a package is missing."""
+        off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+        if off or not any(map(os.environ.get, _ENDPOINTS)):
             return None
-        from otel_loopguard.hooks import telemetry  # noqa: PLC0415  # who sends them somewhere
+        from otel_loopguard.hooks.telemetry import CallSpans  # noqa: PLC0415
 
         try:
-            return telemetry.CallSpans() if telemetry.is_wanted() else None
+            return CallSpans()
         except Exception as error:  # noqa: BLE001  # the guard works without
             self._log.fault(error)
             return None

@@ -9,20 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
-from opentelemetry.sdk.environment_variables import (
-    OTEL_EXPORTER_OTLP_ENDPOINT,
-    OTEL_EXPORTER_OTLP_PROTOCOL,
-    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
-    OTEL_SDK_DISABLED,
-)
+from opentelemetry.sdk.environment_variables import OTEL_EXPORTER_OTLP_PROTOCOL
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
-from otel_loopguard.engine import coding_tools
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.spans import coding_tools
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -34,14 +29,6 @@ if TYPE_CHECKING:
 _SERVICE: Final = "otel-loopguard-hooks"
 _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CAPTURES: Final = ("true", "span_only", "span_and_event")
-
-
-def is_wanted() -> bool:
-    """True if the environment names an endpoint."""
-    if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
-        return False
-    places = (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)
-    return any(os.environ.get(name) for name in places)
 
 
 class CallSpans:
@@ -120,7 +107,7 @@ def _exporters() -> tuple[Any, Any]:
             for name in ("trace", "_log")
         )
     except ModuleNotFoundError as error:
-        msg = f"{OTEL_EXPORTER_OTLP_ENDPOINT} needs: pip install 'otel-loopguard[otlp]' ({error})"
+        msg = f"OTEL_EXPORTER_OTLP_ENDPOINT needs: pip install 'otel-loopguard[otlp]' ({error})"
         raise LoopGuardSettingsError(msg) from None
     return spans.OTLPSpanExporter(), logs.OTLPLogExporter()
 
