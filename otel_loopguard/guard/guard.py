@@ -174,7 +174,7 @@ class LoopGuard(SessionQueries):
         self.profiler.sample = self._admissions.resources.sample
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
-            settings, faults, live=live, detectors=self._registry.names,
+            settings, faults, live=live, local=local, detectors=self._registry.names,
             misses=self.profiler.misses, fields=self._admissions.fields, log=log,
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
