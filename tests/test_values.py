@@ -5,17 +5,22 @@ import pickle
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from otel_loopguard import (
     LoopGuard,
     LoopGuardAbort,
     LoopGuardPaused,
     LoopGuardSampler,
+    LoopGuardSpanExporter,
     control,
     errors,
+    setup,
+    turn,
 )
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Fix
+from otel_loopguard.integrations._adapter import Adapter
 from tests.calls import Run, call
 
 
@@ -31,6 +36,17 @@ def test_values_of_equal_fields_are_equal() -> None:
         one.risk = "high"  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def _traced(processor: Any) -> None:
+    provider = TracerProvider()
+    provider.add_span_processor(processor)
+    provider.get_tracer("agent").start_span("step")
+
+
+def _called(*given: Any) -> None:
+    with turn("run") as now:
+        now.tool(*given)
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [
@@ -42,6 +58,16 @@ def test_values_of_equal_fields_are_equal() -> None:
         (lambda: LoopGuardSampler("always_on"), "expected a Sampler, got str"),
         (lambda: control.on_decision(None), "expected a function, got NoneType"),
         (lambda: control.on_escalation("ask"), "expected a function, got str"),
+        (lambda: _traced(LoopGuard()), r"add LoopGuardSpanProcessor\(guard\)"),
+        (lambda: setup(TracerProvider()), r"setup\(tracer_provider=\.\.\.\)"),
+        (lambda: LoopGuardSpanExporter(LoopGuard()), "expected a SpanExporter"),
+        (lambda: control.gate("5"), "limit_s: expected a number"),
+        (lambda: Adapter("any", limit_s="5"), "limit_s: expected a number"),
+        (lambda: Adapter("any", content="yes"), "content: expected True, False or None"),
+        (lambda: Adapter("any", on_choice=True), "on_choice: expected a function"),
+        (lambda: Adapter("any", limit=5), "no option 'limit', expected of spans"),
+        (lambda: Adapter("any", mode="shadow"), r"setup\(mode=\.\.\.\)"),
+        (lambda: _called("search", print, {}), "expected a function, got dict"),
     ],
 )
 def test_a_value_of_a_wrong_type_is_an_error_at_once(make: Any, why: str) -> None:

@@ -197,7 +197,7 @@ func (g *Guard) ask(ctx context.Context, query string, limit time.Duration) (Con
 	found, problem := g.get(inner, query)
 	if problem != nil {
 		if ctx.Err() == nil {
-			g.warn(problem.kind, problem.text+"; the run goes on unguarded until the server answers")
+			g.warn(problem.kind, problem.text+"; the run goes on unguarded until that is mended")
 		}
 		return Control{Session: g.Session, Action: "allow"}, false
 	}
@@ -211,6 +211,9 @@ func (g *Guard) ask(ctx context.Context, query string, limit time.Duration) (Con
 type problem struct{ kind, text string }
 
 func (g *Guard) get(ctx context.Context, query string) (found Control, _ *problem) {
+	if g.Session == "" {
+		return found, &problem{"session", "no session is named"}
+	}
 	at := strings.TrimRight(g.URL, "/") + "/v1/session/control?id=" + url.QueryEscape(g.Session) + query
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
@@ -228,6 +231,10 @@ func (g *Guard) get(ctx context.Context, query string) (found Control, _ *proble
 		return found, &problem{"silent", fmt.Sprintf("%s: %v", request.URL.Host, err)}
 	}
 	defer response.Body.Close()
+	if response.StatusCode == http.StatusUnauthorized {
+		why := "the server answered 401, as it takes no such token (LOOPGUARD_TOKEN)"
+		return found, &problem{response.Status, why}
+	}
 	if response.StatusCode != http.StatusOK {
 		return found, &problem{response.Status, "the server answered " + response.Status}
 	}

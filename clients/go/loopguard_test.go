@@ -184,6 +184,17 @@ func TestAServerThatCannotBeReachedStopsNobodyAndIsToldOnce(t *testing.T) {
 	}
 }
 
+func TestWhoeverNamesNoSessionIsTold(t *testing.T) {
+	guard, warned := answering(t, says(`{"action": "abort", "version": "1"}`))
+	guard.Session = ""
+	if _, err := guard.Gate(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if got := warned(); len(got) != 1 || !strings.Contains(got[0], "no session") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestAWarningOfTheServerIsToldOnce(t *testing.T) {
 	guard, warned := answering(t, says(`{"action": "allow", "version": "1", "warning": "too late"}`))
 	for range 2 {

@@ -343,7 +343,7 @@ _NO_STEPS: Final = (
     "the agent's loop asked %d times, and no guard of this process ever saw a step, so the answer "
     "is `allow`: instrument the agent's framework or add its adapter "
     "(otel_loopguard.integrations), or run the loop in otel_loopguard.turn(); spans of your own "
-    "need the attributes of the GenAI conventions"
+    "need the attributes of the GenAI conventions, and the tracer provider that the guard watches"
 )
 
 

@@ -31,6 +31,7 @@ from otel_loopguard._control.flag import (
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import logger, warn_blind
+from otel_loopguard._util.text import expected
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.errors import (
     BreakerOpenError,
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
 
 # Thirty years: with today added they are still nanoseconds of 64 bits.
 _FOREVER_S: Final = 1e9
+_NOT_AWAITED: Final = (
+    "control.gate() was called in asyncio and not awaited, so a paused session goes on: write "
+    "`await control.gate()`, or ask control.current() if you do not mean to wait"
+)
 
 
 def current() -> Control:
@@ -161,18 +166,25 @@ class Gate:
         control: The control at the moment the gate was asked.
     """
 
-    __slots__ = ("_flag", "_limit_s", "control")
+    __slots__ = ("_awaited", "_flag", "_limit_s", "control")
 
     def __init__(self, control: Control, flag: Flag | None = None, limit_s: float = 0) -> None:
         self.control = control
         self._flag = flag
         self._limit_s = limit_s
+        self._awaited = flag is None
 
     def __await__(self) -> Generator[Any, None, Control]:
+        self._awaited = True
         if self._flag is None:
             return self.control
         in_time = yield from self._flag.wait_async(self._limit_s).__await__()
         return _passed(self._flag, in_time=in_time)
+
+    def __del__(self) -> None:
+        # As of a coroutine that nobody awaits; at the end of the process there is no logger.
+        if not (self._awaited or sys.is_finalizing()):
+            warn_blind("gate_not_awaited", _NOT_AWAITED)
 
 
 def gate(limit_s: float | None = None) -> Gate:
@@ -190,9 +202,18 @@ def gate(limit_s: float | None = None) -> Gate:
     Raises:
         LoopGuardAbort: The session is aborted.
         LoopGuardPaused: It was not let go on within the limit.
+        TypeError: The limit is no number.
     """
+    check_limit(limit_s)
     found = context.asked_session()
     return Gate(NOTHING) if found is None else gate_at(found.flag, limit_s)
+
+
+def check_limit(limit_s: object) -> None:
+    """Refuses a limit that is no number, before a session is paused."""
+    if limit_s is not None and not isinstance(limit_s, (int, float)):
+        msg = f"limit_s: {expected('a number of seconds', limit_s)}"
+        raise TypeError(msg)
 
 
 def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) -> Gate:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 _BYTES_WORTH_A_BAR: Final = 4 * 1024 * 1024
 # Entries between two updates of the bar, which cost as much as a few entries.
 _ENTRIES_BETWEEN: Final = 64
-# Reports of broken lines that are printed: the first tell what is wrong with a file.
-_REPORTS_SHOWN: Final = 10
+# Faults that are printed, each once for a file: the first tell what is wrong with it.
+_FAULTS_SHOWN: Final = 10
 
 
 def bar_of(done: ProgressColumn) -> Progress:
@@ -56,11 +55,13 @@ class Inputs:
         raise typer.Exit(inputs.code)
 
     Attributes:
-        broken: How many reports of broken lines there were; the first ten are printed.
+        broken: How many broken lines there were.
     """
 
     def __init__(self, files: Sequence[str], bar: bool = True) -> None:
         self.broken = 0
+        # Of each fault of a file the line that had it first, and how many more have it.
+        self._faults: dict[tuple[str, str], tuple[int, int]] = {}
         self._progress: Progress | None = None
         self._recordings = [one for file in files for one in recordings(file, self.report)]
         total = sum(recording.size or 0 for recording in self._recordings)
@@ -78,11 +79,13 @@ class Inputs:
         gc.set_threshold(*self._thresholds)
         if self._progress:
             self._progress.stop()
-        if self.broken > _REPORTS_SHOWN:
-            typer.echo(
-                f"otel-loopguard: {self.broken - _REPORTS_SHOWN:,} more such lines are not shown",
-                err=True,
-            )
+        left = self.broken
+        for (file, _why), (number, more) in self._faults.items():
+            left -= 1 + more
+            if more:
+                say(f"otel-loopguard: {file}: {_lines(more)} like line {number}", error=True)
+        if left:
+            say(f"otel-loopguard: {_lines(left)} with other faults", error=True)
 
     def __iter__(self) -> Iterator[Recording]:
         return iter(self._recordings)
@@ -114,7 +117,15 @@ class Inputs:
             say(text, error=True)
 
     def report(self, file: str, number: int, why: str) -> None:
-        """Counts a broken line, and prints the first ten."""
+        """Counts a broken line; prints the first ten faults, each once for a file."""
         self.broken += 1
-        if self.broken <= _REPORTS_SHOWN:
+        known = self._faults.get((file, why))
+        if known is not None:
+            self._faults[file, why] = known[0], known[1] + 1
+        elif len(self._faults) < _FAULTS_SHOWN:
+            self._faults[file, why] = number, 0
             self.note(f"{file}:{number}: {why}")
+
+
+def _lines(more: int) -> str:
+    return f"{more:,} more {'line' if more == 1 else 'lines'}"

@@ -6,6 +6,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.text import Text
@@ -16,12 +17,13 @@ from otel_loopguard.cli.output import (
     Format,
     cell,
     console,
+    counted,
     give,
     line,
     table,
     word,
 )
-from otel_loopguard.core import Action, Decision
+from otel_loopguard.core import Action, Decision, Kind
 from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, Transcript, replay_run
@@ -215,6 +217,9 @@ def replay_all(
             else:
                 yield from spans.add(entry)
         yield from spans.finish()
+        if lacking := spans.lacking():
+            place = quote(recording.name)
+            inputs.note(f"{recording.name}: {lacking}: see `otel-loopguard doctor {place}`")
 
 
 class RecordedStep(NamedTuple):
@@ -277,6 +282,7 @@ class SpanResults:
         self._forest = forest
         self._open: OrderedDict[int, tuple[Session, ReplayResult]] = OrderedDict()
         self._closed: list[ReplayResult] = []
+        self._spans = self._steps = self._calls = self._bare = 0
         guard = LoopGuard(
             settings, clock="replay", on_step=self._on_step, on_decision=self._on_decision
         )
@@ -286,6 +292,7 @@ class SpanResults:
         """Adds one span; returns results that are closed by now."""
         if self._forest:
             self._forest.add(span)
+        self._spans += 1
         self._replay.add(span)
         return self._pop_closed()
 
@@ -297,8 +304,20 @@ class SpanResults:
             self._close_oldest()
         return self._pop_closed()
 
-    def _on_step(self, session: Session, _index: int, _step: Step) -> None:
+    def lacking(self) -> str:
+        """Why nothing or little can be found in these spans; empty where nothing is missing."""
+        if self._spans and not self._steps:
+            return f"none of {counted(self._spans, 'span')} is of an agent"
+        if self._bare:
+            calls = counted(self._calls, "tool call")
+            return f"arguments of {self._bare:,} of {calls} were not captured"
+        return ""
+
+    def _on_step(self, session: Session, _index: int, step: Step) -> None:
         self._result(session).steps += 1
+        self._steps += 1
+        self._calls += step.kind is Kind.TOOL
+        self._bare += step.kind is Kind.TOOL and "args" in step.lacks
 
     def _on_decision(self, session: Session, decision: Decision) -> None:
         self._result(session).decisions.append(decision)

@@ -79,7 +79,7 @@ def _tenants(tokens: str | None) -> Tenants:
 
 async def _run(server: Server, settings: ServerSettings) -> None:
     async with server:
-        say(f"OTLP over HTTP and the flag's API: {server.url}")
+        say(f"a page for people, OTLP over HTTP and the flag's API: {server.url}")
         if server.grpc_port:
             host = settings.grpc.rpartition(":")[0]
             say(f"OTLP over gRPC: {host}:{server.grpc_port}")

@@ -340,7 +340,7 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
     out = console()
     names = ", ".join(f"{agent} {count}" for agent, count in agents.most_common())
     sessions = counted(overview.count, "session")
-    say(f"{sessions} ({names}), {overview.quiet:,} of them without a decision")
+    say(f"{sessions} ({names}), decisions in {overview.count - overview.quiet:,} of them")
     for title, _, results in overview.groups:
         out.print()
         say(f"{title}: {len(results)}")

@@ -55,8 +55,8 @@ class Reply:
     answer: Answer | None  # None where nobody answered and nothing was done
     by: str
     guidance: str = ""  # message to the model, of at most 2,000 characters
-    # `api`, `cli`, `webhook`, `callback`, `limit` (nobody answered in time), or `control` (the flag
-    # was changed past the escalation).
+    # `api`, `cli`, `http`, `webhook`, `callback`, `limit` (nobody answered in time), or `control`
+    # (the flag was changed past the escalation).
     via: str = "api"
     plan: tuple[Task, ...] = ()  # with `modify_plan`: the tasks to be done from now on
     limit: float | None = None  # with `continue`: the new limit of the budget that was spent
@@ -296,7 +296,8 @@ class Case:
         if reply.via == "limit":
             taken = "nothing was changed" if reply.answer is None else f"{reply.answer} was taken"
             return f"nobody answered in time, and {taken}"
-        return f"{reply.by} answered {reply.answer} by {reply.via}"
+        way = "" if reply.by == reply.via else f" by {reply.via}"
+        return f"{reply.by} answered {reply.answer}{way}"
 
     def error(self) -> EscalationError:
         """Returns the error for a second answer."""

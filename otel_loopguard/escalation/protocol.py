@@ -67,7 +67,7 @@ _TAKES: Final = {
     "answer": ("session", "escalation", "answer", "guidance", "plan", "limit", "by"),
 }
 _DECISION: Final = ("id", "step", "at", "action", "detector", "rule", "message")
-_TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan")
+_TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan", "via")
 
 Message = dict[str, Any]
 Reply = Callable[[Message], Message]
@@ -260,7 +260,7 @@ class AdminHandlers:
             return refusal("refused", why)
         try:
             plan = orjson.loads(request["plan"]) if "plan" in request else None
-            said = reply_of({**request, "plan": plan}, "cli")
+            said = reply_of({**request, "plan": plan}, request.get("via") or "cli")
             taken = self._escalations.reply(escalation, said)
         except orjson.JSONDecodeError as error:
             return refusal("refused", f"plan must be a JSON list of tasks: {error}")
@@ -297,7 +297,7 @@ def _refused(request: Message) -> Message | None:
             return refusal("refused", f"{name} must be a text")
     if is_reserved(by):
         return refusal("refused", f"by = {by!r:.100}: the guard itself has that name")
-    if unknown := request.keys() - {"op", *_TAKES[op]}:
+    if unknown := request.keys() - {"op", "via", *_TAKES[op]}:
         # Misspelt, it would do nothing, and nobody would know.
         takes = ", ".join(_TAKES[op]) or "nothing else"
         return refusal("refused", f"there is no {min(unknown)!r:.100}: {op} takes {takes}")

@@ -175,7 +175,7 @@ class LoopGuard(SessionQueries):
         self.profiler.sample = self._admissions.resources.sample
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
-            settings, faults, live=live, detectors=self._registry.names,
+            settings, faults, live=live, local=local, detectors=self._registry.names,
             misses=self.profiler.misses, fields=self._admissions.fields, log=log,
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
@@ -244,7 +244,7 @@ class LoopGuard(SessionQueries):
     def on_start(  # noqa: PLR0913
         self, span: SpanView, session: str | None = None, above: SpanView | None = None,
         attributes: Mapping[str, object] | None = None, *, at: int | None = None,
-        call: CurrentCall | None = None,
+        call: CurrentCall | None = None, parent_context: object = ...,
     ) -> None:  # fmt: skip
         """Handles the start of a span.
 
@@ -255,7 +255,12 @@ class LoopGuard(SessionQueries):
             attributes: Its attributes, if already read.
             at: When it started by the guard's clock, nanoseconds since the epoch; now by default.
             call: The call that an adapter was making.
+            parent_context: What the SDK passes to a span processor, which a guard is not.
+
+        Raises:
+            TypeError: The guard was added to a tracer provider itself.
         """
+        _refuse_provider(parent_context)
         active, run, said, described = self.active, None, None, False
         # Attributes are read and parsed before the lock is acquired.
         try:
@@ -923,6 +928,13 @@ def _check(settings: object, clock: str, *listeners: object) -> None:
     for one in listeners:
         if one is not None and not callable(one):
             raise TypeError(expected("a function", one))
+
+
+def _refuse_provider(parent_context: object) -> None:
+    """Refuses to be a span processor: only the SDK passes a context."""
+    if parent_context is not ...:
+        msg = "a LoopGuard is no span processor: add LoopGuardSpanProcessor(guard) in its place"
+        raise TypeError(msg)
 
 
 def _raise_flag(session: Session, decision: Decision, quote: str = "") -> None:

@@ -36,20 +36,28 @@ from otel_loopguard._control.context import (
     set_current_call,
 )
 from otel_loopguard._control.flag import asks
-from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings, told
+from otel_loopguard._control.gate import (
+    check_limit,
+    flag_refuses,
+    gate_at,
+    objected,
+    spellings,
+    told,
+)
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
-from otel_loopguard._util.text import printable
+from otel_loopguard._util.text import expected, printable
 from otel_loopguard.core.admission import Choice
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.execution import admit
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
+from otel_loopguard.settings import Settings
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Hashable
+    from collections.abc import Callable, Generator, Hashable, Mapping
     from contextlib import AbstractContextManager
 
     from opentelemetry.context import Context
@@ -204,6 +212,31 @@ class Options(TypedDict, total=False):
     content: bool | None
 
 
+_OPTIONS: Final = tuple(Options.__annotations__)
+
+
+def _check(options: Mapping[str, object]) -> None:
+    """Refuses what would do nothing, or fail in the middle of a run."""
+    for name, value in options.items():
+        if name in Settings.fields:
+            msg = (
+                f"{name} is a setting of the guard, and no option of an adapter: set it by "
+                f"LOOPGUARD_{name.upper()}, or by otel_loopguard.setup({name}=...)"
+            )
+            raise TypeError(msg)
+        if name not in _OPTIONS:
+            msg = f"there is no option {name!r}, expected of {', '.join(_OPTIONS)}"
+            raise TypeError(msg)
+        if name in {"spans", "content"} and not isinstance(value, (bool, type(None))):
+            msg = f"{name}: {expected('True, False or None', value)}"
+            raise TypeError(msg)
+    check_limit(options.get("limit_s"))
+    chosen = options.get("on_choice")
+    if chosen is not None and not callable(chosen):
+        msg = f"on_choice: {expected('a function', chosen)}"
+        raise TypeError(msg)
+
+
 class Adapter:
     """What the adapter of one framework asks the guard, and the spans that it writes itself.
 
@@ -213,6 +246,9 @@ class Adapter:
             span where the tool is called; by default none does.
         passing: Exceptions by which the framework postpones a call; such a call has not failed.
         **options: As of `Options`.
+
+    Raises:
+        TypeError: There is no such option, or its value is of another type.
     """
 
     def __init__(
@@ -223,6 +259,7 @@ class Adapter:
         passing: tuple[type[BaseException], ...] = (),
         **options: Unpack[Options],
     ) -> None:
+        _check(options)
         asks()
         self.limit_s = options.get("limit_s")
         self.on_choice = options.get("on_choice")

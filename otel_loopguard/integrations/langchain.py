@@ -132,6 +132,10 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         repair: Whether calls that were made three times or more in a row, with equal answers, are
             one call and a note in what the model is sent. The state of the graph stays as it is.
         **options: As of `Adapter`.
+
+    Raises:
+        TypeError: There is no such option, or its value is of another type.
+        ValueError: A paused run cannot do that.
     """
 
     def __init__(
@@ -142,6 +146,9 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         **options: Unpack[Options],
     ) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        if pause not in ("gate", "interrupt"):
+            msg = f"pause must be 'gate' or 'interrupt', got {pause!r:.100}"
+            raise ValueError(msg)
         self._adapter = Adapter(
             "langchain", instrumented=_instrumented, passing=_PASSING, **options
         )

@@ -25,6 +25,7 @@ from otel_loopguard._control.context import (
 from otel_loopguard._control.flag import NOTHING
 from otel_loopguard._control.limits import Block
 from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.text import expected
 from otel_loopguard.integrations._adapter import Adapter, end_run, plain
 from otel_loopguard.sdk.provider import ensure_followed, guard_only_provider
 from otel_loopguard.version import __version__
@@ -159,14 +160,14 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         Raises:
             LoopGuardAbort: The session is aborted.
             LoopGuardPaused: It was not let go on within the limit.
-            TypeError: The function is to be awaited: use `atool`.
+            TypeError: The function cannot be called, or is to be awaited: use `atool`.
             ValueError: The arguments are a text that begins like a JSON object and is none.
         """
         if inspect.iscoroutinefunction(function):
             msg = f"function of {name!r} is a coroutine function: await turn.atool(...) instead"
             raise TypeError(msg)
         with self._inside() as adapter:
-            call = self._tool_call(adapter, name, args, call_id)
+            call = self._tool_call(adapter, name, args, call_id, function)
             refusal = call.refusal()
             if refusal is not None:
                 return Refusal(refusal)
@@ -214,7 +215,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             call_id: As of `tool`.
         """
         with self._inside() as adapter:
-            call = self._tool_call(adapter, name, args, call_id)
+            call = self._tool_call(adapter, name, args, call_id, function)
             refusal = await call.refusal_async()
             if refusal is not None:
                 return Refusal(refusal)
@@ -292,8 +293,11 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         return span
 
     def _tool_call(
-        self, adapter: Adapter, name: str, args: object, call_id: str | None
+        self, adapter: Adapter, name: str, args: object, call_id: str | None, function: object
     ) -> ToolCall:
+        if not callable(function):
+            msg = f"{name!r}: {expected('a function', function, 'turn.tool(name, args, function)')}"
+            raise TypeError(msg)
         # That there are no arguments is known.
         known: object = dict[str, object]() if _is_none(args) else args
         return adapter.tool_call(

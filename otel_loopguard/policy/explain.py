@@ -187,7 +187,7 @@ class Explanation:
             )
             yield f"    the last one counts {call.hint_weight:.2g}{_because(call.because)}"
         if not (self.decisions or self.loops or self.repeats):
-            yield "  no call was made again, and nothing was found"
+            yield "  nothing was found: no call is known to have been made again"
 
 
 def _because(reasons: tuple[str, ...]) -> str:

@@ -251,7 +251,7 @@ def recordings(path: str, broken: Broken) -> list[Recording]:
         return [Recording(path, broken, sub_agents=folders.session_files(place).sub_agents)]
     sessions = folders.sessions_in(place)
     if not sessions:
-        msg = f"{path}: the folder holds no transcript of a coding agent"
+        msg = f"{path}: the folder holds no transcript of a coding agent: name the files"
         raise RecordingError(msg)
     found: list[Recording] = []
     for files in sessions:

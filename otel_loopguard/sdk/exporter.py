@@ -24,6 +24,7 @@ from otel_loopguard import semconv
 from otel_loopguard._util.clock import now, off
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.text import expected
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.guard.guard import LoopGuard
@@ -67,6 +68,9 @@ def resolve_exporter(
         ((exporter, given),) = exporter.items()
         options = without_none(given or {})
     if exporter is not None and not isinstance(exporter, str):
+        if not hasattr(exporter, "export"):
+            msg = expected("a SpanExporter or the name of one", exporter)
+            raise TypeError(msg)
         return exporter
     name = (exporter or os.environ.get(_VARIABLE) or "otlp").strip()
     if name == "none":
@@ -158,6 +162,7 @@ class LoopGuardSpanExporter(SpanExporter):
     Raises:
         LoopGuardSettingsError: A setting cannot be used, both `guard` and settings were given, or a
             mapping has not one name.
+        TypeError: What was given is no exporter.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.text import expected
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sdk.exporter import LoopGuardSpanExporter, exporter_settings
@@ -101,10 +102,14 @@ def setup(
         LoopGuardSettingsError: A setting cannot be used, `guard` and settings were both given, or
             the provider was set up with a guard or settings that are others.
         LoopGuardError: The provider takes no span processors.
+        TypeError: What was given is no guard.
     """
     if guard is not None and settings:
         msg = f"a guard was given: set {sorted(settings)} in its Settings instead"
         raise LoopGuardSettingsError(msg)
+    if guard is not None and _takes(guard):
+        msg = expected("a LoopGuard", guard, "setup(tracer_provider=...)")
+        raise TypeError(msg)
     with _providers.lock:
         provider: Any = tracer_provider or trace.get_tracer_provider()
         missing = type(provider) is trace.ProxyTracerProvider

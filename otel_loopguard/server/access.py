@@ -164,7 +164,7 @@ def _given(authorization: str | None) -> bytes:
 def _check(token: str, of: str) -> None:
     if len(token) < _SHORTEST or not token.isascii() or not token.isprintable():
         have = f"a token of {of!r:.100} has {len(token)} characters"
-        msg = f"tokens: {have}, expected {_SHORTEST} or more, of printable ASCII only"
+        msg = f"{have}, expected {_SHORTEST} or more, of printable ASCII only"
         raise LoopGuardSettingsError(msg)
 
 

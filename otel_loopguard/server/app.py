@@ -197,9 +197,12 @@ class ControlApi:
         if isinstance(body, Response):
             return body
         action = request.scope["path"].rpartition("/")[2]
-        if named := body.keys() & {"op", "session"}:
+        if named := body.keys() & {"op", "session", "via"}:
             return problem(422, f"the path says what is asked, and not {min(named)!r} of the body")
-        return await self._reply(request, {**body, "op": action, "session": request.state.session})
+        # Workers of before refuse what they do not know: only an answer says which way it came.
+        way = {"via": "http"} if action == "answer" else {}
+        message = {**body, **way, "op": action, "session": request.state.session}
+        return await self._reply(request, message)
 
     async def _wait(self, request: Request, limit_s: float) -> None:
         """Waits for a change of the session that is asked about."""

@@ -259,10 +259,9 @@ class TroubleLog:
             self._end("the server ends", *self._episodes.popitem())
 
     def _end(self, now: str, cause: str, episode: _Episode) -> None:
-        self._log.warning(
-            "%s: %s: %s (%s, %d times within %.0f s)",
-            now, self._what, episode.why, cause, episode.count, episode.last - episode.first,
-        )  # fmt: skip
+        often = f"{episode.count} times within {episode.last - episode.first:.0f} s"
+        often = "once" if episode.count == 1 else often
+        self._log.warning("%s: %s: %s (%s, %s)", now, self._what, episode.why, cause, often)
 
 
 class Lateness:

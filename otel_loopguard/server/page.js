@@ -1,8 +1,9 @@
 "use strict";
-// Lists the sessions of a server, and pauses, resumes or aborts them. Content is set as text only.
+// Lists the sessions of a server, pauses, resumes or aborts them, and answers what they ask. Content is set as text only.
 
 const byId = (id) => document.getElementById(id);
 const KEY = "loopguard-token";
+const ANSWERS = { modify_plan: "Change plan", skip_task: "Skip task", continue: "Continue", abort: "Abort" };
 const rows = new Map();
 let shown = null;
 let said = "";
@@ -68,6 +69,12 @@ function row(session) {
   action.append(element("span", session.action, `badge ${session.action}`));
   const buttons = element("td", undefined, "buttons");
   const post = (what) => () => ask(pathOf(session.session, `/${what}`), { by: "web page" });
+  if (session.escalation) {
+    const answer = element("button", "Answer");
+    answer.type = "button";
+    answer.addEventListener("click", () => show(session.session));
+    buttons.append(answer, " ");
+  }
   if (["deny", "pause", "abort"].includes(session.action)) buttons.append(button("Resume", post("resume")));
   else buttons.append(button("Pause", post("pause")));
   if (session.action !== "abort") buttons.append(" ", button("Abort", post("abort")));
@@ -122,6 +129,7 @@ async function refresh() {
     byId("empty").hidden = sessions.length > 0;
     byId("login").hidden = true;
     byId("main").hidden = false;
+    document.querySelector(".filter").hidden = false;
     if (shown) await show(shown);
   } catch (error) {
     byId("login").hidden = !error.login;
@@ -131,20 +139,41 @@ async function refresh() {
   }
 }
 
+// What was typed stays while the same question waits.
+function question(key, found) {
+  const place = byId("question");
+  if (place.dataset.id === (found?.id ?? "")) return;
+  const left = place.contains(document.activeElement);
+  place.dataset.id = found?.id ?? "";
+  place.hidden = !found;
+  byId("guidance").value = "";
+  byId("answers").replaceChildren(...(found?.suggestions ?? []).map((one) => {
+    const made = button(ANSWERS[one.answer] ?? one.answer, () => ask(pathOf(key, "/answer"), {
+      answer: one.answer, escalation: found.id, guidance: byId("guidance").value, by: "web page",
+    }));
+    made.title = one.text;
+    return made;
+  }));
+  if (left) byId("detail-title").focus();
+}
+
 async function show(key) {
   const { session } = await ask(pathOf(key));
   const opened = shown !== key;
-  if (!opened && said === JSON.stringify({ ...session, last: 0 })) return;
-  said = JSON.stringify({ ...session, last: 0 });
+  const asked = session.package && !session.package.ended ? session.package : null;
+  const facts = JSON.stringify({ ...session, last: 0, package: asked?.id });
+  if (!opened && said === facts) return;
+  said = facts;
   shown = key;
+  question(key, asked);
   byId("detail").hidden = false;
   byId("detail-title").textContent = key;
-  byId("detail-reason").textContent = session.reason || "Nothing was decided that stops it.";
+  byId("detail-reason").textContent = asked?.question || session.reason || "Nothing was decided that stops it.";
   const decisions = session.decisions.map((one) =>
     element("li", `step ${one.step + 1}: ${one.action === "allow" ? "note" : one.action} by ${one.detector} (${one.rule}): ${one.message}`));
   byId("detail-decisions").replaceChildren(...decisions);
   const actions = session.actions.map((one) =>
-    element("li", `${one.tool || one.name || one.kind}${one.failed ? " failed" : ""}`));
+    element("li", one.outcome === "ok" ? one.tool : `${one.tool} ${one.outcome}`));
   byId("detail-actions").replaceChildren(...actions);
   if (opened) byId("detail-title").focus();
 }

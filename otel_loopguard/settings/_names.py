@@ -208,7 +208,7 @@ def imported(setting: str, place: object, expected: str) -> Any:
 
             found = resolve_name(place)
         except (ImportError, AttributeError, ValueError) as error:
-            found, why = None, f"cannot be imported: {error}"
+            found, why = None, f"cannot be imported, expected module:name ({error})"
     if not callable(found):
         msg = f"{setting} (LOOPGUARD_{setting.upper()}) = {place!r}: {why}"
         raise LoopGuardSettingsError(msg) from None

@@ -157,6 +157,7 @@ class Telemetry:
         faults: InternalErrors,
         *,
         live: bool,
+        local: bool,
         detectors: Sequence[str],
         misses: Misses,
         fields: Fields,
@@ -169,7 +170,8 @@ class Telemetry:
         self._log = log
         self._events = settings.telemetry_events
         self._spans = settings.decision_spans if live else False
-        self._live = live
+        self._live, self._local = live, local
+        self._settings = settings
         counting = settings.telemetry_metrics and (live or meters is not None)
         self.numbers = MetricsRecorder(settings, faults, detectors, misses, meters, on=counting)
         self.on_steps: list[Listener] = []
@@ -207,11 +209,7 @@ class Telemetry:
     def _write(self, decision: Decision, fields: Mapping[str, events.Value]) -> None:
         action, text = decision.action, decision.message
         if action is Action.PAUSE and not decision.shadow:
-            session = decision.session
-            text = (
-                f"{text}; it waits for an answer: `otel-loopguard resume {quote(session)}` "
-                f"(or `abort`), or control.resume({session!r})"
-            )
+            text = f"{text}; it waits for an answer: {self._answered_by(decision.session)}"
         setting = lasting(decision) if action is Action.DENY else ""
         if setting:
             text = f"{text}; to allow this for good, set {setting}"
@@ -224,6 +222,12 @@ class Telemetry:
             done = f"{action} decided; {_NOBODY_ASKS}"
         level = logging.WARNING if loud else logging.INFO
         self._log.log(level, "%s: session %s: %s", done, decision.session, text, extra=fields)
+
+    def _answered_by(self, session: str) -> str:
+        """How a person lets a session go on: only by ways that reach this process."""
+        reached = self._settings.control_socket or self._settings.store_url
+        command = f"`otel-loopguard resume {quote(session)}` (or `abort`), or " if reached else ""
+        return command + (f"control.resume({session!r})" if self._local else "the server's page")
 
     def _put(self, event: Event) -> None:
         for told in self.on_events:

@@ -26,16 +26,19 @@ COMMANDS = ("steps", "replay", "report", "explain", "learn", "eval", "doctor")
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_broken_lines(command: Any, runs: Path, name: str) -> None:
-    """Ten are told with file and number and then how many more; what is whole is read."""
+    """Each fault is told once, ten in all, and then how many more; what is whole is read."""
     whole = command(name, runs, "--format", "json").stdout.splitlines()
-    runs.write_text("no json\n" * 30 + runs.read_text())
+    faults = [f'{{"{"a" * more}" no' for more in range(10)]
+    broken = ["no json"] * 30 + faults
+    runs.write_text("\n".join([*broken, runs.read_text()]))
     result = command(name, runs, "--format", "json")
     assert result.exit_code == 1
     assert len(result.stdout.splitlines()) == len(whole) > 0
-    *reports, last = result.stderr.splitlines()
+    *reports, like_it, others = result.stderr.splitlines()
     told = [report.partition(": ")[0] for report in reports]
-    assert told == [f"{runs}:{number}" for number in range(1, 11)]
-    assert last == "otel-loopguard: 20 more such lines are not shown"
+    assert told == [f"{runs}:{number}" for number in (1, *range(31, 40))]
+    assert like_it == f"otel-loopguard: {runs}: 29 more lines like line 1"
+    assert others == "otel-loopguard: 1 more line with other faults"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

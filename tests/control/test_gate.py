@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import gc
 import json
 import logging
 import subprocess
@@ -78,6 +79,33 @@ def test_a_gate_never_outlives_its_limit(usual_s: float, limit_s: float | None) 
             control.gate(limit_s)
         with pytest.raises(LoopGuardPaused):
             asyncio.run(_awaited(limit_s))
+
+
+def test_a_gate_ends_though_a_test_has_stopped_the_clock(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As freezegun does: nothing that it measures moves on."""
+    run.calls()
+    control.pause(run.key)
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0)
+    with pytest.raises(LoopGuardPaused):
+        control.gate(limit_s=0.1)
+
+
+def test_a_gate_that_nobody_awaits_is_told(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """The session goes on though it is paused, as the gate does not wait."""
+
+    async def go() -> None:
+        control.gate()
+        gc.collect()
+
+    run.calls()
+    control.pause(run.key)
+    with pytest.raises(LoopGuardPaused):
+        asyncio.run(_awaited(0))
+    assert "await control.gate()" not in caplog.text
+    asyncio.run(go())
+    assert "await control.gate()" in caplog.text
 
 
 def test_in_asyncio_it_waits_without_blocking_the_loop(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,12 +44,17 @@ DOWN = "Temporary data inconsistency detected, please retry the exact same query
 OUTAGE = [call(f"tool_{n % 3}", {"n": n}, error=DOWN, at=n) for n in range(9)]
 
 
-def test_nobody_is_waited_for_where_nobody_can_answer(caplog: pytest.LogCaptureFixture) -> None:
-    """Where somebody can, the warning names the command and the call that let it go on."""
+def test_nobody_is_waited_for_where_nobody_can_answer(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Where somebody can, the warning names the call, and the command that reaches the process."""
 
-    def outage() -> list[str]:
+    def outage(control_socket: str = "") -> list[str]:
         found: list[str] = []
-        guard = LoopGuard(on_decision=lambda _, one: found.append(f"{one.detector}: {one.action}"))
+        guard = LoopGuard(
+            Settings(control_socket=control_socket),
+            on_decision=lambda _, one: found.append(f"{one.detector}: {one.action}"),
+        )
         for step in OUTAGE:
             guard.observe(step, "a $(b)")
         guard.shutdown()
@@ -60,8 +66,10 @@ def test_nobody_is_waited_for_where_nobody_can_answer(caplog: pytest.LogCaptureF
         assert outage() == ["outage: hint", "outage: pause"]
     finally:
         forget()
-    assert "otel-loopguard resume 'a $(b)'" in caplog.text
     assert "control.resume('a $(b)')" in caplog.text
+    assert "otel-loopguard resume" not in caplog.text
+    outage(str(tmp_path / "socket"))
+    assert "otel-loopguard resume 'a $(b)'" in caplog.text
 
 
 def unanswered(times: int, gap_s: float, **given: str) -> list[Step]:

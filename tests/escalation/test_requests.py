@@ -304,7 +304,9 @@ def test_an_escalation_is_answered_once(peer: Peer, session: str) -> None:
     view = peer.ask("show", session=session)["session"]
     assert (view["escalation"], view["action"]) == (None, "hint")
     ended = view["package"]["ended"]
-    assert [ended[name] for name in ("answer", "by", "guidance")] == ["modify_plan", "anna", "G"]
+    told = [ended[name] for name in ("answer", "by", "via", "guidance")]
+    way = "http" if isinstance(peer, OverHttp) else "cli"
+    assert told == ["modify_plan", "anna", way, "G"]
     assert ended["plan"] == ["look_up", "refund"]
     peer.step("another")
     other = peer.ask("answer", session="another", answer="abort", escalation=escalation)

@@ -7,9 +7,10 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page, expect
 
+from otel_loopguard import Settings
 from otel_loopguard.server import Tenants
 from tests.browser import browser, needs_chromium
-from tests.server.serving import control, send, serving
+from tests.server.serving import call, control, post, send, serving
 
 TOKEN = "a token of sixteen signs or more"
 
@@ -53,10 +54,33 @@ def test_sessions_are_listed_paused_and_resumed(page: Page) -> None:
         expect(other).to_be_hidden()
 
 
+def test_a_question_is_answered(page: Page) -> None:
+    """What a person writes reaches the model; what was typed stays while the page looks again."""
+    with serving(guard=Settings(max_action="pause", pause_limit_s=600)) as server:
+        send(server, 0, 1, 2, 3)
+        page.goto(server.url)
+        page.get_by_role("button", name="Answer").click()
+        expect(page.locator("#detail-reason")).to_contain_text("called 4 times")
+        page.get_by_label("Tell the model").fill("look the order up")
+        failed = call(4)
+        failed["attributes"]["error.type"] = "timeout"
+        post(server, failed)
+        expect(page.locator("#detail-actions li")).to_have_text(["search"] * 4 + ["search failed"])
+        expect(page.get_by_label("Tell the model")).to_have_value("look the order up")
+        page.get_by_role("button", name="Change plan").click()
+        expect(page.locator("#question")).to_be_hidden()
+        found = control(server)
+        assert (found["action"], found["by"]) == ("hint", "web page")
+        assert found["hint"].endswith("look the order up")
+        expect(page.get_by_role("button", name="Answer")).to_have_count(0)
+
+
 def test_a_server_with_tokens_asks_for_one(page: Page) -> None:
     with serving(Tenants({TOKEN: "one"})) as server:
         send(server, 0, authorization=f"Bearer {TOKEN}")
         page.goto(server.url)
+        expect(page.get_by_label("Token")).to_be_visible()
+        expect(page.get_by_label("Filter")).to_be_hidden()
         page.get_by_label("Token").fill("not the right one")
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("alert").filter(has_text="token")).to_be_visible()

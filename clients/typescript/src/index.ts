@@ -104,6 +104,7 @@ export class LoopGuardControl {
       (globalThis as { process?: { env: Record<string, string | undefined> } }).process?.env ?? {};
     const base = options.url ?? env["LOOPGUARD_URL"] ?? "http://127.0.0.1:4318";
     const token = options.token ?? env["LOOPGUARD_TOKEN"];
+    if (!options.session) throw new TypeError("LoopGuardControl needs the key of a session: { session: … }");
     this.session = options.session;
     this.#options = options;
     this.#url = `${base.replace(/\/+$/, "")}/v1/session/control?id=${encodeURIComponent(options.session)}`;
@@ -195,7 +196,8 @@ export class LoopGuardControl {
   async #ask(query: string, signal: AbortSignal): Promise<boolean> {
     try {
       const answer = await (this.#options.fetch ?? fetch)(this.#url + query, { headers: this.#headers, signal });
-      if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+      const token = answer.status === 401 ? ", as it takes no such token (LOOPGUARD_TOKEN)" : "";
+      if (!answer.ok) throw new Error(`the server answered ${answer.status}${token}`);
       const found: unknown = await answer.json();
       if (!isControl(found)) throw new Error("the answer is no control of a session");
       this.#known = found;
@@ -207,7 +209,7 @@ export class LoopGuardControl {
     } catch (error) {
       if (!this.#closed.signal.aborted) {
         const message = error instanceof Error ? error.message : String(error);
-        this.#tell(message, `${hostOf(this.#url)}: ${message}; the run goes on unguarded until the server answers`);
+        this.#tell(message, `${hostOf(this.#url)}: ${message}; the run goes on unguarded until that is mended`);
       }
       return false;
     }

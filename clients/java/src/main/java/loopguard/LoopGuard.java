@@ -265,7 +265,9 @@ public final class LoopGuard {
             try {
                 var answer = asked.get(limitMs, TimeUnit.MILLISECONDS);
                 if (answer.statusCode() != 200) {
-                    problem("the server answered " + answer.statusCode());
+                    var token = ", as it takes no such token (LOOPGUARD_TOKEN)";
+                    problem("the server answered " + answer.statusCode()
+                        + (answer.statusCode() == 401 ? token : ""));
                     return Optional.empty();
                 }
                 var control = Json.control(answer.body());
@@ -302,7 +304,7 @@ public final class LoopGuard {
     }
 
     private void problem(String text) {
-        tell(text, text + "; the run goes on unguarded until the server answers");
+        tell(text, text + "; the run goes on unguarded until that is mended");
     }
 
     /** Tells of each kind once; there are few. */
