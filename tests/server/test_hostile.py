@@ -357,7 +357,7 @@ def test_strangers_in_handshakes_take_no_descriptor_from_others(
         # It says so once a minute, and another test looks for that line; uvicorn enables it.
         monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)
         taken = count_taken(monkeypatch)
-        for _ in range(12):
+        for _ in range(6):
             stack.enter_context(connected(server))
         with httpx.Client(verify=context, timeout=60) as client:
             assert client.get(f"{server.url}/healthz").is_success
