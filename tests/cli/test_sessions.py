@@ -80,13 +80,13 @@ class Agent:
         self.process.communicate()
 
 
-@pytest.fixture(params=["redis", "socket"])
+@pytest.fixture
 def way(
     request: Any, tmp_path: Path, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, str]]:
-    """The environment of agents and command line, over Redis and over sockets."""
+    """The environment of agents and command line: sockets, or Redis where a test asks for it."""
     server = None
-    if request.param == "redis":
+    if getattr(request, "param", "") == "redis":
         server = Server(tmp_path / "redis").start()
         monkeypatch.setenv("LOOPGUARD_STORE_URL", server.url)
     else:
@@ -116,6 +116,7 @@ def listed(command: Command) -> dict[str, dict[str, Any]]:
     return {row["session"]: row for row in map(json.loads, done.stdout.splitlines())}
 
 
+@pytest.mark.parametrize("way", ["redis", "socket"], indirect=True)
 def test_pause_answer_and_abort_from_another_process(agents: Start, command: Command) -> None:
     """The whole way: it is stuck and waits, is listed and shown, is answered, and is aborted."""
     agent, other = agents("run-1"), agents("run-2", 1)
