@@ -151,9 +151,9 @@ def test_pause_answer_and_abort_from_another_process(agents: Start, command: Com
     done = command("abort", "run-1", "--reason", "too dear", "--by", "bob")
     assert done.exit_code == 0, done.output
     assert "session run-1 is aborted, by bob" in done.stdout
+    assert listed(command)["run-2"]["action"] == "allow"
     agent.go_on()
     assert agent.says("LoopGuardAbort").endswith("too dear (session 'run-1' aborted)")
-    assert listed(command)["run-2"]["action"] == "allow"
 
 
 def test_a_false_alarm_is_explained_and_allowed_from_another_process(
