@@ -106,6 +106,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (control.pause, {"by": 5}, f"by {NAME}5"),
     (control.pause, {"reason": b"ann"}, f"reason {NAME}b'ann'"),
     (control.abort, {"by": {"a": 1}}, f"by {NAME}{{'a': 1}}"),
+    (control.abort, {"by": "Application"}, "the guard itself has that name"),
     (control.abort, {"reason": 5}, f"reason {NAME}5"),
     (control.resume, {"guidance": 5}, f"guidance {NAME}5"),
     (control.resume, {"by": "po\u200blicy"}, "the guard itself has that name"),
@@ -126,17 +127,6 @@ def test_what_cannot_be_is_refused(run: Run, say: Any, given: dict[str, Any], to
         say(run.key, **given)
     assert told in str(error.value)
     assert control.current().action == "allow"
-
-
-def test_code_stops_a_session_under_its_own_name(run: Run) -> None:
-    """Which no other name may stand for."""
-    run.calls()
-    with pytest.raises(ValueError, match="the guard itself has that name"):
-        control.abort(run.key, by="Application")
-    assert control.abort(run.key, "no longer wanted", by="application")
-    with pytest.raises(LoopGuardAbort) as stop:
-        control.check()
-    assert stop.value.outcome == "aborted_by_application"
 
 
 @pytest.mark.parametrize("key", ["", None, 3])
