@@ -51,8 +51,6 @@ def test_a_queue_is_bounded_and_keeps_its_order(drop_oldest: bool, left: list[in
     wait_for(lambda: done == left)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_who_waits_delivers_where_no_thread_can_be_started(threadless: None) -> None:
     """As while the interpreter ends, from Python 3.12 on: what waited then was lost."""
     done = list[int]()
@@ -63,6 +61,8 @@ def test_who_waits_delivers_where_no_thread_can_be_started(threadless: None) -> 
     assert done == [0, 1, 2]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_of_a_fork_has_its_own_thread() -> None:
     """Its parent delivers what waited there."""
     done: list[int] = []

@@ -5,7 +5,6 @@ import contextvars
 import gc
 import json
 import logging
-import subprocess
 import sys
 import threading
 import time
@@ -34,7 +33,9 @@ from otel_loopguard import (
 from otel_loopguard._util.clock import TestMode as Moved
 from otel_loopguard._util.errors import raise_faults
 from tests.control.messages import Run, call, control_of, new_name
+from tests.programs import Interpreter
 from tests.stores.servers import wait_for
+from tests.zero_code.interpreter import ROOT, environment
 
 NAN = float("nan")
 
@@ -133,6 +134,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (control.pause, {"by": 5}, f"by {NAME}5"),
     (control.pause, {"reason": b"ann"}, f"reason {NAME}b'ann'"),
     (control.abort, {"by": {"a": 1}}, f"by {NAME}{{'a': 1}}"),
+    (control.abort, {"by": "Application"}, "the guard itself has that name"),
     (control.abort, {"reason": 5}, f"reason {NAME}5"),
     (control.resume, {"guidance": 5}, f"guidance {NAME}5"),
     (control.resume, {"by": "po\u200blicy"}, "the guard itself has that name"),
@@ -153,17 +155,6 @@ def test_what_cannot_be_is_refused(run: Run, say: Any, given: dict[str, Any], to
         say(run.key, **given)
     assert told in str(error.value)
     assert control.current().action == "allow"
-
-
-def test_code_stops_a_session_under_its_own_name(run: Run) -> None:
-    """Which no other name may stand for."""
-    run.calls()
-    with pytest.raises(ValueError, match="the guard itself has that name"):
-        control.abort(run.key, by="Application")
-    assert control.abort(run.key, "no longer wanted", by="application")
-    with pytest.raises(LoopGuardAbort) as stop:
-        control.check()
-    assert stop.value.outcome == "aborted_by_application"
 
 
 @pytest.mark.parametrize("key", ["", None, 3])
@@ -294,29 +285,38 @@ def test_a_callback_that_hangs_holds_nobody_up(run: Run) -> None:
 
 
 _PROGRAM = Path(__file__).with_name("langgraph_asking.py")
+_IMPORTED = "langgraph.graph", "openinference.instrumentation.langchain", "otel_loopguard.control"
 
 
-def _run(way: str) -> tuple[dict[str, Any], str]:
-    for module in ("langgraph", "openinference.instrumentation.langchain"):
+@pytest.fixture(scope="module")
+def langgraph() -> Iterator[Interpreter]:
+    """It takes two seconds to import."""
+    for module in _IMPORTED:
         pytest.importorskip(module)
-    command = [sys.executable, str(_PROGRAM), way]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    started = Interpreter([sys.executable], _IMPORTED, environment())
+    yield started
+    started.close()
+
+
+def _run(langgraph: Interpreter, way: str) -> tuple[dict[str, Any], str]:
+    langgraph.start(_PROGRAM.read_text("utf-8"), ROOT, way)
+    done = langgraph.finish()
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
 
 @pytest.mark.parametrize("way", ["thread", "run", "async"])
-def test_a_node_of_langgraph_is_in_the_session_of_its_run(way: str) -> None:
+def test_a_node_of_langgraph_is_in_the_session_of_its_run(langgraph: Interpreter, way: str) -> None:
     """OpenInference makes no span the current one: `thread_id` and the run's own span tell."""
-    found, said = _run(way)
+    found, said = _run(langgraph, way)
     assert (found["told"], found["ran"]) == (2, 4)
     assert set(found["refused"]) == {"deny"}
     assert "asks where no session is known" not in said
 
 
-def test_where_no_session_can_be_told_it_is_said() -> None:
+def test_where_no_session_can_be_told_it_is_said(langgraph: Interpreter) -> None:
     """Once, with what to do; the run goes on."""
-    found, said = _run("unseen")
+    found, said = _run(langgraph, "unseen")
     assert found == {"told": 0, "ran": 12, "refused": [], "stop": None}
     assert said.count("asks where no session is known") == 1
     assert "otel_loopguard.session(key)" in said

@@ -58,17 +58,18 @@ def test_a_pause_that_nobody_ended_is_one() -> None:
     assert (stop.outcome, said) == ("budget", "budget")
 
 
-def test_a_person_who_aborts_is_told_from_the_guard() -> None:
-    """On the error that `turn()` raises, and on the span."""
+@pytest.mark.parametrize("by", ["anna", "application"])
+def test_who_aborts_is_told_from_the_guard(by: str) -> None:
+    """On the error that `turn()` raises, and on the span; code does so under its own name."""
     provider = provider_with(LoopGuardSpanProcessor(), ended := Ended())
     with pytest.raises(LoopGuardAbort) as told, turn("ends-5", tracer_provider=provider) as now:
-        control.abort("ends-5", by="anna")
+        control.abort("ends-5", by=by)
         now.hint()
     found = told.value.as_dict()
-    assert found["outcome"] == "aborted_by_person"
-    assert (found["by"], found["decision_id"]) == ("anna", None)
+    assert found["outcome"] == WHO[by]
+    assert (found["by"], found["decision_id"]) == (by, None)
     said = [(one.attributes or {}).get("loopguard.outcome") for one in ended.spans]
-    assert said == ["aborted_by_person"]
+    assert said == [WHO[by]]
 
 
 WHO = {

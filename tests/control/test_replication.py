@@ -140,18 +140,11 @@ def test_a_deny_out_of_the_journal_is_not_told_anew(one: One, store: RedisStore)
     subscription.close()
 
 
-def test_who_comes_late_sees_what_stands(one: One, guards: Guards) -> None:
-    """A process that starts after the abort learns of it, without a message of the first one."""
-    here, run = one
-    say(here, run, ABORT)
-    here.shutdown()
-    late = guards()
-    begin(run, late)
-    heard(late, run, ABORT, "ada")
-
-
 def test_a_session_that_was_forgotten_is_looked_up_again(guards: Guards) -> None:
-    """An abort outlives its place in the table of sessions, by whomever it was."""
+    """An abort outlives its place in the table of sessions, by whomever it was.
+
+    So does one in a process that starts after it, without a message of the first.
+    """
     here, there, run = guards(max_sessions=1), guards(max_sessions=1), new_name()
     begin(run, here, there)
     say(here, run, ABORT)
@@ -227,15 +220,6 @@ def test_a_trace_that_gets_its_name_late_is_shared_by_it(guards: Guards) -> None
     heard(there, conversation, PAUSE)
 
 
-def test_the_command_line_can_say_it(one: One, store: RedisStore) -> None:
-    """Whoever reaches the store can send a notice, with nothing but its address."""
-    guard, run = one
-    listen(store, KIND)[1].close()
-    told = notice(session=wire_name(run), who="eve from the shell", origin="")
-    send(store, told, ttl_s=60)
-    heard(guard, run, PAUSE, "eve from the shell")
-
-
 @pytest.mark.parametrize("who", ["ada", "policy"])
 def test_it_is_on_the_trace_and_in_the_log(
     guards: Guards, caplog: pytest.LogCaptureFixture, who: str
@@ -275,8 +259,9 @@ def test_garbage_is_counted(guards: Guards, store: RedisStore) -> None:
         return guard._replication.unread > before
 
     wait_for(counted)
-    send(store, notice(session=run), ttl_s=60)
-    heard(guard, run, PAUSE)
+    # As the command line says it, which has nothing but the address of the store.
+    send(store, notice(session=wire_name(run), who="eve from the shell", origin=""), ttl_s=60)
+    heard(guard, run, PAUSE, "eve from the shell")
 
 
 def test_a_redis_that_was_away_is_told_and_heard_afterwards(

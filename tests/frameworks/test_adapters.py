@@ -76,15 +76,21 @@ def test_alone_a_run_is_paused_and_goes_on(framework: Framework) -> None:
 
 
 def test_a_paused_run_waits_and_goes_on(
-    framework: Framework, variant: str, redis: Server, tmp_path: Path
+    framework: Framework,
+    variant: str,
+    redis: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Paused from another process nothing runs; resumed from another process it completes."""
     session, file = f"{framework.name}-{uuid.uuid4().hex}", tmp_path / "go"
+    # Nobody waits for the reply of a run that has ended just now.
+    monkeypatch.setenv("LOOPGUARD_STORE_PREFIX", session)
     running = started(
         framework,
         *("paused", "--session", session, "--paused-file", str(file), "--variant", variant),
-        LOOPGUARD_STORE_URL=redis.url,
-    )
+        LOOPGUARD_STORE_URL=redis.url, LOOPGUARD_STORE_PREFIX=session,
+    )  # fmt: skip
     try:
         wait_for(lambda: Path(f"{file}.reached").exists() or running.ended(), 120)
         _tell(redis, "pause", session)

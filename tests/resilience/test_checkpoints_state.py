@@ -1,15 +1,16 @@
 """What the guard counted goes with a checkpoint: work that is done again is no repeat (C19)."""
 
-import itertools
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from otel_loopguard import Action, LoopGuard, Settings, control, resilience, session
+from otel_loopguard import LoopGuard, Settings, control, resilience, session
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Detection, Evidence, Kind, Step
 from otel_loopguard.replay import Recording, Run
@@ -18,11 +19,26 @@ from tests.escalation.agents import asked, stuck
 from tests.sessions.journals import JournalsInMemory, session_of, until
 from tests.sessions.journals import guard as journalled
 from tests.stores.memory import MemoryStore
+from tests.tables import rows
 
 FORECAST = "light rain in the west, twenty degrees, and a little wind"
-NOTHING = "no results for this city"
-NUMBERS = itertools.count()
+NUMBERS = count()
 PLAN = [{"id": "search"}, {"id": "report", "depends_on": ["search"]}]
+EQUAL = [call("weather", {"city": "Paris"}, "no results for this city")] * 2
+LISTED = "one, two, three, and many more of the same kind"
+WORK: dict[str, list[Step]] = {
+    "start": [call("start", {"n": 1}, "began")],
+    "twice": EQUAL,
+    "thrice": [*EQUAL, EQUAL[0]],
+    "four": EQUAL * 2,
+    "failure": [call("mail", {"to": "Ann"}, error="ValueError: there is no route to the host")],
+    "turns": [call("read", {"path": "a"}, FORECAST), call("list", {"path": "b"}, LISTED)] * 2,
+    "search": [call("search", {"q": "x"}, FORECAST)],
+    "report": [call("report", {"of": "x"}, "written")],
+    "look_up": [call("look_up", {"n": 1}, "it is the third one")],
+    "user": [Step(Kind.OTHER, "user", text="and now something else")],
+    "others": [call(f"tool{n}", {"n": n}, f"{n} is the answer to it") for n in range(8)],
+}
 
 
 @dataclass
@@ -40,6 +56,7 @@ class Scene:
         )
         self.flag = self.guard.flag_named(self.key)
         self.points = resilience.Checkpoints(resilience.Callbacks(str, print))
+        self.point: resilience.Checkpoint | None = None
 
     def does(self, *steps: Step) -> list[str]:
         """Does the steps; what was decided at them, without notes."""
@@ -48,157 +65,85 @@ class Scene:
             self.guard.observe(step, self.key)
         return [action for action in self.actions[before:] if action != "allow"]
 
-    def saves(self) -> resilience.Checkpoint:
+    def saves(self) -> None:
         with session(self.key):
-            return self.points.create()
+            self.point = self.points.create()
+
+    def restores(self) -> None:
+        assert self.point is not None
+        with session(self.key):
+            self.points.restore(self.point)
 
     def report(self) -> Any:
         found = self.guard.report(self.key)
         assert found is not None
         return found
 
-    def restores(self, point: resilience.Checkpoint) -> None:
-        with session(self.key):
-            self.points.restore(point)
+    def plans(self) -> None:
+        with session(self.key, tasks=PLAN):
+            pass
+
+    def answers(self) -> None:
+        plan = [{"id": "look_up"}, {"id": "say"}]
+        control.answer(asked(self.guard)[0].id, "modify_plan", by="anna", plan=plan)
 
 
-EQUAL = [call("weather", {"city": "Paris"}, NOTHING)] * 2
-FAILURES = [call("mail", {"to": "Ann"}, error="ValueError: there is no route to the host of Ann")]
-LISTED = "one, two, three, and many more of the same kind"
-TURNS = [call("read", {"path": "a"}, FORECAST), call("list", {"path": "b"}, LISTED)] * 2
+ACTS: dict[str, Callable[[Scene], object]] = {
+    "save": Scene.saves,
+    "restore": Scene.restores,
+    "new": lambda scene: scene.does(*(call("t", {"n": n}, f"{n}") for n in islice(NUMBERS, 3))),
+    "tasks": Scene.plans,
+    "stuck": lambda scene: stuck(scene.guard, scene.key),
+    "answer": Scene.answers,
+    "pause": lambda scene: control.pause(scene.key, "stop it", by="anna"),
+    "abort": lambda scene: control.abort(scene.key, "stop it", by="anna"),
+    "guide": lambda scene: control.resume(scene.key, by="anna", guidance="elsewhere"),
+    "declare": lambda _: control.milestones(["a", "b"]),
+    "declare-others": lambda _: control.milestones(["something", "else", "altogether"]),
+    "reach": lambda _: control.milestone("a"),
+}
+TOLD: dict[str, Callable[[Scene], object]] = {
+    "flag": lambda scene: scene.flag.control.action,
+    "by": lambda scene: scene.flag.control.by,
+    "hint": lambda scene: scene.flag.control.hint,
+    "milestones": lambda scene: scene.report().milestones,
+    "actions": lambda scene: scene.report().actions,
+    "denied": lambda scene: handle_of(scene.guard, scene.key).denies("weather", {"city": "Paris"}),
+    "asked": lambda scene: len(asked(scene.guard)),
+    "decided": lambda scene: ",".join(dict.fromkeys(scene.actions)),
+    "plan": lambda _: ",".join(task.id for task in control.plan()),
+}
 
 
-@pytest.mark.parametrize("work", [EQUAL, FAILURES, TURNS], ids=["calls", "failures", "turns"])
-def test_work_done_again_is_no_repeat(work: list[Step]) -> None:
-    """However often; without a restore the same calls are noticed."""
-    scene, other = Scene(), Scene()
-    scene.does(call("start", {"n": 1}, "began"))
-    point = scene.saves()
-    for _ in range(4):
-        assert scene.does(*work) == []
-        scene.restores(point)
-        other.does(*work)
-    assert "hint" in other.actions
-
-
-def test_what_was_known_at_the_checkpoint_is_known_again() -> None:
-    """A loop that was hinted at before it has had its hint, after each restore."""
-    scene = Scene()
-    assert scene.does(*EQUAL, EQUAL[0]) == ["hint"]
-    point = scene.saves()
-    for _ in range(2):
-        scene.restores(point)
-        assert scene.does(*EQUAL, EQUAL[0]) == ["deny"]
-
-
-def test_a_hint_and_a_deny_since_are_over() -> None:
-    """The calls that were denied may be made again; a loop takes as many of them as any."""
-    scene = Scene()
-    point = scene.saves()
-    assert scene.does(*EQUAL, *EQUAL) == ["hint", "deny"]
-    assert scene.flag.control.action is Action.DENY
-    scene.restores(point)
-    assert scene.flag.control.action is Action.ALLOW
-    assert not handle_of(scene.guard, scene.key).denies("weather", {"city": "Paris"})
-    assert scene.does(*EQUAL, *EQUAL) == ["hint", "deny"]
-
-
-@pytest.mark.parametrize("stop", [control.pause, control.abort])
-def test_what_a_person_set_stays(stop: Callable[..., bool]) -> None:
-    """So does what a person tells the model."""
-    scene = Scene()
-    point = scene.saves()
-    stop(scene.key, "stop it", by="anna")
-    scene.restores(point)
-    assert scene.flag.control.by == "anna"
-    control.resume(scene.key, by="anna", guidance="use the other table")
-    scene.restores(point)
-    assert scene.flag.control.hint == "use the other table"
-
-
-def test_a_pause_of_the_policy_stays() -> None:
-    """People were asked; going back is no answer."""
-    scene = Scene(Settings(max_action="pause"))
-    point = scene.saves()
-    stuck(scene.guard, scene.key)
-    (found,) = asked(scene.guard)
-    scene.restores(point)
-    assert scene.flag.control.action is Action.PAUSE
-    assert found.id in [one.id for one in control.escalations()]
-
-
-def test_milestones_and_the_plan_are_as_they_were() -> None:
-    """What was reached since is still to be reached; a plan of later is gone."""
-    scene = Scene()
-    report = call("report", {"of": "x"}, "written")
-    with session(scene.key, tasks=PLAN):
-        scene.does(call("search", {"q": "x"}, FORECAST))
-        point = scene.points.create()
-        scene.does(report)
-        assert scene.report().milestones == 100
-        scene.points.restore(point)
-        assert scene.report().milestones == 50
-        control.milestones(["something", "else", "altogether"])
-        scene.points.restore(point)
-        assert scene.report().milestones == 50
-        scene.does(report)
-        assert scene.report().milestones == 100
-
-
-def test_milestones_count_after_a_turn_of_the_user() -> None:
-    """They are those of the task that is gone back to."""
-    scene = Scene(Settings(tuning={"milestones": {"steps": 3}}))
+@pytest.mark.parametrize(("_name", "settings", "script"), rows(__file__, "scripts"))
+def test_what_goes_back_and_what_stays(_name: str, settings: str, script: str) -> None:
+    """Calls, with what is decided about them behind `=`, what is done, and what is told by then."""
+    scene = Scene(Settings(**json.loads(settings)))
     with session(scene.key):
-        control.milestones(["a", "b"])
-        control.milestone("a")
-        point = scene.points.create()
-        scene.does(Step(Kind.OTHER, "user", text="and now something else"))
-        scene.points.restore(point)
-        done = [call(f"tool{n}", {"n": n}, f"{n} is the answer to it") for n in range(8)]
-        assert "hint" in scene.does(*done)
-
-
-def test_a_plan_of_a_person_stays() -> None:
-    """What was done of it since is to be done again."""
-    scene = Scene(Settings(max_action="pause"))
-    done = call("look_up", {"n": 1}, "it is the third one")
-    with session(scene.key, tasks=PLAN):
-        point = scene.points.create()
-        stuck(scene.guard, scene.key)
-        (found,) = asked(scene.guard)
-        control.answer(found.id, "modify_plan", by="anna", plan=[{"id": "look_up"}, {"id": "say"}])
-        scene.does(done)
-        scene.points.restore(point)
-        assert [task.id for task in control.plan()] == ["look_up", "say"]
-        assert scene.report().milestones == 0
-        scene.does(done)
-        assert scene.report().milestones == 50
-
-
-def test_what_was_spent_stays_spent() -> None:
-    """A budget cannot be won back by going back."""
-    scene = Scene(Settings(budget_actions=6, budget_action="pause"))
-    point = scene.saves()
-    for turn in range(3):
-        scene.does(*(call(f"t{n}", {"n": n}, f"{turn} and {n}") for n in range(3)))
-        scene.restores(point)
-    assert "pause" in scene.actions
-    assert scene.report().actions == 9
+        for word in script.split():
+            name, equals, said = word.partition("=")
+            if name in WORK:
+                found = ",".join(scene.does(*WORK[name]))
+                assert not equals or found == said, word
+            elif name in TOLD:
+                assert str(TOLD[name](scene)) == said, word
+            else:
+                ACTS[name](scene)
 
 
 def test_the_session_of_the_checkpoint_goes_back() -> None:
     """Whoever restores it; another session keeps its counts, and what is not known is forgotten."""
     scene = Scene()
-    outside = scene.points.create()
+    scene.point = scene.points.create()
     scene.does(*EQUAL)
-    scene.restores(outside)
+    scene.restores()
     scene.guard.flag_named("boss")
-    point = scene.saves()
+    scene.saves()
     assert scene.does(*EQUAL) == []
     for step in EQUAL:
         scene.guard.observe(step, "boss")
     with session("boss"):
-        scene.points.restore(point)
+        scene.points.restore(scene.point)
     assert scene.does(*EQUAL) == []
     scene.guard.observe(EQUAL[0], "boss")
     assert scene.actions == ["hint"]
@@ -208,10 +153,10 @@ def test_a_restore_that_fails_takes_nothing_back() -> None:
     """The application's state is what it was."""
     scene = Scene()
     scene.points = resilience.Checkpoints(resilience.Callbacks(str, {}.__getitem__))
-    point = scene.saves()
+    scene.saves()
     scene.does(*EQUAL)
     with pytest.raises(KeyError):
-        scene.restores(point)
+        scene.restores()
     assert scene.does(EQUAL[0]) == ["hint"]
 
 
@@ -233,8 +178,8 @@ def test_a_detector_that_cannot_be_copied_begins_anew() -> None:
     raise_faults(False)
     scene = Scene(Settings(detectors=(f"{__name__}:Locked",)))
     scene.does(*EQUAL)
-    point = scene.saves()
-    scene.restores(point)
+    scene.saves()
+    scene.restores()
     assert scene.guard.faults.counts == {"locked:TypeError": 1}
     assert scene.does(*EQUAL) == []
     assert scene.report().switched_off == ()
@@ -264,7 +209,7 @@ def test_in_a_journal_the_restore_is_written_down() -> None:
 @pytest.mark.parametrize("source", ["traces/magentic.jsonl.gz", "traces/sweagent.jsonl.gz"])
 def test_any_run_may_go_back(shared: Path, source: str) -> None:
     """All that a run leads to can be saved and put back, with no fault; a second time too."""
-    runs = itertools.islice(Recording(str(shared / source), print), 5)
+    runs = islice(Recording(str(shared / source), print), 5)
     for number, run in enumerate(runs):
         assert isinstance(run, Run)
         guard = LoopGuard(clock="replay")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from otel_loopguard import Settings
 from otel_loopguard.server import Tenants
@@ -17,13 +17,19 @@ TOKEN = "a token of sixteen signs or more"
 pytestmark = needs_chromium
 
 
+@pytest.fixture(scope="module")
+def started() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
 @pytest.fixture
-def page() -> Iterator[Page]:
+def page(started: Browser) -> Iterator[Page]:
     problems: list[str] = []
-    with browser() as started:
-        opened = started.new_page()
-        opened.on("pageerror", lambda error: problems.append(str(error)))
-        yield opened
+    opened = started.new_page()
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    yield opened
+    opened.close()
     assert not problems
 
 

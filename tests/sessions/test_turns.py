@@ -56,6 +56,8 @@ class App(Rig):
                 stack.enter_context(self.session())
             elif name == "a run that calls nothing":
                 self.tracer.start_span("invoke_agent looper", attributes=KINDS["genai"]).end()
+            elif name == "conversation":
+                stack.enter_context(self.run(**{"gen_ai.conversation.id": self.key}))
             elif name == "a nested run":
                 stack.enter_context(self.run(**{"gen_ai.invocation.is_nested": True}))
             elif name in KINDS:

@@ -105,7 +105,7 @@ def test_each_decision_is_a_line_and_nothing_is_stopped(watch: Start, agent: Sta
     assert "not followed, as their transcripts cannot be read: vscode, cursor\n" in printed
 
 
-@pytest.mark.parametrize("order", ["y", "resume", "allow", "n", "abort"])
+@pytest.mark.parametrize("order", ["y", "allow", "n", "abort"])
 def test_who_goes_in_circles_is_stopped_until_a_person_lets_it_go_on(
     order: str, held: tuple[Watch, Agent]
 ) -> None:
@@ -130,7 +130,7 @@ def test_who_goes_in_circles_is_stopped_until_a_person_lets_it_go_on(
     watching.end()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, None])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, None])
 def test_what_was_stopped_goes_on_when_the_watch_ends(
     number: signal.Signals | None, held: tuple[Watch, Agent]
 ) -> None:
