@@ -25,6 +25,7 @@ from otel_loopguard.settings._file import read_file as read_table
 from otel_loopguard.spans.dialects.registry import collect_keys
 from otel_loopguard.spans.messages import calls_on
 from otel_loopguard.spans.reader import Reader
+from otel_loopguard.spans.values import LONGEST_ID
 from otel_loopguard.spans.views import RecordedSpan, SpanView, Status
 from otel_loopguard.stores import open_store
 from otel_loopguard.telemetry import events
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
     from otel_loopguard.stores.redis import RedisStore
 
 __all__ = [
-    "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision", "DecisionRecord",
-    "Engine", "Event", "Flag", "Kind", "Observation", "Reader", "RecordedSpan", "Settings",
-    "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
-    "decision_row", "encoded", "is_unknown", "joined", "metric_of", "read_table",
-    "requested_tools", "session_keys", "shared_store",
+    "LONGEST_ID", "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision",
+    "DecisionRecord", "Engine", "Event", "Flag", "Kind", "Observation", "Reader", "RecordedSpan",
+    "Settings", "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
+    "decision_row", "encoded", "is_unknown", "joined", "metric_of", "read_table", "requested_tools",
+    "session_keys", "shared_store",
 ]  # fmt: skip
 
 

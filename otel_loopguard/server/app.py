@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from otel_loopguard import semconv
-from otel_loopguard.engine import MOST_REQUEST, OBSERVERS, Action, decision_row, values
+from otel_loopguard.engine import LONGEST_ID, MOST_REQUEST, OBSERVERS, Action, decision_row
 from otel_loopguard.server.access import is_loopback
 from otel_loopguard.server.forward import SIGNALS, NextHopError
 from otel_loopguard.server.metrics import TroubleLog
@@ -251,9 +251,9 @@ def _named(endpoint: Endpoint) -> Endpoint:
         session = request.query_params.get("id") if written is None else unquote(written)
         if not session:
             return problem(422, "the key of the session is missing, expected it as `id`")
-        if len(session) > values.LONGEST_ID:
+        if len(session) > LONGEST_ID:
             # No session has it, and what is asked for is remembered until it begins.
-            return problem(422, f"the key of the session has more than {values.LONGEST_ID:,} signs")
+            return problem(422, f"the key of the session has more than {LONGEST_ID:,} signs")
         request.state.session = session
         return await endpoint(request)
 
