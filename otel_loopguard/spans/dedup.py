@@ -89,14 +89,17 @@ class SpanDeduplicator:
     Args:
         opened: The open spans by id, in the order in which they started; those that ended are none.
         joined: Called with two traces that turn out to be of one run.
+        apart: Asked whether two traces are known to be of two sessions.
         tolerance_ms: How far apart two instrumentations may see one moment.
     """
 
     def __init__(
         self, opened: Mapping[int | None, _Open], *,
-        joined: Callable[[int, int], None] | None = None, tolerance_ms: float = 5.0,
+        joined: Callable[[int, int], None] | None = None,
+        apart: Callable[[int, int], bool] | None = None, tolerance_ms: float = 5.0,
     ) -> None:  # fmt: skip
         self._joined = joined
+        self._apart = apart
         self._tolerance = int(tolerance_ms * 1_000_000)
         self._open = cast("dict[int | None, _Open]", opened)
         self._recent: deque[Step] = deque(maxlen=_MOST_RECENT)
@@ -313,6 +316,8 @@ class SpanDeduplicator:
 
     def _may_join(self, other: Step, step: Step) -> bool:
         """True if two traces may be one run: no scope writes two of the traces of a run."""
+        if self._apart is not None and self._apart(other.trace_id, step.trace_id):
+            return False
         runs = (self._runs.get(other.trace_id), self._runs.get(step.trace_id))
         return all(
             run is None or run.by_scope.get(one.scope, one.trace_id) == one.trace_id
