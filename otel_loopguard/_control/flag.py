@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 import unicodedata
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import BoundedDict
@@ -178,7 +180,8 @@ class Flag:
         self._ends = 0
         self._changed: threading.Condition | None = None
         self._lock: threading.RLock | None = None
-        self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
+        # Each wakes a task, from any thread.
+        self._waiters: tuple[Callable[[], object], ...] = ()
         self.limit_s = limit_s
         self.cleared = 0
         self._milestones = BOARDS.pop(session, None)
@@ -422,27 +425,22 @@ class Flag:
         return True
 
     async def wait_async(self, limit_s: float) -> bool:
-        """As `wait`, without blocking the event loop. Costs no thread."""
-        import asyncio  # noqa: PLC0415  # who waits like this has loaded it
-
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + waits(limit_s)
+        """As `wait`, without blocking the loop of asyncio or trio. Costs no thread."""
+        deadline = time.monotonic() + waits(limit_s)
         while self.held:
-            future = loop.create_future()
-            entry = (loop, future)
+            wake, wait = _bell()
             with self._condition():
-                self._waiters = (*self._waiters, entry)
+                self._waiters = (*self._waiters, wake)
                 held = self.held
             try:
+                left_s = deadline - time.monotonic()
+                if held and left_s <= 0:
+                    return False
                 if held:
-                    timeout = min(deadline - loop.time(), self._next_check_s())
-                    await asyncio.wait_for(future, timeout)
-            except (TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
-                if loop.time() >= deadline:
-                    return not self.held
+                    await wait(min(left_s, self._next_check_s()))
             finally:
                 with self._condition():
-                    self._waiters = tuple(one for one in self._waiters if one is not entry)
+                    self._waiters = tuple(one for one in self._waiters if one is not wake)
         return True
 
     def _next_check_s(self) -> float:
@@ -497,9 +495,9 @@ class Flag:
         with _changing:
             self._condition().notify_all()
             waiters, self._waiters = self._waiters, ()
-        for loop, future in waiters:
+        for wake in waiters:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_finish, future)
+                wake()
 
 
 # One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
@@ -541,6 +539,39 @@ def any_news() -> bool:
     Usually none has, and then no flag has to be looked up.
     """
     return bool(STOPPING or _unheard)
+
+
+def running_trio() -> Any:
+    """The module `trio` where a task of it runs here; else None."""
+    trio = sys.modules.get("trio")  # whatever runs it has imported it
+    if trio is not None:
+        with contextlib.suppress(RuntimeError):
+            trio.lowlevel.current_task()
+            return trio
+    return None
+
+
+def _bell() -> tuple[Callable[[], object], Callable[[float], Awaitable[object]]]:
+    """What wakes this task, from any thread, and what it waits for, so many seconds at most."""
+    trio = running_trio()
+    if trio is not None:
+        event = trio.Event()
+
+        async def rung(limit_s: float) -> None:
+            with trio.move_on_after(limit_s):
+                await event.wait()
+
+        return partial(trio.lowlevel.current_trio_token().run_sync_soon, event.set), rung
+    import asyncio  # noqa: PLC0415  # who waits like this has loaded it
+
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    async def done(limit_s: float) -> None:
+        with contextlib.suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
+            await asyncio.wait_for(future, limit_s)
+
+    return lambda: loop.call_soon_threadsafe(_finish, future), done
 
 
 def _finish(future: asyncio.Future[None]) -> None:

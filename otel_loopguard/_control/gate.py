@@ -27,6 +27,7 @@ from otel_loopguard._control.flag import (
     Flag,
     any_news,
     is_reserved,
+    running_trio,
 )
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
@@ -160,7 +161,7 @@ def parts(session: str | None = None) -> tuple[object, ...]:
 
 
 class Gate:
-    """A passed gate, or one to wait at: `await` it in asyncio.
+    """A passed gate, or one to wait at: `await` it in asyncio and trio.
 
     Attributes:
         control: The control at the moment the gate was asked.
@@ -190,8 +191,8 @@ class Gate:
 def gate(limit_s: float | None = None) -> Gate:
     """As `check`, and waits while the session is paused.
 
-    In asyncio write `await control.gate()`: it waits without blocking the loop (an abort is raised
-    by the call itself). Without a running loop the call blocks until the session goes on.
+    In asyncio and trio write `await control.gate()`: it waits without blocking the loop (an abort
+    is raised by the call itself). Without a running loop the call blocks until the session goes on.
 
     Args:
         limit_s: Seconds to wait at most; default is the setting `pause_limit_s` (60).
@@ -225,7 +226,7 @@ def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) ->
         return Gate(control)
     # A limit of NaN would never end.
     limit = flag.limit_s if limit_s is None or math.isnan(limit_s) else limit_s
-    if not block and _in_asyncio():
+    if not block and (running_trio() is not None or _in_asyncio()):
         return Gate(control, flag, limit)
     return Gate(_passed(flag, in_time=flag.wait(limit)))
 

@@ -394,14 +394,16 @@ class LoopGuard(SessionQueries):
             judged: list[tuple[Session, Step]] = []
             for canonical in counted:
                 moment = at if canonical is step else self._clock(canonical.end)
-                judged.append((self._resolver.resolve(canonical, opened, moment), canonical))
+                # One that waited for this span may turn out to be of another run.
+                own = opened if canonical.trace_id == span.trace_id else None
+                judged.append((self._resolver.resolve(canonical, own, moment), canonical))
             judged = self._add_requested(span, step, judged, opened, messages)
             if opened is not None and opened.top is opened:
                 self._resolver.ends(opened, step)
         for found, canonical in judged:
             if canonical is not step:
                 attempt(self.faults, "prepare", self._prepare, canonical)
-            self._judge(found, canonical, opened)
+            self._judge(found, canonical, opened if canonical.trace_id == span.trace_id else None)
 
     def _ended(self, span: SpanView, *, read: bool) -> ActiveSpan | None:
         """A deferred span that ended, as if it had been followed."""
@@ -679,7 +681,9 @@ class LoopGuard(SessionQueries):
             manual_journals=self._manual_journals,
         )  # fmt: skip
         self.active = ActiveSpans(settings.tuning.stalls.open_steps, first_look(settings))
-        self._dedup = SpanDeduplicator(self.active.by_id, joined=self._sessions.join)
+        self._dedup = SpanDeduplicator(
+            self.active.by_id, joined=self._sessions.join, apart=self._sessions.apart
+        )
         self._untraced = Untraced()
         self._sessions.begun = self._replication.begun
         self._sessions.gone = self._forgotten

@@ -182,6 +182,13 @@ class SessionRegistry:
         self._bind(trace_id, session)
         return self.use(session, now)
 
+    def apart(self, one: int, other: int) -> bool:
+        """True if two traces are known to be of two sessions, each with a final key."""
+        first, second = self._by_trace.get(one), self._by_trace.get(other)
+        if first is None or second is None or first is second:
+            return False
+        return first.named and second.named
+
     def join(self, one: int, other: int) -> None:
         """Two traces turned out to be one run: both get the session that has a final key."""
         first, second = self._by_trace.get(one), self._by_trace.get(other)

@@ -24,6 +24,8 @@ _MOST_SIDES: Final = 512
 """Counted steps whose describers are remembered: twice those in which a twin is looked for."""
 _MOST_TRACES: Final = 4_096
 """Traces that are known to be of a run of several; then all are forgotten (1 MB)."""
+_MOST_BEGUN: Final = 8_192
+"""Traces of which it is known that calls were counted; then the older half is forgotten (1 MB)."""
 _LOOKED_AT: Final = 64
 """Newest open spans that are looked at for one that started together with a call."""
 _DEPTH: Final = 32
@@ -78,22 +80,26 @@ class SpanDeduplicator:
     Two steps are one call if kind and name are equal, arguments and call ids do not contradict,
     and: one is the direct parent of the other; or their scopes differ (or one is the serving side
     of the other), there was a time at which both ran, and within one run they start together or one
-    encloses the other; or, in two traces, they start and end together. Two steps of one scope are
-    parallel or successive calls.
+    encloses the other; or, in two traces, they start and end together, and are the first of both:
+    sessions that run at the same time call one tool at the same moment now and then. Two steps of
+    one scope are parallel or successive calls.
 
     Not thread-safe by itself.
 
     Args:
         opened: The open spans by id, in the order in which they started; those that ended are none.
         joined: Called with two traces that turn out to be of one run.
+        apart: Asked whether two traces are known to be of two sessions.
         tolerance_ms: How far apart two instrumentations may see one moment.
     """
 
     def __init__(
         self, opened: Mapping[int | None, _Open], *,
-        joined: Callable[[int, int], None] | None = None, tolerance_ms: float = 5.0,
+        joined: Callable[[int, int], None] | None = None,
+        apart: Callable[[int, int], bool] | None = None, tolerance_ms: float = 5.0,
     ) -> None:  # fmt: skip
         self._joined = joined
+        self._apart = apart
         self._tolerance = int(tolerance_ms * 1_000_000)
         self._open = cast("dict[int | None, _Open]", opened)
         self._recent: deque[Step] = deque(maxlen=_MOST_RECENT)
@@ -104,6 +110,8 @@ class SpanDeduplicator:
         # described a counted step, by its span id: each describes a call once.
         self._sides: OrderedDict[int, set[tuple[str, bool]]] = OrderedDict()
         self._runs: dict[int, _Run] = {}
+        # By the trace: whether more than one call of it was counted. Model calls have an own entry.
+        self._begun: dict[int, bool] = {}
         # The only scope so far: None before the first, `_SEVERAL` once there are two.
         self._scope: object = None
 
@@ -126,6 +134,7 @@ class SpanDeduplicator:
             )
         ):
             self._recent.append(step)
+            self._begins(step)
             return (step,)
         return self._settle(span_id, step, inner, (span.end or 0) if now is None else now)
 
@@ -194,8 +203,23 @@ class SpanDeduplicator:
                 free.append(self._count(held.step))
         return tuple(free)
 
+    def _begins(self, step: Step) -> None:
+        """Notes that a call of a trace was counted."""
+        begun, key = self._begun, _begun_key(step)
+        begun[key] = key in begun
+        if len(begun) > _MOST_BEGUN:
+            for old in tuple(islice(begun, _MOST_BEGUN // 2)):
+                del begun[old]
+
+    def _is_first(self, other: Step, step: Step) -> bool:
+        """True if nothing was counted in the traces of two steps before them."""
+        held = any(one.step is other for one in self.held)
+        known = self._begun.get(_begun_key(other))
+        return _begun_key(step) not in self._begun and known is (None if held else False)
+
     def _count(self, step: Step) -> Step:
         self._recent.append(step)
+        self._begins(step)
         parent = self._open.get(step.parent_id)
         if parent is not None and step.name is not None and step.name in parent.view.name:
             self._inner[parent.view.span_id] = step
@@ -257,6 +281,7 @@ class SpanDeduplicator:
             and _near(other.end, step.end, self._tolerance)
             and (step.kind in _CALLS or (step.kind is Kind.MODEL and _same_tokens(other, step)))
             and (other.session is None or step.session is None or other.session == step.session)
+            and self._is_first(other, step)
             and self._may_join(other, step)
         )
 
@@ -291,6 +316,8 @@ class SpanDeduplicator:
 
     def _may_join(self, other: Step, step: Step) -> bool:
         """True if two traces may be one run: no scope writes two of the traces of a run."""
+        if self._apart is not None and self._apart(other.trace_id, step.trace_id):
+            return False
         runs = (self._runs.get(other.trace_id), self._runs.get(step.trace_id))
         return all(
             run is None or run.by_scope.get(one.scope, one.trace_id) == one.trace_id
@@ -400,6 +427,10 @@ def _alike(one: object, other: object) -> bool:
     if isinstance(one, (list, tuple, Mapping)) or isinstance(other, (list, tuple, Mapping)):
         return one == other
     return one == other or str(one) == str(other)
+
+
+def _begun_key(step: Step) -> int:
+    return ~step.trace_id if step.kind is Kind.MODEL else step.trace_id
 
 
 def _contradicts(other: Step, step: Step) -> bool:

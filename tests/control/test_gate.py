@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from opentelemetry import context as otel_context
 
 from otel_loopguard import (
@@ -126,6 +127,30 @@ def test_in_asyncio_it_waits_without_blocking_the_loop(run: Run) -> None:
     run.calls()
     control.pause(run.key)
     assert asyncio.run(go()) == (1000, 1000)
+
+
+def test_in_trio_it_waits_without_blocking_the_loop(run: Run) -> None:
+    """The loop stood still for the whole limit, with the task that would have let it go on."""
+    passed: list[str] = []
+
+    async def waits() -> None:
+        passed.append((await control.gate(600)).action)
+
+    async def go() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(waits)
+            with trio.move_on_after(0.05) as cancelled:
+                await control.gate(600)
+            with pytest.raises(LoopGuardPaused):
+                await control.gate(0.01)
+            assert (cancelled.cancelled_caught, passed) == (True, [])
+            control.resume(run.key)
+
+    run.calls()
+    control.pause(run.key)
+    trio.run(go)
+    assert passed == ["allow", "allow"]
 
 
 LIMIT, NAME = "limit_s must be a finite number of seconds, got ", "must be a text, got "
