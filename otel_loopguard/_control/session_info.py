@@ -278,7 +278,7 @@ def _warn_of_unknown(name: str, board: Milestones) -> None:
 
 
 def task_type(name: str | None) -> bool:
-    """Says of which type the task of the session of the current context is.
+    """Declares the type of the current session's task.
 
     `task_limits` has limits for types of tasks, beside those of the guard::
 
