@@ -100,7 +100,14 @@ def _stops() -> list[errors.LoopGuardError]:
 
 @pytest.mark.parametrize("error", _stops(), ids=lambda error: type(error).__name__)
 def test_an_error_is_read_in_another_process(error: errors.LoopGuardError) -> None:
-    """An abort in a worker broke the whole pool of processes, or hung it."""
+    """An abort in a worker broke the whole pool of processes, or hung it.
+
+    Celery makes an error again from its message alone.
+    """
     for same in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
         assert type(same) is type(error)
         assert (str(same), same.args, vars(same)) == (str(error), error.args, vars(error))
+    alone = type(error)(*error.args)
+    assert str(alone) == str(error)
+    if isinstance(alone, errors.LoopGuardStop):
+        assert alone.as_dict()["message"] == str(error)
