@@ -64,7 +64,7 @@ def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str)
     path.write_text("repeat_threshold = 1\n")
     result = command(name, runs, "--settings", path)
     assert result.exit_code == 2
-    assert "repeat_threshold" in result.stderr
+    assert f"{path}: repeat_threshold" in result.stderr
     assert command(name, runs, "--settings", "no-such-file").exit_code == 2
 
 
