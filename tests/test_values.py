@@ -65,7 +65,7 @@ def _called(*given: Any) -> None:
         (lambda: Adapter("any", limit_s="5"), "limit_s: expected a number"),
         (lambda: Adapter("any", content="yes"), "content: expected True, False or None"),
         (lambda: Adapter("any", on_choice=True), "on_choice: expected a function"),
-        (lambda: Adapter("any", limit=5), "no option 'limit', expected of spans"),
+        (lambda: Adapter("any", limit=5), "no option 'limit': every adapter takes spans"),
         (lambda: Adapter("any", mode="shadow"), r"setup\(mode=\.\.\.\)"),
         (lambda: _called("search", print, {}), "expected a function, got dict"),
     ],
