@@ -191,6 +191,6 @@ def _as_task(number: int, call: object) -> object:
 
 def _named(tool: object) -> str:
     if not isinstance(tool, str) or not tool:
-        msg = f"name of a tool must be a text that is not empty, got {tool!r:.100}"
+        msg = f"name of a tool must be a non-empty text, got {tool!r:.100}"
         raise ValueError(msg)
     return tool

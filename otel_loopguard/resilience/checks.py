@@ -170,7 +170,7 @@ class Checks:
     def register(self, name: str, check: Check, *, tool: str = "*") -> None:
         """Adds a check; one of the same name is replaced."""
         if not name:
-            msg = f"name of a check must be a text that is not empty, got {name!r}"
+            msg = f"name of a check must be a non-empty text, got {name!r}"
             raise ValueError(msg)
         with self._lock:
             others = tuple(known for known in self._registered if known[0] != name)
@@ -326,7 +326,7 @@ def syntax(language: Language, argument: str = "content") -> Check:
             wrong = "it has a null byte" if language == "python" else str(error)
         else:
             return None
-        return f"`{argument}` is no valid {name}: {wrong}.", f"Correct `{argument}` there."
+        return f"`{argument}` is not valid {name}: {wrong}.", f"Correct `{argument}` there."
 
     return check
 

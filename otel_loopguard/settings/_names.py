@@ -147,7 +147,7 @@ def explained(error: ValidationError, group: type[Group], files: Mapping[str, st
 def _retired(name: str) -> str:
     """An error about a setting of an earlier release."""
     instead = f": use {new} instead" if (new := retired()[name]) else ""
-    return f"{name} ({variable_of(name)}) is no setting any more{instead}"
+    return f"{name} ({variable_of(name)}) is no longer a setting{instead}"
 
 
 def _setting(name: str) -> str:
