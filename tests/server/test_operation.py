@@ -169,4 +169,4 @@ def test_it_is_not_ready_while_it_cannot_judge(
         for path in ("/livez", "/healthz"):
             assert CLIENT.get(server.url + path).text == "ok"
     (line,) = said(caplog, "the server ends: requests are refused")
-    assert "(busy, 1 times" in line
+    assert "(busy, once" in line
