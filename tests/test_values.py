@@ -15,6 +15,7 @@ from otel_loopguard import (
     LoopGuardSpanExporter,
     control,
     errors,
+    resilience,
     setup,
     turn,
 )
@@ -42,6 +43,11 @@ def _traced(processor: Any) -> None:
     provider.get_tracer("agent").start_span("step")
 
 
+def _registered(*given: Any) -> None:
+    LoopGuard()
+    resilience.checks().register(*given)
+
+
 def _called(*given: Any) -> None:
     with turn("run") as now:
         now.tool(*given)
@@ -67,6 +73,8 @@ def _called(*given: Any) -> None:
         (lambda: Adapter("any", on_choice=True), "on_choice: expected a function"),
         (lambda: Adapter("any", limit=5), "no option 'limit': every adapter takes spans"),
         (lambda: Adapter("any", mode="shadow"), r"setup\(mode=\.\.\.\)"),
+        (lambda: resilience.syntax("yaml"), "one of python, json, toml, got 'yaml'"),
+        (lambda: _registered("empty", 3), "check 'empty': expected a function, got int"),
         (lambda: _called("search", print, {}), "expected a function, got dict"),
     ],
 )
