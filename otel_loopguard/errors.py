@@ -61,7 +61,7 @@ class LoopGuardLimit(LoopGuardError, TimeoutError):  # noqa: N818  # it says wha
         name: Name of what ran; None if it was not given.
     """
 
-    def __init__(self, message: str, limit_s: float, name: str | None = None) -> None:
+    def __init__(self, message: str, limit_s: float = 0.0, name: str | None = None) -> None:
         super().__init__(message)
         self.limit_s = limit_s
         self.name = name
@@ -124,7 +124,7 @@ class LoopGuardStop(LoopGuardError):  # noqa: N818  # it says what to do, not wh
     """The session of the current context has to stop.
 
     Attributes:
-        session: Key of the session.
+        session: Key of the session; empty where a queue passed on the message alone (Celery).
         decision: What was decided, or None where a person stopped the session by hand.
         parts: Results so far, as `resilience.partial` was given them, oldest first.
         by: Who stopped it: `policy`, or the name of a person; None where that is not known.
@@ -133,7 +133,7 @@ class LoopGuardStop(LoopGuardError):  # noqa: N818  # it says what to do, not wh
     def __init__(
         self,
         message: str,
-        session: str,
+        session: str = "",
         decision: Decision | None = None,
         parts: Iterable[object] = (),
         by: str | None = None,

@@ -200,9 +200,9 @@ def test_arguments_are_given_as_models_and_programs_write_them(
 
     with house.turn() as now:
         assert now.tool("any", args, tool) == given
-        with pytest.raises(ValueError, match="no JSON"):
+        with pytest.raises(ValueError, match="not JSON"):
             now.tool("search", '{"query": ', house.search)
-        with pytest.raises(ValueError, match="no JSON"):
+        with pytest.raises(ValueError, match="not JSON"):
             now.tool("search", '{"query": ' * 99_999, house.search)
     assert house.ended.spans[1].status.status_code is StatusCode.ERROR
 

@@ -127,7 +127,7 @@ def test_a_retired_setting_is_told_with_what_to_use(
     """In code, in a file and in the environment, where nothing else that is unknown fails."""
     file = tmp_path / "settings.toml"
     file.write_text(f"{old} = 5\n")
-    told = re.escape(f"{old} ({variable_of(old)}) is no setting any more")
+    told = re.escape(f"{old} ({variable_of(old)}) is no longer a setting")
     told += re.escape(f": use {new} instead") if new else ""
     with pytest.raises(LoopGuardSettingsError, match=told):
         Settings(**{old: 5})
@@ -249,7 +249,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
         os.mkfifo(path)
     elif kind == "device":
         path.symlink_to("/dev/zero")
-    told = "there is no such file" if kind == "nothing" else "it is no file"
+    told = "there is no such file" if kind == "nothing" else "it is not a file"
     with pytest.raises(LoopGuardSettingsError, match=rf"s\.toml': {told}"):
         Settings.from_file(path)
 

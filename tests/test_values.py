@@ -15,6 +15,7 @@ from otel_loopguard import (
     LoopGuardSpanExporter,
     control,
     errors,
+    resilience,
     setup,
     turn,
 )
@@ -42,6 +43,11 @@ def _traced(processor: Any) -> None:
     provider.get_tracer("agent").start_span("step")
 
 
+def _registered(*given: Any) -> None:
+    LoopGuard()
+    resilience.checks().register(*given)
+
+
 def _called(*given: Any) -> None:
     with turn("run") as now:
         now.tool(*given)
@@ -65,8 +71,10 @@ def _called(*given: Any) -> None:
         (lambda: Adapter("any", limit_s="5"), "limit_s: expected a number"),
         (lambda: Adapter("any", content="yes"), "content: expected True, False or None"),
         (lambda: Adapter("any", on_choice=True), "on_choice: expected a function"),
-        (lambda: Adapter("any", limit=5), "no option 'limit', expected of spans"),
+        (lambda: Adapter("any", limit=5), "no option 'limit': every adapter takes spans"),
         (lambda: Adapter("any", mode="shadow"), r"setup\(mode=\.\.\.\)"),
+        (lambda: resilience.syntax("yaml"), "one of python, json, toml, got 'yaml'"),
+        (lambda: _registered("empty", 3), "check 'empty': expected a function, got int"),
         (lambda: _called("search", print, {}), "expected a function, got dict"),
     ],
 )
@@ -100,7 +108,14 @@ def _stops() -> list[errors.LoopGuardError]:
 
 @pytest.mark.parametrize("error", _stops(), ids=lambda error: type(error).__name__)
 def test_an_error_is_read_in_another_process(error: errors.LoopGuardError) -> None:
-    """An abort in a worker broke the whole pool of processes, or hung it."""
+    """An abort in a worker broke the whole pool of processes, or hung it.
+
+    Celery makes an error again from its message alone.
+    """
     for same in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
         assert type(same) is type(error)
         assert (str(same), same.args, vars(same)) == (str(error), error.args, vars(error))
+    alone = type(error)(*error.args)
+    assert str(alone) == str(error)
+    if isinstance(alone, errors.LoopGuardStop):
+        assert alone.as_dict()["message"] == str(error)

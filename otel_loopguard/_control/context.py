@@ -284,7 +284,7 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
         PlanError: The plan is not sound; the error has everything that is wrong with it.
     """
     if not isinstance(key, str) or not key:  # pyright: ignore[reportUnnecessaryIsInstance]
-        msg = f"key of a session must be a text that is not empty, got {key!r}"
+        msg = f"key of a session must be a non-empty text, got {key!r}"
         raise ValueError(msg)
     if tasks is not None:
         plan = plan_of(tasks)

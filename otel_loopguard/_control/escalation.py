@@ -131,7 +131,7 @@ def can_answer(settings: Settings) -> bool:
 
 
 def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> str | None:
-    """Puts a session before people: by log, webhook, callback and store, as they are set up.
+    """Asks people about a session, by log and by the webhook, callbacks and store that are set up.
 
     ::
 
@@ -150,7 +150,7 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
         ValueError: The reason is empty or no text.
     """
     if not isinstance(reason, str) or not reason.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-        msg = f"reason of an escalation must be a text that is not empty, got {reason!r:.100}"
+        msg = f"reason of an escalation must be a non-empty text, got {reason!r:.100}"
         raise ValueError(msg)
     found = known_session(session)
     return None if found is None else found.escalate(reason.strip(), hold=hold)
@@ -216,7 +216,7 @@ def escalations() -> list[Escalation]:
 
 
 def on_escalation(callback: Callable[[Escalation], Any]) -> Callable[[], None]:
-    """Has a callback called with every escalation of every guard in this process.
+    """Calls a callback with every escalation of every guard in this process.
 
     It is called on a thread of its own, one escalation after the other. What it gives back may be
     the answer: its name, or a map with `answer`, and perhaps `guidance`, `by`, `plan` and `limit`.

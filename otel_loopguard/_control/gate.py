@@ -66,7 +66,7 @@ def current() -> Control:
 
 
 def check() -> None:
-    """Does nothing, or ends the run: call it once per step of the agent's loop.
+    """Raises once the session is aborted: call it once per step of the agent's loop.
 
     Raises:
         LoopGuardAbort: The session of the current context is aborted.

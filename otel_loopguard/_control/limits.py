@@ -54,7 +54,7 @@ class Block:
 
 
 class cancelling(Block):  # noqa: N801  # reads as a statement: `async with control.cancelling():`
-    """A block whose awaiting is cancelled when its session is aborted.
+    """Cancels what is awaited in the block when its session is aborted.
 
     ::
 
@@ -222,7 +222,7 @@ class Limit(Block):
 
 
 def limit(seconds: float | None = None, *, tool: str | None = None, args: object = None) -> Limit:
-    """Gives what is awaited inside of a block a limit in time, and cancels it there.
+    """Cancels what is awaited in the block once it has taken too long.
 
     ::
 

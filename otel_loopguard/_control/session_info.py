@@ -219,7 +219,7 @@ def milestones(
     for name, share in shares.items():
         _check_name(name)
         if not 0 <= share < float("inf"):
-            msg = f"share of the milestone {name!r} must be a number from 0 on, got {share!r}"
+            msg = f"share of the milestone {name!r} must be 0 or more, got {share!r}"
             raise ValueError(msg)
     boards = _boards()
     for board in boards:
@@ -251,7 +251,7 @@ def milestone(
     """
     _check_name(name)
     if of is not None and of < 1:
-        msg = f"of must be the number of all milestones, from 1 on, got {of!r}"
+        msg = f"of must be the number of all milestones, 1 or more, got {of!r}"
         raise ValueError(msg)
     reached = Reached.FAILED if failed else Reached.DONE if done else Reached.OPEN
     percent: float | None = None
@@ -278,7 +278,7 @@ def _warn_of_unknown(name: str, board: Milestones) -> None:
 
 
 def task_type(name: str | None) -> bool:
-    """Says of which type the task of the session of the current context is.
+    """Declares the type of the current session's task.
 
     `task_limits` has limits for types of tasks, beside those of the guard::
 
@@ -304,7 +304,7 @@ def task_type(name: str | None) -> bool:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name:
-        msg = f"name of a milestone must be a text that is not empty, got {name!r}"
+        msg = f"name of a milestone must be a non-empty text, got {name!r}"
         raise ValueError(msg)
 
 

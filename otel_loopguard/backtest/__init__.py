@@ -169,7 +169,7 @@ def _run(rows: Rows, session: str, broken: Counter[str]) -> Run | None:
         elif form == STEP:
             run.steps.append(step_of(row))
         else:
-            broken["a row is no object"] += 1
+            broken["a row is not an object"] += 1
     return run if run.id else None
 
 

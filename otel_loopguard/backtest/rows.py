@@ -169,7 +169,7 @@ def parsed(value: str) -> object:
     except Oversized as error:
         msg = f"a row {error}"
     except (ValueError, RecursionError):
-        msg = "a row is no valid JSON"
+        msg = "a row is not valid JSON"
     raise BrokenRow(msg)
 
 

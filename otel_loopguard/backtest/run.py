@@ -188,7 +188,7 @@ def _bodies(rows: Iterable[tuple[Any, ...]], notes: Notes) -> _Streamed:
         if is_map(body):
             yield form, body
         else:
-            notes.broken["a row is no object"] += 1
+            notes.broken["a row is not an object"] += 1
 
 
 def result_row(found: BacktestResult) -> dict[str, object]:

@@ -103,7 +103,7 @@ def _task(item: object, number: int, problems: list[Problem]) -> Task | None:
     if fields is None or name is None:
         expected, got = "a map, a dataclass or a pydantic model", item
         if fields is not None:
-            expected, got = "an id, a text that is not empty", fields.get("id")
+            expected, got = "an id, a non-empty text", fields.get("id")
         message = f"task number {number}: expected {expected}, got {_shown(got)}"
         problems.append(Problem("field", (), message))
         return None
@@ -167,7 +167,7 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[object], object], str]]] = {
     "agent": (_text, "a text"),
     "depends_on": (_needs, "a list of ids"),
     "priority": (_priority, "a number, or low, medium or high"),
-    "estimate_ms": (_estimate, "a number of milliseconds from 0 on"),
+    "estimate_ms": (_estimate, "a number of milliseconds, 0 or more"),
     "parallel_safe": (_flag, "true or false"),
     "description": (_text, "a text"),
     "optional": (_flag, "true or false"),

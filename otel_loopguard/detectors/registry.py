@@ -149,7 +149,7 @@ def _check(settings: Settings, entries: list[Entry]) -> None:
     if unknown:
         msg = (
             f"switched_off (LOOPGUARD_SWITCHED_OFF) = {', '.join(unknown)}: there is no such "
-            f"detector or family, expected of {', '.join(sorted(known))}"
+            f"detector or family, expected one of {', '.join(sorted(known))}"
         )
         raise LoopGuardSettingsError(msg)
 

@@ -33,7 +33,7 @@ __all__ = [
 def admit(
     tool: str, args: object = None, *, user: str = "", session: str | None = None
 ) -> Admission:
-    """How to execute a call that is about to run, or what speaks against it.
+    """Returns how to execute a call that is about to run, or what speaks against it.
 
     Answered from memory, in microseconds; it may be called on an event loop. It decides nothing by
     itself: the runtime does what it thinks right, and may say so with `sessions.feedback`.
@@ -65,7 +65,7 @@ def admit_batch(
     session: str | None = None,
     parallel: bool | None = None,
 ) -> Admission:
-    """How to execute several calls that belong together; else as `admit`.
+    """Returns how to execute several calls that belong together; else as `admit`.
 
     ::
 
@@ -128,7 +128,7 @@ def prefer(user: str = "", **changes: object) -> Preferences | None:
 
 
 def acceptance() -> Acceptance | None:
-    """How often which choice was given, and how it was taken, in all sessions of the newest guard.
+    """Counts choices and how users took them, in all sessions of the newest guard.
 
     Of one session, `execution` of its report says it.
 
@@ -191,6 +191,6 @@ def _as_task(number: int, call: object) -> object:
 
 def _named(tool: object) -> str:
     if not isinstance(tool, str) or not tool:
-        msg = f"name of a tool must be a text that is not empty, got {tool!r:.100}"
+        msg = f"name of a tool must be a non-empty text, got {tool!r:.100}"
         raise ValueError(msg)
     return tool

@@ -241,7 +241,7 @@ class LoopGuard(SessionQueries):
         """Notifies those who listen; for `Backlog`."""
         self.subscribers.publish()
 
-    def on_start(  # noqa: PLR0913
+    def on_start(  # noqa: C901, PLR0913  # on the way of every span
         self, span: SpanView, session: str | None = None, above: SpanView | None = None,
         attributes: Mapping[str, object] | None = None, *, at: int | None = None,
         call: CurrentCall | None = None, parent_context: object = ...,
@@ -260,7 +260,9 @@ class LoopGuard(SessionQueries):
         Raises:
             TypeError: The guard was added to a tracer provider itself.
         """
-        _refuse_provider(parent_context)
+        if parent_context is not ...:
+            msg = "a LoopGuard is no span processor: add LoopGuardSpanProcessor(guard) in its place"
+            raise TypeError(msg)
         active, run, said, described = self.active, None, None, False
         # Attributes are read and parsed before the lock is acquired.
         try:
@@ -932,13 +934,6 @@ def _check(settings: object, clock: str, *listeners: object) -> None:
     for one in listeners:
         if one is not None and not callable(one):
             raise TypeError(expected("a function", one))
-
-
-def _refuse_provider(parent_context: object) -> None:
-    """Refuses to be a span processor: only the SDK passes a context."""
-    if parent_context is not ...:
-        msg = "a LoopGuard is no span processor: add LoopGuardSpanProcessor(guard) in its place"
-        raise TypeError(msg)
 
 
 def _raise_flag(session: Session, decision: Decision, quote: str = "") -> None:

@@ -27,7 +27,7 @@ def loads(text: str) -> Any:
     try:
         return json.loads(_blanked(_LAST_COMMA, _uncommented(text)))
     except json.JSONDecodeError as error:
-        msg = f"no valid JSON: {error}"
+        msg = f"invalid JSON: {error}"
     except RecursionError:
         msg = "nested too deep"
     raise ValueError(msg)

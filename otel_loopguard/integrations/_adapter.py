@@ -225,7 +225,7 @@ def _check(options: Mapping[str, object]) -> None:
             )
             raise TypeError(msg)
         if name not in _OPTIONS:
-            msg = f"there is no option {name!r}, expected of {', '.join(_OPTIONS)}"
+            msg = f"there is no option {name!r}: every adapter takes {', '.join(_OPTIONS)}"
             raise TypeError(msg)
         if name in {"spans", "content"} and not isinstance(value, (bool, type(None))):
             msg = f"{name}: {expected('True, False or None', value)}"

@@ -100,7 +100,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         tracer_provider: TracerProvider | None = None,
     ) -> None:
         if session is not None and (not isinstance(session, str) or not session):  # pyright: ignore[reportUnnecessaryIsInstance]
-            msg = f"key of a session must be a text that is not empty, got {session!r}"
+            msg = f"key of a session must be a non-empty text, got {session!r}"
             raise ValueError(msg)
         self.session = ""
         self._asked = session
@@ -381,7 +381,7 @@ def _apply(function: Callable[..., Any], args: object) -> Any:
         try:
             args = json.loads(args)
         except (ValueError, RecursionError) as error:
-            msg = f"arguments of the call are no JSON: {error}"
+            msg = f"arguments of the call are not JSON: {error}"
             raise ValueError(msg) from None
     if isinstance(args, Mapping):
         return function(**cast("Mapping[str, Any]", args))

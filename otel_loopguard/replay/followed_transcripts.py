@@ -163,10 +163,10 @@ class FollowedTranscript:
         try:
             value = parse_json(line)
         except (ValueError, RecursionError):
-            self._report("no valid JSON")
+            self._report("invalid JSON")
             return
         if not is_map(value):
-            self._report("the line is no object")
+            self._report("the line is not an object")
             return
         if self._reader is None:
             kind = reader_of(value)

@@ -351,12 +351,12 @@ def parse_json(line: bytes | bytearray) -> object:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
-        return f"no valid JSON at column {error.colno}: {error.msg}"
+        return f"invalid JSON at column {error.colno}: {error.msg}"
     if isinstance(error, Oversized):
         return f"the line {error}"
     if isinstance(error, RecursionError):
         return "nested too deep"
-    return "no valid JSON: a number that is too long"
+    return "invalid JSON: a number that is too long"
 
 
 def _opens_document(line: bytes) -> bool:

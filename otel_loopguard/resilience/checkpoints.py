@@ -123,7 +123,7 @@ class Checkpoints:
         self._source = source
         self._keep = keep
         if self._keep < 1:
-            msg = f"keep must be the number of checkpoints to keep, from 1 on, got {keep!r}"
+            msg = f"keep must be the number of checkpoints to keep, 1 or more, got {keep!r}"
             raise ValueError(msg)
         self._lock = new_lock()
         self._counted: BoundedDict[str, _Counted] = BoundedDict(self._keep)
@@ -288,7 +288,7 @@ class GitWorkspace:
         self._folder = Path(folder).resolve()
         self._limit_s = limit_s
         if not self._folder.is_dir():
-            msg = f"no checkpoints of {str(folder)!r}: it is no folder"
+            msg = f"no checkpoints of {str(folder)!r}: it is not a folder"
             raise CheckpointError(msg)
         asked = ("--absolute-git-dir", "--git-common-dir", "--is-inside-git-dir")
         said = os.fsdecode(self._git("rev-parse", "--show-object-format", *asked))

@@ -19,6 +19,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.text import expected
 from otel_loopguard.core.evidence import ErrorClass
 
 if TYPE_CHECKING:
@@ -168,10 +169,18 @@ class Checks:
         self._lock = new_lock()
 
     def register(self, name: str, check: Check, *, tool: str = "*") -> None:
-        """Adds a check; one of the same name is replaced."""
+        """Adds a check; one of the same name is replaced.
+
+        Raises:
+            TypeError: It cannot be called.
+            ValueError: It has no name.
+        """
         if not name:
-            msg = f"name of a check must be a text that is not empty, got {name!r}"
+            msg = f"name of a check must be a non-empty text, got {name!r}"
             raise ValueError(msg)
+        if not callable(check):
+            msg = f"check {name!r}: {expected('a function', check)}"
+            raise TypeError(msg)
         with self._lock:
             others = tuple(known for known in self._registered if known[0] != name)
             self._registered = (*others, (name, tool, check))
@@ -304,8 +313,15 @@ def syntax(language: Language, argument: str = "content") -> Check:
         language: The language; Python as the running interpreter reads it.
         argument: Name of the argument; a call without it passes, and more than a million
             characters.
+
+    Raises:
+        ValueError: The language is none of these.
     """
-    name, parse = _languages()[language]
+    languages = _languages()
+    if language not in languages:
+        msg = f"language must be one of {', '.join(languages)}, got {language!r}"
+        raise ValueError(msg)
+    name, parse = languages[language]
 
     def check(args: Mapping[str, object]) -> tuple[str, str] | None:
         text = args.get(argument)
@@ -326,7 +342,7 @@ def syntax(language: Language, argument: str = "content") -> Check:
             wrong = "it has a null byte" if language == "python" else str(error)
         else:
             return None
-        return f"`{argument}` is no valid {name}: {wrong}.", f"Correct `{argument}` there."
+        return f"`{argument}` is not valid {name}: {wrong}.", f"Correct `{argument}` there."
 
     return check
 

@@ -190,10 +190,10 @@ class Recoveries:
             recoveries().register("reconnect", reconnect(db.connect), error=ConnectionError)
         """
         if not name:
-            msg = f"name of a strategy must be a text that is not empty, got {name!r}"
+            msg = f"name of a strategy must be a non-empty text, got {name!r}"
             raise ValueError(msg)
         if attempts < 1:
-            msg = f"attempts of the strategy {name!r} must be from 1 on, got {attempts!r}"
+            msg = f"attempts of the strategy {name!r} must be 1 or more, got {attempts!r}"
             raise ValueError(msg)
         which = _pattern(name, error) if isinstance(error, str) else error
         with self._lock:
@@ -319,7 +319,7 @@ def _pattern(name: str, text: str) -> re.Pattern[str]:
     try:
         return re.compile(text, re.IGNORECASE)
     except re.error as error:
-        msg = f"error of the strategy {name!r} is no regular expression: {text!r}: {error}"
+        msg = f"error of the strategy {name!r} is not a regular expression: {text!r}: {error}"
         raise ValueError(msg) from None
 
 

@@ -55,7 +55,7 @@ _REASONS: Final = {
 
 
 class LoopGuardPropagator(TextMapPropagator):
-    """Takes the session and its action along to the processes that are called.
+    """Carries the session and its action to the processes that are called.
 
     ::
 
@@ -202,7 +202,7 @@ class LoopGuardPropagator(TextMapPropagator):
 
 @contextmanager
 def detach_baggage() -> Generator[None, None, None]:
-    """Takes nothing of ours along in calls that are made inside: for calls to third parties.
+    """Removes the guard's baggage from calls made in the block, as those to third parties.
 
     ::
 

@@ -34,7 +34,7 @@ _OTHER: Final = (
 
 
 class LoopGuardSampler(Sampler):
-    """Turns DROP into RECORD_ONLY for what may be a span of an agent; all else is `inner`'s word.
+    """Turns DROP into RECORD_ONLY for spans that may be an agent's; else does what `inner` says.
 
     What carries names of HTTP, databases, RPC and the like, and no name of any agent convention,
     stays dropped. A span that says nothing at its start may be an agent's: several

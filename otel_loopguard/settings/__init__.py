@@ -411,13 +411,13 @@ class Settings(Group):
 
     def __init__(self, **given: Any) -> None:
         path = given.pop("settings_file", None) or os.environ.get(names.FILE)
-        found = names.merged(names.from_environment(type(self)), given)
-        if path:
-            found = names.merged(_values_of(path), found)
+        own = names.merged(names.from_environment(type(self)), given)
+        found = names.merged(_values_of(path), own) if path else own
         try:
             super().__init__(**found)
         except ValueError as error:  # pydantic's; naming its class would import it
-            why = names.explained(cast("ValidationError", error), type(self))
+            files = dict.fromkeys(found.keys() - own.keys(), f"{path}: ")
+            why = names.explained(cast("ValidationError", error), type(self), files)
             raise LoopGuardSettingsError(why) from None
         names.warn_unknown(type(self))
         if self.standard:

@@ -42,7 +42,7 @@ def read_file(path: Path) -> dict[str, object]:
         raise ValueError(msg)
     # A pipe or a device may have no end.
     if not path.is_file():
-        msg = "it is no file" if path.exists() else "there is no such file"
+        msg = "it is not a file" if path.exists() else "there is no such file"
         raise ValueError(msg)
     try:
         return _parsed(path, read)
@@ -91,13 +91,13 @@ def _yaml(text: str) -> object:
         _check(node, _below)
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        # Where it is no YAML, and not what stands there: it may be a password.
+        # Where it is not YAML, and not what stands there: it may be a password.
         mark: Any = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        msg = f"it is no YAML{where}"
+        msg = f"it is not YAML{where}"
         raise ValueError(msg) from None
     except yaml.YAMLError:
-        msg = "it is no YAML"
+        msg = "it is not YAML"
         raise ValueError(msg) from None
 
 

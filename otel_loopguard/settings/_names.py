@@ -126,28 +126,28 @@ def warn_unknown(group: type[Group]) -> None:
         )  # fmt: skip
 
 
-def explained(error: ValidationError, group: type[Group]) -> str:
-    """One phrase per wrong setting: name, variable, value (if it is no secret), expectation."""
+def explained(error: ValidationError, group: type[Group], files: Mapping[str, str]) -> str:
+    """One phrase per wrong setting: file, name, variable, value (unless secret), expectation."""
     secrets = {name: field.default is NO_SECRET for name, field in leaves(group)}
     phrases: list[str] = []
     for found in error.errors(include_url=False):
         path = [*map(str, found["loc"])]
-        name = ".".join(path)
+        name, file = ".".join(path), files.get(path[0], "") if path else ""
         if found["type"] == "extra_forbidden":
             # Its name is what is wrong; its value may be a secret.
             no_such = f"{name}: there is no such setting{_meant_at(path, group, secrets)}"
-            phrases.append(_retired(name) if name in retired() else no_such)
+            phrases.append(file + (_retired(name) if name in retired() else no_such))
             continue
         value = "" if secrets.get(_setting(name), not name) else f" = {_shown(found['input'])}"
         why = re.sub(_OF_PYTHON, "list", found["msg"].removeprefix("Value error, "))
-        phrases.append(f"{name} ({variable_of(_setting(name))}){value}: {why}")
+        phrases.append(f"{file}{name} ({variable_of(_setting(name))}){value}: {why}")
     return "; ".join(phrases)
 
 
 def _retired(name: str) -> str:
     """An error about a setting of an earlier release."""
     instead = f": use {new} instead" if (new := retired()[name]) else ""
-    return f"{name} ({variable_of(name)}) is no setting any more{instead}"
+    return f"{name} ({variable_of(name)}) is no longer a setting{instead}"
 
 
 def _setting(name: str) -> str:

@@ -82,7 +82,7 @@ def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None
     arguments = ["backtest", str(path), "--out", str(tmp_path / "out"), "--jobs", "1"]
     told = CliRunner().invoke(app, arguments)
     assert told.exit_code == 1
-    whys = ("row is no valid JSON", "row is no object", "span has no valid trace id and span id")
+    whys = ("row is not valid JSON", "row is not an object", "span has no valid trace id")
     assert [why for why in whys if f"1 x a {why}" not in told.stderr] == []
     assert "1 session of 31 rows" in told.stdout
     again = CliRunner().invoke(app, arguments)

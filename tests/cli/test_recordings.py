@@ -64,7 +64,7 @@ def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str)
     path.write_text("repeat_threshold = 1\n")
     result = command(name, runs, "--settings", path)
     assert result.exit_code == 2
-    assert "repeat_threshold" in result.stderr
+    assert f"{path}: repeat_threshold" in result.stderr
     assert command(name, runs, "--settings", "no-such-file").exit_code == 2
 
 
@@ -187,7 +187,7 @@ def test_a_broken_line_is_told_with_its_place(home: Path, command: Any) -> None:
     path.write_text(path.read_text() + '{"type": \n{"type": "event_msg", "payload": {}}\n')
     result = command("transcripts", "--jobs", "1", "--format", "json")
     assert result.exit_code == 1
-    assert f"{path}:44: no valid JSON" in result.stderr
+    assert f"{path}:44: invalid JSON" in result.stderr
     assert len(result.stdout.splitlines()) == 3
 
 

@@ -110,9 +110,9 @@ def test_many_threads_report_at_once(guard: LoopGuard, begun: str) -> None:
 
 
 WRONG = [
-    (control.milestone, {"name": ""}, "not empty"),
+    (control.milestone, {"name": ""}, "non-empty"),
     (control.milestone, {"name": "a", "of": 0}, "of must be"),
-    (control.milestones, {"plan": [""]}, "not empty"),
+    (control.milestones, {"plan": [""]}, "non-empty"),
     *(
         (control.milestones, {"plan": {"a": share}}, "share of the milestone 'a'")
         for share in (-1, float("nan"))

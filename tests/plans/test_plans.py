@@ -287,9 +287,9 @@ def test_names_and_numbers_of_dependencies(name: str, needs: object) -> None:
     [
         ("priority", "soon", "is a number, or low, medium or high"),
         ("priority", float("nan"), "is a number"),
-        ("estimate_ms", -1, "is a number of milliseconds from 0 on"),
+        ("estimate_ms", -1, "is a number of milliseconds, 0 or more"),
         ("estimate_ms", True, "is a number"),
-        ("estimate_ms", 10**5000, "is a number of milliseconds from 0 on, got a very large number"),
+        ("estimate_ms", 10**5000, "is a number of milliseconds, 0 or more, got a very large"),
         ("parallel_safe", "yes", "is true or false, got 'yes'"),
         ("depends_on", [None], "is a list of ids, got None"),
         ("depends_on", 1.5, "is a list of ids, got 1.5"),

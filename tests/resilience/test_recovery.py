@@ -144,9 +144,9 @@ def test_in_asyncio_strategies_may_be_awaited() -> None:
 def test_what_cannot_be_is_refused() -> None:
     """With the value: no name, no pattern, no factor."""
     register = resilience.recoveries().register
-    with pytest.raises(ValueError, match="not empty"):
+    with pytest.raises(ValueError, match="non-empty"):
         register("", print)
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         register("a", print, error="(")
     with pytest.raises(ValueError, match="above 1"):
         resilience.longer_limit(1)

@@ -254,7 +254,7 @@ def test_a_line_that_is_torn_waits_and_one_that_is_broken_is_passed_over(
             file.write(written[start : start + 999])
             following.look()
     assert following.new == whole
-    assert following.broken == ["no valid JSON", "the line is no object"]
+    assert following.broken == ["invalid JSON", "the line is not an object"]
 
 
 def test_only_so_many_sessions_are_held(
