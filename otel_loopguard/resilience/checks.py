@@ -19,6 +19,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.text import named
 from otel_loopguard.core.evidence import ErrorClass
 
 if TYPE_CHECKING:
@@ -169,9 +170,7 @@ class Checks:
 
     def register(self, name: str, check: Check, *, tool: str = "*") -> None:
         """Adds a check; one of the same name is replaced."""
-        if not name:
-            msg = f"name of a check must be a text that is not empty, got {name!r}"
-            raise ValueError(msg)
+        named("name of a check", name)
         with self._lock:
             others = tuple(known for known in self._registered if known[0] != name)
             self._registered = (*others, (name, tool, check))
