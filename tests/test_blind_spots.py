@@ -24,11 +24,12 @@ from tests.agents import agent, provider_with, settle, tool_call
 def test_each_reason_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """The second call with a reason says nothing, another reason does; switched off, none."""
     with set_testing("off"):
-        assert not warn_blind("no_tools", "nothing")
-    told = [warn_blind("no_tools", "%d model calls", n) for n in (3, 4)]
-    assert told == [True, False]
-    assert warn_blind("no_session", "no session")
-    assert caplog.messages == ["otel-loopguard: 3 model calls", "otel-loopguard: no session"]
+        assert not warn_blind("no_steps", 2)
+    assert [warn_blind("no_steps", n) for n in (3, 4)] == [True, False]
+    assert warn_blind("no_tokens")
+    first, second = caplog.messages
+    assert "asked 3 times" in first
+    assert "neither a cost nor tokens" in second
 
 
 def test_tool_calls_without_a_session_and_a_root_are_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,6 +17,7 @@ from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.text import named
 
 if TYPE_CHECKING:
     from otel_loopguard._control.flag import Flag
@@ -283,9 +284,7 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
         ValueError: The key is empty or no text.
         PlanError: The plan is not sound; the error has everything that is wrong with it.
     """
-    if not isinstance(key, str) or not key:  # pyright: ignore[reportUnnecessaryIsInstance]
-        msg = f"key of a session must be a non-empty text, got {key!r}"
-        raise ValueError(msg)
+    named("key of a session", key)
     if tasks is not None:
         plan = plan_of(tasks)
         for board in [found.flag.milestones for found in sessions_at(key)] or [board_of(key)]:
@@ -334,17 +333,6 @@ def trace_key() -> str | None:
 # A setup that is late is there by the fifth step; by the thirtieth a loop has made some call.
 _UNGUARDED: Final = 5
 _BLIND: Final = 30
-_NO_GUARD: Final = (
-    "the agent's loop asked %d times, and this process has no guard, so the answer is `allow`: "
-    "call otel_loopguard.setup(), add a LoopGuardSpanProcessor to the tracer provider, or run the "
-    "loop in otel_loopguard.turn()"
-)
-_NO_STEPS: Final = (
-    "the agent's loop asked %d times, and no guard of this process ever saw a step, so the answer "
-    "is `allow`: instrument the agent's framework or add its adapter "
-    "(otel_loopguard.integrations), or run the loop in otel_loopguard.turn(); spans of your own "
-    "need the attributes of the GenAI conventions, and the tracer provider that the guard watches"
-)
 
 
 class Questions:
@@ -363,11 +351,11 @@ class Questions:
         # The adapter of a framework makes the guard only when its first run begins.
         if self._asked >= _UNGUARDED and not _guards:
             self._settled = True
-            warn_blind("no_guard", _NO_GUARD, _UNGUARDED)
+            warn_blind("no_guard", _UNGUARDED)
         elif self._asked >= _BLIND:
             self._settled = True
             if not any(guard.sees_steps for guard in _guards):
-                warn_blind("no_steps", _NO_STEPS, _BLIND)
+                warn_blind("no_steps", _BLIND)
 
 
 questions: Final = Questions()
@@ -381,12 +369,7 @@ def asked_session() -> SessionHandle | None:
         return found
     # A trace identifies the session, even if nothing is known of it yet.
     if not any(isinstance(place, int) for place in current_places()):
-        warn_blind(
-            "no_session_asked",
-            "the agent's loop asks where no session is known, while a session of this process is "
-            "denied, paused or aborted; the answer is `allow`. Name the session around the run, "
-            "with otel_loopguard.session(key), and carry the context into threads",
-        )
+        warn_blind("no_session_asked")
     return None
 
 

@@ -50,10 +50,6 @@ if TYPE_CHECKING:
 
 # Thirty years: with today added they are still nanoseconds of 64 bits.
 _FOREVER_S: Final = 1e9
-_NOT_AWAITED: Final = (
-    "control.gate() was called in asyncio and not awaited, so a paused session goes on: write "
-    "`await control.gate()`, or ask control.current() if you do not mean to wait"
-)
 
 
 def current() -> Control:
@@ -132,11 +128,7 @@ def partial(result: object) -> bool:
         return False
     key = context.named_session() or context.trace_key()
     if key is None:
-        warn_blind(
-            "partial_unkept",
-            "resilience.partial() was given a result where no session is known; it is lost: name "
-            "the session around the run, with otel_loopguard.session(key)",
-        )
+        warn_blind("partial_unkept")
         return False
     RESULTS.setdefault(key, deque(maxlen=PARTS)).append(result)
     return True
@@ -185,7 +177,7 @@ class Gate:
     def __del__(self) -> None:
         # As of a coroutine that nobody awaits; at the end of the process there is no logger.
         if not (self._awaited or sys.is_finalizing()):
-            warn_blind("gate_not_awaited", _NOT_AWAITED)
+            warn_blind("gate_not_awaited")
 
 
 def gate(limit_s: float | None = None) -> Gate:

@@ -10,6 +10,7 @@ from otel_loopguard._control import context
 from otel_loopguard._control.flag import BOARDS, NOTES, board_of
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.text import named
 from otel_loopguard.core import Choice
 from otel_loopguard.core.milestones import Milestones, Reached
 from otel_loopguard.core.report import Memory
@@ -217,7 +218,7 @@ def milestones(
     else:
         shares = dict.fromkeys(plan, 1.0)
     for name, share in shares.items():
-        _check_name(name)
+        named("name of a milestone", name)
         if not 0 <= share < float("inf"):
             msg = f"share of the milestone {name!r} must be 0 or more, got {share!r}"
             raise ValueError(msg)
@@ -249,7 +250,7 @@ def milestone(
     Raises:
         ValueError: The name is empty or no text, or `of` is below 1.
     """
-    _check_name(name)
+    named("name of a milestone", name)
     if of is not None and of < 1:
         msg = f"of must be the number of all milestones, 1 or more, got {of!r}"
         raise ValueError(msg)
@@ -294,18 +295,11 @@ def task_type(name: str | None) -> bool:
     Raises:
         ValueError: The name is empty or no text.
     """
-    if name is not None:
-        _check_name(name)
+    kind = None if name is None else named("type of a task", name)[:_NAME_CHARS]
     boards = _boards()
     for board in boards:
-        board.task_type = None if name is None else name[:_NAME_CHARS]
+        board.task_type = kind
     return bool(boards)
-
-
-def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name:
-        msg = f"name of a milestone must be a non-empty text, got {name!r}"
-        raise ValueError(msg)
 
 
 def _boards() -> list[Milestones]:

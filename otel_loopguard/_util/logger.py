@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.locks import held, later, new_lock
+from otel_loopguard._util.tables import read_texts
 from otel_loopguard._util.text import printable
 
 _PREFIX: Final = "otel-loopguard: "
@@ -124,13 +125,15 @@ logger: Final = Log()
 logger.logger.addFilter(_safe)
 
 
+# Read on import: what a processor or an agent's loop calls reads no file.
+_BLIND_SPOTS: Final = read_texts(__name__, "blind_spots.txt")
 _warned: Final[set[str]] = set()
 """The reasons that were warned of. Reasons are literals of ours, so there are few."""
 _warning = new_lock()
 
 
-def warn_blind(reason: str, message: str, *args: object) -> bool:
-    """Logs a warning, the first time that this process has this reason.
+def warn_blind(reason: str, *args: object) -> bool:
+    """Logs a warning of `blind_spots.txt`, the first time that this process has this reason.
 
     Never call it with the guard's lock held: a log handler may wait for a thread that waits for it.
     """
@@ -140,7 +143,7 @@ def warn_blind(reason: str, message: str, *args: object) -> bool:
         if reason in _warned:
             return False
         _warned.add(reason)
-    logger.warning(message, *args)
+    logger.warning(_BLIND_SPOTS[reason], *args)
     return True
 
 

@@ -6,6 +6,7 @@ A line that begins with `#` is a comment.
 
 from __future__ import annotations
 
+import re
 from pkgutil import get_data
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -44,16 +45,26 @@ def read_table(module: str, file: str) -> list[Row]:
         ValueError: A line belongs to no row, or two rows have one name; with file and line. Or
             the package was loaded by what has no files.
     """
-    text = get_data(module.rpartition(".")[0], file)
-    if text is None:
-        msg = f"{file}: cannot be read beside {module}"
-        raise ValueError(msg)
-    return list(rows_in(text.decode(), file))
+    return list(rows_in(_text(module, file), file))
 
 
 def read_texts(module: str, file: str) -> dict[str, str]:
     """Reads a table in which each row is a text."""
     return {row.name: " ".join(row.lines) for row in read_table(module, file)}
+
+
+def read_parts(module: str, file: str) -> dict[str, str]:
+    """Reads a file of programs, each below a line `--- NAME`."""
+    _, *parts = re.split(r"^--- (\w+)\n", _text(module, file), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _text(module: str, file: str) -> str:
+    text = get_data(module.rpartition(".")[0], file)
+    if text is None:
+        msg = f"{file}: cannot be read beside {module}"
+        raise ValueError(msg)
+    return text.decode()
 
 
 def rows_in(text: str, file: str) -> Iterator[Row]:

@@ -30,6 +30,18 @@ def expected(what: str, got: object, instead: str = "") -> str:
     return f"expected {what}, got {type(got).__name__}" + (f": {instead}" if instead else "")
 
 
+def named(what: str, given: object) -> str:
+    """Returns a text that is not empty.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(given, str) or not given:
+        msg = f"{what} must be a non-empty text, got {given!r:.100}"
+        raise ValueError(msg)
+    return given
+
+
 def printable(text: str) -> str:
     """Escapes control and invisible characters.
 

@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from otel_loopguard.backtest.rows import load
 from otel_loopguard.errors import RecordingError
+from otel_loopguard.replay.file import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,8 +74,7 @@ class Table:
         columns = self._columns()
         if not columns.keys() >= _NEEDED:
             missing = ", ".join(sorted(_NEEDED - columns.keys()))
-            msg = f"{self.name}: cannot be read: it has no column {missing}"
-            raise RecordingError(msg)
+            raise unreadable(self.name, f"it has no column {missing}")
         ((rows, newest),) = self._answer(
             self._select(("count()", "toString(max(Timestamp))")) + " FORMAT JSONCompact"
         )
@@ -103,8 +103,7 @@ class Table:
             try:
                 answer: list[list[Any]] = json.loads(path.read_bytes())["data"]
             except (ValueError, KeyError, TypeError) as error:
-                msg = f"{self.name}: cannot be read: its answer is not one of ClickHouse"
-                raise RecordingError(msg) from error
+                raise unreadable(self.name, "its answer is not one of ClickHouse") from error
             return answer
 
     def _run(self, query: str, to: Path) -> None:
@@ -112,8 +111,7 @@ class Table:
         try:
             run(query, to)
         except (OSError, HTTPException) as error:
-            msg = f"{self.name}: cannot be read: {error or type(error).__name__}"
-            raise RecordingError(msg) from error
+            raise unreadable(self.name, error or type(error).__name__) from error
 
     def _ask(self, query: str, to: Path) -> None:
         """Asks the server, with one request, and writes what it answers."""
@@ -155,8 +153,7 @@ def table_of(address: str, where: str = "") -> Table:
         given = {key: values[-1] for key, values in parse_qs(parts.query, True).items()}
         port = parts.port
     except ValueError as error:
-        msg = f"{SCHEME}…: cannot be read: {error}"
-        raise RecordingError(msg) from None
+        raise unreadable(SCHEME + "…", error) from None
     host, path = parts.hostname or "", unquote(parts.path)
     secure = _TRUE.get(given.get("secure", "false").lower())
     shown = f"{SCHEME}{parts.netloc.rpartition('@')[2]}{parts.path}?{parts.query}"
@@ -164,8 +161,7 @@ def table_of(address: str, where: str = "") -> Table:
         msg = f"{shown}: expected ?table=TABLE, and maybe &secure=true"
         raise RecordingError(msg)
     if not host and not Path(path).is_dir():
-        msg = f"{shown}: cannot be read: there is no such folder"
-        raise RecordingError(msg)
+        raise unreadable(shown, "there is no such folder")
     database = path.strip("/") if host else ""
     names = [database, given["table"]] if database else given["table"].split(".", 1)
     return Table(

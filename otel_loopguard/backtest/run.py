@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
+from otel_loopguard._util.tables import read_table
 from otel_loopguard.backtest import BacktestResult, replay_session
 from otel_loopguard.backtest.rows import BrokenRow, load, parsed
 from otel_loopguard.backtest.sources import Source, connect, open_source, quoted, relation, stage
 from otel_loopguard.engine import Engine, decision_row
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay.fields import is_map
+from otel_loopguard.replay.file import unreadable
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.version import __version__
 
@@ -94,8 +96,7 @@ def partition(source: Source, folder: Path, memory: str, threads: int) -> tuple[
         try:
             rows = _part(connection, query, folder / "rows", count)
         except Exception as error:  # duckdb's own, of many classes
-            msg = f"{source.name}: cannot be read: {str(error).splitlines()[0]}"
-            raise LoopGuardError(msg) from error
+            raise unreadable(source.name, str(error).splitlines()[0]) from error
     for each in (staged, spill):
         shutil.rmtree(each)
     noted = {"source": source.name, "buckets": count, "rows": rows, "broken": broken}
@@ -203,56 +204,45 @@ def result_row(found: BacktestResult) -> dict[str, object]:
             "cost": None if spent.cost is None else spent.cost - (until.cost or 0.0),
             "seconds": max(0.0, spent.end - max(until.end, 0)) / 1e9 if spent.start else None,
         }
+    stop = {} if stopped is None else decision_row(stopped, *_STOP)
     return {
         "session": found.session,
         "guard_version": __version__,
         "source": found.source,
         "strongest": found.strongest.value,
-        "steps": spent.steps,
-        "calls": spent.calls,
-        "tokens": spent.tokens,
-        "cost": spent.cost,
-        "seconds": spent.seconds,
+        **{name: getattr(spent, name) for name in _AFTER},
         "started": spent.start // 1000 or None,
         "loop": found.loop,
         "tier": found.tier or None,
         "decisions": [
-            {**decision_row(each, *_DECISION), "time": each.time // 1000 or None}
+            {**decision_row(each, *_COLUMNS["decisions"]), "time": each.time // 1000 or None}
             for each in found.decisions
         ],
-        "stop_step": None if stopped is None else stopped.step,
-        "stop_action": None if stopped is None else stopped.action.value,
-        "stop_detector": None if stopped is None else stopped.detector,
-        "stop_rule": None if stopped is None else stopped.reason,
+        **{f"stop_{name}": stop.get(name) for name in _STOP},
         **{f"{name}_after": after.get(name) for name in _AFTER},
     }
 
 
-_DECISION: Final = (
-    "action", "detector", "rule", "tool", "step", "count", "confidence", "message",
-)  # fmt: skip
+_COLUMNS: Final = {
+    row.name: dict(line.split() for line in row.lines)
+    for row in read_table(__name__, "columns.txt")
+}
+_STOP: Final = ("step", "action", "detector", "rule")
 _AFTER: Final = ("steps", "calls", "tokens", "cost", "seconds")
 
 
 def _schema(arrow: Any) -> Any:
-    text, whole, real = arrow.string(), arrow.int64(), arrow.float64()
-    # Not nanoseconds: pyarrow converts them to Python values only if pandas is installed.
-    moment = arrow.timestamp("us", "UTC")
-    decision = {
-        "action": text, "detector": text, "rule": text, "tool": text, "step": whole,
-        "time": moment, "count": real, "confidence": real, "message": text,
-    }  # fmt: skip
-    return arrow.schema(
-        {
-            "session": text, "guard_version": text, "settings_hash": text, "source": text,
-            "strongest": text, "steps": whole, "calls": whole, "tokens": whole, "cost": real,
-            "seconds": real, "started": moment, "loop": arrow.bool_(),
-            "tier": text, "decisions": arrow.list_(arrow.struct(list(decision.items()))),
-            "stop_step": whole, "stop_action": text, "stop_detector": text, "stop_rule": text,
-            "steps_after": whole, "calls_after": whole, "tokens_after": whole,
-            "cost_after": real, "seconds_after": real,
-        }.items()
-    )  # fmt: skip
+    types = {
+        "text": arrow.string(),
+        "whole": arrow.int64(),
+        "real": arrow.float64(),
+        "truth": arrow.bool_(),
+        # Not nanoseconds: pyarrow converts them to Python values only if pandas is installed.
+        "moment": arrow.timestamp("us", "UTC"),
+    }
+    made = [(name, types[kind]) for name, kind in _COLUMNS["decisions"].items()]
+    types["decisions"] = arrow.list_(arrow.struct(made))
+    return arrow.schema([(name, types[kind]) for name, kind in _COLUMNS["results"].items()])
 
 
 ENGINES: Final = ("duckdb", "ray")

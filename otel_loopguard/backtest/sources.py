@@ -25,7 +25,7 @@ from otel_loopguard.engine import Reader, session_keys
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Run
 from otel_loopguard.replay.exports import export_reader_of
-from otel_loopguard.replay.file import RecordedFile, untold
+from otel_loopguard.replay.file import RecordedFile, unreadable, untold
 
 if TYPE_CHECKING:
     from otel_loopguard.engine import RecordedSpan
@@ -93,12 +93,10 @@ def open_source(name: str, where: str = "") -> Source:
         return Source(table.name, (), "clickhouse", rows, _digest(parts), where, table)
     files = _files(name)
     if not files:
-        msg = f"{name}: cannot be read: there is no such file"
-        raise RecordingError(msg)
+        raise unreadable(name, "there is no such file")
     forms = {_form(file) for file in files}
     if len(forms) > 1:
-        msg = f"{name}: cannot be read: files of several forms ({', '.join(sorted(forms))})"
-        raise RecordingError(msg)
+        raise unreadable(name, f"files of several forms ({', '.join(sorted(forms))})")
     form = forms.pop()
     if where and form == "recorded":
         msg = f"--where {where}: recorded files have no columns"
@@ -169,13 +167,11 @@ def _parquet(connection: Any, source: Source, files: Sequence[str]) -> str:
     try:
         described = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
     except Exception as error:  # duckdb's own, of many classes
-        msg = f"{source.name}: cannot be read: {str(error).splitlines()[0]}"
-        raise RecordingError(msg) from error
+        raise unreadable(source.name, str(error).splitlines()[0]) from error
     types: dict[str, str] = {row[0]: row[1] for row in described}
     if {"TraceId", "SpanId", "Timestamp", "SpanAttributes"} <= types.keys():
         return _span_query(_filtered(connection, source, read), types)
-    msg = f"{source.name}: cannot be read: it has the columns {', '.join(types)}; {EXPECTED}"
-    raise RecordingError(msg)
+    raise unreadable(source.name, f"it has the columns {', '.join(types)}; {EXPECTED}")
 
 
 def _filtered(connection: Any, source: Source, read: str) -> str:
@@ -339,8 +335,7 @@ def export_spans(file: str, report: Callable[[str], None]) -> Iterator[RecordedS
                 if reads is not None:
                     yield from reads(row, report)
     except (OSError, load("pyarrow").ArrowException) as error:
-        msg = f"{file}: cannot be read: {str(error).splitlines()[0]}"
-        raise RecordingError(msg) from error
+        raise unreadable(file, str(error).splitlines()[0]) from error
 
 
 def _export_rows(batch: Any) -> Iterator[Mapping[str, object]]:

@@ -8,15 +8,16 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
 
+from otel_loopguard._util.tables import read_table
 from otel_loopguard.cli.hook import lacking, repository
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, cell, console, counted, give, line
@@ -38,25 +39,19 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Step
     from otel_loopguard.spans.views import RecordedSpan
 
-State = Literal["ok", "missing", "note"]
-
 
 class Finding(NamedTuple):
-    """One thing that was looked at.
-
-    Attributes:
-        about: What it is of, such as `settings`, or the name of a recording.
-        state: `missing`: the guard cannot do what it is there for; `note`: it may be on purpose.
-        found: What was found; never the value of a secret, an argument or a result.
-        add: The line that adds what is missing; empty if there is nothing to add.
-    """
+    """One thing that was looked at, by `findings.txt`; never with a secret, argument or result."""
 
     about: str
-    state: State
+    state: str
     found: str
-    add: str = ""
+    add: str
 
 
+_FINDINGS: Final = {
+    row.name: row.labelled("about", "found", "add") for row in read_table(__name__, "findings.txt")
+}
 _MARKS: Final = {"ok": ("✓", "green"), "missing": ("✗", "bold red"), "note": ("·", "dim")}
 
 
@@ -94,7 +89,12 @@ def _print(begin: Text, text: Text) -> None:
     console().print(row)
 
 
-_ADAPTER: Final = "the framework's adapter (otel_loopguard.integrations)"
+def _finding(which: str, /, **values: object) -> Finding:
+    row = _FINDINGS[which]
+    about, found, add = (row.get(key, "").format(**values) for key in ("about", "found", "add"))
+    return Finding(about, row[""], found, add)
+
+
 _CONTENT: Final = {
     "genai": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only",
     "openllmetry": "TRACELOOP_TRACE_CONTENT=true",
@@ -142,8 +142,8 @@ def examine(name: str, entries: Iterable[RecordedSpan | Run]) -> Iterator[Findin
     for found in recorded_steps(name, _looked(seen, entries)):
         seen.add(found.step, found.session)
     for findings in (_spans, _calls, _content, _sessions):
-        for state, text, add in findings(seen):
-            yield Finding(name, state, text, add)
+        for found in findings(seen):
+            yield found._replace(about=name)
 
 
 def _looked(seen: _Seen, entries: Iterable[RecordedSpan | Run]) -> Iterator[RecordedSpan | Run]:
@@ -164,77 +164,59 @@ def _looked(seen: _Seen, entries: Iterable[RecordedSpan | Run]) -> Iterator[Reco
             seen.keys.update([key for key in keys if key in entry.attributes][:1])
 
 
-def _spans(seen: _Seen) -> Iterator[tuple[State, str, str]]:
+def _spans(seen: _Seen) -> Iterator[Finding]:
     """What was read, and in which dialects it is written."""
     if seen.runs:
-        yield "ok", f"{seen.runs:,} labelled runs or transcripts", ""
-    if not seen.spans:
-        return
-    read = sum(seen.dialects.values())
-    if not read:
-        add = f"an instrumentation of the framework, {_ADAPTER}, or turn() around the loop"
-        text = f"none of {seen.spans:,} spans is of an agent (scopes: {_most(seen.scopes)})"
-        yield "missing", text, add
-        return
-    yield "ok", f"{read:,} of {seen.spans:,} spans are of agents: {_most(seen.dialects)}", ""
+        yield _finding("runs", count=seen.runs)
+    read, count = sum(seen.dialects.values()), seen.spans
+    if read:
+        yield _finding("agent spans", read=read, count=count, dialects=_most(seen.dialects))
+    elif count:
+        yield _finding("no agent span", count=count, scopes=_most(seen.scopes))
 
 
-def _calls(seen: _Seen) -> Iterator[tuple[State, str, str]]:
+def _calls(seen: _Seen) -> Iterator[Finding]:
     """The kinds of steps, and what judging them lacks."""
     kinds = seen.kinds
     if not kinds:
         return
     counts = ", ".join(f"{kinds[kind]:,} {kind.value}" for kind in sorted(kinds, key=str))
-    yield "ok", f"steps: {counts}", ""
+    yield _finding("steps", counts=counts)
     if not kinds[Kind.TOOL]:
-        text = "no tool call is seen: loops of tool calls go unnoticed"
-        yield "missing", text, f"an instrumentation of the tools, or {_ADAPTER}"
+        yield _finding("no tool call")
     if kinds[Kind.MODEL] and not seen.tokens:
-        text = "no model call says its tokens: budgets of tokens and cost see nothing"
-        yield "note", text, "an instrumentation that writes gen_ai.usage.*"
+        yield _finding("no tokens")
     if not kinds[Kind.AGENT] and seen.spans:
-        yield "note", "no span is of an agent's run: decisions name no agent", _ADAPTER
+        yield _finding("no agent's run")
 
 
-def _content(seen: _Seen) -> Iterator[tuple[State, str, str]]:
+def _content(seen: _Seen) -> Iterator[Finding]:
     """How many tool calls have arguments and results."""
     calls = seen.kinds[Kind.TOOL]
-    if not calls:
-        return
-    by_dialect = [line for name, line in _CONTENT.items() if name in seen.dialects]
-    add = ", or ".join([*by_dialect, _ADAPTER])
-    for what, name, blind in (
-        ("args", "arguments", "equal calls cannot be told from others"),
-        ("outcome", "results", "equal answers and progress cannot be told"),
-    ):
-        lacking = seen.lacking[what]
-        bare = sum(lacking.values())
-        text = f"{name} of {calls - bare:,} of {calls:,} tool calls are captured"
-        if not bare:
-            yield "ok", text, ""
-            continue
-        # What is blind for most calls is blind; a tool or two may keep theirs on purpose.
-        state: State = "missing" if 2 * bare > calls else "note"
-        yield state, f"{text}: {blind}; not those of {_most(lacking)}", add
+    content = "".join(f"{line}, or " for name, line in _CONTENT.items() if name in seen.dialects)
+    for what, tools in seen.lacking.items() if calls else ():
+        bare = sum(tools.values())
+        captured = {"captured": calls - bare, "calls": calls}
+        if bare:
+            found = _finding(f"no {what}", **captured, names=_most(tools), content=content)
+            # What is blind for most calls is blind; a tool or two may keep theirs on purpose.
+            yield found if 2 * bare > calls else found._replace(state="note")
+        else:
+            yield _finding(what, **captured)
 
 
-def _sessions(seen: _Seen) -> Iterator[tuple[State, str, str]]:
+def _sessions(seen: _Seen) -> Iterator[Finding]:
     """By what a session is known."""
     count = len(seen.sessions)
     if not count or not seen.spans:
         return
-    add = "gen_ai.conversation.id on the spans; live, session(key) or turn(key) does as well"
     shown = ("at least " if count == _SESSIONS_COUNTED else "") + counted(count, "session")
     if seen.keys:
-        yield "ok", f"{shown}, by {', '.join(seen.keys)}", ""
-        return
-    alone = sum(calls == 1 for calls in seen.sessions.values())
-    if count > 1 and alone == count:
-        text = f"{shown}, each with one tool call: none is compared with another"
-        yield "missing", text, add
+        yield _finding("sessions", shown=shown, keys=", ".join(seen.keys))
+    elif count > 1 and all(calls == 1 for calls in seen.sessions.values()):
+        yield _finding("sessions of one call", shown=shown)
     else:
-        text = f"{shown}, by trace: a conversation of several traces is several sessions"
-        yield "note", text, add
+        yield _finding("sessions by trace", shown=shown)
 
 
 def _most(found: Counter[str]) -> str:
@@ -262,7 +244,7 @@ _DROPPING: Final = (
 def examine_environment() -> Iterator[Finding]:
     """What this environment has and lacks, in the order in which one would mend it."""
     python = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("package", "ok", f"{_PACKAGE} {__version__}, Python {python}")
+    yield _finding("package", version=__version__, python=python)
     yield from _packages()
     yield from _instrumentations()
     yield from _telemetry()
@@ -284,7 +266,7 @@ def _packages() -> Iterator[Finding]:
         for extra, parts in sorted(needs.items())
         if extra != "all" and adapters[extra] is None and all(_version(name) for name, _ in parts)
     ]
-    yield Finding("package", "ok", f"extras: {', '.join(complete) or 'none'}")
+    yield _finding("extras", names=", ".join(complete) or "none")
     frameworks = 0
     for extra, spec in adapters.items():
         for place, (package, least) in enumerate(needs[extra] if spec is not None else ()):
@@ -294,25 +276,19 @@ def _packages() -> Iterator[Finding]:
             frameworks += 1
             name = f"{package} {version}"
             if _numbers(version) < _numbers(least):
-                found = f"{name}: its adapter needs {least}"
-                add = f"pip install --upgrade 'otel-loopguard[{extra}]'"
-                if user := _user_of(package):
-                    # An upgrade may break what needs this version, and nobody else may use it.
-                    yield Finding("frameworks", "note", f"{found}; {user} needs it, too")
-                else:
-                    yield Finding("frameworks", "missing", found, add)
+                user = _user_of(package)
+                what = "old framework in use" if user else "old framework"
+                yield _finding(what, name=name, least=least, extra=extra, user=user)
             elif not place:
-                yield Finding("frameworks", "ok", f"{name} has an adapter", _usage(extra, spec))
+                yield _finding("adapter", name=name, usage=_usage(extra, spec))
     if not frameworks:
-        found = "none that has an adapter: turn() guards a loop of your own"
-        yield Finding("frameworks", "note", found, "from otel_loopguard import turn")
+        yield _finding("no framework")
 
 
 def _instrumentations() -> Iterator[Finding]:
     """Instrumentations whose spans tell of agents, and what sets up a provider for them."""
     if _version("opentelemetry-instrumentation") and _version("opentelemetry-distro") is None:
-        found = "opentelemetry-instrument sets up no tracer provider: spans go nowhere"
-        yield Finding("spans", "note", found, "pip install opentelemetry-distro")
+        yield _finding("no distro")
     reader = Reader()
     entries = metadata.entry_points(group="opentelemetry_instrumentor")
     found_by_scope = {each.value.partition(":")[0]: each for each in entries}
@@ -322,16 +298,12 @@ def _instrumentations() -> Iterator[Finding]:
         if not scope.startswith("otel_loopguard") and reader.interest(scope) is not ScopeKind.NONE
     }
     refused = {scope: told for scope, each in of_agents.items() if (told := _refusal(each))}
-    for scope, told in refused.items():
-        yield Finding("spans", "note", f"{scope} writes no spans: {told}")
+    for scope, why in refused.items():
+        yield _finding("instrumentation refuses", scope=scope, why=why)
     if working := of_agents.keys() - refused.keys():
-        yield Finding("spans", "ok", f"instrumentations: {', '.join(sorted(working))}")
-        return
-    found = (
-        "no instrumentation of agents is installed: spans come from a framework that writes them "
-        "itself, from an adapter or from turn()"
-    )
-    yield Finding("spans", "note", found)
+        yield _finding("instrumentations", names=", ".join(sorted(working)))
+    else:
+        yield _finding("no instrumentation")
 
 
 def _refusal(entry: metadata.EntryPoint) -> str | None:
@@ -388,24 +360,19 @@ def _usage(extra: str, spec: object) -> str:
 def _telemetry() -> Iterator[Finding]:
     """What OTEL_* variables, and those of instrumentations, do to the spans of agents."""
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        found = "OTEL_SDK_DISABLED is set: there are no spans"
-        yield Finding("spans", "missing", found, "unset OTEL_SDK_DISABLED")
+        yield _finding("SDK disabled")
     sampler = os.environ.get("OTEL_TRACES_SAMPLER", "")
     if sampler in _DROPPING:
-        found = f"OTEL_TRACES_SAMPLER={sampler} drops runs before the guard sees them"
-        yield Finding("spans", "missing", found, "OTEL_TRACES_SAMPLER=loopguard")
+        yield _finding("sampler drops", sampler=sampler)
     for name, value in sorted(os.environ.items()):
         for begin, values in _HIDING.items():
             if name.startswith(begin) and value.lower() in values:
-                found = f"{name}={value.lower()} keeps arguments or results out of the spans"
-                add = f"unset {name}, or add the framework's adapter"
-                yield Finding("content", "missing", found, add)
+                yield _finding("content hidden", name=name, value=value.lower())
     exporter = os.environ.get("OTEL_TRACES_EXPORTER", "")
     if exporter and re.fullmatch(r"[\w,]{1,60}", exporter):
-        yield Finding("exporters", "ok", f"OTEL_TRACES_EXPORTER={exporter}")
+        yield _finding("exporter", exporter=exporter)
     entries = metadata.entry_points(group="opentelemetry_traces_exporter")
-    installed = ", ".join(sorted(each.name for each in entries))
-    yield Finding("exporters", "ok", f"installed: {installed}")
+    yield _finding("exporters", names=", ".join(sorted(each.name for each in entries)))
     yield from _variables("OTEL_", "OPENINFERENCE_", "TRACELOOP_")
 
 
@@ -413,14 +380,13 @@ def _variables(*begins: str) -> Iterator[Finding]:
     """The names of variables that are set."""
     names = sorted(name for name in os.environ if name.upper().startswith(begins))
     if names:
-        yield Finding("variables", "ok", f"set (values are not shown): {', '.join(names)}")
+        yield _finding("variables", names=", ".join(names))
 
 
 def _settings() -> Iterator[Finding]:
     yield from _variables(PREFIX)
     for name in unknown(Settings):
-        add = f"unset {name.partition(' ')[0]}, or correct its name"
-        yield Finding("variables", "missing", f"{name} is no setting, and is ignored", add)
+        yield _finding("unknown variable", name=name, variable=name.partition(" ")[0])
     file = os.environ.get(FILE)
     try:
         settings = Settings()
@@ -428,49 +394,37 @@ def _settings() -> Iterator[Finding]:
         alone = {"store_url": NO_SECRET, "control_socket": ""}
         LoopGuard(settings.model_copy(update=alone), local=False)
     except LoopGuardError as error:
-        yield Finding("settings", "missing", f"not valid: {error}", "correct what is named")
+        yield _finding("settings invalid", error=error)
         return
-    place = f"valid, with the file {file}" if file else f"valid, without a file ({FILE} names one)"
-    yield Finding("settings", "ok", place)
+    yield _finding("settings file" if file else "settings", file=file, variable=FILE)
     if not settings.enabled:
-        yield Finding("settings", "missing", "the guard is off", "LOOPGUARD_ENABLED=true")
+        yield _finding("guard off")
     elif settings.mode == "shadow":
-        found = "mode shadow: decisions are written down, and stop nothing"
-        yield Finding("settings", "note", found, "LOOPGUARD_MODE=guard")
+        yield _finding("shadow")
     yield _store(settings)
     if settings.digest_key:
-        yield Finding("digest key", "ok", "set")
+        yield _finding("digest key")
     else:
-        found = "not set: digests of calls can be compared within one process only"
-        add = "LOOPGUARD_DIGEST_KEY=$(openssl rand -hex 32), the same for all processes"
-        yield Finding("digest key", "missing" if settings.store_url else "note", found, add)
+        yield _finding("no shared digest key" if settings.store_url else "no digest key")
 
 
 def _store(settings: Settings) -> Finding:
     if not settings.store_url:
-        found = "none: each process judges by itself, and forgets when it ends"
-        return Finding("store", "note", found, "LOOPGUARD_STORE_URL=redis://HOST:PORT/DB")
+        return _finding("no store")
     try:
         store = open_store(settings)
         store.ping()
         store.close()
     except Exception as error:  # noqa: BLE001  # whatever a driver has to say
-        why = str(error) or type(error).__name__
-        add = "correct LOOPGUARD_STORE_URL, or start it"
-        return Finding("store", "missing", f"cannot be used: {why}", add)
-    return Finding("store", "ok", "answers")
+        return _finding("store unusable", why=str(error) or type(error).__name__)
+    return _finding("store")
 
 
 def _hooks() -> Iterator[Finding]:
     found = [state for state in states(repository()) if state.mode or state.problem]
     for state in found:
-        name = f"{state.agent}, {state.scope}"
-        if wrong := lacking(state):
-            add = f"otel-loopguard hook install {state.agent} --{state.scope}"
-            mend = f"correct {state.file}" if state.problem else add
-            yield Finding("hooks", "missing", f"{name}: {wrong}", mend)
-        else:
-            yield Finding("hooks", "ok", f"{name}: mode {state.mode}")
+        why = lacking(state)
+        what = "hooks unreadable" if state.problem else "hooks lack" if why else "hooks"
+        yield _finding(what, **asdict(state), why=why)
     if not found:
-        add = "otel-loopguard hook install AGENT"
-        yield Finding("hooks", "note", "no coding agent has hooks", add)
+        yield _finding("no hooks")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import declare, is_reserved, plan_of
+from otel_loopguard._util.tables import read_texts
 from otel_loopguard._util.text import truncate
 from otel_loopguard.core.escalation import Answer, Suggestion
 from otel_loopguard.core.milestones import Milestones
@@ -32,20 +33,7 @@ GUIDANCE: Final = 2000
 # A line of a list of sessions has room for a few of them.
 NAME: Final = 100
 """Characters of a person's name that are kept."""
-
-
-_SAID: Final = {
-    Answer.MODIFY_PLAN: "A person looked at this run: change your plan before you go on.",
-    Answer.SKIP_TASK: "A person looked at this run: leave the task that you are at, go on with "
-    "the next one, and say in the end what was left out.",
-}
-_CHANGED: Final = (
-    "A person looked at this run and changed its plan. From now on these tasks, and no others:"
-)
-_UNANSWERED: Final = (
-    "Nobody answered in time: leave the task that you are at, go on with the next one, and say in "
-    "the end what was left out."
-)
+_TEXTS: Final = read_texts(__name__, "texts.txt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +55,11 @@ class Reply:
         if self.answer is None or self.answer is Answer.ABORT:
             return None
         late = self.via == "limit" and self.answer is Answer.SKIP_TASK
-        said = _UNANSWERED if late else _SAID.get(self.answer, "")
+        said = _TEXTS["unanswered"] if late else _TEXTS.get(self.answer.value, "")
         if self.plan:
-            said = f"{_CHANGED} {_listed(self.plan)}"
+            said = f"{_TEXTS['changed']} {_listed(self.plan)}"
         if self.guidance and not said:
-            said = "A person looked at this run and says:"
+            said = _TEXTS["said"]
         return f"{said} {self.guidance}".strip() or None
 
 
@@ -222,13 +210,6 @@ def suggestions(decision: Decision | None) -> tuple[Suggestion, ...]:
 _LONGEST: Final = 500
 # Newest entries of each kind of the long-term context.
 _KEPT: Final = 3
-_CAUSES: Final = {
-    "pause": "is paused and waits for you",
-    "ask": "needs a word of yours",
-    "cycle": "has agents that go round in circles",
-    "severity": "is in serious trouble",
-    "application": "asks for you",
-}
 
 
 def message(escalation: Escalation) -> str:
@@ -309,7 +290,7 @@ class Case:
 
 
 def _lines(found: Escalation) -> Iterator[str]:
-    cause = _CAUSES.get(found.cause, "asks for you")
+    cause = _TEXTS.get(f"cause {found.cause}", _TEXTS["cause application"])
     if found.held and found.cause != "pause":
         cause += ", and waits"
     yield f"Session {found.session} {cause} (escalation {found.id})."

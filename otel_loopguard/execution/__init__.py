@@ -14,6 +14,7 @@ from otel_loopguard._control.context import (
     named_session,
 )
 from otel_loopguard._control.flag import asks
+from otel_loopguard._util.text import named
 from otel_loopguard.core import Acceptance, Admission, Choice
 from otel_loopguard.core.admission import Factors
 from otel_loopguard.core.decision import FollowUp, Source
@@ -55,7 +56,7 @@ def admit(
     Raises:
         ValueError: The name of the tool is empty or no text.
     """
-    return _admitted((Task("0", _named(tool), args=args),), user, session, None)
+    return _admitted((Task("0", named("name of a tool", tool), args=args),), user, session, None)
 
 
 def admit_batch(
@@ -92,7 +93,7 @@ def admit_batch(
         raise ValueError(msg)
     tasks = checked([_as_task(number, call) for number, call in enumerate(calls)])
     for task in tasks:
-        _named(task.tool)
+        named("name of a tool", task.tool)
     return _admitted(tasks, user, session, parallel)
 
 
@@ -183,14 +184,7 @@ def _as_task(number: int, call: object) -> object:
         if len(pair) != 2:
             msg = f"a call of a batch must be a pair of tool and arguments, got {pair!r:.100}"
             raise ValueError(msg)
-        return Task(str(number), _named(pair[0]), args=pair[1])
+        return Task(str(number), named("name of a tool", pair[0]), args=pair[1])
     if isinstance(call, Mapping):
         return {"id": str(number), **cast("Mapping[str, object]", call)}
     return call
-
-
-def _named(tool: object) -> str:
-    if not isinstance(tool, str) or not tool:
-        msg = f"name of a tool must be a non-empty text, got {tool!r:.100}"
-        raise ValueError(msg)
-    return tool

@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 
 _LONGEST: Final = 100
 """Characters of a model's name in a warning: one line."""
-_NO_TOKENS: Final = (
-    "a limit of money is set, and a model call has neither a cost nor tokens: what it costs is not "
-    "counted"
-)
-_NO_PRICE: Final = (
-    "a limit of money is set, and no price is known of the model %.100r: what it costs is not "
-    "counted; give its price in a prices_file (LOOPGUARD_PRICES_FILE). Prices of the package are "
-    "of %s"
-)
 
 
 def unpriced(settings: Settings) -> Callable[[Observation], None]:
@@ -40,7 +31,7 @@ def _warn(prices_file: str, seen: Observation) -> None:
     if step.kind is not Kind.MODEL or cost_of(step, prices_file) is not None:
         return
     if step.tokens is None:
-        warn_blind("no_tokens", _NO_TOKENS)
+        warn_blind("no_tokens")
     else:
         model = (step.model or step.name or "")[:_LONGEST]
-        warn_blind("no_price", _NO_PRICE, model, PriceTable.load(prices_file).date)
+        warn_blind("no_price", model, PriceTable.load(prices_file).date)

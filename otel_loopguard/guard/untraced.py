@@ -34,31 +34,8 @@ _TRACED: Final = RequestedCalls()
 """Shared by all sessions whose calls come from spans; never changes."""
 _TRACED.trace()
 
-_SEPARATE_TRACES: Final = (
-    "%d tool calls came each as a trace of its own, without an agent's span above and without a "
-    "session, so none is compared with another: name the session around the run with "
-    "otel_loopguard.session(key), or run it in otel_loopguard.turn()"
-)
-_NO_CALLS: Final = (
-    "%d model calls asked for tools and no tool span was seen: loops of tool calls go unnoticed. "
-    "Instrument the tools or add the framework's adapter (otel_loopguard.integrations), or let the "
-    "spans of model calls carry their messages: "
-    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only and "
-    "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental, TRACELOOP_TRACE_CONTENT=true, no "
-    "OPENINFERENCE_HIDE_*"
-)
-_NO_ARGUMENTS: Final = (
-    "%d tool spans had neither arguments nor results: equal calls cannot be told from others. Let "
-    "them carry content (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true or span_only, "
-    "TRACELOOP_TRACE_CONTENT=true, ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true, no "
-    "OPENINFERENCE_HIDE_*), or add the framework's adapter (otel_loopguard.integrations), which "
-    "knows them without the spans"
-)
 _ALIKE: Final = 0.8
 """Share of two names that is common where one is meant: a letter in five, as in `serach`."""
-_MISNAMED: Final = (
-    "settings name a tool %.100r, which was never called; %.100r was: is that one meant?"
-)
 
 
 def warn_of_misnamed(settings: Settings, called: Collection[str]) -> None:
@@ -67,7 +44,7 @@ def warn_of_misnamed(settings: Settings, called: Collection[str]) -> None:
     strangers = [name for name in called if name not in declared]
     for name in sorted(declared.difference(called)):
         for meant in get_close_matches(name, strangers, 1, _ALIKE):
-            warn_blind("misnamed_tool", _MISNAMED, name, meant)
+            warn_blind("misnamed_tool", name, meant)
 
 
 def _is_traced_call(step: Step) -> bool:
@@ -247,10 +224,10 @@ class Untraced:
             # A call that is a whole trace, in no session: no other can be compared with it.
             self._separate += 1
             if self._separate == _BLIND:
-                warn_blind("calls_alone", _SEPARATE_TRACES, _BLIND)
+                warn_blind("calls_alone", _BLIND)
         if self._blind >= _BLIND:
             self._blind = -_TRACES
-            warn_blind("no_tool_spans", _NO_CALLS, _BLIND)
+            warn_blind("no_tool_spans", _BLIND)
         if self._bare >= _BLIND and not self._has_content:
             self._has_content = True
-            warn_blind("no_arguments", _NO_ARGUMENTS, _BLIND)
+            warn_blind("no_arguments", _BLIND)

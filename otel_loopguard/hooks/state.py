@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from otel_loopguard._util.tables import read_parts
 from otel_loopguard.errors import StoreError
 
 if TYPE_CHECKING:
@@ -18,15 +19,7 @@ if TYPE_CHECKING:
 
 # Of the tables; a file of another version is put aside, and counts start at zero.
 _SCHEMA: Final = 2
-_TABLES: Final = """
-CREATE TABLE session (
-  key TEXT PRIMARY KEY, mode TEXT NOT NULL, used INTEGER NOT NULL, allowed TEXT
-);
-CREATE TABLE item (
-  place INTEGER PRIMARY KEY, session TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL,
-  value BLOB NOT NULL, UNIQUE (session, kind, id)
-);
-"""
+_SQL: Final = read_parts(__name__, "state.sql")
 # A session that is taken up again after a week is not the task it was.
 _KEPT_S: Final = 7 * 24 * 3600
 _MOST: Final = {"entry": 1000, "call": 500, "told": 200}
@@ -91,31 +84,23 @@ class HookState:
     @contextmanager
     def together(self) -> Generator[None]:
         """Writes the block as one transaction."""
-        self._run("BEGIN IMMEDIATE")
+        self._run("begin")
         try:
             yield
-            self._run("COMMIT")
+            self._run("commit")
         except BaseException:
             if self._file.in_transaction:
-                self._run("ROLLBACK")
+                self._run("rollback")
             raise
 
     def submit(self, session: str, entries: Sequence[tuple[str, bytes]]) -> None:
         """Adds to the journal of a session; of the guard's `JournalStore`."""
         for name, value in entries:
-            self._run(
-                "INSERT OR IGNORE INTO item (session, kind, id, value) VALUES (?, 'entry', ?, ?)",
-                session, name, value,
-            )  # fmt: skip
+            self._run("add", session=session, id=name, value=value)
         self._writes += 1
         if not self._writes % _TRIM_EVERY:
             for kind, most in _MOST.items():
-                self._run(
-                    "DELETE FROM item WHERE session = ? AND kind = ? AND place <= (SELECT place"
-                    " FROM item WHERE session = ? AND kind = ? ORDER BY place DESC LIMIT 1"
-                    " OFFSET ?)",
-                    session, kind, session, kind, most,
-                )  # fmt: skip
+                self._run("trim", session=session, kind=kind, most=most)
         if time.time() - self._forgot > _FORGET_EVERY_S:
             self._forget_old()
 
@@ -125,25 +110,21 @@ class HookState:
 
     def use(self, session: str, mode: str) -> None:
         """A session is in use now, by a guard in that mode."""
-        self._run(
-            "INSERT INTO session (key, mode, used) VALUES (?, ?, ?)"
-            " ON CONFLICT (key) DO UPDATE SET mode = excluded.mode, used = excluded.used",
-            session, mode, int(time.time()),
-        )  # fmt: skip
+        self._run("use", session=session, mode=mode, now=int(time.time()))
 
     def mode(self, session: str) -> str | None:
         """The mode of the guard that used a session last; None where there is no such session."""
-        rows = self._run("SELECT mode FROM session WHERE key = ?", session)
+        rows = self._run("mode", session=session)
         return rows[0][0] if rows else None
 
     def allow(self, session: str, calls: frozenset[int] | None) -> None:
         """Remembers the calls that a person allowed; None: the session, whatever it does."""
         data = json.dumps(None if calls is None else sorted(calls))
-        self._run("UPDATE session SET allowed = ? WHERE key = ?", data, session)
+        self._run("allow", session=session, calls=data)
 
     def allowed(self, session: str) -> frozenset[int] | None:
         """As given to `allow`; empty where nothing was."""
-        rows = self._run("SELECT allowed FROM session WHERE key = ?", session)
+        rows = self._run("allowed", session=session)
         found: str | None = rows[0][0] if rows else None
         calls = json.loads(found or "[]")
         return None if calls is None else frozenset(calls)
@@ -186,36 +167,25 @@ class HookState:
         self._file.close()
 
     def _item(self, session: str, kind: str, name: str) -> Any:
-        rows = self._run(
-            "SELECT value FROM item WHERE session = ? AND kind = ? AND id = ?", session, kind, name
-        )
+        rows = self._run("item", session=session, kind=kind, id=name)
         return json.loads(rows[0][0]) if rows else None
 
     def _items(self, session: str, kind: str, after: str = "") -> list[tuple[str, bytes]]:
         """Ids and values, oldest first; those behind an id, if it is known."""
-        return self._run(
-            "SELECT id, value FROM item WHERE session = ? AND kind = ? AND place > coalesce("
-            "(SELECT place FROM item WHERE session = ? AND kind = ? AND id = ?), 0)"
-            " ORDER BY place",
-            session, kind, session, kind, after,
-        )  # fmt: skip
+        return self._run("items", session=session, kind=kind, after=after)
 
     def _put(self, session: str, kind: str, name: str, value: tuple[object, ...]) -> None:
-        self._run(
-            "INSERT INTO item (session, kind, id, value) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (session, kind, id) DO UPDATE SET value = excluded.value",
-            session, kind, name, json.dumps(value),
-        )  # fmt: skip
+        self._run("put", session=session, kind=kind, id=name, value=json.dumps(value))
 
     def _forget_old(self) -> None:
         self._forgot = time.time()
-        self._run("DELETE FROM session WHERE used < ?", int(self._forgot) - _KEPT_S)
-        self._run("DELETE FROM item WHERE session NOT IN (SELECT key FROM session)")
+        self._run("forget_sessions", until=int(self._forgot) - _KEPT_S)
+        self._run("forget_items")
 
-    def _run(self, query: str, *values: object) -> list[Any]:
-        """Runs a statement; returns its rows."""
+    def _run(self, statement: str, **values: object) -> list[Any]:
+        """Runs a statement of `state.sql`; returns its rows."""
         try:
-            return self._file.execute(query, values).fetchall()
+            return self._file.execute(_SQL[statement], values).fetchall()
         except sqlite3.Error as error:
             if _is_damaged(error):
                 with suppress(OSError, sqlite3.Error):
@@ -239,7 +209,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         file.execute("PRAGMA synchronous = NORMAL")
         (version,) = file.execute("PRAGMA user_version").fetchone()
         if version == 0:
-            file.executescript(f"BEGIN;{_TABLES}PRAGMA user_version = {_SCHEMA};COMMIT")
+            file.executescript(f"BEGIN;{_SQL['tables']}PRAGMA user_version = {_SCHEMA};COMMIT")
         file.execute("SELECT 1 FROM session, item LIMIT 1")
     except BaseException:
         file.close()

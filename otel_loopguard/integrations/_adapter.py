@@ -47,6 +47,7 @@ from otel_loopguard._control.gate import (
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
+from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.text import expected, printable
 from otel_loopguard.core.admission import Choice
 from otel_loopguard.errors import LoopGuardStop
@@ -74,6 +75,7 @@ _TOOL: Final = "gen_ai.tool.name"
 _AGENT: Final = "gen_ai.agent.name"
 _ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 _PLAIN: Final = (str, int, float, bool, dict, list, tuple, type(None))
+_INSTRUMENTORS: Final = {row.name: row.lines for row in read_table(__name__, "instrumentors.txt")}
 _MAX_ENTRIES: Final = 1024
 """Runs and calls that an adapter remembers: more than a process has under way at once; each takes
 less than 1 kB."""
@@ -94,9 +96,9 @@ def require(module: str, extra: str) -> Any:
         raise ModuleNotFoundError(msg, name=error.name, path=error.path) from None
 
 
-def is_instrumented(*instrumentors: str) -> bool:
-    """True if any of some instrumentors (`module:Class`) is active; imports nothing."""
-    for module, _, name in (place.partition(":") for place in instrumentors):
+def is_instrumented(framework: str) -> bool:
+    """True if an instrumentor is active that `instrumentors.txt` names; imports nothing."""
+    for module, _, name in (place.partition(":") for place in _INSTRUMENTORS.get(framework, ())):
         found = getattr(sys.modules.get(module), name, None)
         if found is not None and found().is_instrumented_by_opentelemetry:
             return True
@@ -243,7 +245,7 @@ class Adapter:
     Args:
         framework: Name of the adapter's module.
         instrumented: Whether an instrumentation writes spans of tool calls that are not the current
-            span where the tool is called; by default none does.
+            span where the tool is called; by default those of `instrumentors.txt`.
         passing: Exceptions by which the framework postpones a call; such a call has not failed.
         **options: As of `Options`.
 
@@ -255,7 +257,7 @@ class Adapter:
         self,
         framework: str,
         *,
-        instrumented: Callable[[], bool] = lambda: False,
+        instrumented: Callable[[], bool] | None = None,
         passing: tuple[type[BaseException], ...] = (),
         **options: Unpack[Options],
     ) -> None:
@@ -266,7 +268,7 @@ class Adapter:
         self.passing = passing
         self._framework = framework
         self._scope = f"otel_loopguard.integrations.{framework}"
-        self.is_instrumented = instrumented
+        self.is_instrumented = instrumented or partial(is_instrumented, framework)
         self._spans = options.get("spans")
         self._provider = options.get("tracer_provider")
         content = options.get("content")
@@ -301,7 +303,7 @@ class Adapter:
         """A run begins, a turn of the user: what the policy stopped in the last run may go on."""
         self._default_tracer()
         if LoopGuard.any_switched_off() and not LoopGuard.all_attached():
-            self._warn_off("enabled is False")
+            warn_blind("adapter_off", self._framework, "enabled is False")
         found = (span or trace.get_current_span()).get_span_context()
         # Where nothing is traced the run is a span that nobody sees.
         span_id = found.span_id if found.is_valid else uuid.uuid4().int >> 64
@@ -451,13 +453,7 @@ class Adapter:
         span = self._started(call, tracer, content=self._content)
         guards = LoopGuard.all_attached()
         if guards and not any(guard.follows(span.get_span_context().span_id) for guard in guards):
-            warn_blind(
-                "adapter-unseen",
-                "the adapter of %s writes spans that no LoopGuardSpanProcessor sees: they go to "
-                "another tracer provider, or are not sampled; give the adapter the provider that "
-                "has the processor (tracer_provider=...), or sample with LoopGuardSampler",
-                self._framework,
-            )
+            warn_blind("adapter_unseen", self._framework)
         return span
 
     def start_default_span(self, call: ToolCall) -> Span | None:
@@ -494,20 +490,12 @@ class Adapter:
         if has_processor():
             return None
         if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
-            self._warn_off(f"{OTEL_SDK_DISABLED} is true")
+            warn_blind("adapter_off", self._framework, f"{OTEL_SDK_DISABLED} is true")
             return None
         if not LoopGuard.default().settings.enabled:
-            self._warn_off("LOOPGUARD_ENABLED is false")
+            warn_blind("adapter_off", self._framework, "LOOPGUARD_ENABLED is false")
             return None
         return _default_provider().get_tracer(self._scope, __version__)
-
-    def _warn_off(self, why: str) -> None:
-        warn_blind(
-            "adapter-off",
-            "%s: nothing is guarded, as %s: no call is seen and no run is stopped",
-            self._framework,
-            why,
-        )
 
     def _hint(
         self, found: SessionHandle | None, place: Hashable, limit: Limit | None

@@ -18,7 +18,7 @@ from opentelemetry import context as otel_context
 
 from otel_loopguard._control.context import named_session, naming
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, Answer, is_instrumented, require
+from otel_loopguard.integrations._adapter import Adapter, Answer, require
 from otel_loopguard.integrations._runs import captured, capturing
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class LoopGuardAssistantAgent(_agents.AssistantAgent):
     def __init__(
         self, name: str, model_client: Any, *, loopguard: Options | None = None, **options: Any
     ) -> None:
-        adapter = Adapter("autogen", instrumented=_instrumented, **(loopguard or {}))
+        adapter = Adapter("autogen", **(loopguard or {}))
         base: Any = super()
         base.__init__(name, _Client(model_client, adapter, name), **options)
         self._adapter = adapter
@@ -273,9 +273,3 @@ class _Streaming(_Workbench, _tools.StaticStreamWorkbench):
         with capturing(call):
             async for item in self._inner.call_tool_stream(name, arguments, *rest, **known):
                 yield item
-
-
-def _instrumented() -> bool:
-    return is_instrumented(
-        "openinference.instrumentation.autogen_agentchat:AutogenAgentChatInstrumentor"
-    )

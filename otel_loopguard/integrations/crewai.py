@@ -27,8 +27,6 @@ _hooks: Any = require("crewai.hooks.dispatch", "crewai")
 _execution: Any = require("crewai.execution", "crewai")
 _Point: Any = _hooks.InterceptionPoint
 _Aborted: Any = _hooks.HookAborted
-_OPENINFERENCE: Final = "openinference.instrumentation.crewai:CrewAIInstrumentor"
-_OPENLLMETRY: Final = "opentelemetry.instrumentation.crewai:CrewAIInstrumentor"
 _BLOCKED: Final = "Tool execution blocked by hook."
 _FAILED: Final = (_BLOCKED, "Error executing tool:", "I encountered an error while trying to use")
 
@@ -56,11 +54,9 @@ class LoopGuardHooks:
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
-        self._adapter = Adapter(
-            "crewai", instrumented=lambda: is_instrumented(_OPENINFERENCE), **options
-        )
+        self._adapter = Adapter("crewai", **options)
         # Calls that are read out of a text have no span in OpenInference.
-        self._of_text = Adapter("crewai", **options)
+        self._of_text = Adapter("crewai", instrumented=lambda: False, **options)
         self._told: dict[tuple[int, int], str | LoopGuardStop] = {}
         self._named: dict[tuple[int, int], Any] = {}
 
@@ -163,4 +159,4 @@ def _key(context: Any) -> tuple[int, int]:
 
 
 def _traced() -> bool:
-    return is_instrumented(_OPENINFERENCE, _OPENLLMETRY)
+    return is_instrumented("crewai traces")

@@ -369,8 +369,5 @@ def _span() -> Span:
 def _instrumented() -> bool:
     """True if anything writes spans of the calls; Langfuse does it by a callback of the run."""
     handlers = getattr(_config().get("callbacks"), "handlers", ())
-    return is_instrumented(
-        f"{_OPENINFERENCE}:LangChainInstrumentor",
-        "opentelemetry.instrumentation.langchain:LangchainInstrumentor",
-        "opentelemetry.instrumentation.genai.langchain:LangChainInstrumentor",
-    ) or any(type(one).__module__.startswith("langfuse") for one in handlers)
+    by_langfuse = any(type(one).__module__.startswith("langfuse") for one in handlers)
+    return by_langfuse or is_instrumented("langchain")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from otel_loopguard.integrations._adapter import Adapter, Answer, is_instrumented, require
+from otel_loopguard.integrations._adapter import Adapter, Answer, require
 from otel_loopguard.integrations._runs import GuardedAgent, keeping_stop, raise_stop
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
 
 class _Guarded(GuardedAgent):
     def __init__(self, agent: Any, options: Options) -> None:
-        super().__init__(agent, Adapter("llama_index", instrumented=_instrumented, **options))
+        super().__init__(agent, Adapter("llama_index", **options))
         # An agent is a pydantic model, which takes no attributes but its fields.
         object.__setattr__(agent, "run", self.run)
         object.__setattr__(agent, "get_tools", self.get_tools)
@@ -126,7 +126,3 @@ class _Step:
 def _output(name: str, given: dict[str, Any], said: str) -> Any:
     made: Any = import_module("llama_index.core.tools").ToolOutput
     return made(content=said, tool_name=name, raw_input=given, raw_output=said, is_error=True)
-
-
-def _instrumented() -> bool:
-    return is_instrumented("openinference.instrumentation.llama_index:LlamaIndexInstrumentor")

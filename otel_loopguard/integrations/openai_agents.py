@@ -206,11 +206,5 @@ def _traced() -> bool:
 
 def _instrumented() -> bool:
     """True if anything makes spans of the SDK's tracing; Logfire does it by a provider."""
-    return _traced() and (
-        is_instrumented(
-            "openinference.instrumentation.openai_agents:OpenAIAgentsInstrumentor",
-            "opentelemetry.instrumentation.openai_agents:OpenAIAgentsInstrumentor",
-            "opentelemetry.instrumentation.genai.openai_agents:OpenAIAgentsInstrumentor",
-        )
-        or type(_agents.tracing.get_trace_provider()).__module__.startswith("logfire")
-    )
+    by_logfire = type(_agents.tracing.get_trace_provider()).__module__.startswith("logfire")
+    return _traced() and (by_logfire or is_instrumented("openai_agents"))

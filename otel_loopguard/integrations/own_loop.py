@@ -25,7 +25,7 @@ from otel_loopguard._control.context import (
 from otel_loopguard._control.flag import NOTHING
 from otel_loopguard._control.limits import Block
 from otel_loopguard._util.logger import warn_blind
-from otel_loopguard._util.text import expected
+from otel_loopguard._util.text import expected, named
 from otel_loopguard.integrations._adapter import Adapter, end_run, plain
 from otel_loopguard.sdk.provider import ensure_followed, guard_only_provider
 from otel_loopguard.version import __version__
@@ -99,11 +99,8 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         content: bool | None = None,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
-        if session is not None and (not isinstance(session, str) or not session):  # pyright: ignore[reportUnnecessaryIsInstance]
-            msg = f"key of a session must be a non-empty text, got {session!r}"
-            raise ValueError(msg)
         self.session = ""
-        self._asked = session
+        self._asked = None if session is None else named("key of a session", session)
         self._agent = agent
         self._limit_s = limit_s
         self._content = content
@@ -287,9 +284,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         self._provider = own
         span = start()
         if not span.is_recording():
-            warn_blind(
-                "no_spans", "turn() makes no spans here, so the guard does not see its calls"
-            )
+            warn_blind("no_spans")
         return span
 
     def _tool_call(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from otel_loopguard.integrations._adapter import Adapter, Answer, is_instrumented, require
+from otel_loopguard.integrations._adapter import Adapter, Answer, require
 from otel_loopguard.integrations._runs import (
     AgentRun,
     GuardedAgent,
@@ -60,7 +60,7 @@ def _guard(agent: Any, options: Options) -> None:
 
 class _Guarded(GuardedAgent):
     def __init__(self, agent: Any, options: Options) -> None:
-        super().__init__(agent, Adapter("smolagents", instrumented=_instrumented, **options))
+        super().__init__(agent, Adapter("smolagents", **options))
         agent.run = self.run
         agent.step_callbacks.register(_agents.ActionStep, self.step_ended)
         if isinstance(agent, _agents.CodeAgent):
@@ -109,7 +109,7 @@ class _Guarded(GuardedAgent):
             if args:
                 named = dict(zip(getattr(tool, "inputs", ()), args, strict=False)) | kwargs
                 # As the span of OpenInference has them.
-                given = list(args) if _instrumented() and not kwargs else named
+                given = list(args) if self._adapter.is_instrumented() and not kwargs else named
             # The interpreter runs the code in a thread without the context.
             running = AgentRun.current() or self._running
             if running is None:
@@ -130,7 +130,3 @@ class _Guarded(GuardedAgent):
                 result = make()
                 call.set_result(result)
                 return result
-
-
-def _instrumented() -> bool:
-    return is_instrumented("openinference.instrumentation.smolagents:SmolagentsInstrumentor")

@@ -107,16 +107,13 @@ class RecordedFile:
             found = Path(path).stat()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            msg = f"{path}: cannot be read: {reason}"
-            raise RecordingError(msg) from error
+            raise unreadable(path, reason) from error
         kind = found.st_mode
         if S_ISDIR(kind) or S_ISCHR(kind) or S_ISBLK(kind):
             what = "a folder" if S_ISDIR(kind) else "a device"
-            msg = f"{path}: cannot be read: it is {what}, expected a file, a pipe or -"
-            raise RecordingError(msg)
+            raise unreadable(path, f"it is {what}, expected a file, a pipe or -")
         if not os.access(path, os.R_OK):
-            msg = f"{path}: cannot be read: permission denied"
-            raise RecordingError(msg)
+            raise unreadable(path, "permission denied")
         return found.st_size if S_ISREG(kind) else None
 
     def _line(self, parts: list[bytes], size: int) -> bytes:
@@ -170,8 +167,7 @@ class RecordedFile:
                 with Path(self._path).open("rb") as stream:
                     yield from self._read(stream)
         except OSError as error:
-            msg = f"{self._path}: cannot be read: {error.strerror or error}"
-            raise RecordingError(msg) from error
+            raise unreadable(self._path, error.strerror or error) from error
 
     def _read(self, stream: IO[bytes]) -> Iterator[bytes]:
         # `read1` returns what a pipe has: `read` would wait for a whole chunk.
@@ -179,6 +175,11 @@ class RecordedFile:
         while chunk := read(_CHUNK):
             self.done += len(chunk)
             yield chunk
+
+
+def unreadable(name: object, why: object) -> RecordingError:
+    """The error of a file, or of another source, that cannot be read."""
+    return RecordingError(f"{name}: cannot be read: {why}")
 
 
 def untold(_file: str, _number: int, _why: str) -> None:
@@ -196,8 +197,7 @@ def read_whole(path: str, limit: int) -> bytes:
     for chunk in RecordedFile(path, untold).raw():
         left -= len(chunk)
         if left < 0:
-            msg = f"{path}: cannot be read: it has more than {limit:,} bytes"
-            raise RecordingError(msg)
+            raise unreadable(path, f"it has more than {limit:,} bytes")
         parts.append(chunk)
     return b"".join(parts)
 

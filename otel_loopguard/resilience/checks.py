@@ -19,7 +19,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.text import expected
+from otel_loopguard._util.text import expected, named
 from otel_loopguard.core.evidence import ErrorClass
 
 if TYPE_CHECKING:
@@ -175,9 +175,7 @@ class Checks:
             TypeError: It cannot be called.
             ValueError: It has no name.
         """
-        if not name:
-            msg = f"name of a check must be a non-empty text, got {name!r}"
-            raise ValueError(msg)
+        named("name of a check", name)
         if not callable(check):
             msg = f"check {name!r}: {expected('a function', check)}"
             raise TypeError(msg)

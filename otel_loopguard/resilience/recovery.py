@@ -24,6 +24,7 @@ from otel_loopguard._util.clock import deterministic
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.text import named
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import LoopGuardError, UnverifiedWriteError
@@ -189,9 +190,7 @@ class Recoveries:
 
             recoveries().register("reconnect", reconnect(db.connect), error=ConnectionError)
         """
-        if not name:
-            msg = f"name of a strategy must be a non-empty text, got {name!r}"
-            raise ValueError(msg)
+        named("name of a strategy", name)
         if attempts < 1:
             msg = f"attempts of the strategy {name!r} must be 1 or more, got {attempts!r}"
             raise ValueError(msg)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import time
 from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.tables import read_parts
 from otel_loopguard.engine import Annotation, append_script
 from otel_loopguard.errors import StoreError
 
@@ -40,9 +39,7 @@ _AT_ONCE: Final = 100
 _NAMES_AT_ONCE: Final = 1_000
 _UNCHANGED: Final = b"="
 
-_TEXT: Final = files("otel_loopguard.server").joinpath("leases.lua").read_text("utf-8")
-_PARTS: Final = re.split(r"^--- (\w+)\n", _TEXT, flags=re.MULTILINE)[1:]
-_SCRIPTS: Final = dict(zip(_PARTS[::2], _PARTS[1::2], strict=True))
+_SCRIPTS: Final = read_parts(__name__, "leases.lua")
 _COMMIT: Final = (
     f"local function append(KEYS, ARGV)\n{append_script()}\nend\n"
     f"local most_spans, most_decisions = {_SPANS}, {_DECISIONS}\n" + _SCRIPTS["commit"]

@@ -38,10 +38,6 @@ _KEPT: Final = 4096
 """Decisions that feedback finds."""
 _IN_USE: Final = 60 * 1_000_000_000
 """Nanoseconds in which a session was used lately: longer than a model takes for a step."""
-_EVICTED: Final = (
-    "sessions are forgotten that were used less than a minute ago, so no loop is found in them: "
-    "there are more than max_sessions (LOOPGUARD_MAX_SESSIONS) = %d; each takes about 33 kB"
-)
 _LOOK_AGAIN: Final = 60 * 10**9
 """How often those are looked at that are old, and were open or stopped by a person: 60 s."""
 
@@ -352,7 +348,7 @@ class SessionRegistry:
             if oldest.key not in self._lately or not self._spare(oldest):
                 # A store knows it when it goes on.
                 if self._journal_worker is None and now - oldest.last_used < _IN_USE:
-                    warn_blind("sessions_evicted", _EVICTED, self._settings.max_sessions)
+                    warn_blind("sessions_evicted", self._settings.max_sessions)
                 if self.evicted is not None:
                     self.evicted()
                 self._forget(oldest)

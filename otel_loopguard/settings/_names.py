@@ -119,11 +119,7 @@ def warn_unknown(group: type[Group]) -> None:
     found = unknown(group)
     if found:
         more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-        warn_blind(
-            "unknown_variable",
-            "unknown setting in the environment, ignored: %s%s",
-            ", ".join(found[:_LISTED]), more,
-        )  # fmt: skip
+        warn_blind("unknown_variable", ", ".join(found[:_LISTED]), more)
 
 
 def explained(error: ValidationError, group: type[Group], files: Mapping[str, str]) -> str:

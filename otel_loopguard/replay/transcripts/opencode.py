@@ -19,9 +19,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_loopguard.errors import RecordingError
+from otel_loopguard._util.tables import read_parts
 from otel_loopguard.replay.fields import integer, is_map, kind_of, mapping, text, time
-from otel_loopguard.replay.file import RecordedFile
+from otel_loopguard.replay.file import RecordedFile, unreadable
 from otel_loopguard.replay.transcripts.session import (
     Ending,
     Reader,
@@ -36,30 +36,8 @@ _LONGEST: Final = 16 * 1024 * 1024
 """Characters of a row that is read, as of a line of a transcript."""
 _AT_ONCE: Final = 16
 """Messages that are held at once."""
+_QUERIES: Final = read_parts(__name__, "opencode.sql")
 _ID: Final = re.compile(r"[\w-]{1,200}")
-_STORED: Final = """
-    SELECT count(*) FROM sqlite_master AS s WHERE name IN ('session', 'message', 'part')
-    AND rootpage > 0 AND NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(s.name) WHERE hidden > 0)
-"""
-"""How many of the three are tables of stored values: a view, or a column that is worked out, may
-be a program that never ends."""
-_SESSIONS: Final = """
-    SELECT s.id, count(*), s.time_updated FROM session s JOIN message m ON m.session_id = s.id
-    GROUP BY s.id ORDER BY s.id
-"""
-_SESSION: Final = "SELECT parent_id, directory, version, time_updated FROM session WHERE id = ?"
-_MESSAGES: Final = """
-    SELECT id, time_created, CASE WHEN length(data) <= :longest THEN data END,
-    CASE WHEN typeof(data) = 'text' AND json_valid(data) THEN json_extract(data, '$.role') END,
-    CASE WHEN typeof(data) = 'text' AND json_valid(data)
-    THEN json_extract(data, '$.time.completed') END
-    FROM message WHERE session_id = :session AND (time_created, id) > (:time, :message)
-    AND typeof(time_created) = 'integer' ORDER BY time_created, id LIMIT :count
-"""
-_PARTS: Final = """
-    SELECT id, CASE WHEN length(data) <= :longest THEN data END
-    FROM part WHERE message_id = :message ORDER BY id
-"""
 
 
 class TranscriptFile(NamedTuple):
@@ -90,7 +68,7 @@ def stored_sessions(database: Path) -> list[TranscriptFile]:
     """The sessions that have messages; none if the database cannot be read."""
     try:
         with _opened(database) as opened:
-            rows = opened.execute(_SESSIONS).fetchall()
+            rows = opened.execute(_QUERIES["sessions"]).fetchall()
     except sqlite3.Error:
         return []
     return [
@@ -104,7 +82,7 @@ def session_above(path: Path) -> tuple[str | None, float]:
     """The session that one works for, if it does, and when it changed last."""
     try:
         with _opened(path.parent) as opened:
-            found = opened.execute(_SESSION, (path.name,)).fetchone()
+            found = opened.execute(_QUERIES["session"], (path.name,)).fetchone()
     except sqlite3.Error:
         found = None
     return (None, 0.0) if found is None else (_decoded(found[0]) or None, _seconds(found[3]))
@@ -140,12 +118,13 @@ class SessionRows:
         with _opened(self._path.parent) as opened:
             if not self._begun:
                 self._begun = True
-                found = opened.execute(_SESSION, (self._path.name,)).fetchone()
+                found = opened.execute(_QUERIES["session"], (self._path.name,)).fetchone()
                 above, folder, version = map(_decoded, (found or (None,) * 3)[:3])
                 said = {"parentID": above, "directory": folder, "version": version}
                 yield _line("session", self._path.name, json.dumps(said).encode())
             before = None
-            while (rows := opened.execute(_MESSAGES, self._given).fetchall()) and rows != before:
+            messages, parts = _QUERIES["messages"], _QUERIES["parts"]
+            while (rows := opened.execute(messages, self._given).fetchall()) and rows != before:
                 before = rows  # the same again if an id is no text that can be asked for
                 for number, (name, time, data, role, completed) in enumerate(rows):
                     # A prompt gets its parts after it; an answer is complete when it says so, or,
@@ -158,7 +137,7 @@ class SessionRows:
                     self._given |= {"time": time, "message": key}
                     self.messages += 1
                     if _ID.fullmatch(key):
-                        for part, content in opened.execute(_PARTS, self._given):
+                        for part, content in opened.execute(parts, self._given):
                             yield _line("part", _decoded(part), content)
                         yield _line("message", key, data)
 
@@ -176,8 +155,7 @@ class RecordedRows(RecordedFile):
                 self.empty = False
                 yield number, line
         except sqlite3.Error as error:
-            msg = f"{self._path}: cannot be read: {error}"
-            raise RecordingError(msg) from error
+            raise unreadable(self._path, error) from error
 
 
 @contextmanager
@@ -185,7 +163,7 @@ def _opened(database: Path) -> Generator[sqlite3.Connection]:
     address = f"{database.resolve().as_uri()}?mode=ro"
     with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE_S)) as opened:
         opened.text_factory = bytes  # what is no UTF-8 fails where it is read, not the whole query
-        if opened.execute(_STORED).fetchone() != (3,):
+        if opened.execute(_QUERIES["stored"]).fetchone() != (3,):
             msg = "it has other tables than opencode makes"
             raise sqlite3.DatabaseError(msg)
         yield opened

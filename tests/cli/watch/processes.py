@@ -25,8 +25,10 @@ def state_of(number: int) -> str:
 
 def watched(folder: Path, *options: str) -> list[str]:
     """The command that watches the agents of one folder."""
-    # Whoever runs the tests may ignore Ctrl-C, as shells do for what runs in the background.
+    # Whoever runs the tests may ignore Ctrl-C, as shells do for what runs in the background, and
+    # the end of a terminal, as `nohup` does.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    code += "signal.signal(signal.SIGHUP, signal.SIG_DFL);"
     code += "from otel_loopguard.cli import main; main()"
     command = [sys.executable, "-c", code, "watch", "--agents", "--folder", str(folder)]
     return [*command, "--interval", "0.5", *options]
