@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from otel_loopguard import Settings
+from otel_loopguard import Decision, Settings
 from otel_loopguard.backtest import BacktestResult, replay_session
 from otel_loopguard.backtest import rows as forms
 from otel_loopguard.backtest.rows import SPAN, BrokenRow, parsed, row_of, span_of
 from otel_loopguard.backtest.run import run
 from otel_loopguard.cli.replay import ReplayResult, SpanResults, result_of
-from otel_loopguard.core import Decision
 from otel_loopguard.replay import Recording, Run
 from tests.backtest.sources import exported, ignore, spans_of, write_spans
 

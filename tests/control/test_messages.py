@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_loopguard import Action
 from otel_loopguard._control.replication import (
     MOST_BYTES,
     ControlMessage,
@@ -17,7 +18,6 @@ from otel_loopguard._control.replication import (
     wire_name,
 )
 from otel_loopguard._control.signing import Entries, Seal, opened, sealed
-from otel_loopguard.core import Action
 from tests.control.messages import notice
 from tests.tables import rows
 

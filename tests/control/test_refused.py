@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Status, StatusCode
 
 from otel_loopguard import (
+    Action,
     BreakerOpenError,
     LoopGuard,
     LoopGuardAbort,
@@ -25,7 +26,6 @@ from otel_loopguard import (
     sessions,
     turn,
 )
-from otel_loopguard.core import Action
 from otel_loopguard.spans.sdk_views import EndedSpanView
 from tests.agents import provider_with, tool_call
 from tests.calls import call

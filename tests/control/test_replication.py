@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, session
+from otel_loopguard import Action, LoopGuard, LoopGuardSpanProcessor, Settings, control, session
 from otel_loopguard._control.flag import Control
 from otel_loopguard._control.replication import KIND, ControlMessage, send, wire_name
-from otel_loopguard.core import Action
 from otel_loopguard.stores import open_store
 from otel_loopguard.stores.redis import RedisStore
 from tests.agents import Ended, agent, provider_with

@@ -11,8 +11,7 @@ from openinference.instrumentation.langchain import LangChainInstrumentor
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.trace import Tracer
 
-from otel_loopguard import LoopGuardSpanProcessor, control
-from otel_loopguard.core import Action
+from otel_loopguard import Action, LoopGuardSpanProcessor, control
 from tests.agents import provider_with
 from tests.dialects.test_readings import span_of
 from tests.dialects.told import sections

@@ -11,9 +11,8 @@ import typer
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from otel_loopguard import semconv
+from otel_loopguard import Action, semconv
 from otel_loopguard.cli.app import app
-from otel_loopguard.core import Action
 from otel_loopguard.core.decision import Source
 from otel_loopguard.core.report import Report, RunMetrics
 from otel_loopguard.execution.advice import FOLLOW_UPS

@@ -15,9 +15,9 @@ from otel_loopguard import (
     LoopGuardAbort,
     LoopGuardSpanExporter,
     LoopGuardSpanProcessor,
+    control,
     semconv,
 )
-from otel_loopguard.control import check
 from tests.agents import agent, provider_with, tool_call
 from tests.docs.programs import command_line, plain
 from tests.operations.drawing import cut
@@ -33,7 +33,7 @@ def exported() -> tuple[ReadableSpan, ...]:
     with agent(tracer, gen_ai__conversation__id="run-42"):
         for _ in range(50):
             try:
-                check()
+                control.check()
             except LoopGuardAbort:
                 break
             tool_call(tracer)

@@ -3,8 +3,7 @@
 import json
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, Settings, control
-from otel_loopguard.core import Action
+from otel_loopguard import Action, LoopGuard, Settings, control
 from otel_loopguard.policy.explain import Explanation
 from tests.calls import Run, call, handle_of
 

@@ -20,6 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 import otel_loopguard
 from otel_loopguard import (
+    Action,
     LoopGuard,
     LoopGuardPropagator,
     LoopGuardSpanProcessor,
@@ -32,7 +33,6 @@ from otel_loopguard._control.context import named_session
 from otel_loopguard._control.replication import wire_name
 from otel_loopguard._control.signing import Seal, sealed
 from otel_loopguard._util.errors import raise_faults
-from otel_loopguard.core import Action
 from tests.agents import agent, provider_with
 from tests.control.messages import new_name
 from tests.zero_code.interpreter import interpreter, run

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import Tracer
 
 import otel_loopguard
 from otel_loopguard import (
+    Action,
     LoopGuard,
     LoopGuardAbort,
     LoopGuardPropagator,
@@ -24,7 +25,6 @@ from otel_loopguard import (
     Settings,
     control,
 )
-from otel_loopguard.core import Action
 from tests.agents import agent, provider_with
 from tests.control.messages import new_name
 from tests.stores.servers import Server, wait_for

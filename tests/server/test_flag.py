@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import httpx
 
+from otel_loopguard import Action
 from otel_loopguard._control.flag import Flag
-from otel_loopguard.core import Action
 from otel_loopguard.server import Server
 from otel_loopguard.server.app import Changes
 from tests.server.serving import CLIENT, control, send, serving

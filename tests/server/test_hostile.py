@@ -336,6 +336,17 @@ def test_strangers_who_wait_take_no_descriptor_from_others(
         assert client.get(f"{server.url}/healthz").is_success
 
 
+def test_a_handshake_that_never_ends_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before asyncio would by itself, which takes a minute."""
+    monkeypatch.setattr(access, "HEAD_S", 0.1)
+    certificate, key = certified(tmp_path)
+    with serving(certificate=certificate, key=key) as server, connected(server) as line:
+        line.settimeout(30)
+        assert line.recv(1) == b""
+
+
 def test_strangers_in_handshakes_take_no_descriptor_from_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_loopguard import LoopGuard, Settings
+from otel_loopguard import Decision, LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors
-from otel_loopguard.core import Decision
 from otel_loopguard.sessions.journal_worker import WriterJournalStore
 from otel_loopguard.stores import Writer, open_store, open_writer
 from tests.sessions.journals import KEYED, call, guard, session_of, until

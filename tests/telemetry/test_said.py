@@ -21,6 +21,7 @@ def _said(caplog: pytest.LogCaptureFixture, **settings: object) -> list[str]:
     scene = Scene(**settings)
     with caplog.at_level(logging.INFO, "otel_loopguard"), agent(scene.tracer):
         scene.loop(5)
+        scene.guard.settle()
     said = [record.getMessage().removeprefix("otel-loopguard: ") for record in caplog.records]
     return [text.partition(": session ")[0] for text in said if ": session " in text]
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_loopguard import LoopGuard, Settings
+from otel_loopguard import Decision, LoopGuard, Settings
 from otel_loopguard.cli.replay import result_of
-from otel_loopguard.core import Decision
 from otel_loopguard.replay import FollowedFolders
 from otel_loopguard.replay import followed_transcripts as followed
 from tests.replay.transcripts import opencode
