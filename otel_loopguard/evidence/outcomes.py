@@ -516,8 +516,12 @@ def says_no(text: str) -> bool:
 def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bool:
     """Whether an outcome, or its JSON value, says that it failed: an exit code, a traceback.
 
-    Of a shell also the last words of programs that gave up, or an error that is all it says.
+    Of a shell also the last words of programs that gave up, or an error that is all it says. Of a
+    server's text the same counts within the frame that MCP puts around it.
     """
+    framed = _framed(said)
+    if framed is not None and reports_failure(framed, normalize.parsed(framed), shell=shell):
+        return True
     if not isinstance(said, dict):
         if not isinstance(outcome, str):
             return False
@@ -541,6 +545,19 @@ def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bo
     return _says_failed(fields) or (
         isinstance(body, dict) and _says_failed(cast("dict[str, object]", body))
     )
+
+
+def _framed(said: object) -> str | None:
+    """The text of the one part that an answer of MCP has, if it is short enough for an error."""
+    if isinstance(said, dict):
+        fields = cast("dict[str, object]", said)
+        said = fields.get("content", fields)
+    if isinstance(said, list) and len(parts := cast("list[object]", said)) == 1:
+        said = parts[0]
+    if not isinstance(said, dict):
+        return None
+    text = cast("dict[str, object]", said).get("text")
+    return text if isinstance(text, str) and len(text) <= _LOOK else None
 
 
 def _says_failed(fields: Mapping[str, object]) -> bool:
