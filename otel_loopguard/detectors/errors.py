@@ -31,8 +31,11 @@ _ALL: Final = 20
 """Calls of an agent in a row that failed with one error, after which the tool is refused whatever
 it is asked: the longest such row in 471 solved runs has three, in failed ones nine."""
 _REFUSED, _PASSING, _PLAIN = "refused", "passing", ""
-_LEFT: Final = {_REFUSED: 1.0, _PASSING: 0.0, _PLAIN: _AFTER_SUCCESS}
-"""The same by kind of error: who was told that the call is wrong has not heard it."""
+_LEFT: Final = {_REFUSED: _AFTER_SUCCESS, _PASSING: 0.0, _PLAIN: _AFTER_SUCCESS}
+"""The same by kind of error."""
+_LEFT_IN_SHELL: Final = {**_LEFT, _REFUSED: 1.0}
+"""The same where each call runs something else: that another one went well does not show that it
+was heard that this one is wrong."""
 
 
 def tool_key(tool: str) -> int:
@@ -46,7 +49,7 @@ class ErrorRepeat(CountingDetector):
     Counts: errors with an equal line, whatever the arguments; two are enough where the call itself
     is wrong.
     Leaves alone: items that do not exist; transient errors with pauses. A change leaves a third, a
-    success six tenths.
+    success six tenths, but of what a shell refused all.
     Cannot see: failures without a text.
     """
 
@@ -65,7 +68,8 @@ class ErrorRepeat(CountingDetector):
         if not evidence.error:
             self._rows.pop(evidence.agent, None)
             if self._counts.repeated:
-                self._counts.scale(lambda key, _: _LEFT[key[3]] if key[:2] == caller else 1.0)
+                left = _LEFT_IN_SHELL if evidence.runs_code else _LEFT
+                self._counts.scale(lambda key, _: left[key[3]] if key[:2] == caller else 1.0)
             return None
         if evidence.error_shape is None or evidence.waits:
             return None

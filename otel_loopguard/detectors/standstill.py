@@ -76,7 +76,9 @@ class Stagnation(CountingDetector):
             weight *= _NEARLY
         # Of a longer answer nobody asks for which arguments it came.
         sample = evidence.sample if evidence.outcome_size < 2 * _LINE else ""
-        counted = self._counts.add(key, evidence, weight, (sample, evidence.outcome_exact))
+        exact = evidence.outcome_exact
+        equal = exact if last is None or last.mark[1] == exact else None
+        counted = self._counts.add(key, evidence, weight, (sample, equal))
         if counted is None:
             if self._counts.repeated:
                 tool = evidence.tool
@@ -85,11 +87,10 @@ class Stagnation(CountingDetector):
         threshold = self._settings.of(evidence.tool).repeat_threshold
         if counted.different < 2 or not reaches(counted.count, evidence.needs(threshold)):
             return None
-        varied = last is not None and last.mark[1] != evidence.outcome_exact
+        rule = "same_answer.varied" if equal is None else "same_answer"
         return self.found(
-            "same_answer.varied" if varied else "same_answer", counted.count, threshold, outcome,
-            evidence, different=counted.different,
-        )  # fmt: skip
+            rule, counted.count, threshold, outcome, evidence, different=counted.different
+        )
 
 
 def _weight(evidence: Evidence, last: Count | None) -> float:
