@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
+from math import exp
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -36,6 +38,16 @@ Key = int
 """Identity of something, 64 bits; a journal keeps its keyed digest."""
 Moment = tuple["Key | None", str, int, int, int, int]
 """Key and tool of a call, when it ended, and its epoch, round and number."""
+
+
+_LINE: Final = 60.0
+"""Characters of an answer: a word comes again by chance, a line of so many seldom."""
+
+
+@lru_cache(maxsize=4096)
+def says(size: int) -> float:
+    """How much an answer says by its length in characters, 0 to 1."""
+    return 1.0 - exp(-((size / _LINE) ** 2))
 
 
 class Numbers(NamedTuple):

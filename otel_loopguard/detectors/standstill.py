@@ -13,6 +13,7 @@ from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action
+from otel_loopguard.core.evidence import says
 from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector
 from otel_loopguard.detectors.counters import (
     ACROSS,
@@ -26,7 +27,6 @@ from otel_loopguard.detectors.counters import (
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection
     from otel_loopguard.core.evidence import Evidence
-    from otel_loopguard.detectors.counters import Count
 
 _OTHER: Final = 0.7
 """What another answer of the tool leaves: it does answer."""
@@ -34,11 +34,10 @@ _LINE: Final = 50
 """Characters from which an equal answer is no chance; a shorter one says as much less."""
 _WORD: Final = 0.38
 """What a mere word says: of nine questions with one, it is noticed."""
-_PAGE: Final = 200
-"""Characters from which an answer is a page: the same one for different calls of any tool is a
-wall, such as one that asks to log in."""
 _UNKNOWN: Final = 0.5
-"""What a page says of a tool of which nobody knows that it reads: six of them are a wall."""
+"""What a page says of a tool of which nobody knows that it reads: six of them are a wall. A shorter
+answer says as much less as words come again by chance: a line is told at the tenth, and a receipt
+of two words never."""
 _NEARLY: Final = 0.5
 """What a page says that is nearly the one before it, or the same in another order: the fourth pod
 of a service looks like the others."""
@@ -48,8 +47,8 @@ _ITEM: Final = re.compile(r"\"[^\"\s]{1,64}\"|'[^'\n]{1,64}'|\d+")
 class Stagnation(CountingDetector):
     """Does one tool give the same answer to different questions?
 
-    Counts: equal answers to calls that only read, short ones and nearly equal pages less; of
-    unknown tools only pages.
+    Counts: equal answers to calls that only read, short ones and nearly equal pages less; half of
+    that of unknown tools, whatever was changed in between.
     Leaves alone: short answers about item after item; what was cut. Another answer takes three
     tenths.
     Cannot see: calls whose arguments are not captured.
@@ -64,42 +63,54 @@ class Stagnation(CountingDetector):
         if outcome is None or evidence.call is None or evidence.error or evidence.waits:
             return None
         reads = evidence.effect is READ
-        brief = not reads and evidence.outcome_size < _PAGE
         # What was cut behind an equal beginning may differ.
-        if evidence.effect is WRITE or evidence.cut or brief:
+        if evidence.effect is WRITE or evidence.cut:
             return None
         key = hash((evidence.agent, evidence.tool, outcome))
         last = self._counts.get(key)
+        exact = evidence.outcome_exact
+        before, was, equal, since = last.mark if last else ("", exact, True, evidence.epoch)
+        varied = was != exact
+        equal = equal and not varied
         telling = evidence.outcome_size >= _LINE and not evidence.nothing and not evidence.item
-        weight = (1.0 if reads else _UNKNOWN) if telling else _weight(evidence, last)
-        if last is not None and not evidence.seen:
+        weight = 1.0 if telling else _weight(evidence, before)
+        if not reads:
+            weight *= _UNKNOWN * says(evidence.outcome_size)
+        # Where nobody knows that it only reads, another id may be that of another thing.
+        if last is not None and not (evidence.seen and (reads or not (varied and evidence.fresh))):
             weight *= _NEARLY
         # Of a longer answer nobody asks for which arguments it came.
         sample = evidence.sample if evidence.outcome_size < 2 * _LINE else ""
-        exact = evidence.outcome_exact
-        equal = exact if last is None or last.mark[1] == exact else None
-        counted = self._counts.add(key, evidence, weight, (sample, equal))
+        mark = sample, exact, equal, since
+        # What is known to read was asked again because something was changed, as a test is.
+        counted = self._counts.add(key, evidence, weight, mark, changes=reads)
         if counted is None:
             if self._counts.repeated:
                 tool = evidence.tool
                 self._counts.scale(lambda _, one: _OTHER if tool in one.tools else 1.0)
             return None
         threshold = self._settings.of(evidence.tool).repeat_threshold
-        if counted.different < 2 or not reaches(counted.count, evidence.needs(threshold)):
+        if not reaches(counted.count, evidence.needs(threshold)):
             return None
-        rule = "same_answer.varied" if equal is None else "same_answer"
+        rule = "same_answer" if equal else "same_answer.varied"
+        if counted.different < 2:
+            # One call between which nothing was changed is another detector's.
+            if 2 * (evidence.epoch - since) < counted.times:
+                return None
+            rule = "same_answer.unmoved"
         return self.found(
-            rule, counted.count, threshold, outcome, evidence, different=counted.different
-        )
+            rule, counted.count, threshold, outcome, evidence, different=counted.different,
+            times=counted.times,
+        )  # fmt: skip
 
 
-def _weight(evidence: Evidence, last: Count | None) -> float:
-    """What an answer says that is short, finds nothing, or is about one of many items."""
+def _weight(evidence: Evidence, before: str) -> float:
+    """What a short answer says, or one that found nothing, after that to the sample before."""
     size = evidence.outcome_size
     weight = min(max(size / _LINE, _WORD), 1.0)
-    if weight < 1.0 and last is not None and last.mark[0] != evidence.sample:
-        before, now = (_ITEM.sub("#", str(one)) for one in (last.mark[0], evidence.sample))
-        if before == now:
+    if weight < 1.0 and before and before != evidence.sample:
+        was, now = (_ITEM.sub("#", one) for one in (before, evidence.sample))
+        if was == now:
             return 0.0
     well = size >= _LINE and not evidence.failing and not evidence.rejects
     if evidence.item and evidence.place is None and (evidence.nothing or well):

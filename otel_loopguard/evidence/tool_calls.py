@@ -169,14 +169,17 @@ _NUMERIC: Final = 0.1
 def _is_hardly_new(found: Evidence, outcome: Outcome, said: object) -> bool:
     """Whether another question was answered by what was known.
 
-    Records about one item after the other are alike by nature, and so are views of one file and
-    pages of one list.
+    Records about one item after the other are alike by nature, and so are views of one file. The
+    next page of a list is the one before it where it brings nothing but its number.
     """
-    if found.novelty is None or found.novelty > _HARDLY_NEW or found.place is not None:
+    pages = found.place is not None
+    if found.novelty is None or found.novelty > (0.0 if pages else _HARDLY_NEW):
         return False
-    if found.runs_code or found.own or outcome.size < _NOTE or not found.fresh:
+    if found.runs_code or found.own or not found.fresh:
         return False
-    if not found.terms and _is_record(said):
+    if outcome.size < (_BRIEF if pages else _NOTE):
+        return False
+    if not (pages or found.terms) and _is_record(said):
         return False
     raw = outcome.masked
     return len(raw) - len(raw.translate(None, _DIGITS)) < _NUMERIC * len(raw)

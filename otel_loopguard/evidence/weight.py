@@ -8,13 +8,12 @@ other names, is judged later, and not harder.
 from __future__ import annotations
 
 from collections import deque
-from functools import lru_cache
 from itertools import islice
 from math import exp
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard.core.evidence import Effect, ErrorClass
+from otel_loopguard.core.evidence import Effect, ErrorClass, says
 from otel_loopguard.evidence.normalize import CALLS
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ _RESTED: Final = 0.95
 """So much of a rest, five seconds, makes a look again a wait; its weight is next to nothing by
 then, so that it makes no step."""
 
-_LINE: Final = 60.0
-"""Characters of an answer: a word comes again by chance, a line of so many seldom."""
 _LONG, _PAGE, _TEXT = 100, 400, 250
 """A page of 400 characters is a state of things, and so is a text among the arguments, of which no
 more than 256 are kept; one of 100 may still be a message or a button."""
@@ -89,12 +86,6 @@ def _is_unclear(call: Evidence) -> bool:
     """True for a failure that a pause may mend, for all that is known of it."""
     of_nothing = call.error and call.error_class is ErrorClass.UNKNOWN
     return call.transient or (of_nothing and not _is_explained(call))
-
-
-@lru_cache(maxsize=4096)
-def says(size: int) -> float:
-    """How much an answer says by its length in characters, 0 to 1."""
-    return 1.0 - exp(-((size / _LINE) ** 2))
 
 
 def weigh(call: Evidence, since: Since) -> None:
