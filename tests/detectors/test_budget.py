@@ -82,7 +82,7 @@ def test_wrong_limits_are_refused(settings: dict[str, Any]) -> None:
     """With name and value; a type of task has a name."""
     with pytest.raises(LoopGuardSettingsError, match="_limits"):
         Settings(**settings)
-    with pytest.raises(ValueError, match="not empty"):
+    with pytest.raises(ValueError, match="non-empty"):
         control.task_type("")
 
 
