@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action
-from otel_loopguard.detectors.base import READ, WRITE, BaseDetector, answer_of, critical_if
+from otel_loopguard.detectors.base import READ, BaseDetector, answer_of, critical_if
 from otel_loopguard.detectors.counters import (
     GUESSED,
     MASKED,
@@ -226,11 +226,12 @@ class MadeAgain(BaseDetector):
     """
 
     name = "made_again"
-    __slots__ = ("_changes", "_made", "_moved")
+    signs = ("makes", "variant", "changed")
+    __slots__ = ("_made", "_moved")
 
     def reset(self) -> None:
         self._made: dict[int, tuple[float, int, int, int]] = {}
-        self._moved = self._changes = 0
+        self._moved = 0
 
     def observe(self, evidence: Evidence) -> Detection | None:
         marked = evidence.deed is not None
@@ -242,10 +243,9 @@ class MadeAgain(BaseDetector):
         starts = evidence.variant and evidence.pending
         if not evidence.makes and not starts:
             self._moved += evidence.changed
-            self._changes += evidence.effect is WRITE and evidence.fresh
             return None
         # What was changed since is tried anew: a test after each edit.
-        now = self._moved if evidence.makes else self._changes
+        now = self._moved if evidence.makes else evidence.epoch
         known = (float(not evidence.makes), 0, -1, _MAY_BE)
         count, calls, last, before = self._made.get(call, known)
         if before not in (now, _MAY_BE) or (evidence.makes and _shows(evidence)):
