@@ -40,8 +40,8 @@ demo-hook: $(VENV)/.dev ## a recorded session of a stuck coding agent plays thro
 	$(BIN)/python -m tests.hooks.demo
 
 # Three at a time on two cores, as tests wait for servers half of their time; each file by one of
-# them: what its tests share is made once. CI runs a red test once
-# more and names it: brokers, databases and browsers share its cores, and one of them is slow.
+# them, as what its tests share is made once. CI runs a red test once more and names it: brokers,
+# databases and browsers share its cores, and one of them is slow.
 TESTS := $(BIN)/python -m pytest -q -n 3 --dist loadfile $(if $(CI),--reruns 1 -rfER)
 
 test: $(VENV)/.dev ## the tests, without those that guard against rare events
