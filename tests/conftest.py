@@ -134,7 +134,7 @@ def own_redis(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Neither spans, providers, warnings, filters and clocks, nor settings from outside."""
+    """Neither spans, providers, warnings, filters, clocks and levels, nor settings from outside."""
     for name in [name for name in os.environ if name.startswith("LOOPGUARD_")]:
         if not name.startswith(("LOOPGUARD_FRAMEWORKS_", "LOOPGUARD_WRITE_DOCS")):
             monkeypatch.delenv(name)
@@ -144,6 +144,8 @@ def _nothing_is_left_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator
     # A clock that a test moved on never goes back by itself, and others measure by it.
     monkeypatch.setattr(rehearsal, "_ahead", 0)
     rehearsal.moves.clear()
+    # `serve` sets it for its process.
+    logging.getLogger("otel_loopguard").setLevel(logging.NOTSET)
     forget_warnings()
     # The command line leaves decisions out of the log, for the rest of its process.
     log = logging.getLogger("otel_loopguard")
