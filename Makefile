@@ -39,10 +39,10 @@ demo-serve: $(VENV)/.dev ## the same with an agent in Node (20 or newer) and `ot
 demo-hook: $(VENV)/.dev ## a recorded session of a stuck coding agent plays through its installed hooks
 	$(BIN)/python -m tests.hooks.demo
 
-# Three at a time on two cores, as tests wait for servers half of their time; each file by one of
-# them, as what its tests share is made once. CI runs a red test once more and names it: brokers,
-# databases and browsers share its cores, and one of them is slow.
-TESTS := $(BIN)/python -m pytest -q -n 3 --dist loadfile $(if $(CI),--reruns 1 -rfER)
+# Three at a time on two cores, as tests wait for servers half of their time; two in CI, whose
+# machine may be slow. Each file by one of them, as what its tests share is made once. CI runs a red
+# test once more and names it: brokers, databases and browsers share its cores.
+TESTS := $(BIN)/python -m pytest -q -n $(if $(CI),2 --reruns 1 -rfER,3) --dist loadfile
 
 test: $(VENV)/.dev ## the tests, without those that guard against rare events
 	$(TESTS)

@@ -97,7 +97,7 @@ def test_what_a_person_did_is_logged_with_the_name(tmp_path: Path) -> None:
         assert server.send() == 200
         asked = f"{server.url}/v1/sessions/chat-1"
         told = {"by": "anna", "reason": "let me look"}
-        assert CLIENT.post(f"{asked}/pause", json=told).status_code == 200
+        wait_for(lambda: CLIENT.post(f"{asked}/pause", json=told).status_code == 200)
         wait_for(lambda: bool(server.logged("chat-1", "anna", "pause", "let me look")))
         answer = CLIENT.post(f"{asked}/answer", json={"answer": "continue"})
         assert (answer.status_code, "'chat-1'" in answer.json()["detail"]) == (404, True)
