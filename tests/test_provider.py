@@ -18,6 +18,7 @@ from otel_loopguard import (
     LoopGuardError,
     LoopGuardSettingsError,
     LoopGuardSpanExporter,
+    LoopGuardSpanProcessor,
     Settings,
     control,
     semconv,
@@ -49,6 +50,22 @@ def test_it_puts_processor_and_exporter_on_a_provider_once() -> None:
     assert len(spans) == 4
     assert dict(spans[3].attributes or {})["loopguard.decision.action"] == "hint"
     assert handle_of(guard, key).report().steps == 4
+
+
+@pytest.mark.parametrize("first", ["by hand", "setup"])
+def test_two_processors_of_one_guard_count_once(first: str) -> None:
+    """Somebody added one before, or adds one afterwards."""
+    provider, guard = provider_with(), LoopGuard()
+    ways = [
+        lambda: provider.add_span_processor(LoopGuardSpanProcessor(guard)),
+        lambda: setup(guard, tracer_provider=provider),
+    ]
+    for way in ways if first == "by hand" else reversed(ways):
+        way()
+    with session(uuid.uuid4().hex) as key:
+        for _ in range(2):
+            tool_call(provider.get_tracer("my.agent"))
+    assert handle_of(guard, key).report().steps == 2
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,30 @@ def turn(rig: Rig, session: str = "chat", calls: int = 1, result: str = "balance
                 span.set_attribute("gen_ai.tool.call.result", result)
 
 
+def test_a_user_who_asks_the_same_again(rig: Rig) -> None:
+    """Ten questions of a user in one conversation, each a trace with one equal call."""
+    for _ in range(10):
+        turn(rig)
+    assert not STOPS.intersection(rig.actions)
+
+
+def test_a_conversation_goes_on_after_an_abort(rig: Rig) -> None:
+    """A run was aborted; the user's next question in the conversation is a new run."""
+    turn(rig, calls=LOOP, result=NOTHING)
+    assert rig.actions == ["hint", "deny", "abort"]
+    with agent(rig.tracer, gen_ai__conversation__id="chat"):
+        turn(rig)
+        control.check()
+
+
+def test_a_resumed_session_is_still_watched(rig: Rig) -> None:
+    """Who resumes an aborted session gets the next loop stopped, too."""
+    turn(rig, calls=LOOP, result=NOTHING)
+    assert control.resume("chat")
+    turn(rig, calls=20, result=NOTHING)
+    assert flag_of(rig, "chat").stops
+
+
 def test_a_pause_by_hand_stays(rigs: Callable[..., Rig]) -> None:
     """A hint or a deny does not open a gate that a person closed."""
     rig = rigs({"max_action": "deny"})
@@ -64,6 +88,16 @@ def test_an_id_on_the_open_agent_span_names_its_session(rig: Rig) -> None:
     with agent(rig.tracer, gen_ai__conversation__id="early"):
         tool_call(rig.tracer)
         assert control.current().session == "early"
+
+
+def test_the_stronger_of_two_guards_speaks(rigs: Callable[..., Rig]) -> None:
+    """A guard in shadow mode, made first, does not hide what another one decides."""
+    shadow, rig = rigs({"mode": "shadow"}), Rig()
+    rig.provider.add_span_processor(shadow.processor)
+    with agent(rig.tracer):
+        for _ in range(LOOP):
+            tool_call(rig.tracer)
+        assert control.current().action == "abort"
 
 
 def test_a_clock_that_is_set_back_blinds_no_session() -> None:

@@ -18,7 +18,8 @@ from otel_loopguard.dialects import RecordedSpan
 from otel_loopguard.execution import admit
 from tests.agents import agent, provider_with, tool_call
 from tests.calls import EPOCH, SECOND, call
-from tests.hostile.rig import TOOL, sizes
+from tests.detectors.judges import wait_until
+from tests.hostile.rig import TOOL, ended, sizes
 
 MOST = 500
 ROOM = 300
@@ -108,6 +109,19 @@ def test_of_any_number_of_sessions_five_hundred_are_left(
     assert sizes(guard) <= early * 1.1 + 4200 + OF_A_CASE * (waiting - asked)
     processor.shutdown()
     _left.clear()
+
+
+@pytest.mark.rare
+def test_age_leaves_nothing_behind() -> None:
+    """When nobody came for the time that sessions are kept, their objects are gone, of all."""
+    before = alive()
+    processor = LoopGuardSpanProcessor(session_ttl_s=2)
+    tracer = provider_with(processor).get_tracer("my.agent")
+    for number in range(3_000):
+        conversation(tracer, number)
+    # Milestones stay with what the process knows of sessions.
+    assert wait_until(lambda: {*(alive() - before)} <= {"Milestones"}, 120)
+    processor.shutdown()
 
 
 def step(number: int, tool: str = "search", **fields: Any) -> Step:
@@ -219,3 +233,13 @@ def test_long_texts_stay_in_no_table(make: Callable[[int, str], RecordedSpan]) -
         guard.on_start(made)
         guard.on_end(made)
     assert characters(guard) < 600 * TEXT
+
+
+def test_many_traces_through_the_processor() -> None:
+    """Sessions and traces stay within `max_sessions` and its multiple."""
+    processor = LoopGuardSpanProcessor(max_sessions=100)
+    for number in range(5_000):
+        processor.on_end(ended(TOOL, span_id=number + 1, trace_id=number + 1))
+    assert len(processor.guard._sessions) == 100
+    assert len(processor.guard._sessions._by_trace) <= 400
+    assert processor.faults.counts == {}

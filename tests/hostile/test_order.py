@@ -10,12 +10,21 @@ from opentelemetry.sdk.trace import RandomIdGenerator, TracerProvider
 
 from otel_loopguard import LoopGuardSpanProcessor, control
 from otel_loopguard.core import Kind, Step
-from tests.agents import agent, provider_with, tool_call
+from tests.agents import Ended, agent, provider_with, tool_call
 from tests.calls import SECOND
 from tests.detectors.judges import wait_until
-from tests.hostile.rig import LOOP, TOOL, Rig
+from tests.hostile.rig import LOOP, TOOL, Rig, ended
 
 DONE = {**TOOL, "gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "nothing found"}
+
+
+def test_a_span_that_ends_twice_counts_once(rig: Rig) -> None:
+    """The SDK passes the first end on; the second changes nothing."""
+    for _ in range(3):
+        span = rig.tracer.start_span("execute_tool search", attributes=DONE)
+        span.end()
+        span.end()
+    assert len(rig.steps) == len(rig.exported) == 3
 
 
 def test_a_processor_that_was_added_twice_counts_each_call_once(rig: Rig) -> None:
@@ -40,6 +49,26 @@ def test_two_processors_of_one_guard_on_some_providers_count_each_call_once(
     for number in range(6):
         tracers[(first + number) % 2].start_span("execute_tool search", attributes=DONE).end()
         assert len(rig.steps) == number + 1
+
+
+def test_an_end_without_a_start_counts(rig: Rig) -> None:
+    """A processor that was added late sees ends only."""
+    for number in range(3):
+        rig.processor.on_end(ended(DONE, span_id=number, at=number))
+    assert rig.actions == ["hint"]
+
+
+def test_a_child_may_end_after_its_parents(rig: Rig) -> None:
+    """Every span counts, in whatever order they end."""
+    spans, context = [], None
+    for _ in range(50):
+        spans.append(rig.tracer.start_span("execute_tool search", context, attributes=DONE))
+        context = trace.set_span_in_context(spans[-1])
+        time.sleep(0.0005)
+    for span in spans:
+        span.end()
+    assert len(rig.exported) == 50
+    assert rig.steps
 
 
 class OneId(RandomIdGenerator):
@@ -119,6 +148,15 @@ def test_a_chain_of_turns_that_start_the_next_one_is_not_kept(rig: Rig) -> None:
     while place is not None:
         place, length = place.parent, length + 1
     assert length < 10
+
+
+def test_processors_before_and_after_see_the_same_span() -> None:
+    """What the guard does not decide about, it does not touch."""
+    before, after = Ended(), Ended()
+    provider = provider_with(before, LoopGuardSpanProcessor(), after)
+    tool_call(provider.get_tracer("my.agent"), args="\ud800", result=b"\xff")
+    assert before.spans[0] is after.spans[0]
+    assert not any("loopguard" in key for key in before.spans[0].attributes or {})
 
 
 def test_a_control_asked_in_odd_contexts_answers_allow() -> None:

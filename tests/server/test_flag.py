@@ -8,12 +8,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
+import pytest
 
 from otel_loopguard import Action
 from otel_loopguard._control.flag import Flag
 from otel_loopguard.server import Server
 from otel_loopguard.server.app import Changes
-from tests.server.serving import CLIENT, control, send, serving
+from tests.server.serving import CLIENT, call, control, post, send, serving
 
 
 def act(server: Server, action: str, session: str = "chat-1", **body: str) -> httpx.Response:
@@ -98,6 +99,26 @@ def test_changes_are_sent_as_events() -> None:
                         break
                     act(server, "abort")
         assert found == ["allow", "abort"]
+
+
+@pytest.mark.parametrize("scope", ["call", "session"])
+def test_a_false_alarm_is_allowed_and_only_noted_from_then_on(scope: str) -> None:
+    with serving() as server:
+        send(server, 50, session="fine")
+        assert act(server, "allow", "fine").json()["setting"] == ""  # nothing was stopped
+        send(server, 0, 1, 2, 3)
+        assert control(server)["action"] == "deny"
+        allowed = act(server, "allow", scope=scope, by="ann").json()
+        assert (allowed["action"], allowed["setting"]) == ("allow", 'exempt_tools = ["search"]')
+        send(server, *range(4, 12))
+        assert control(server)["action"] == "allow"
+        # Another loop of the session is stopped, unless all of it is allowed.
+        for number in range(12, 18):
+            one = call(number)
+            one["attributes"]["gen_ai.tool.call.arguments"] = '{"q": "y"}'
+            post(server, one).raise_for_status()
+            action = control(server)["action"]  # who asks has heard it
+        assert action == ("abort" if scope == "call" else "allow")
 
 
 def test_the_document_describes_every_path() -> None:
