@@ -59,7 +59,8 @@ class Tenants:
         for token, tenant in (tokens or {}).items():
             _check(token, tenant)
             if not 0 < len(tenant) <= _LONGEST_NAME or not tenant.isprintable():
-                msg = f"tokens: {tenant!r:.200} is no name, expected 1 to {_LONGEST_NAME} signs"
+                what = f"1 to {_LONGEST_NAME} characters"
+                msg = f"tokens: {tenant!r:.200} is no name, expected {what}"
                 raise LoopGuardSettingsError(msg)
         self._tenants = {_digest(token): tenant for token, tenant in (tokens or {}).items()}
         self._metrics = _digest(metrics) if metrics else b""

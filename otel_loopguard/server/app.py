@@ -253,7 +253,7 @@ def _named(endpoint: Endpoint) -> Endpoint:
             return problem(422, "the key of the session is missing, expected it as `id`")
         if len(session) > LONGEST_ID:
             # No session has it, and what is asked for is remembered until it begins.
-            return problem(422, f"the key of the session has more than {LONGEST_ID:,} signs")
+            return problem(422, f"the key of the session has more than {LONGEST_ID:,} characters")
         request.state.session = session
         return await endpoint(request)
 

@@ -194,7 +194,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
     """Refuses headers that cannot be sent.
 
     Raises:
-        LoopGuardSettingsError: A name or a value has signs that no header may have.
+        LoopGuardSettingsError: A name or a value has characters that no header may have.
     """
     for name, value in headers.items():
         if not _NAME.fullmatch(name):
@@ -202,7 +202,8 @@ def check_headers(headers: Mapping[str, str]) -> None:
             raise LoopGuardSettingsError(msg)
         if not value.isascii() or not value.isprintable():
             # Not the value: it may be a key.
-            msg = f"headers: {name!r:.100}: expected a value of printable ASCII signs on one line"
+            what = "a value of printable ASCII characters on one line"
+            msg = f"headers: {name!r:.100}: expected {what}"
             raise LoopGuardSettingsError(msg)
 
 
