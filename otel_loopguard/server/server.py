@@ -147,7 +147,14 @@ class Server:
 
     async def __aenter__(self) -> Self:
         settings = self._settings
+        stop = self._stop_requested.set
+        told = {signal.SIGINT: stop, signal.SIGTERM: stop}
+        if sys.platform != "win32":
+            told[signal.SIGHUP] = self._hang_up
         async with contextlib.AsyncExitStack() as ends:
+            # Before it answers anybody, who may signal at once; and no longer than it drains.
+            signals = ends.enter_context(contextlib.ExitStack())
+            signals.enter_context(_signals(told))
             if self._telemetry is not None:
                 ends.push_async_callback(asyncio.to_thread, self._telemetry.close)
             ends.callback(self._refusals.close)
@@ -174,11 +181,7 @@ class Server:
                 ends.push_async_callback(server.stop, _GRACE_S)
             ends.callback(self._take_no_more)
             ends.callback(asyncio.create_task(self._tick(receiver, readiness)).cancel)
-            stop = self._stop_requested.set
-            told = {signal.SIGINT: stop, signal.SIGTERM: stop}
-            if sys.platform != "win32":
-                told[signal.SIGHUP] = self._hang_up
-            ends.enter_context(_signals(told))
+            ends.callback(signals.close)
             ends.enter_context(access.strangers_told_once_a_minute())
             ends.push_async_callback(self._drain, readiness)
             self._ends = ends.pop_all()

@@ -1,6 +1,10 @@
 """What a server reads again while it runs, on SIGHUP, and how it ends."""
 
+import asyncio
+import logging
+import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -12,11 +16,11 @@ import grpc
 import httpx
 import pytest
 
-from otel_loopguard.server import Tenants, app
+from otel_loopguard.server import Server, ServerSettings, Tenants, app
 from otel_loopguard.server.forward import SIGNALS
 from tests.server.process import PROGRAM, Serve
 from tests.server.serving import CLIENT, bearer, call, certified, exporter, request, serving
-from tests.stores.servers import wait_for
+from tests.stores.servers import free_port, wait_for
 
 OLD, NEW, OTHER = (f"the {which} token of this test" for which in ("old", "new", "other"))
 
@@ -125,6 +129,37 @@ def test_a_renewed_certificate_is_used(tmp_path: Path, caplog: pytest.LogCapture
         server.reload()
         assert is_trusted(trusted())
     assert any("not reloaded: certificate = " in line for line in caplog.messages)
+
+
+def test_it_takes_signals_before_it_answers(caplog: pytest.LogCaptureFixture) -> None:
+    """A service manager may reload what listens since a moment ago."""
+    port, to_default = free_port(), list[int]()
+
+    def hang_up_at_once() -> None:
+        wait_for(lambda: connects(port))
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    async def serve() -> None:
+        hung_up = asyncio.create_task(asyncio.to_thread(hang_up_at_once))
+        async with Server(ServerSettings(http=f"127.0.0.1:{port}", grpc="")):
+            await hung_up
+            await asyncio.to_thread(
+                wait_for, lambda: to_default or "reloaded: nothing changed" in caplog.text
+            )
+
+    before = signal.signal(signal.SIGHUP, lambda number, _: to_default.append(number))
+    try:
+        with caplog.at_level(logging.WARNING, "otel_loopguard"):
+            asyncio.run(serve())
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert to_default == []
+
+
+def connects(port: int) -> bool:
+    """True if something listens there."""
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 _IN_A_TERMINAL = """
