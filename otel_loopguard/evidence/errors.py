@@ -56,9 +56,10 @@ def is_transient(step: Step, said: str) -> bool:
 
 def error_text(step: Step) -> str | None:
     """What a failed step said: the error text, or an outcome that is text."""
-    if step.error_text:
-        return step.error_text
-    return step.outcome if isinstance(step.outcome, str) and step.outcome.strip() else None
+    for text in (step.error_text, step.outcome):
+        if isinstance(text, str) and text.strip():
+            return text
+    return None
 
 
 def is_call_error(step: Step) -> bool:

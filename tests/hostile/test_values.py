@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
@@ -257,6 +257,7 @@ STEPS = st.builds(
 )
 
 
+@example([(Step(Kind.TOOL, error=True, error_text=" "), 1)], "s")
 @given(st.lists(st.tuples(STEPS, st.integers(1, 8)), max_size=12), st.sampled_from(["s", "", "\0"]))
 def test_any_steps_are_judged(steps: list[tuple[Step, int]], session: str) -> None:
     """Every observed step is counted once, in order, and decided about in that order."""
