@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
@@ -106,6 +107,8 @@ def place_of(call: Call) -> tuple[int, float] | None:
         value = cast("list[object]", value)[0]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
+    if not abs(value) <= sys.float_info.max:  # NaN neither
+        return None
     rest = {name: item for name, item in named.items() if name not in _PAGING and name not in _ENDS}
     return key_of(canonical(rest), call.seed), float(value)
 
@@ -123,8 +126,9 @@ def _as_time(value: object) -> float | None:
     """A time as a number that grows with it; None of what is none."""
     if isinstance(value, str):
         return float(re.sub(r"\D", "", value[:_TIME_CHARS])) if _TIME.match(value) else None
-    if isinstance(value, (int, float)) and (
-        int(value) in _SECONDS or int(value) // 1_000 in _SECONDS
+    # Compared, not converted: JSON of Python has NaN and Infinity, too.
+    if isinstance(value, (int, float)) and any(
+        _SECONDS.start * unit <= value < _SECONDS.stop * unit for unit in (1, 1_000)
     ):
         return float(value)
     return None

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -243,13 +244,16 @@ def test_no_order_of_any_spans_throws(events: list[tuple[str, Any]]) -> None:
     assert all(map(well_formed, rig.steps))
 
 
+ARGUMENTS = st.one_of(
+    st.integers(), TEXT, st.sampled_from("command content file_path limit page query ts".split())
+)
 STEPS = st.builds(
     Step,
     kind=st.sampled_from([Kind.TOOL, Kind.TOOL, Kind.TOOL, Kind.MODEL, Kind.OTHER]),
     name=st.one_of(st.none(), TEXT, st.sampled_from(["bash", "python", "sql", "wait", "user"])),
     start=st.integers(-(2**63), 2**63),
     end=st.one_of(st.none(), st.integers(-(2**63), 2**63)),
-    args=st.one_of(ANYTHING, st.dictionaries(st.one_of(TEXT, st.integers()), ANYTHING, max_size=3)),
+    args=st.one_of(ANYTHING, st.dictionaries(ARGUMENTS, ANYTHING, max_size=3)),
     outcome=ANYTHING,
     error=st.booleans(),
     error_text=st.one_of(st.none(), TEXT, st.just("429 too many requests")),
@@ -258,6 +262,10 @@ STEPS = st.builds(
 
 
 @example([(Step(Kind.TOOL, error=True, error_text=" "), 1)], "s")
+@example(
+    [(Step(Kind.TOOL, args={"ts": math.inf}), 1), (Step(Kind.TOOL, args={"ts": math.nan}), 1)], "s"
+)
+@example([(Step(Kind.TOOL, args={"page": 10**400}), 2)], "s")
 @given(st.lists(st.tuples(STEPS, st.integers(1, 8)), max_size=12), st.sampled_from(["s", "", "\0"]))
 def test_any_steps_are_judged(steps: list[tuple[Step, int]], session: str) -> None:
     """Every observed step is counted once, in order, and decided about in that order."""
