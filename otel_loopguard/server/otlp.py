@@ -63,6 +63,11 @@ class Refused(Exception):  # noqa: N818  # named after what becomes of the reque
     code = 3  # INVALID_ARGUMENT
     headers: Mapping[str, str] = {}
 
+    @property
+    def logged(self) -> str:
+        """Why, for the log."""
+        return str(self)
+
 
 class BadRequest(Refused):
     """A request cannot be read."""

@@ -216,16 +216,27 @@ class Busy(Refused):
     code = 8  # RESOURCE_EXHAUSTED
     headers: Mapping[str, str] = {"retry-after": str(RETRY_S)}
 
-    def __init__(self, why: str, cause: Cause = "busy") -> None:
+    def __init__(self, why: str, cause: Cause = "busy", detail: str = "") -> None:
         super().__init__(why)
         self.cause = cause
+        self._detail = detail
+
+    @property
+    def logged(self) -> str:
+        """Why, with what is no business of a sender: the store's address and keys."""
+        return f"{self}: {self._detail}" if self._detail else str(self)
 
 
 class _Feed:
-    """A guard whose clock is not moved by spans: hosts do not agree about the time."""
+    """A guard whose clock is not moved by spans: hosts do not agree about the time.
+
+    Attributes:
+        read_ns: Nanoseconds that reading a span took.
+    """
 
     def __init__(self, guard: Engine) -> None:
         self._guard = guard
+        self.read_ns = 0
         self.bind = guard.bind
         self.observe = guard.observe
 
@@ -235,7 +246,7 @@ class _Feed:
 
     def on_end(self, span: SpanView, *, step: Step | None = None) -> None:
         with swallow(self._guard.faults, "server"):
-            self._guard.on_end(span, step=step)
+            self._guard.judge(span, step, self.read_ns)
 
     def tick(self, now: int) -> None:
         pass
@@ -265,7 +276,8 @@ class TenantGuard:
         self.guard = guard
         self.admin = guard.escalation().admin
         self._lateness_s = lateness_s
-        self._replay = SpanReplay(_Feed(guard), guard.reader.read)
+        self._feed = _Feed(guard)
+        self._replay = SpanReplay(self._feed, guard.reader.read)
         self._seen: BoundedDict[SpanId, None] = BoundedDict(_SEEN)
         self._first_seen: BoundedDict[tuple[str, str], tuple[bool, int]] = BoundedDict(_SEEN)
         self._decided: BoundedDict[SpanId, Annotation] = BoundedDict(_DECIDED)
@@ -376,7 +388,9 @@ class TenantGuard:
 
     def _judge(self, batch: _Batch) -> dict[SpanId, Annotation]:
         reader, faults = self.guard.reader, self.guard.faults
+        began = time.perf_counter_ns()
         read = [(span, attempt(faults, "read", reader.read, span)) for span in batch.spans]
+        self._feed.read_ns = (time.perf_counter_ns() - began) // len(read)
         homes = {} if self._leases is None else self._take(self._leases, read)
         fresh = self._fresh(read)
         for span, step in fresh.values():
@@ -544,7 +558,7 @@ class TenantGuard:
                 with _storing():
                     self._lose(self._leases.lost(self._calls.due(at)))
             except Busy as error:
-                self.store_trouble = str(error)
+                self.store_trouble = error.logged
                 raise  # whose calls they are is not known now
             self.store_trouble = ""
         self.guard.tick(at)
@@ -593,8 +607,8 @@ def _storing() -> Generator[None]:
     try:
         yield
     except StoreError as error:
-        msg = f"the store does not answer: {error}"
-        raise Busy(msg, "store") from error
+        msg = "the store does not answer"
+        raise Busy(msg, "store", str(error)) from error
 
 
 class _Batch:
