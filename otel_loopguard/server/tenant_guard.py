@@ -25,6 +25,7 @@ from otel_loopguard.engine import (
     Action,
     Kind,
     RecordedSpan,
+    answer_people,
     encoded,
     is_unknown,
     joined,
@@ -275,6 +276,7 @@ class TenantGuard:
     ) -> None:  # fmt: skip
         self.guard = guard
         self.admin = guard.escalation().admin
+        self.admin.others_judge = leases is not None
         self._lateness_s = lateness_s
         self._feed = _Feed(guard)
         self._replay = SpanReplay(self._feed, guard.reader.read)
@@ -340,11 +342,15 @@ class TenantGuard:
         return self.guard.read(session)
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Does what a person asks; of sessions that are not known here the other workers do."""
-        own = json.loads(self.admin.answer(encoded(request), self.guard.faults))
+        """Does what a person asks; of sessions that are not judged here the other workers do."""
+        asked, faults = encoded(request), self.guard.faults
+        own = json.loads(self.admin.answer(asked, faults))
         if self._leases is None or not (is_unknown(own) or "sessions" in own):
             return own
         found = joined([own, *await asyncio.to_thread(self.guard.ask_others, request)])
+        if is_unknown(found):
+            # Nobody judges it now; this worker may know its flag.
+            return json.loads(answer_people(asked, [self.guard.reply], faults))
         if "sessions" in found:
             # Who was only asked for its flag knows the session, too, and nothing of it.
             rows = sorted(found["sessions"], key=lambda row: row["steps"])
