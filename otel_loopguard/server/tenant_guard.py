@@ -220,12 +220,7 @@ class Busy(Refused):
     def __init__(self, why: str, cause: Cause = "busy", detail: str = "") -> None:
         super().__init__(why)
         self.cause = cause
-        self._detail = detail
-
-    @property
-    def logged(self) -> str:
-        """Why, with what is no business of a sender: the store's address and keys."""
-        return f"{self}: {self._detail}" if self._detail else str(self)
+        self.detail = detail
 
 
 class _Feed:

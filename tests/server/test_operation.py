@@ -11,7 +11,18 @@ from otel_loopguard import Settings
 from otel_loopguard.server import Tenants
 from otel_loopguard.server import metrics as server_metrics
 from tests.server.process import Serve, ready
-from tests.server.serving import CLIENT, PROTOBUF, Hop, bearer, call, post, request, send, serving
+from tests.server.serving import (
+    CLIENT,
+    PROTOBUF,
+    Hop,
+    bearer,
+    call,
+    certified,
+    post,
+    request,
+    send,
+    serving,
+)
 from tests.stores.servers import Server as Redis
 from tests.stores.servers import free_port, wait_for
 
@@ -104,6 +115,22 @@ def test_a_breaker_of_a_tenant_is_logged_with_its_name(caplog: pytest.LogCapture
         spans = (call(number, attributes=failing) for number in range(3))
         assert post(server, *spans, **bearer("a token of sixteen signs or more")).is_success
         wait_for(lambda: said(caplog, "one: breaker of "))
+
+
+@pytest.mark.parametrize("scheme", ["https", "grpcs"])
+def test_a_next_hop_whose_certificate_is_not_trusted_says_so_in_the_log(
+    scheme: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = certified(tmp_path)
+    own = {"certificate": certificate, "key": key}
+    with serving(ONE, **own, grpc="127.0.0.1:0") as hop:
+        port = hop.grpc_port if scheme == "grpcs" else hop.url.rpartition(":")[2]
+        with serving(forward=f"{scheme}://127.0.0.1:{port}") as server:
+            refused = send(server, 0)
+            assert (refused.status_code, b"CERTIFICATE" in refused.content) == (503, False)
+            assert b"CERTIFICATE" not in CLIENT.get(f"{server.url}/readyz").content
+            for start in ("requests are refused: ", "not ready: "):
+                wait_for(lambda start=start: "CERTIFICATE_VERIFY" in "".join(said(caplog, start)))
 
 
 def test_what_a_person_did_is_logged_with_the_name(tmp_path: Path) -> None:
