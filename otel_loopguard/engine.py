@@ -80,6 +80,20 @@ class Engine(LoopGuard):
         if on_event is not None:
             self.telemetry.on_events.append(on_event)
 
+    def judge(self, span: SpanView, step: Step | None, read_ns: int) -> None:
+        """Judges a span that has ended, and records what that cost.
+
+        Args:
+            span: The span.
+            step: Its step, which its owner has read.
+            read_ns: Nanoseconds that reading took.
+        """
+        numbers = self.telemetry.numbers
+        began = numbers.began()
+        self.on_end(span, step=step)
+        if began:
+            numbers.ended(began - read_ns, span.trace_id, span.span_id)
+
     def session_of(self, trace_id: int) -> str:
         """Returns the session of a trace; as long as nobody named one, the trace id in hex."""
         flag = self.flag_in(trace_id)
@@ -154,6 +168,8 @@ class Engine(LoopGuard):
             trouble: The reason of its `StoreError`; empty without one.
         """
         self.telemetry.numbers.store_answered(operation, seconds, trouble)
+        if self._writer is not None and trouble:
+            self._writer.saw(trouble)
 
     def ask_others(self, request: dict[str, object]) -> list[dict[str, Any]]:
         """Asks the other processes on the store what a person asks; they may have the session.

@@ -160,8 +160,9 @@ _KEYS: Final = 256
 class LogOnce:
     """Logs one warning about each key of a part; beyond 256 keys nothing more is logged."""
 
-    def __init__(self, part: str) -> None:
+    def __init__(self, part: str, log: Log | None = None) -> None:
         self._part = part
+        self._log = logger if log is None else log
         # No lock: a warning that two threads log twice does no harm.
         self._logged: set[str] = set()
 
@@ -169,4 +170,4 @@ class LogOnce:
         """Logs a warning, the first time that it is about this key."""
         if key not in self._logged and len(self._logged) < _KEYS:
             self._logged.add(key)
-            logger.warning("%s: %s", self._part, what)
+            self._log.warning("%s: %s", self._part, what)

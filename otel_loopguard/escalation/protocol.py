@@ -66,6 +66,7 @@ _TAKES: Final = {
     "allow": ("session", "scope", "by"),
     "answer": ("session", "escalation", "answer", "guidance", "plan", "limit", "by"),
 }
+_OF_JUDGE: Final = ("show", "explain", "allow")
 _DECISION: Final = ("id", "step", "at", "action", "detector", "rule", "message")
 _TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan", "via")
 
@@ -124,6 +125,12 @@ def is_unknown(reply: Message) -> bool:
     return reply.get("error") in ("unknown_session", "unknown_escalation")
 
 
+def seen(rows: list[Message]) -> list[Message]:
+    """The rows of processes that saw steps of a session; where none did, all that there are."""
+    judged = {row["session"] for row in rows if row.get("steps")}
+    return [row for row in rows if row.get("steps") or row["session"] not in judged]
+
+
 def joined(replies: list[Message]) -> Message:
     """One reply for all guards that were asked."""
     listed = [reply for reply in replies if "sessions" in reply]
@@ -134,7 +141,13 @@ def joined(replies: list[Message]) -> Message:
 
 
 class AdminHandlers:
-    """Answers what people ask about the sessions of one guard. May be called from any thread."""
+    """Answers what people ask about the sessions of one guard. May be called from any thread.
+
+    Attributes:
+        process: Its name.
+        others_judge: Whether other processes judge the sessions of which this one has the flag
+            alone.
+    """
 
     def __init__(  # noqa: PLR0913, PLR0917
         self, settings: Settings, sessions: SessionRegistry, lock: threading.RLock,
@@ -148,10 +161,22 @@ class AdminHandlers:
         self._most = settings.tuning.admin.sessions
         self._idle = int(settings.tuning.admin.idle_s * 1e9)
         self.process = process
+        self.others_judge = False
 
     def answer(self, data: bytes, faults: InternalErrors) -> bytes:
-        """The reply to the bytes of a request; see `answer`."""
-        return answer(data, [self.reply], faults)
+        """The reply to the bytes of a request; see `answer`.
+
+        What only who judges a session knows or does is left to that process.
+        """
+        return answer(data, [self._reply_of_judge if self.others_judge else self.reply], faults)
+
+    def _reply_of_judge(self, request: Message) -> Message:
+        if request.get("op") in _OF_JUDGE and _refused(request) is None:
+            with self._lock:
+                session = self._sessions.find(request.get("session", ""))
+                if session is None or not session.state.progress.steps:
+                    return _unknown(request)
+        return self.reply(request)
 
     def reply(self, request: Message) -> Message:
         """Handles a request; never raises for what it holds."""
@@ -338,7 +363,7 @@ class Transport(ABC):
     def sessions(self) -> tuple[list[Message], str]:
         """The rows of the sessions of all processes, and what to say where some are missing."""
         replies = self.replies({"op": "sessions"})
-        rows = [row for reply in replies for row in _rows(reply)]
+        rows = seen([row for reply in replies for row in _rows(reply)])
         silent = [reply["message"] for reply in replies if reply.get("error") == SILENT]
         if silent or rows:
             return rows, "; ".join(silent)

@@ -154,7 +154,7 @@ class LoopGuard(SessionQueries):
         if live and settings.store_url:
             from otel_loopguard.stores import open_writer  # noqa: PLC0415  # with a store only
 
-            self._writer = open_writer(settings, faults)
+            self._writer = open_writer(settings, faults, log)
         self._journal_store = journal_store
         self._manual_journals = manual_journals
         if journal_store is None and self._writer is not None:
@@ -180,7 +180,7 @@ class LoopGuard(SessionQueries):
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(self, self._writer, hints=journal_store is not None)
-        self._resilience = ResilienceRegistry(settings, faults, self._writer) if live else None
+        self._resilience = ResilienceRegistry(settings, faults, self._writer, log) if live else None
         if self._resilience is not None:
             offer(self._resilience)
         self._start()

@@ -10,6 +10,7 @@ from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.lazy import lazy
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.logger import Log, logger
 from otel_loopguard.core import Kind
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.evidence import error_class, is_runner, prepare, signature_of
@@ -77,13 +78,14 @@ class ResilienceRegistry:
     """Breakers, recoveries and checks of one guard; a store shares breakers between processes."""
 
     def __init__(
-        self, settings: Settings, faults: InternalErrors | None = None, writer: Writer | None = None
-    ) -> None:
+        self, settings: Settings, faults: InternalErrors | None = None,
+        writer: Writer | None = None, log: Log = logger,
+    ) -> None:  # fmt: skip
         faults = faults or InternalErrors()
         self.settings = settings
         self._faults = faults
         self._recoveries: Recoveries | None = None
-        self.breakers = Breakers(settings, writer)
+        self.breakers = Breakers(settings, writer, log)
         self.checks = Checks(settings, faults)
 
     @property

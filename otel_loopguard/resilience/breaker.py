@@ -19,7 +19,7 @@ from otel_loopguard._control.gate import told
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.logger import Log, logger
 from otel_loopguard._util.worker import suppress_instrumentation
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.core.evidence import ErrorClass
@@ -199,7 +199,8 @@ class Breakers:
     The newest 1024 that have failed are kept. In mode `shadow` they are counted and let all pass.
     """
 
-    def __init__(self, settings: Settings, writer: Writer | None = None) -> None:
+    def __init__(self, settings: Settings, writer: Writer | None = None, log: Log = logger) -> None:
+        self._log = log
         self._settings = settings
         self._writer = writer
         self.watches = settings.breaker != "off"  # spans feed breakers
@@ -381,9 +382,9 @@ class Breakers:
         what = "" if key.startswith(_NAMED_KEYS) else "a host or call of "
         if breaker.until:
             said = "breaker of %s%s %r is open for %.0f s after %d failures in a row"
-            logger.warning(said, what, of, name, (breaker.until - at) / 1e9, breaker.failures)
+            self._log.warning(said, what, of, name, (breaker.until - at) / 1e9, breaker.failures)
         else:
-            logger.info("breaker of %s%s %r is closed", what, of, name)
+            self._log.info("breaker of %s%s %r is closed", what, of, name)
         self._look(key, at_once=True)
 
     def _shares(self, key: str) -> bool:
@@ -415,7 +416,7 @@ class Breakers:
             # An unreadable record is not overwritten.
             if self._next_look.get(key) != _NEVER:
                 msg = "the record of breaker %r in the store is not readable: left alone"
-                logger.warning(msg, key)
+                self._log.warning(msg, key)
             with self._lock:
                 self._next_look[key] = _NEVER
             return

@@ -534,7 +534,8 @@ class Readiness:
             self._ask(hop)
         for check, said in self.known().items():
             if said != OK:
-                self._log.note(check, said)
+                more = "" if hop is None or said != hop.trouble else hop.detail
+                self._log.note(check, more or said)
         self._log.tick()
 
     def close(self) -> None:
@@ -556,4 +557,4 @@ async def _ask(hop: NextHop) -> None:
         try:
             await asyncio.wait_for(hop.send(traces, traces.request()), _HOP_S)
         except asyncio.TimeoutError:
-            hop.trouble = f"the next hop did not answer within {_HOP_S:g} s"
+            hop.trouble = hop.detail = f"the next hop did not answer within {_HOP_S:g} s"

@@ -87,16 +87,18 @@ class NextHopError(Refused):
         bad_request: True if only this request is not taken; else the next hop takes none now.
         unsupported: True if the next hop has no place for such requests at all.
         kind: Its status, or the exception.
+        detail: What the exception says, such as that a certificate is not trusted.
     """
 
     cause = "next_hop"
 
     def __init__(  # noqa: PLR0913
         self, why: str, kind: str, *, retryable: bool, retry_after: str = "",
-        bad_request: bool = False, unsupported: bool = False,
+        bad_request: bool = False, unsupported: bool = False, detail: str = "",
     ) -> None:  # fmt: skip
         super().__init__(why)
         self.kind = kind
+        self.detail = detail
         self.retryable = retryable
         self.bad_request = bad_request
         self.unsupported = unsupported
@@ -116,12 +118,14 @@ class NextHop(ABC):
     Attributes:
         trouble: Why it would not take requests, as its newest answer has it; empty if it would,
             None before the first.
+        detail: The same for the log.
         asked_at: When it was asked last, by the monotonic clock; at first when it was made.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], metrics: ServerMetrics) -> None:
         self._metrics = metrics
         self.trouble: str | None = None
+        self.detail = ""
         self.asked_at = time.monotonic()
         self._connect(url, headers)
 
@@ -138,6 +142,7 @@ class NextHop(ABC):
         except NextHopError as error:
             kind = error.kind
             self.trouble = "" if error.bad_request or error.unsupported else str(error)
+            self.detail = error.logged
             raise
         else:
             kind = self.trouble = ""
@@ -230,7 +235,7 @@ class HttpHop(NextHop):
         except (httpx.HTTPError, asyncio.TimeoutError) as error:
             kind = type(error).__name__
             msg = f"the next hop cannot be reached: {kind}"
-            raise NextHopError(msg, kind, retryable=True) from error
+            raise NextHopError(msg, kind, retryable=True, detail=str(error)) from error
         if not answer.is_success:
             msg = f"the next hop answered {answer.status_code}"
             after = answer.headers.get("retry-after", "")
@@ -295,6 +300,7 @@ class GrpcHop(NextHop):
                 msg, code.name, retryable=code in _RETRYABLE_CODES,
                 bad_request=code is grpc.StatusCode.INVALID_ARGUMENT,
                 unsupported=code is grpc.StatusCode.UNIMPLEMENTED,
+                detail=error.details() or "",
             ) from error  # fmt: skip
 
     async def close(self) -> None:  # noqa: D102

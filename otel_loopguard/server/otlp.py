@@ -56,12 +56,19 @@ class Refused(Exception):  # noqa: N818  # named after what becomes of the reque
         status: That of HTTP; of 503 the sender may try again.
         code: That of gRPC, for the body of an answer over HTTP.
         headers: Of the answer.
+        detail: What only the log says: addresses, and what others answered.
     """
 
     cause: Cause
     status = 400
     code = 3  # INVALID_ARGUMENT
     headers: Mapping[str, str] = {}
+    detail = ""
+
+    @property
+    def logged(self) -> str:
+        """Why, for the log."""
+        return f"{self}: {self.detail:.300}" if self.detail else str(self)
 
 
 class BadRequest(Refused):

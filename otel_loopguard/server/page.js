@@ -15,8 +15,7 @@ async function ask(path, body) {
   const options = body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
   const answer = await fetch(path, options);
   const found = await answer.json();
-  if (answer.status === 401) throw Object.assign(new Error(found.detail), { login: true, token });
-  if (!answer.ok) throw new Error(found.detail);
+  if (!answer.ok) throw Object.assign(new Error(found.detail), { status: answer.status, token });
   return found;
 }
 
@@ -61,10 +60,10 @@ function row(session) {
   const made = element("tr");
   const name = element("th", undefined, "name");
   name.scope = "row";
-  const open = element("button", session.session, "name");
-  open.type = "button";
-  open.addEventListener("click", () => show(session.session));
-  name.append(open);
+  const named = element("button", session.session, "name");
+  named.type = "button";
+  named.addEventListener("click", () => look(session.session));
+  name.append(named);
   const action = element("td", undefined, "action");
   action.append(element("span", session.action, `badge ${session.action}`));
   const buttons = element("td", undefined, "buttons");
@@ -72,7 +71,7 @@ function row(session) {
   if (session.escalation) {
     const answer = element("button", "Answer");
     answer.type = "button";
-    answer.addEventListener("click", () => show(session.session));
+    answer.addEventListener("click", () => look(session.session));
     buttons.append(answer, " ");
   }
   if (["deny", "pause", "abort"].includes(session.action)) buttons.append(button("Resume", post("resume")));
@@ -127,16 +126,41 @@ async function refresh() {
     say("summary", `${part}${sessions.length} ${unit}, ${stopped} stopped${more}`);
     say("login-error", "");
     byId("empty").hidden = sessions.length > 0;
+    byId("unlisted").hidden = !omitted || matching.length > 0;
     byId("login").hidden = true;
     byId("main").hidden = false;
     document.querySelector(".filter").hidden = false;
-    if (shown) await show(shown);
   } catch (error) {
-    byId("login").hidden = !error.login;
-    byId("main").hidden = Boolean(error.login);
-    say("summary", error.login ? "Sign in with a token." : `Not connected: ${error.message}`);
-    if (error.token) say("login-error", "No tenant has this token.");
+    const login = error.status === 401;
+    byId("login").hidden = !login;
+    byId("main").hidden = login;
+    say("summary", login ? "Sign in with a token." : `Not connected: ${error.message}`);
+    if (login && error.token) say("login-error", "No tenant has this token.");
+    return;
   }
+  if (shown) await follow(shown);
+}
+
+// As somebody asked for it, which ends what was said of the last thing that could not be done.
+function look(key) {
+  say("problem", "");
+  return follow(key);
+}
+
+async function follow(key) {
+  try {
+    await show(key);
+  } catch (error) {
+    if (error.status) say("problem", error.message);
+    else say("summary", `Not connected: ${error.message}`);
+    if (error.status === 404 && shown === key) leave();
+  }
+}
+
+function leave() {
+  rows.get(shown)?.row.querySelector("button").focus();
+  shown = null;
+  byId("detail").hidden = true;
 }
 
 // What was typed stays while the same question waits.
@@ -178,16 +202,17 @@ async function show(key) {
   if (opened) byId("detail-title").focus();
 }
 
-byId("close").addEventListener("click", () => {
-  rows.get(shown)?.row.querySelector("button").focus();
-  shown = null;
-  byId("detail").hidden = true;
-});
+byId("close").addEventListener("click", leave);
 byId("filter").addEventListener("input", refresh);
+// Of many sessions the newest are listed: one that is not is found by its name.
+byId("filter").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && event.target.value) look(event.target.value);
+});
 byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem(KEY, byId("token").value);
   refresh();
 });
+say("summary", "Loading…");
 refresh();
 setInterval(refresh, 2000);

@@ -114,7 +114,7 @@ class Receiver:
         try:
             yield hold
         except otlp.Refused as error:
-            self.refusals.note(error.cause, str(error))
+            self.refusals.note(error.cause, error.logged)
             raise
         finally:
             self.held -= own

@@ -25,6 +25,7 @@ from otel_loopguard.engine import (
     Action,
     Kind,
     RecordedSpan,
+    answer_people,
     encoded,
     is_unknown,
     joined,
@@ -216,16 +217,22 @@ class Busy(Refused):
     code = 8  # RESOURCE_EXHAUSTED
     headers: Mapping[str, str] = {"retry-after": str(RETRY_S)}
 
-    def __init__(self, why: str, cause: Cause = "busy") -> None:
+    def __init__(self, why: str, cause: Cause = "busy", detail: str = "") -> None:
         super().__init__(why)
         self.cause = cause
+        self.detail = detail
 
 
 class _Feed:
-    """A guard whose clock is not moved by spans: hosts do not agree about the time."""
+    """A guard whose clock is not moved by spans: hosts do not agree about the time.
+
+    Attributes:
+        read_ns: Nanoseconds that reading a span took.
+    """
 
     def __init__(self, guard: Engine) -> None:
         self._guard = guard
+        self.read_ns = 0
         self.bind = guard.bind
         self.observe = guard.observe
 
@@ -235,7 +242,7 @@ class _Feed:
 
     def on_end(self, span: SpanView, *, step: Step | None = None) -> None:
         with swallow(self._guard.faults, "server"):
-            self._guard.on_end(span, step=step)
+            self._guard.judge(span, step, self.read_ns)
 
     def tick(self, now: int) -> None:
         pass
@@ -264,8 +271,10 @@ class TenantGuard:
     ) -> None:  # fmt: skip
         self.guard = guard
         self.admin = guard.escalation().admin
+        self.admin.others_judge = leases is not None
         self._lateness_s = lateness_s
-        self._replay = SpanReplay(_Feed(guard), guard.reader.read)
+        self._feed = _Feed(guard)
+        self._replay = SpanReplay(self._feed, guard.reader.read)
         self._seen: BoundedDict[SpanId, None] = BoundedDict(_SEEN)
         self._first_seen: BoundedDict[tuple[str, str], tuple[bool, int]] = BoundedDict(_SEEN)
         self._decided: BoundedDict[SpanId, Annotation] = BoundedDict(_DECIDED)
@@ -328,11 +337,15 @@ class TenantGuard:
         return self.guard.read(session)
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Does what a person asks; of sessions that are not known here the other workers do."""
-        own = json.loads(self.admin.answer(encoded(request), self.guard.faults))
+        """Does what a person asks; of sessions that are not judged here the other workers do."""
+        asked, faults = encoded(request), self.guard.faults
+        own = json.loads(self.admin.answer(asked, faults))
         if self._leases is None or not (is_unknown(own) or "sessions" in own):
             return own
         found = joined([own, *await asyncio.to_thread(self.guard.ask_others, request)])
+        if is_unknown(found):
+            # Nobody judges it now; this worker may know its flag.
+            return json.loads(answer_people(asked, [self.guard.reply], faults))
         if "sessions" in found:
             # Who was only asked for its flag knows the session, too, and nothing of it.
             rows = sorted(found["sessions"], key=lambda row: row["steps"])
@@ -376,7 +389,9 @@ class TenantGuard:
 
     def _judge(self, batch: _Batch) -> dict[SpanId, Annotation]:
         reader, faults = self.guard.reader, self.guard.faults
+        began = time.perf_counter_ns()
         read = [(span, attempt(faults, "read", reader.read, span)) for span in batch.spans]
+        self._feed.read_ns = (time.perf_counter_ns() - began) // len(read)
         homes = {} if self._leases is None else self._take(self._leases, read)
         fresh = self._fresh(read)
         for span, step in fresh.values():
@@ -544,7 +559,7 @@ class TenantGuard:
                 with _storing():
                     self._lose(self._leases.lost(self._calls.due(at)))
             except Busy as error:
-                self.store_trouble = str(error)
+                self.store_trouble = error.logged
                 raise  # whose calls they are is not known now
             self.store_trouble = ""
         self.guard.tick(at)
@@ -593,8 +608,8 @@ def _storing() -> Generator[None]:
     try:
         yield
     except StoreError as error:
-        msg = f"the store does not answer: {error}"
-        raise Busy(msg, "store") from error
+        msg = "the store does not answer"
+        raise Busy(msg, "store", str(error)) from error
 
 
 class _Batch:

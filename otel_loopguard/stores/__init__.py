@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.logger import Log, logger
 from otel_loopguard.settings import needing
 from otel_loopguard.stores.write_behind import PublishedValue, State, Writer, WriterStatus
 
@@ -32,7 +32,7 @@ def open_store(settings: Settings, *, least_s: float = 0.0) -> RedisStore:
     return RedisStore(settings, least_s=least_s)
 
 
-def open_writer(settings: Settings, faults: InternalErrors) -> Writer:
+def open_writer(settings: Settings, faults: InternalErrors, log: Log = logger) -> Writer:
     """The writer of a guard, with the store that its settings name.
 
     Without `digest_key` it warns: each process then has a key of its own. The store cannot keep a
@@ -47,4 +47,4 @@ def open_writer(settings: Settings, faults: InternalErrors) -> Writer:
             "can go on with what this one saw of a session; set the same digest_key "
             "(LOOPGUARD_DIGEST_KEY, at least 16 bytes) in all of them"
         )
-    return Writer(open_store(settings), settings, faults)
+    return Writer(open_store(settings), settings, faults, log)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.logger import LogOnce, logger
+from otel_loopguard._util.logger import Log, LogOnce, logger
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
 
@@ -109,8 +109,11 @@ class Writer:
     and starts anew in the child of a fork; what waits in the parent, the parent writes.
     """
 
-    def __init__(self, store: RedisStore, settings: Settings, faults: InternalErrors) -> None:
+    def __init__(
+        self, store: RedisStore, settings: Settings, faults: InternalErrors, log: Log = logger
+    ) -> None:
         self.store = store
+        self._log = log
         self._tuning = settings.tuning.stores
         self._faults = faults
         # Called for every call of the store, on the thread that made it.
@@ -124,7 +127,7 @@ class Writer:
         """Starts anew in the child of a fork: the parent writes what waits."""
         # Held for the change of a table only.
         self._lock = new_lock()
-        self._log_once = LogOnce("store")
+        self._log_once = LogOnce("store", self._log)
         self._state: State = "healthy"
         self._why = ""
         self._logged: dict[State, float] = {}
@@ -158,6 +161,15 @@ class Writer:
             self.state, self._why, self._waiting, self._stored, self._dropped, self._refused,
             self._retries,
         )  # fmt: skip
+
+    def saw(self, trouble: str) -> None:
+        """Notes that somebody else's call of the store failed, by the reason of its `StoreError`.
+
+        What a full or read-only store says is left to writes, which alone find that it is over.
+        """
+        if self._state == "healthy" and (trouble == "slow" or trouble == "down"):  # noqa: PLR1714
+            self._change(trouble, "")
+            self._thread.wake()
 
     def add_records(self, tool: str, records: Callable[[], Sequence[bytes]]) -> bool:
         """Adds records of a tool; False if they were dropped.
@@ -417,4 +429,4 @@ class Writer:
             return
         self._logged[state] = now
         level = logging.INFO if state == "healthy" else logging.WARNING
-        logger.log(level, "the store is %s%s", state, f": {why}" if why else "")
+        self._log.log(level, "the store is %s%s", state, f": {why}" if why else "")

@@ -91,6 +91,9 @@ def test_every_attribute_is_explained() -> None:
     assert [name for name in names.values() if f"`{name}`" not in text] == []
     metrics = sorted(names[name] for name in names if name.startswith("METRIC_"))
     assert metrics == sorted(metric.name for metric in (*METRICS, *OF_SERVERS))
+    events = sorted(names[name] for name in names if name.startswith("EVENT_"))
+    table = text.partition("\n## Log events\n")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"(?m)^\| `([^`]+)` \|", table)) == events
 
 
 def test_every_room_is_named() -> None:

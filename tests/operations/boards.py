@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.telemetry.metrics import METRICS, Metric
 from tests.operations.programs import DASHBOARDS
 
@@ -70,7 +71,7 @@ def labels(expr: str) -> set[str]:
 def unknown(expr: str) -> set[str]:
     """Metrics and labels that an expression asks for, and nobody sends."""
     sent = {"loopguard_span_decisions_total": _SPANS}  # the Collector's own count of spans
-    for metric in METRICS:
+    for metric in (*METRICS, *OF_SERVERS):
         for suffix in ("", "_bucket", "_count", "_sum"):
             sent[in_prometheus(metric) + suffix] = metric.attributes
     asked = metrics(expr)

@@ -30,6 +30,7 @@ def test_alertmanager_takes_the_configuration() -> None:
 CASES = """
 PipelineSilent, MetricsMissing, AgentAborted job=one
 StoreUnavailable job=shop, StoreBacklog job=shop, StoreBacklog job=other
+StoreUnavailable job=a, ServerNotReady job=a check=store, ServerNotReady job=a check=queue
 CollectorLosingData on=jaeger, CollectorQueueNearlyFull on=jaeger, CollectorQueueNearlyFull on=file
 EscalationWaiting job=shop, SessionsPaused job=shop, SessionsPaused job=other
 """
@@ -39,7 +40,8 @@ EscalationWaiting job=shop, SessionsPaused job=shop, SessionsPaused job=other
 def test_a_consequence_is_not_told_beside_its_cause(alertmanager: Alertmanager, case: str) -> None:
     """What follows from something that is told already is held back; what does not is told."""
     alerts: list[dict[str, str]] = []
-    for said in case.replace("on=", "job=c exporter=").split(", "):
+    case = case.replace("on=", "job=c exporter=").replace("check=", "loopguard_server_check=")
+    for said in case.split(", "):
         name, *labels = said.split()
         alerts.append(dict(one.split("=") for one in (f"alertname=LoopGuard{name}", *labels)))
     alertmanager.post("/api/v2/alerts", [{"labels": labels} for labels in alerts])

@@ -47,9 +47,10 @@ RUNBOOK = [
     if not query.startswith("/search?")
 ]
 QUIET = re.compile(
-    'loopguard_faults_total|loopguard_resource_utilization|loopguard_verdicts|shadow="true"'
+    "loopguard_faults_total|loopguard_resource_utilization|loopguard_verdicts|loopguard_server_"
+    '|shadow="true"'
 )
-"""What has nothing to show in a good hour that enforces, unmeasured and without a backend."""
+"""What has nothing to show in a good hour that enforces, unmeasured, without backend or server."""
 
 
 class Hour(NamedTuple):

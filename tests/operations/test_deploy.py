@@ -17,6 +17,7 @@ import pytest
 
 from tests.operations.programs import OPERATIONS, ROOT, run
 from tests.server.process import PROGRAM
+from tests.server.serving import certified
 from tests.stores.servers import free_port, wait_for
 
 DEPLOY: Final = ROOT / "deploy"
@@ -114,10 +115,13 @@ def test_the_command_of_the_container_starts_with_a_token_only(tmp_path: Path) -
     assert "without tokens only loopback is served" in refused.stderr
     here = [PROGRAM, *command, "--http", at, "--grpc", ""]  # what is given after it holds
     token = {"LOOPGUARD_SERVE_TOKEN": "a long random text of this test"}
-    with started(here, tmp_path, token, at):
-        check = json.loads(last("HEALTHCHECK").partition("CMD ")[2])
-        assert check[1] == "-c"
-        run(sys.executable, "-c", check[2].replace("127.0.0.1:4318", at))
+    certificate, key = certified(tmp_path)
+    for tls in ([], ["--certificate", certificate, "--key", key]):
+        with started([*here, *tls], tmp_path, token, at) as (server, _):
+            check = json.loads(last("HEALTHCHECK").partition("CMD ")[2])
+            assert check[1] == "-c"
+            checked = check[2].replace("127.0.0.1:4318", at).replace("/1/", f"/{server.pid}/")
+            run(sys.executable, "-c", checked)
 
 
 @pytest.mark.rare
@@ -159,13 +163,14 @@ def started(
     """A server that answers at an address, and the file of its log."""
     log = folder / "log"
     clean = {"PATH": "/usr/bin:/bin", "PYTHONUNBUFFERED": "1", **environ}
+    scheme = "https" if "--certificate" in command else "http"
     with log.open("wb") as out:
         server = subprocess.Popen(command, stdout=out, stderr=out, env=clean, cwd="/")
 
     def answers() -> bool:
         assert server.poll() is None, log.read_text(encoding="utf-8")
         try:
-            return httpx.get(f"http://{at}/livez", timeout=60).is_success
+            return httpx.get(f"{scheme}://{at}/livez", timeout=60, verify=False).is_success
         except httpx.TransportError:
             return False
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard import LoopGuardSettingsError, Settings
+from otel_loopguard.escalation.mailbox import StoreTransport
 from otel_loopguard.server import Server, ServerSettings
 from otel_loopguard.server.leases import SessionLeases
 from otel_loopguard.stores.redis import RedisStore
@@ -210,11 +211,40 @@ def test_people_reach_a_session_by_whichever_server_they_ask(guard: Settings, ho
         assert control(also)["action"] == "hint"  # by now it knows the name, too
         for server in (home, asked, also):
             assert [(row["session"], row["steps"]) for row in sessions(server)] == [("chat-1", 3)]
+            seen = CLIENT.get(f"{server.url}/v1/sessions/chat-1").json()["session"]
+            assert (seen["steps"], len(seen["decisions"])) == (3, 1)
+        (row,) = StoreTransport(guard).sessions()[0]
+        assert row["steps"] == 3
         assert CLIENT.post(f"{one}/pause", json={"by": "anna"}).is_success
         for server in (home, asked, also):
             wait_for(lambda server=server: control(server)["action"] == "pause")
         wait_for(lambda: bool(hop.events("loopguard.control")))
     assert len(hop.events("loopguard.control")) == 1
+
+
+def test_what_a_person_allows_is_allowed_where_it_is_judged(guard: Settings, hop: Hop) -> None:
+    """The agent asks all of them for its flag, so that each knows the session."""
+    with ExitStack() as running:
+        home, asked, also = (
+            running.enter_context(serving(guard=guard, forward=hop.url)) for _ in range(3)
+        )
+        assert send(home, 0, 1, 2, 3).is_success
+        for server in (asked, also):
+            wait_for(lambda server=server: control(server)["action"] == "deny")
+        allowed = CLIENT.post(f"{asked.url}/v1/sessions/chat-1/allow", json={"by": "anna"})
+        assert "search" in allowed.json()["setting"]
+        for server in (home, asked, also):
+            wait_for(lambda server=server: control(server)["action"] == "allow")
+        for number in range(4, 9):
+            assert send(home, number).is_success
+        assert control(home)["action"] == "allow"
+        # Of one that nobody has seen a step of, its flag is shown.
+        assert CLIENT.post(f"{home.url}/v1/sessions/later/pause", json={}).status_code == 404
+        assert control(also, "later")["action"] == "allow"
+        assert CLIENT.post(f"{also.url}/v1/sessions/later/pause", json={}).is_success
+        wait_for(lambda: control(asked, "later")["action"] == "pause")
+        shown = CLIENT.get(f"{asked.url}/v1/sessions/later").json()["session"]
+        assert (shown["action"], shown["steps"]) == ("pause", 0)
 
 
 def test_sessions_with_open_calls_are_found_when_nobody_watches_them(leases: Leases) -> None:

@@ -7,16 +7,29 @@ from typing import Any
 
 import pytest
 
+from otel_loopguard import Settings
 from otel_loopguard.server import Tenants
 from otel_loopguard.server import metrics as server_metrics
 from tests.server.process import Serve, ready
-from tests.server.serving import CLIENT, Hop, send, serving
+from tests.server.serving import (
+    CLIENT,
+    PROTOBUF,
+    Hop,
+    bearer,
+    call,
+    certified,
+    post,
+    request,
+    send,
+    serving,
+)
 from tests.stores.servers import Server as Redis
 from tests.stores.servers import free_port, wait_for
 
 ONE = Tenants({"a token of sixteen signs or more": "one"})
 READY = "loopguard_server_ready"
 REFUSED = "loopguard_server_refusals_total"
+STORE = "loopguard_store_status"
 
 
 def said(caplog: pytest.LogCaptureFixture, start: str) -> list[str]:
@@ -76,19 +89,48 @@ def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path
         is_gone("slow")
         # And no address, for everybody may ask.
         assert server.ready()[1] == {"store": "the store does not answer; the log says why"}
-        assert server.send(1) == 503
+        span = request(call(1)).SerializeToString()
+        refused = CLIENT.post(f"{server.url}/v1/traces", content=span, headers=PROTOBUF)
+        assert (refused.status_code, b"redis://" in refused.content) == (503, False)
         assert server.metric(REFUSED, error_type="store") >= 1
         redis.thaw()
         is_back(1)
         redis.kill()
         is_gone("down")
+        wait_for(lambda: server.metric(STORE, loopguard_store_state="unavailable") == 1)
         redis.start()
         is_back(2)
+        wait_for(lambda: server.metric(STORE, loopguard_store_state="available") == 1)
         assert server.metric(READY, loopguard_server_check="store") == 1
         assert server.metric("loopguard_server_leases_total", loopguard_server_lease="taken") == 1
         assert len(server.logged("not ready: the store does not answer: redis://", "(store")) == 1
-        assert len(server.logged("requests are refused: the store does not answer")) == 1
+        assert len(server.logged("requests are refused: the store does not answer: redis://")) == 1
         redis.kill()
+
+
+def test_a_breaker_of_a_tenant_is_logged_with_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    told = {"error.type": "ConnectionError", "gen_ai.tool.call.result": "connection refused"}
+    failing = {**call(0)["attributes"], **told}
+    with serving(ONE, guard=Settings(breaker="session")) as server:
+        spans = (call(number, attributes=failing) for number in range(3))
+        assert post(server, *spans, **bearer("a token of sixteen signs or more")).is_success
+        wait_for(lambda: said(caplog, "one: breaker of "))
+
+
+@pytest.mark.parametrize("scheme", ["https", "grpcs"])
+def test_a_next_hop_whose_certificate_is_not_trusted_says_so_in_the_log(
+    scheme: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = certified(tmp_path)
+    own = {"certificate": certificate, "key": key}
+    with serving(ONE, **own, grpc="127.0.0.1:0") as hop:
+        port = hop.grpc_port if scheme == "grpcs" else hop.url.rpartition(":")[2]
+        with serving(forward=f"{scheme}://127.0.0.1:{port}") as server:
+            refused = send(server, 0)
+            assert (refused.status_code, b"CERTIFICATE" in refused.content) == (503, False)
+            assert b"CERTIFICATE" not in CLIENT.get(f"{server.url}/readyz").content
+            for start in ("requests are refused: ", "not ready: "):
+                wait_for(lambda start=start: "CERTIFICATE_VERIFY" in "".join(said(caplog, start)))
 
 
 def test_what_a_person_did_is_logged_with_the_name(tmp_path: Path) -> None:

@@ -17,6 +17,14 @@ TOKEN = "a token of sixteen signs or more"
 pytestmark = needs_chromium
 
 
+_ENDS = """node => [0, node.firstChild.length - 5].map(at => {
+    const range = document.createRange();
+    range.setStart(node.firstChild, at);
+    range.setEnd(node.firstChild, at + 3);
+    return range.getBoundingClientRect().left;
+})"""
+
+
 @pytest.fixture(scope="module")
 def started() -> Iterator[Browser]:
     with browser() as found:
@@ -58,6 +66,42 @@ def test_sessions_are_listed_paused_and_resumed(page: Page) -> None:
         assert page.locator("main img").count() == 0
         page.get_by_label("Filter").fill("chat")
         expect(other).to_be_hidden()
+
+
+def test_a_session_that_is_not_listed_is_found_by_its_name(page: Page) -> None:
+    """Of many sessions the newest are listed; one that is gone meanwhile is said to be."""
+    with serving(guard=Settings(max_sessions=1_050)) as server:
+        post(server, *(call(number, f"chat-{number}") for number in range(1_001)))
+        page.goto(server.url)
+        expect(page.get_by_role("status")).to_contain_text("1 older ones not listed")
+        page.get_by_label("Filter").fill("chat-0")
+        expect(page.get_by_text("press Enter")).to_be_visible()
+        page.get_by_label("Filter").press("Enter")
+        expect(page.locator("#detail-title")).to_have_text("chat-0")
+        post(server, *(call(number, f"chat-{number}") for number in range(2_000, 3_000)))
+        gone = page.get_by_role("alert").filter(has_text="there is no session 'chat-0'")
+        expect(gone).to_be_visible()
+        expect(page.locator("#detail")).to_be_hidden()
+        expect(page.get_by_role("status")).to_contain_text("sessions, 0 stopped")
+
+
+def test_names_read_as_their_script_does_and_no_script_says_so(
+    page: Page, started: Browser
+) -> None:
+    name = "محادثة 42 (test)"
+    with serving() as server:
+        send(server, 0, session=name)
+        page.goto(server.url)
+        page.get_by_role("button", name=name).click()
+        for place in ("button.name", "#detail-title"):
+            # Its first word is right of its last one.
+            first, last = page.locator(place).evaluate(_ENDS)
+            assert first > last, place
+        without = started.new_context(java_script_enabled=False).new_page()
+        without.goto(server.url)
+        expect(without.get_by_text("needs JavaScript")).to_be_visible()
+        expect(without.get_by_role("table")).to_be_hidden()
+        without.context.close()
 
 
 def test_a_question_is_answered(page: Page) -> None:

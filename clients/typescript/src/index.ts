@@ -67,6 +67,14 @@ function hostOf(url: string): string {
   return URL.canParse(url) ? new URL(url).host : "the address of the server";
 }
 
+/** What went wrong; of `fetch` only the cause says it: no connection, no such name, no certificate that is trusted. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const cause = error.cause as { code?: unknown; message?: unknown } | undefined;
+  const why = cause?.code ?? cause?.message;
+  return why ? `${error.message}: ${why}` : error.message;
+}
+
 const WAIT_S = 30;
 const RETRY_MS = 1_000;
 /** Milliseconds without an answer after which a pause holds nobody: longer than a server's restart. */
@@ -208,7 +216,7 @@ export class LoopGuardControl {
       return true;
     } catch (error) {
       if (!this.#closed.signal.aborted) {
-        const message = error instanceof Error ? error.message : String(error);
+        const message = reasonOf(error);
         this.#tell(message, `${hostOf(this.#url)}: ${message}; the run goes on unguarded until that is mended`);
       }
       return false;
