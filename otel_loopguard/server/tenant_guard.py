@@ -391,7 +391,7 @@ class TenantGuard:
         reader, faults = self.guard.reader, self.guard.faults
         began = time.perf_counter_ns()
         read = [(span, attempt(faults, "read", reader.read, span)) for span in batch.spans]
-        self._feed.read_ns = (time.perf_counter_ns() - began) // len(read)
+        self._feed.read_ns = (time.perf_counter_ns() - began) // max(len(read), 1)
         homes = {} if self._leases is None else self._take(self._leases, read)
         fresh = self._fresh(read)
         for span, step in fresh.values():
