@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.core.task import Task
     from otel_loopguard.policy.explain import Explanation
+    from otel_loopguard.settings import Settings
     from otel_loopguard.settings.preferences import Preferences
 
 _CONFIG: Final = "langchain_core.runnables.config"
@@ -126,6 +127,8 @@ class SessionHandle(Protocol):
 class Guard(Protocol):
     """What applications ask a guard; see there."""
 
+    @property
+    def settings(self) -> Settings: ...
     @property
     def sees_steps(self) -> bool: ...
     def find(self, place: str | int) -> SessionHandle | None: ...
@@ -336,10 +339,11 @@ _BLIND: Final = 30
 
 
 class Questions:
-    """The questions of agents' loops, until a step was seen or it was told that none is."""
+    """The questions of agents' loops, until they can be answered or it was told why they cannot."""
 
     def __init__(self) -> None:
         self._asked = 0
+        self._placed = False
         self._settled = False
 
     def count(self) -> None:
@@ -348,6 +352,7 @@ class Questions:
         if self._settled or off():
             return
         self._asked += 1
+        self._placed = self._placed or any(True for _ in current_places())
         # The adapter of a framework makes the guard only when its first run begins.
         if self._asked >= _UNGUARDED and not _guards:
             self._settled = True
@@ -356,6 +361,8 @@ class Questions:
             self._settled = True
             if not any(guard.sees_steps for guard in _guards):
                 warn_blind("no_steps", _BLIND)
+            elif not self._placed and any(guard.settings.enabled for guard in _guards):
+                warn_blind("no_session", _BLIND)
 
 
 questions: Final = Questions()
