@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _CONFIG: Final = "langchain_core.runnables.config"
 _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
+_ADAPTER: Final = "otel_loopguard.integrations.langchain"
 _KEYS: Final = ("session_id", "conversation_id", "thread_id")
 """Where the instrumentations of LangChain look for a session, first found wins."""
 _faults: Final = InternalErrors()
@@ -59,7 +60,7 @@ def set_current_call(call: CurrentCall | None) -> CurrentCall | None:
 
 def places_around() -> Iterator[str | int]:
     """Where a run of LangChain or LangGraph is, if this is inside of one."""
-    # Never imported here: its users have imported it.
+    # Nothing is imported here: its users have imported it.
     module = sys.modules.get(_CONFIG)
     variable = None if module is None else getattr(module, "var_child_runnable_config", None)
     config = None if variable is None else variable.get(None)
@@ -68,10 +69,11 @@ def places_around() -> Iterator[str | int]:
     key = _key(cast("Mapping[str, Any]", config))
     if key is not None:
         yield key
-    spans = sys.modules.get(_OPENINFERENCE)
-    trace_id = None if spans is None else attempt(_faults, "around", _trace, spans)
-    if trace_id is not None:
-        yield trace_id
+    for name, find in ((_OPENINFERENCE, _trace), (_ADAPTER, _adapters_key)):
+        module = sys.modules.get(name)
+        place = None if module is None else attempt(_faults, "around", find, module)
+        if place is not None:
+            yield place
 
 
 def _key(config: Mapping[str, Any]) -> str | None:
@@ -91,6 +93,10 @@ def _trace(module: Any) -> int | None:
     span = module.get_current_span()
     context = None if span is None else span.get_span_context()
     return context.trace_id if context is not None and context.is_valid else None
+
+
+def _adapters_key(module: Any) -> str | None:
+    return module.session_around()
 
 
 _KEY = otel_context.create_key("loopguard-session")
