@@ -309,7 +309,7 @@ def _instrumentations() -> Iterator[Finding]:
             del working[scope]
     if working:
         yield _finding("instrumentations", names=", ".join(working))
-    else:
+    elif not of_agents:
         yield _finding("no instrumentation")
     asked = os.environ.get(_GENAI_CONTENT)
     if not asked and (bare := [name for name, each in working.items() if _must_be_asked(each)]):

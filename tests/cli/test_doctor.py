@@ -106,8 +106,8 @@ def test_an_instrumentation_that_cannot_be_imported_is_missing(
 ) -> None:
     """Where a part that it needs is of another version."""
     installed("psutil")
-    told = [each for each in missing(ask(code=1)) if "instrumentation.psutil" in each["found"]]
-    assert "ModuleNotFoundError" in told[0]["found"]
+    told = [each["found"] for each in missing(ask(code=1))]
+    assert any("psutil" in each and "ModuleNotFoundError" in each for each in told)
 
 
 def test_an_instrumentation_that_must_be_asked_for_content_is_named(
