@@ -81,6 +81,7 @@ __getattr__ = _lazy(
         "settings": "Settings",
     },
     elsewhere={
+        "core": "Kind Step",
         "integrations.agent_framework": "loopguard_middleware",
         "integrations.autogen": "LoopGuardAssistantAgent LoopGuardTeam",
         "integrations.crewai": "LoopGuardHooks",

@@ -94,15 +94,28 @@ def test_a_loop_that_asks_and_is_never_seen_is_told(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.usefixtures("alone")
+def test_a_loop_that_asks_in_no_session_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Its steps are seen, each in a trace that has ended by the time it asks."""
+    tracer = provider_with(LoopGuardSpanProcessor()).get_tracer("my.agent")
+    for number in range(50):
+        assert len(caplog.records) == (number >= 30)
+        with agent(tracer):
+            tool_call(tracer)
+        control.check()
+    assert "otel_loopguard.session(key)" in caplog.text
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("kind", ["a session", "an open run", "switched off"])
 def test_a_loop_that_is_seen_is_told_nothing(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Nor one whose guard is off on purpose."""
     guard = LoopGuard(Settings(enabled=kind != "switched off"))
     tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
     if kind == "a session":
-        with agent(tracer):
+        with agent(tracer), session("run"):
             tool_call(tracer)
-    with agent(tracer) if kind == "an open run" else nullcontext():
+    blocks = {"a session": session("run"), "an open run": agent(tracer)}
+    with blocks.get(kind, nullcontext()):
         for _ in range(50):
             control.check()
     assert not caplog.records

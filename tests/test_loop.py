@@ -255,6 +255,15 @@ def test_half_a_character_in_the_name_of_a_tool_fails_no_exporter(house: House) 
     assert all(span.name.encode() for span in house.ended.spans)
 
 
+def test_a_name_that_is_no_text_is_an_error(house: House) -> None:
+    """Of a tool, as where the function comes first, or of an agent."""
+    wrong: Any = house.search
+    with house.turn() as now, pytest.raises(TypeError, match="name: expected a text, got method"):
+        now.tool(wrong, {"query": "x"}, house.search)
+    with pytest.raises(ValueError, match="name of an agent"):
+        house.turn(agent=wrong)
+
+
 def test_a_generator_is_a_call_until_it_ends(house: House) -> None:
     """Its items are its answer; who stops asking for more says nothing of it."""
 

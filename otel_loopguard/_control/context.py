@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.core.task import Task
     from otel_loopguard.policy.explain import Explanation
+    from otel_loopguard.settings import Settings
     from otel_loopguard.settings.preferences import Preferences
 
 _CONFIG: Final = "langchain_core.runnables.config"
 _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
+_ADAPTER: Final = "otel_loopguard.integrations.langchain"
 _KEYS: Final = ("session_id", "conversation_id", "thread_id")
 """Where the instrumentations of LangChain look for a session, first found wins."""
 _faults: Final = InternalErrors()
@@ -58,7 +60,7 @@ def set_current_call(call: CurrentCall | None) -> CurrentCall | None:
 
 def places_around() -> Iterator[str | int]:
     """Where a run of LangChain or LangGraph is, if this is inside of one."""
-    # Never imported here: its users have imported it.
+    # Nothing is imported here: its users have imported it.
     module = sys.modules.get(_CONFIG)
     variable = None if module is None else getattr(module, "var_child_runnable_config", None)
     config = None if variable is None else variable.get(None)
@@ -67,10 +69,11 @@ def places_around() -> Iterator[str | int]:
     key = _key(cast("Mapping[str, Any]", config))
     if key is not None:
         yield key
-    spans = sys.modules.get(_OPENINFERENCE)
-    trace_id = None if spans is None else attempt(_faults, "around", _trace, spans)
-    if trace_id is not None:
-        yield trace_id
+    for name, find in ((_OPENINFERENCE, _trace), (_ADAPTER, _adapters_key)):
+        module = sys.modules.get(name)
+        place = None if module is None else attempt(_faults, "around", find, module)
+        if place is not None:
+            yield place
 
 
 def _key(config: Mapping[str, Any]) -> str | None:
@@ -90,6 +93,10 @@ def _trace(module: Any) -> int | None:
     span = module.get_current_span()
     context = None if span is None else span.get_span_context()
     return context.trace_id if context is not None and context.is_valid else None
+
+
+def _adapters_key(module: Any) -> str | None:
+    return module.session_around()
 
 
 _KEY = otel_context.create_key("loopguard-session")
@@ -126,6 +133,8 @@ class SessionHandle(Protocol):
 class Guard(Protocol):
     """What applications ask a guard; see there."""
 
+    @property
+    def settings(self) -> Settings: ...
     @property
     def sees_steps(self) -> bool: ...
     def find(self, place: str | int) -> SessionHandle | None: ...
@@ -336,10 +345,11 @@ _BLIND: Final = 30
 
 
 class Questions:
-    """The questions of agents' loops, until a step was seen or it was told that none is."""
+    """The questions of agents' loops, until they can be answered or it was told why they cannot."""
 
     def __init__(self) -> None:
         self._asked = 0
+        self._placed = False
         self._settled = False
 
     def count(self) -> None:
@@ -348,6 +358,7 @@ class Questions:
         if self._settled or off():
             return
         self._asked += 1
+        self._placed = self._placed or any(True for _ in current_places())
         # The adapter of a framework makes the guard only when its first run begins.
         if self._asked >= _UNGUARDED and not _guards:
             self._settled = True
@@ -356,6 +367,8 @@ class Questions:
             self._settled = True
             if not any(guard.sees_steps for guard in _guards):
                 warn_blind("no_steps", _BLIND)
+            elif not self._placed and any(guard.settings.enabled for guard in _guards):
+                warn_blind("no_session", _BLIND)
 
 
 questions: Final = Questions()

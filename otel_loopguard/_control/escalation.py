@@ -9,6 +9,7 @@ from otel_loopguard._control.context import known_session
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.logger import warn_blind
 from otel_loopguard._util.text import expected
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.errors import EscalationError
@@ -144,7 +145,8 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
         hold: True to pause it until it is answered, or `pause_limit_s` is over.
 
     Returns:
-        Id of the escalation; None if the session is not known here: then nothing changes.
+        Id of the escalation; None if the session is not known here: then nothing changes, and a
+        warning says so.
 
     Raises:
         ValueError: The reason is empty or no text.
@@ -153,7 +155,10 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
         msg = f"reason of an escalation must be a non-empty text, got {reason!r:.100}"
         raise ValueError(msg)
     found = known_session(session)
-    return None if found is None else found.escalate(reason.strip(), hold=hold)
+    if found is None:
+        warn_blind("escalated_nowhere")
+        return None
+    return found.escalate(reason.strip(), hold=hold)
 
 
 def answer(  # noqa: PLR0913

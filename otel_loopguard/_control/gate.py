@@ -244,11 +244,11 @@ def pause(
 
     Raises:
         LoopGuardSettingsError: The guard itself has that name, as `policy`.
-        ValueError: A value is no text, or the limit no finite number.
+        ValueError: A value is no text, or the limit is negative or no finite number.
     """
     seconds = cast("object", 0 if limit_s is None else limit_s)
-    if not isinstance(seconds, (int, float)) or not abs(seconds) < _FOREVER_S:
-        msg = f"limit_s must be a finite number of seconds, got {limit_s!r:.100}"
+    if not isinstance(seconds, (int, float)) or not 0 <= seconds < _FOREVER_S:
+        msg = f"limit_s must be a finite number of seconds, 0 or more, got {limit_s!r:.100}"
         raise ValueError(msg)
     until = None if limit_s is None else now() + round(limit_s * 1e9)
     return _set(session, Action.PAUSE, reason, by, until)
@@ -454,7 +454,13 @@ def refused(tool: str, args: object = None) -> Control | None:
     Returns:
         The control that refuses. Its `by` is `breaker` or `check` where no flag does; its `hint` is
         what to tell the model.
+
+    Raises:
+        TypeError: The name is no text.
     """
+    if not isinstance(cast("object", tool), str):
+        msg = f"tool: {expected('the name of one', tool, 'control.refused(tool, args)')}"
+        raise TypeError(msg)
     found = context.asked_session()
     by_flag = (flag_refuses(found, tool, variant) for variant in spellings(args))
     return next(filter(None, by_flag), None) or objected(found, tool, args)

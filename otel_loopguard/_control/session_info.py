@@ -10,7 +10,7 @@ from otel_loopguard._control import context
 from otel_loopguard._control.flag import BOARDS, NOTES, board_of
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.text import named
+from otel_loopguard._util.text import expected, named
 from otel_loopguard.core import Choice
 from otel_loopguard.core.milestones import Milestones, Reached
 from otel_loopguard.core.report import Memory
@@ -179,7 +179,12 @@ def feedback(
         raise ValueError(msg)
     guards, known = context.live_guards(), False
     if choice is not None:
-        chosen = Choice(choice)
+        try:
+            chosen = Choice(choice)
+        except ValueError:
+            known_ones = ", ".join(each.value for each in Choice)
+            msg = f"choice must be one of {known_ones}, got {choice!r:.100}"
+            raise ValueError(msg) from None
         known = any(guard.answered(decision_id, chosen) for guard in guards)
     if false_alarm is not None:
         wrong = false_alarm
@@ -211,15 +216,20 @@ def milestones(
         of the current span.
 
     Raises:
+        TypeError: The plan is one text.
         ValueError: A share is below 0 or no finite number, or a name is empty.
     """
     if isinstance(plan, Mapping):
         shares = dict(cast("Mapping[str, float]", plan))
     else:
+        if isinstance(plan, str):  # its letters
+            msg = expected("names, or shares by name", plan, f"[{plan!r:.100}]")
+            raise TypeError(msg)
         shares = dict.fromkeys(plan, 1.0)
     for name, share in shares.items():
         named("name of a milestone", name)
-        if not 0 <= share < float("inf"):
+        given = cast("object", share)
+        if not isinstance(given, (int, float)) or not 0 <= given < float("inf"):
             msg = f"share of the milestone {name!r} must be 0 or more, got {share!r}"
             raise ValueError(msg)
     boards = _boards()

@@ -553,5 +553,5 @@ def _settings(file: str | None, option: str = "--settings") -> Settings:
     if not Path(file).is_file():
         msg = printable(f"{option} {file}: there is no such file")
         raise typer.BadParameter(msg)
-    os.environ["LOOPGUARD_SETTINGS_FILE"] = file
-    return Settings()
+    os.environ["LOOPGUARD_SETTINGS_FILE"] = file  # for the worker processes
+    return Settings.from_file(file)

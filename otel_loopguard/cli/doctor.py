@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_loopguard._util.tables import read_table
+from otel_loopguard._util.text import truncate
 from otel_loopguard.cli.hook import lacking, repository
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, cell, console, counted, give, line
@@ -61,7 +62,8 @@ def print_findings(files: Sequence[str], form: Format) -> int:
         found = [each for one in inputs for each in examine(one.name, inputs.entries(one))]
     if not files:
         found = list(examine_environment())
-    give(found, form, Finding._asdict, _show)
+    if found:
+        give(found, form, Finding._asdict, _show)
     return 1 if any(finding.state == "missing" for finding in found) else inputs.code
 
 
@@ -227,10 +229,12 @@ def _most(found: Counter[str]) -> str:
 
 
 _PACKAGE: Final = "otel-loopguard"
+_GENAI_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_LONGEST_FAULT: Final = 200
 _HIDING: Final = {
     "OPENINFERENCE_HIDE_": ("true", "1"),
     "TRACELOOP_TRACE_CONTENT": ("false", "0"),
-    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": ("false", "no_content"),
+    _GENAI_CONTENT: ("false", "no_content", "event_only"),
     "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS": ("false", "0"),
 }
 """How variables begin that keep content out of spans, and their values that do."""
@@ -297,17 +301,23 @@ def _instrumentations() -> Iterator[Finding]:
         for scope, each in sorted(found_by_scope.items())
         if not scope.startswith("otel_loopguard") and reader.interest(scope) is not ScopeKind.NONE
     }
-    refused = {scope: told for scope, each in of_agents.items() if (told := _refusal(each))}
-    for scope, why in refused.items():
-        yield _finding("instrumentation refuses", scope=scope, why=why)
-    if working := of_agents.keys() - refused.keys():
-        yield _finding("instrumentations", names=", ".join(sorted(working)))
-    else:
+    working = dict(of_agents)
+    for scope, entry in of_agents.items():
+        found = _fault(scope, entry)
+        if found is not None:
+            yield found
+            del working[scope]
+    if working:
+        yield _finding("instrumentations", names=", ".join(working))
+    elif not of_agents:
         yield _finding("no instrumentation")
+    asked = os.environ.get(_GENAI_CONTENT)
+    if not asked and (bare := [name for name, each in working.items() if _must_be_asked(each)]):
+        yield _finding("content not asked", names=", ".join(bare))
 
 
-def _refusal(entry: metadata.EntryPoint) -> str | None:
-    """What an instrumentation does not instrument, of the versions that are installed."""
+def _fault(scope: str, entry: metadata.EntryPoint) -> Finding | None:
+    """Why an instrumentation writes no spans: by the versions that are installed."""
     try:
         from opentelemetry.instrumentation.dependencies import (  # noqa: PLC0415  # no extra has it
             get_dist_dependency_conflicts,
@@ -315,10 +325,24 @@ def _refusal(entry: metadata.EntryPoint) -> str | None:
     except ImportError:
         return None
     conflict = None if entry.dist is None else get_dist_dependency_conflicts(entry.dist)
-    if conflict is None or conflict.found is None:
-        return None
-    wanted = str(conflict.required).partition(";")[0]
-    return f"{conflict.found} is installed, and it instruments {wanted}"
+    if conflict is not None:
+        if conflict.found is None:
+            return None  # what it instruments is not there
+        wanted = str(conflict.required).partition(";")[0]
+        why = f"{conflict.found} is installed, and it instruments {wanted}"
+        return _finding("instrumentation refuses", scope=scope, why=why)
+    try:
+        entry.load()
+    except Exception as error:  # noqa: BLE001  # whatever its import does
+        why = f"{type(error).__name__}: {error}"
+        return _finding("instrumentation broken", scope=scope, why=truncate(why, _LONGEST_FAULT))
+    return None
+
+
+def _must_be_asked(entry: metadata.EntryPoint) -> bool:
+    """Whether an instrumentation captures content only where the variable says so."""
+    needs = () if entry.dist is None else entry.dist.requires or ()
+    return any(need.startswith("opentelemetry-util-genai") for need in needs)
 
 
 def _version(package: str) -> str | None:
@@ -367,7 +391,8 @@ def _telemetry() -> Iterator[Finding]:
     for name, value in sorted(os.environ.items()):
         for begin, values in _HIDING.items():
             if name.startswith(begin) and value.lower() in values:
-                yield _finding("content hidden", name=name, value=value.lower())
+                remedy = f"{name}=span_only" if name == _GENAI_CONTENT else f"unset {name}"
+                yield _finding("content hidden", name=name, value=value.lower(), remedy=remedy)
     exporter = os.environ.get("OTEL_TRACES_EXPORTER", "")
     if exporter and re.fullmatch(r"[\w,]{1,60}", exporter):
         yield _finding("exporter", exporter=exporter)

@@ -59,7 +59,7 @@ def install_hooks(
         say(f"backup: {change.backup}")
     for state in states(repository()):
         if (state.agent, state.scope) == (agent, scope) and not state.found:
-            say(f"the program {state.program} is not found: nothing is guarded", error=True)
+            say(f"nothing is guarded: {lacking(state)}", error=True)
     say(f"to do: {HOOK_FILES[agent].todo}")
 
 
@@ -152,7 +152,10 @@ def lacking(state: State) -> str:
     if state.problem:
         return state.problem
     if not state.found:
-        return f"the program {state.program} is not found: install again"
+        # The settings of a project are shared: it is called by its name alone.
+        by_name = state.program is not None and state.program == Path(state.program).name
+        remedy = "put its folder on the PATH of the agent" if by_name else "install again"
+        return f"the program {state.program} is not found: {remedy}"
     if state.missing:
         return f"no hooks for {', '.join(state.missing)}: install again"
     return ""

@@ -155,11 +155,12 @@ def _show(rows: Sequence[dict[str, object]]) -> None:
     ]
     console().print(table(_COLUMNS, cells))
     whole = rows[-1]
-    console().print(
-        f"{whole['steps']} steps, {whole['untimed']} calls without times; false alarms "
-        f"{_percent(whole['false_alarm_rate'], 2)} of the steps, "
+    alarms = _percent(whole["false_alarm_rate"], 2)
+    told = "" if alarms is None else (
+        f"; false alarms {alarms} of the steps, "
         f"{_percent(whole['alarm_rate'], 2)} with the overdue ones"
-    )
+    )  # fmt: skip
+    console().print(f"{whole['steps']} steps, {whole['untimed']} calls without times{told}")
 
 
 def _percent(value: object, digits: int = 0) -> str | None:

@@ -14,7 +14,7 @@ from otel_loopguard._control.context import (
     named_session,
 )
 from otel_loopguard._control.flag import asks
-from otel_loopguard._util.text import named
+from otel_loopguard._util.text import expected, named
 from otel_loopguard.core import Acceptance, Admission, Choice
 from otel_loopguard.core.admission import Factors
 from otel_loopguard.core.decision import FollowUp, Source
@@ -85,9 +85,13 @@ def admit_batch(
         One answer for all of them.
 
     Raises:
+        TypeError: The calls are one text.
         PlanError: The calls are no sound plan; the error has everything that is wrong with it.
         ValueError: There is no call, or one is without a tool.
     """
+    if isinstance(calls, str):  # its letters
+        msg = expected("a list of calls", calls, f"[{calls!r:.100}]")
+        raise TypeError(msg)
     if not calls:
         msg = f"calls of a batch must be at least one, got {calls!r}"
         raise ValueError(msg)

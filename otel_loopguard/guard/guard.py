@@ -839,7 +839,10 @@ class LoopGuard(SessionQueries):
                     session.key, finding, step, index=index, time=stall.time
                 )
                 decision = session.noted(decision)
-                if decision.action.stops or not session.flag.raised:
+                standing = session.flag.control.decision
+                # The hint of a loop stands; that of a stall was the warning before its limit.
+                stalls = standing is not None and standing.detector == decision.detector
+                if decision.action.stops or stalls or not session.flag.raised:
                     _raise_flag(session, decision)
                 session.state.policy.carry_out(finding.verdict)
                 made.append(self._record(session, decision, step, opened, running=True))

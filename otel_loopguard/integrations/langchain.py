@@ -52,9 +52,14 @@ _RUNTIME: Final = "__pregel_runtime"
 
 
 class _Run:
-    """An outermost run, and its span once the middleware has been called in it."""
+    """An outermost run, and its span once the middleware has been called in it.
+
+    Attributes:
+        session: Key of its session, once the middleware knows it.
+    """
 
     def __init__(self) -> None:
+        self.session: str | None = None
         self._began = time.time_ns()
         self._lock = threading.Lock()
         self._span: Span | None = None
@@ -77,6 +82,12 @@ class _Run:
 
 
 _running: ContextVar[_Run | None] = ContextVar("loopguard-langchain-run", default=None)
+
+
+def session_around() -> str | None:
+    """The session that the middleware gave the run around; None before it was called there."""
+    run = _running.get()
+    return None if run is None else run.session
 
 
 class _RunEnds(_callbacks.BaseCallbackHandler):
@@ -227,6 +238,9 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         begins = run is not None and not self._adapter.knows_run(run)
         own = None if run is None else self._adapter.run_key(run)
         session = key or (own if span is None else None)
+        around = _running.get()
+        if around is not None:
+            around.session = session
         place = _Place(session, span, self._opened(session, runtime))
         if begins:
             self._adapter.begin(key, span or place.opened)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard._util.bounded_json import loads
+from otel_loopguard._util.text import expected
 from otel_loopguard.integrations._adapter import (
     Adapter,
     Answer,
@@ -51,9 +52,15 @@ class LoopGuardHooks(_agents.RunHooks):
         max_turns: The `max_turns` of the runs, which the SDK does not tell its hooks; the model is
             told when four fifths of it are used. By default it is not told.
         **options: As of `Adapter`.
+
+    Raises:
+        TypeError: There is no such option, or a value is of another type.
     """
 
     def __init__(self, *, max_turns: int | None = None, **options: Unpack[Options]) -> None:
+        if not (max_turns is None or isinstance(cast("object", max_turns), int)):
+            msg = f"max_turns: {expected('a number of turns', max_turns)}"
+            raise TypeError(msg)
         self._max_turns = max_turns
         self._adapter = Adapter("openai_agents", instrumented=_instrumented, **options)
 

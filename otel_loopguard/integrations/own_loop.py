@@ -83,7 +83,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         tracer_provider: Where spans are made; the global one by default.
 
     Raises:
-        ValueError: The key is empty or no text.
+        ValueError: The key, or the name of the agent, is empty or no text.
         LoopGuardSettingsError: On entering, where the guard is made: a setting cannot be used.
 
     Attributes:
@@ -101,7 +101,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
     ) -> None:
         self.session = ""
         self._asked = None if session is None else named("key of a session", session)
-        self._agent = agent
+        self._agent = named("name of an agent", agent)
         self._limit_s = limit_s
         self._content = content
         self._provider = tracer_provider
@@ -157,7 +157,8 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         Raises:
             LoopGuardAbort: The session is aborted.
             LoopGuardPaused: It was not let go on within the limit.
-            TypeError: The function cannot be called, or is to be awaited: use `atool`.
+            TypeError: The name is no text, or the function cannot be called, or is to be awaited:
+                use `atool`.
             ValueError: The arguments are a text that begins like a JSON object and is none.
         """
         if inspect.iscoroutinefunction(function):
@@ -290,6 +291,9 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
     def _tool_call(
         self, adapter: Adapter, name: str, args: object, call_id: str | None, function: object
     ) -> ToolCall:
+        if not isinstance(cast("object", name), str):
+            msg = f"name: {expected('a text', name, 'turn.tool(name, args, function)')}"
+            raise TypeError(msg)
         if not callable(function):
             msg = f"{name!r}: {expected('a function', function, 'turn.tool(name, args, function)')}"
             raise TypeError(msg)

@@ -201,6 +201,9 @@ def is_phoenix(value: Mapping[str, object]) -> bool:
 
 def phoenix_spans(row: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
     """The span of one row."""
+    if is_map(row.get(_ROW)):
+        report('the table is by columns, expected its rows: to_json(orient="records", lines=True)')
+        return
     entry = dict(row)
     nested = {
         key.removeprefix(_COLUMN): value for key, value in row.items() if key.startswith(_COLUMN)

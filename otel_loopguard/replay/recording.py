@@ -351,6 +351,8 @@ def parse_json(line: bytes | bytearray) -> object:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
+        if error.pos == 0:
+            return f"the line is no JSON, {EXPECTED}"
         return f"invalid JSON at column {error.colno}: {error.msg}"
     if isinstance(error, Oversized):
         return f"the line {error}"

@@ -24,7 +24,7 @@ from otel_loopguard._util.clock import deterministic
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.text import named
+from otel_loopguard._util.text import expected, named
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import LoopGuardError, UnverifiedWriteError
@@ -189,8 +189,15 @@ class Recoveries:
         ::
 
             recoveries().register("reconnect", reconnect(db.connect), error=ConnectionError)
+
+        Raises:
+            TypeError: The strategy cannot be called.
+            ValueError: The name is empty or no text, or there are no attempts.
         """
         named("name of a strategy", name)
+        if not callable(apply):
+            msg = f"strategy {name!r}: {expected('a function', apply)}"
+            raise TypeError(msg)
         if attempts < 1:
             msg = f"attempts of the strategy {name!r} must be 1 or more, got {attempts!r}"
             raise ValueError(msg)
@@ -448,6 +455,14 @@ class Retrying:
     def __init__(self, **rules: Unpack[Rules]) -> None:
         limit, on = rules.get("limit", 3), rules.get("on")
         delay_s, max_delay_s = rules.get("delay_s", 2), rules.get("max_delay_s", 30)
+        for given in (limit, delay_s, max_delay_s):
+            if not isinstance(cast("object", given), (int, float)):
+                msg = expected("limit and delays as numbers", given, "retrying(limit=3, delay_s=2)")
+                raise TypeError(msg)
+        if not (on is None or callable(on) or isinstance(cast("object", on), tuple)):
+            raise TypeError(
+                expected("classes of errors, or a function", on, "retrying(on=OSError)")
+            )
         if limit < 0 or delay_s < 0 or max_delay_s < 0:
             msg = f"limit and delays must be 0 or more, got {limit=}, {delay_s=}, {max_delay_s=}"
             raise ValueError(msg)

@@ -45,7 +45,7 @@ _OTLP: Final = {
     "": ("otlp_proto_grpc", "otlp_proto_http"),
 }
 
-_NOWHERE: Final = "exporter %r %s (%s, entry points %s); spans are watched and go nowhere"
+_NOWHERE: Final = "spans are watched and go nowhere: exporter %r (%s, entry points %s) %s"
 
 
 def without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,12 +76,14 @@ def resolve_exporter(
     if name == "none":
         return None
     found, why = _entry_point(name), "is not installed"
+    if found is None and name.startswith("otlp"):
+        why += ": pip install 'otel-loopguard[otlp]'"
     try:
         factory = found.load() if found else None
     except (ImportError, AttributeError) as error:
         factory, why = None, f"does not load ({error})"
     if factory is None:
-        logger.warning(_NOWHERE, name, why, _VARIABLE, _GROUP)
+        logger.warning(_NOWHERE, name, _VARIABLE, _GROUP, why)
         return None
     return factory(**options)
 

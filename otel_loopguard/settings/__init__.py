@@ -410,15 +410,20 @@ class Settings(Group):
     """Tuning values, in groups; they may change with any release."""
 
     def __init__(self, **given: Any) -> None:
-        path = given.pop("settings_file", None) or os.environ.get(names.FILE)
+        named = given.pop("settings_file", None)
+        path = named or os.environ.get(names.FILE)
         own = names.merged(names.from_environment(type(self)), given)
-        found = names.merged(_values_of(path), own) if path else own
+        source = "" if named else f"{names.FILE}="
+        found = names.merged(_values_of(path, source), own) if path else own
         try:
             super().__init__(**found)
         except ValueError as error:  # pydantic's; naming its class would import it
             files = dict.fromkeys(found.keys() - own.keys(), f"{path}: ")
             why = names.explained(cast("ValidationError", error), type(self), files)
             raise LoopGuardSettingsError(why) from None
+        for name in sorted(self.read_tools & self.write_tools):
+            msg = f"read_tools and write_tools both name {name!r:.100}: a tool reads or writes"
+            raise LoopGuardSettingsError(msg)
         names.warn_unknown(type(self))
         if self.standard:
             vars(self).update({**_STANDARD, **vars(self)})
@@ -510,8 +515,8 @@ class Settings(Group):
         }
 
 
-def _values_of(path: Path | str) -> dict[str, Any]:
-    """Returns the names and values of a settings file."""
+def _values_of(path: Path | str, source: str) -> dict[str, Any]:
+    """Returns the names and values of a settings file; an error says by what it was named."""
     from pathlib import Path  # noqa: PLC0415  # if there is one
 
     from otel_loopguard.settings._file import read_file  # noqa: PLC0415
@@ -519,5 +524,5 @@ def _values_of(path: Path | str) -> dict[str, Any]:
     try:
         return read_file(Path(path))
     except ValueError as error:
-        msg = f"{names.FILE}={str(path)!r}: {error}"
+        msg = f"{source}{str(path)!r}: {error}"
         raise LoopGuardSettingsError(msg) from None

@@ -128,6 +128,9 @@ def explained(error: ValidationError, group: type[Group], files: Mapping[str, st
     phrases: list[str] = []
     for found in error.errors(include_url=False):
         path = [*map(str, found["loc"])]
+        field = group.fields.get(path[0]) if path else None
+        if field is not None and isinstance(field.default, bool):
+            del path[1:]  # a member of a union
         name, file = ".".join(path), files.get(path[0], "") if path else ""
         if found["type"] == "extra_forbidden":
             # Its name is what is wrong; its value may be a secret.
@@ -136,7 +139,11 @@ def explained(error: ValidationError, group: type[Group], files: Mapping[str, st
             continue
         value = "" if secrets.get(_setting(name), not name) else f" = {_shown(found['input'])}"
         why = re.sub(_OF_PYTHON, "list", found["msg"].removeprefix("Value error, "))
-        phrases.append(f"{file}{name} ({variable_of(_setting(name))}){value}: {why}")
+        phrase = f"{file}{name} ({variable_of(_setting(name))}){value}: "
+        if phrases and phrases[-1].startswith(phrase):
+            phrases[-1] += f", or {why[0].lower()}{why[1:]}"
+        else:
+            phrases.append(phrase + why)
     return "; ".join(phrases)
 
 

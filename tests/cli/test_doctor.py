@@ -4,8 +4,10 @@ import json
 import os
 import re
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -66,21 +68,65 @@ def test_what_sets_up_a_provider_is_named_where_it_lacks(
     assert "pip install opentelemetry-distro" not in [each["add"] for each in ask(code=0)]
 
 
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Installs an instrumentation of psutil that can be imported, or cannot."""
+    pytest.importorskip("opentelemetry.instrumentation.dependencies")
+
+    def install(requires: str, *, importable: bool = False) -> None:
+        found = tmp_path / "opentelemetry_instrumentation_psutil-1.dist-info"
+        found.mkdir()
+        needs = f"Provides-Extra: instruments\nRequires-Dist: {requires}; extra == 'instruments'"
+        more = "Requires-Dist: opentelemetry-util-genai"
+        text = f"Name: opentelemetry-instrumentation-psutil\n{needs}\n{more}\n"
+        (found / "METADATA").write_text(text)
+        entry = "psutil = openinference.instrumentation.psutil:Instrumentor"
+        (found / "entry_points.txt").write_text(f"[opentelemetry_instrumentor]\n{entry}\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        if importable:
+            module = ModuleType("openinference.instrumentation.psutil")
+            vars(module)["Instrumentor"] = object
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    return install
+
+
 def test_an_instrumentation_of_another_version_is_named(
-    ask: Callable[..., Found], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ask: Callable[..., Found], installed: Callable[..., None]
 ) -> None:
     """It is installed, and instruments nothing: its own log says so, once, at the start."""
-    found = tmp_path / "openinference_instrumentation_psutil-1.dist-info"
-    found.mkdir()
-    requires = "Provides-Extra: instruments\nRequires-Dist: psutil<1; extra == 'instruments'\n"
-    (found / "METADATA").write_text(f"Name: openinference-instrumentation-psutil\n{requires}")
-    entry = "psutil = openinference.instrumentation.psutil:Instrumentor"
-    (found / "entry_points.txt").write_text(f"[opentelemetry_instrumentor]\n{entry}\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    pytest.importorskip("opentelemetry.instrumentation.dependencies")
+    installed("psutil<1")
     told = [each for each in ask(code=0) if "instrumentation.psutil" in each["found"]]
     assert [each["state"] for each in told] == ["note"]
     assert "psutil<1" in told[0]["found"]
+
+
+def test_an_instrumentation_that_cannot_be_imported_is_missing(
+    ask: Callable[..., Found], installed: Callable[..., None]
+) -> None:
+    """Where a part that it needs is of another version."""
+    installed("psutil")
+    told = [each["found"] for each in missing(ask(code=1))]
+    assert any("psutil" in each and "ModuleNotFoundError" in each for each in told)
+
+
+def test_an_instrumentation_that_must_be_asked_for_content_is_named(
+    ask: Callable[..., Found], installed: Callable[..., None]
+) -> None:
+    """Its spans have neither arguments nor results by default."""
+    installed("psutil", importable=True)
+
+    def told(**variables: str) -> list[dict[str, Any]]:
+        found = ask(code=bool(variables.get("CODE")), **variables)
+        return [each for each in found if each["about"] == "content"]
+
+    variable = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+    (first,) = told()
+    assert first["state"] == "note"
+    assert f"{variable}=span_only" in first["add"]
+    assert told(**{variable: "SPAN_ONLY"}) == []
+    (second,) = told(**{variable: "EVENT_ONLY"}, CODE="1")
+    assert (second["state"], f"{variable}=span_only" in second["add"]) == ("missing", True)
 
 
 def test_an_old_framework_is_missing_only_if_nothing_else_needs_it(

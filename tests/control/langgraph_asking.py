@@ -1,7 +1,8 @@
 """LangGraph under OpenInference: a node of a graph of one's own asks the guard, by its own hand.
 
 Run with one argument: `thread` invokes with a `thread_id`, `run` without, `async` in asyncio with
-one, `unseen` without any instrumentation, while another session is aborted. Prints one JSON object.
+one, `adapter` without any instrumentation behind the middleware, and `unseen` without both, while
+another session is aborted. Prints one JSON object.
 """
 
 import asyncio
@@ -9,20 +10,23 @@ import json
 import sys
 from typing import TypedDict
 
+from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langgraph.graph import END, START, StateGraph
+from langgraph.prebuilt import ToolNode
 from openinference.instrumentation.langchain import LangChainInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control
+from otel_loopguard.integrations.langchain import LoopGuardMiddleware
 
 way = sys.argv[1]
 guard = LoopGuard()
 provider = TracerProvider()
 provider.add_span_processor(LoopGuardSpanProcessor(guard))
-if way != "unseen":
+if way not in ("adapter", "unseen"):
     LangChainInstrumentor().instrument(tracer_provider=provider)
-else:
+elif way == "unseen":
     guard.bind(1, "another")
     control.abort("another")
 told, ran, refused = [], [], []
@@ -39,13 +43,15 @@ class State(TypedDict):
     """What the nodes hand on."""
 
     turns: int
+    messages: list[AIMessage]
 
 
 def ask(state: State) -> State:
     control.check()
     if said := control.hint():
         told.append(said)
-    return {"turns": state["turns"] + 1}
+    call = {"name": "search", "args": {"query": "x"}, "id": str(state["turns"])}
+    return {"turns": state["turns"] + 1, "messages": [AIMessage("", tool_calls=[call])]}
 
 
 def act(state: State) -> State:
@@ -64,7 +70,8 @@ async def ask_later(state: State) -> State:
 
 graph = StateGraph(State)
 graph.add_node("ask", ask_later if way == "async" else ask)
-graph.add_node("act", act)
+calls = LoopGuardMiddleware(tracer_provider=provider).wrap_tool_call
+graph.add_node("act", ToolNode([search], wrap_tool_call=calls) if way == "adapter" else act)
 graph.add_edge(START, "ask")
 graph.add_edge("ask", "act")
 graph.add_conditional_edges("act", lambda state: "ask" if state["turns"] < 12 else END)

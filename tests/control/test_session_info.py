@@ -12,6 +12,7 @@ from otel_loopguard import (
     Settings,
     control,
     session,
+    sessions,
     set_testing,
 )
 from otel_loopguard.core import Kind, Remaining, Step
@@ -115,8 +116,9 @@ WRONG = [
     (control.milestones, {"plan": [""]}, "non-empty"),
     *(
         (control.milestones, {"plan": {"a": share}}, "share of the milestone 'a'")
-        for share in (-1, float("nan"))
+        for share in (-1, float("nan"), "much")
     ),
+    (sessions.feedback, {"decision_id": "d", "choice": "sync"}, "one of execute_sync, .*'sync'"),
 ]
 
 
@@ -125,6 +127,11 @@ def test_what_cannot_be_is_refused(say: Any, given: dict[str, Any], told: str) -
     """With the value, in a sentence."""
     with pytest.raises(ValueError, match=told):
         say(**given)
+
+
+def test_one_text_is_no_list_of_milestones() -> None:
+    with pytest.raises(TypeError, match="'read'"):
+        control.milestones("read")
 
 
 def test_where_none_was_declared_each_one_counts(caplog: pytest.LogCaptureFixture) -> None:

@@ -165,7 +165,7 @@ def test_prices_of_your_own(tmp_path: Path) -> None:
     ]
     path = tmp_path / "broken.toml"
     path.write_text('[models]\n"house" = { input = "much", output = 1 }\n')
-    with pytest.raises(LoopGuardSettingsError, match=r"prices_file=.*house\.input = 'much'"):
+    with pytest.raises(LoopGuardSettingsError, match=r"prices_file .*house\.input = 'much'"):
         LoopGuard(Settings(prices_file=str(path)), clock="replay")
 
 

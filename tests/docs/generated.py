@@ -91,6 +91,9 @@ def _value(field: FieldInfo) -> str:
         bool: "boolean", int: "integer", float: "number", str: "text", SecretStr: "secret",
     }  # fmt: skip
     kind = names.get(field.annotation, "mapping" if field.default == {} else "names")
+    if isinstance(field.default, bool) and field.annotation is not bool:
+        (words,) = (each for each in get_args(field.annotation) if each is not bool)
+        kind = f"boolean, {named(get_args(words))}"
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = [
         f"{sign} {getattr(rule, name):g}"

@@ -310,7 +310,7 @@ def test_changed_past_the_escalation(change: Callable[..., object], action: Acti
     assert guard.flag_of("a").control.action is action
 
 
-def test_the_application_asks() -> None:
+def test_the_application_asks(caplog: pytest.LogCaptureFixture) -> None:
     """`control.escalate` holds the session until it is answered."""
     guard = watched(pause_limit_s=60)
     guard.bind(1, "a")
@@ -325,7 +325,9 @@ def test_the_application_asks() -> None:
     guard.bind(2, "b")
     assert control.escalate("look at this", session="b", hold=False) is not None
     assert guard.flag_of("b").control.action is Action.ALLOW
+    assert "control.escalate" not in caplog.text
     assert control.escalate("who?", session="nobody") is None
+    assert "control.escalate" in caplog.text
     with pytest.raises(ValueError, match="reason of an escalation"):
         control.escalate(" ")
 

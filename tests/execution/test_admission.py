@@ -134,6 +134,12 @@ def test_a_batch_that_cannot_be_read(guard: LoopGuard, calls: list[object], told
         execution.admit_batch(calls)
 
 
+def test_one_text_is_no_batch() -> None:
+    """Its letters would be the tools."""
+    with pytest.raises(TypeError, match="'search'"):
+        execution.admit_batch("search")
+
+
 def test_a_denied_call_is_refused_and_others_are_not(guard: LoopGuard) -> None:
     """A loop goes before the choice and what is remembered; an aborted session makes no call."""
     given = execution.admit("search", X, user="ada", session="run")

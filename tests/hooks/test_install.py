@@ -224,7 +224,16 @@ def test_a_program_that_is_gone_is_told_of(user: Path) -> None:
     install("codex", "user", "observe", user, program=program)
     row = rows("codex")["user"]
     assert (row["program"], row["program_found"]) == (program, False)
-    assert "is not found" in done("status")
+    assert "is not found: install again" in done("status")
+
+
+def test_a_program_that_a_project_names_is_to_be_on_the_path(
+    user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To install the hooks again would write the same."""
+    monkeypatch.setenv("PATH", str(user))
+    assert "PATH of the agent" in done("install", "claude-code", "--project")
+    assert "PATH of the agent" in done("status")
 
 
 def test_codex_is_to_be_told_to_trust_them(user: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,8 +143,10 @@ def test_in_asyncio_strategies_may_be_awaited() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    """With the value: no name, no pattern, no factor."""
-    register = resilience.recoveries().register
+    """With the value: no name, no function, no pattern, no factor."""
+    register: Any = resilience.recoveries().register
+    with pytest.raises(TypeError, match="'a': expected a function, got str"):
+        register("a", "reconnect")
     with pytest.raises(ValueError, match="non-empty"):
         register("", print)
     with pytest.raises(ValueError, match="not a regular expression"):

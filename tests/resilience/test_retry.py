@@ -160,6 +160,13 @@ def test_rules_that_cannot_be_are_refused(rules: dict[str, float]) -> None:
         resilience.retrying(**rules)
 
 
+@pytest.mark.parametrize("rules", [{"limit": "3"}, {"delay_s": None}, {"on": "ConnectionError"}])
+def test_rules_of_another_type_are_refused(rules: dict[str, Any]) -> None:
+    """At once, and not in place of the first error."""
+    with pytest.raises(TypeError, match=r"got (str|NoneType)"):
+        resilience.retrying(**rules)
+
+
 def test_without_tenacity_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the first try; importing the package needs none."""
     real = builtins.__import__

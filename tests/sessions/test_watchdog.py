@@ -54,6 +54,9 @@ def test_the_flag_is_raised_while_the_call_hangs() -> None:
         until(lambda: control.current().action == "hint")
         assert "has been running" in (control.current().hint or "")
         until(lambda: "step_timeout" in watched.reasons)
+        standing = control.current().decision
+        assert standing is not None
+        assert standing.reason == "step_timeout"
     assert watched.reasons == ["step_timeout_near", "step_timeout"]
     for found, limit in zip(watched.decisions, (0.2, 2), strict=True):
         assert found.time - began >= limit * 1e9
