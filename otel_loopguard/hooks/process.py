@@ -325,11 +325,13 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S) -> int:
         listening = stack.enter_context(_listening(folder))
         Path(folder.starting).unlink(missing_ok=True)
         handler.handle_spooled()
-        _run(handler, listening, idle_s)
+        _run(handler, folder, listening, idle_s)
     return 0
 
 
-def _run(handler: RequestHandler, listening: socket.socket, idle_s: float) -> None:
+def _run(
+    handler: RequestHandler, folder: StateFolder, listening: socket.socket, idle_s: float
+) -> None:
     """Answers the connections of a socket until the process is idle or outdated."""
     used = time.monotonic()
 
@@ -357,6 +359,12 @@ def _run(handler: RequestHandler, listening: socket.socket, idle_s: float) -> No
                 used = time.monotonic()
                 handler.handle_spooled()
                 pool.submit(converse, connection)
+        # From now on who comes starts another process; who came before is not sent there again.
+        Path(folder.socket).unlink(missing_ok=True)
+        listening.settimeout(0)
+        with suppress(OSError):
+            while True:
+                pool.submit(converse, listening.accept()[0])
 
 
 def judge_here(
