@@ -198,6 +198,19 @@ def test_it_takes_requests_while_load_balancers_look_elsewhere(tmp_path: Path) -
         assert server.process.wait(60) == 0
 
 
+def test_a_reload_ends_nothing_that_it_still_answers(tmp_path: Path) -> None:
+    """As where a terminal is closed: its shell hangs up, too."""
+    with ThreadPoolExecutor() as sender, Serve(tmp_path / "log", "--lateness", "3") as server:
+        answer = sender.submit(server.send)
+        size = "loopguard_server_judging_queue_size"
+        wait_for(lambda: server.metric(size) == 1 or answer.done())
+        server.tell(signal.SIGTERM)
+        wait_for(lambda: not connects(httpx.URL(server.url).port or 0))
+        server.tell(signal.SIGHUP)
+        assert answer.result() == 200
+        assert server.process.wait(60) == 0
+
+
 @pytest.mark.parametrize("path", ["control?wait=60", "events"])
 def test_who_waits_for_the_flag_is_answered_when_it_ends(path: str) -> None:
     """A client that follows the flag always waits; a 500 would be an error of the server."""
