@@ -182,6 +182,38 @@ def test_what_is_no_exception_passes() -> None:
         rig.guard.on_end(RecordedSpan("execute_tool x", attributes=TOOL, end=1))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("ends", [True, False], ids=["by a listener", "before it begins"])
+def test_a_timer_without_a_thread_gets_another(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener may exit, and a container may have no thread left for a moment."""
+    heard = list[int]()
+
+    def hear(_session: object, number: int, _step: Step) -> None:
+        heard.append(number)
+        if ends and len(heard) == 1:
+            raise SystemExit
+
+    tracer = provider_with(LoopGuardSpanProcessor(LoopGuard(on_step=hear))).get_tracer("my.agent")
+    if ends:
+        tool_call(tracer)
+        assert wait_until(lambda: bool(heard))
+    else:
+        with monkeypatch.context() as short:
+            short.setattr(threading.Thread, "start", out_of_threads)
+            tool_call(tracer)
+    # Nobody asks; the thread that ends may not have said so at the first of them.
+    for _ in range(20):
+        tool_call(tracer)
+        if wait_until(lambda: len(heard) > 1, 0.5):
+            break
+    assert len(heard) > 1
+
+
+def out_of_threads(_thread: threading.Thread) -> None:
+    msg = "can't start new thread"
+    raise RuntimeError(msg)
+
+
 class BrokenExtractor:
     def __init__(self, *_given: object) -> None:
         pass
