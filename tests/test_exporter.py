@@ -1,6 +1,8 @@
 """Annotated spans go out as copies, all others as they are, and none is lost."""
 
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
@@ -219,6 +221,27 @@ def test_who_feeds_the_guard_lets_it_finish(case: str) -> None:
     fed = {"fed": ["opened", "closed", "shutdown"], "off": ["shutdown"]}
     assert [what for what, _ in guard.fed] == fed.get(case, [])
     assert (inner.spans == [span]) is (case != "fed")
+
+
+def test_threads_that_export_at_once_feed_one_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a `SimpleSpanProcessor`: of another one nobody would hear."""
+    made: list[LoopGuard] = []
+
+    class Made(LoopGuard):
+        def __init__(self, settings: Settings) -> None:
+            made.append(self)
+            time.sleep(0.05)
+            super().__init__(settings)
+
+        @staticmethod
+        def all_attached() -> tuple[LoopGuard, ...]:
+            return ()
+
+    monkeypatch.setattr(onward, "LoopGuard", Made)
+    exporter = LoopGuardSpanExporter(Collecting(), repeat_threshold=4)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(exporter.export, [[ended_span()]] * 4))
+    assert len(made) == 1
 
 
 def test_faults_lose_no_span(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,11 @@ import os
 import pickle
 import textwrap
 import threading
+from heapq import heappop
 
 import pytest
 
+from otel_loopguard._util import worker as worker_module
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, raise_faults
 from otel_loopguard._util.worker import BackgroundWorker
@@ -25,6 +27,23 @@ def test_a_fault_ends_no_thread() -> None:
     assert worker.flush(60)
     assert done == [1, 0.5]
     assert errors.counts == {"owner:ZeroDivisionError": 1}
+    worker.stop()
+
+
+def test_what_is_just_taken_out_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits in that moment, at the end of a process, went on, and it was lost."""
+    said = list[bool]()
+
+    def taken(heap: list[tuple[float, int, int]]) -> tuple[float, int, int]:
+        item = heappop(heap)
+        said.append(worker.flush(0))
+        return item
+
+    monkeypatch.setattr(worker_module, "heappop", taken)
+    worker = BackgroundWorker[int]("owner", lambda _: None, InternalErrors(), maximum=9)
+    assert worker.put(1)
+    assert worker.flush(60)
+    assert said == [False]
     worker.stop()
 
 

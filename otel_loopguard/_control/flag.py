@@ -568,8 +568,8 @@ def _bell() -> tuple[Callable[[], object], Callable[[float], Awaitable[object]]]
     future: asyncio.Future[None] = loop.create_future()
 
     async def done(limit_s: float) -> None:
-        with contextlib.suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
-            await asyncio.wait_for(future, limit_s)
+        # Before Python 3.12 `wait_for` drops a cancellation that comes just after the wake-up.
+        await asyncio.wait((future,), timeout=limit_s)
 
     return lambda: loop.call_soon_threadsafe(_finish, future), done
 

@@ -8,6 +8,7 @@ by the text that the session was told.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections import deque
@@ -31,7 +32,7 @@ from otel_loopguard._control.flag import (
 )
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.logger import logger, warn_blind
+from otel_loopguard._util.logger import logger, quietly, warn_blind
 from otel_loopguard._util.text import expected
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.errors import (
@@ -302,7 +303,8 @@ def allow(
         raise ValueError(msg)
     known = context.sessions_at(session)
     for setting in filter(None, {found.allow(scope, by or BY_HAND): None for found in known}):
-        logger.info("session %s: to allow this for good, set %s", session, setting)
+        said = "session %s: to allow this for good, set %s"
+        quietly(functools.partial(logger.info, said, session, setting))
     return bool(known)
 
 

@@ -140,7 +140,8 @@ class _Limit:
         self._timer.daemon = True
 
     def __enter__(self) -> Self:
-        self._timer.start()
+        with suppress(RuntimeError):  # no thread can be had: the limits of httpx hold
+            self._timer.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:

@@ -138,7 +138,8 @@ def start_thread(name: str, run: Callable[..., object], *given: object) -> bool:
 def wake_by(signal: Signal) -> None:
     """Sets a signal, held weakly, whenever a call is deferred, so that its thread settles."""
     with _making:
-        _signals[:] = [*(known for known in _signals if known() is not None), weakref.ref(signal)]
+        others = [known for known in _signals if known() not in (None, signal)]
+        _signals[:] = [*others, weakref.ref(signal)]
 
 
 def _used(locks: list[threading.RLock]) -> list[threading.RLock]:

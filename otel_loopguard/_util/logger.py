@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,15 +49,22 @@ class Log(_Adapter):
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
         if self._of:
             msg, args = f"%s: {msg if args else str(msg).replace('%', '%%')}", (self._of, *args)
+        say = partial(super().log, level, msg, *args, **kwargs)
         if held():
-            later(partial(super().log, level, msg, *args, **kwargs))
+            later(partial(quietly, say))
         else:
-            super().log(level, msg, *args, **kwargs)
+            say()
 
     def process(
         self, msg: object, kwargs: MutableMapping[str, Any]
     ) -> tuple[object, MutableMapping[str, Any]]:
         return f"{_PREFIX}{msg}", kwargs
+
+
+def quietly(say: Callable[[], object]) -> None:
+    """Logs where nobody counts that a handler throws: it must not do so into the agent."""
+    with suppress(Exception):
+        say()
 
 
 class _Shown:
@@ -143,7 +151,7 @@ def warn_blind(reason: str, *args: object) -> bool:
         if reason in _warned:
             return False
         _warned.add(reason)
-    logger.warning(_BLIND_SPOTS[reason], *args)
+    quietly(partial(logger.warning, _BLIND_SPOTS[reason], *args))
     return True
 
 

@@ -236,10 +236,10 @@ class BackgroundWorker(Generic[_Item]):
     def flush(self, limit_s: float) -> bool:
         """Waits until all is delivered, `limit_s` seconds at most; True if it is."""
         until = time.monotonic() + limit_s
-        while (self._waiting or self._delivering) and time.monotonic() < until:
+        while (busy := self._is_busy()) and time.monotonic() < until:
             self._thread.stand_in()
             time.sleep(_NAP_S)
-        return not (self._waiting or self._delivering)
+        return not busy
 
     def abandon(self) -> None:
         """Leaves a delivery that hangs to its thread, and goes on with the next item on another."""
@@ -252,6 +252,10 @@ class BackgroundWorker(Generic[_Item]):
             self._waiting.clear()
         self._thread.stop()
 
+    def _is_busy(self) -> bool:
+        # Looked at twice: what was not delivered may be put back in between.
+        return bool(self._waiting or self._delivering or self._waiting)
+
     def _turn(self) -> float | None:
         with self._lock:
             if not self._waiting:
@@ -259,8 +263,8 @@ class BackgroundWorker(Generic[_Item]):
             early_s = self._waiting[0][0] - time.monotonic()
             if early_s > 0:
                 return early_s
+            self._delivering = True  # first, as `_is_busy` takes no lock
             item = heappop(self._waiting)[2]
-            self._delivering = True
         try:
             with swallow(self._errors, self._name):
                 self._deliver(item)

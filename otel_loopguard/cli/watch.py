@@ -69,14 +69,22 @@ def watch_agents(
     others = ", ".join(agent for agent in HOOK_FILES if agent not in read)
     say(f"not followed, as their transcripts cannot be read: {others}", error=True)
     ends = [one for one in _ENDING if signal.getsignal(one) is not signal.SIG_IGN]
-    before = [signal.signal(one, signal.default_int_handler) for one in ends]
+
+    def end(*_: object) -> None:
+        # Here, for two come at once where a terminal is closed: nothing keeps what is stopped from
+        # going on.
+        for one in ends:
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = [signal.signal(one, end) for one in ends]
     try:
         watch.run(rounds or sys.maxsize)
     except KeyboardInterrupt:
         pass
     finally:
         for one in ends:
-            signal.signal(one, signal.SIG_IGN)  # nothing keeps what is stopped from going on
+            signal.signal(one, signal.SIG_IGN)
         watch.close()
         for one, handler in zip(ends, before, strict=True):
             signal.signal(one, handler)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import Control
 from otel_loopguard._util.clock import now
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import parsed
 from otel_loopguard.policy import Hearing
@@ -50,6 +51,7 @@ class SessionQueries:
     """
 
     settings: Settings
+    faults: InternalErrors
     log: Log
     telemetry: Telemetry
     backlog: Backlog
@@ -385,7 +387,9 @@ class SessionHandle:
             setting = self._session.allow(scope, by)
         what = "what was stopped" if scope == "call" else "whatever it does"
         fields = {semconv.SESSION_ID: self.key, semconv.CONTROL_BY: by}
-        self.guard.log.info("control: session %s: %s allows %s", self.key, by, what, extra=fields)
+        said = "control: session %s: %s allows %s"
+        with swallow(self.guard.faults, "log"):
+            self.guard.log.info(said, self.key, by, what, extra=fields)
         return setting
 
     @property

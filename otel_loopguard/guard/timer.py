@@ -45,7 +45,7 @@ class WatchdogThread:
     Attributes:
         idle: Whether it looks at nothing in a moment: who adds to the backlog has to wake it.
         planned: When it ticks next, nanoseconds since the epoch.
-        process: Id of the process that started it; 0 before, and in the child of a fork.
+        process: Id of the process that started it; 0 before and after, and in the child of a fork.
     """
 
     def __init__(self, guard: LoopGuard) -> None:
@@ -68,10 +68,12 @@ class WatchdogThread:
         self.idle = True
 
     def wake(self) -> None:
-        """Wakes the thread, as something waits; starts it in a new process."""
+        """Wakes the thread, as something waits; starts it where there is none."""
+        self.idle = False  # first: a thread that ends meanwhile says that it is idle
         if not self.process:
             self._start()
-        self.idle = False
+            # Where none can be had, the next span tries again.
+            self.idle = not self.process
         self._work.set()
 
     def tick(self) -> None:
@@ -101,6 +103,14 @@ class WatchdogThread:
                     self.process = os.getpid()
 
     def _run(self, work: Signal) -> None:
+        try:
+            self._watch(work)
+        finally:
+            # A listener may end it, as `sys.exit()` does: the next span starts another.
+            if work is self._work:
+                self.process, self.idle = 0, True
+
+    def _watch(self, work: Signal) -> None:
         while not self._stopped:
             # Cleared first: what arrives after this sets it again.
             work.clear()

@@ -61,6 +61,10 @@ _BACKLOG: Final = 128
 _THREADS: Final = 16
 # A process that is ending lets go within that, and an event that is judged elsewhere is over.
 _LOCK_S: Final = 2.0
+# A collector that is there takes a second at most, with its handshake; nobody waits for this.
+_SENDS_S: Final = 5.0
+# The agent has its answer, and waits for the process to end.
+_ANSWERED_S: Final = 1.0
 # Some thousand decisions; the file before it is kept too.
 _MOST_LOGGED: Final = 1024 * 1024
 # What follows the last byte of the largest event: the line before it.
@@ -132,14 +136,17 @@ class RequestHandler:
                     undelivered()
 
     def close(self) -> None:
-        """Closes its resources."""
+        """Closes its resources; `send` is to follow."""
         for engine in self._engines.values():
             with suppress(Exception):
                 engine.close()
+        self._state.close()
+
+    def send(self, limit_s: float) -> None:
+        """Sends the spans that are left, within so many seconds. Another may have the state."""
         if self._spans is not None:
             with suppress(Exception):
-                self._spans.close()
-        self._state.close()
+                self._spans.close(limit_s)
 
     def handle_spooled(self) -> None:
         """Handles the events that clients stored while no process ran."""
@@ -306,7 +313,7 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S) -> int:
     """
     os.umask(0o077)
     folder.make()
-    with ExitStack() as stack:
+    with ExitStack() as last, ExitStack() as stack:
         # A killed process holds the lock until its last thread is gone.
         if not stack.enter_context(_locked(folder, _LOCK_S)):
             return 0
@@ -319,17 +326,20 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S) -> int:
             folder.problem = str(error)
             print(f"otel-loopguard: {error}", file=sys.stderr)  # noqa: T201
             return 2
+        last.callback(handler.send, _SENDS_S)
         stack.callback(handler.close)
         folder.problem = ""
         handler.handle_spooled()
         listening = stack.enter_context(_listening(folder))
         Path(folder.starting).unlink(missing_ok=True)
         handler.handle_spooled()
-        _run(handler, listening, idle_s)
+        _run(handler, folder, listening, idle_s)
     return 0
 
 
-def _run(handler: RequestHandler, listening: socket.socket, idle_s: float) -> None:
+def _run(
+    handler: RequestHandler, folder: StateFolder, listening: socket.socket, idle_s: float
+) -> None:
     """Answers the connections of a socket until the process is idle or outdated."""
     used = time.monotonic()
 
@@ -357,6 +367,12 @@ def _run(handler: RequestHandler, listening: socket.socket, idle_s: float) -> No
                 used = time.monotonic()
                 handler.handle_spooled()
                 pool.submit(converse, connection)
+        # From now on who comes starts another process; who came before is not sent there again.
+        Path(folder.socket).unlink(missing_ok=True)
+        listening.settimeout(0)
+        with suppress(OSError):
+            while True:
+                pool.submit(converse, listening.accept()[0])
 
 
 def judge_here(
@@ -372,7 +388,7 @@ def judge_here(
         write: Delivers the answer, or raises `OSError`.
     """
     os.umask(0o077)
-    with _locked(folder, _LOCK_S) as alone:
+    with ExitStack() as last, _locked(folder, _LOCK_S) as alone:
         if not alone:
             write(NOTHING)
             return
@@ -382,6 +398,7 @@ def judge_here(
             for path in Path(folder.spool).iterdir():
                 path.unlink(missing_ok=True)  # nothing will ever read it
             raise
+        last.callback(handler.send, _ANSWERED_S)
         try:
             handler.handle_spooled()
             header = f"{GREETING} {__version__} {agent} {mode}\n".encode()

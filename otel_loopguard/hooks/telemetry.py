@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,10 +94,15 @@ class CallSpans:
                 span.set_status(Status(StatusCode.ERROR, decided.error))
         span.end(step.end or None)
 
-    def close(self) -> None:
-        """Sends what is left."""
-        self._provider.shutdown()
-        self.logs.shutdown()
+    def close(self, limit_s: float) -> None:
+        """Sends what is left, within so many seconds: for a collector that is down it takes ten."""
+        until = time.monotonic() + limit_s
+        ends = (self._provider.shutdown, self.logs.shutdown)
+        closing = [threading.Thread(target=end, daemon=True) for end in ends]
+        for one in closing:
+            one.start()
+        for one in closing:
+            one.join(max(until - time.monotonic(), 0))
 
 
 def _exporters() -> tuple[Any, Any]:

@@ -250,6 +250,9 @@ _ALWAYS: Final = (
 _BYTES: Final = "* -filter -text -ident -working-tree-encoding\n"
 """No file is changed on its way into a checkpoint or out of it, whatever `.gitattributes` says."""
 _SHARED: Final = ("refs", "packed-refs", "reftable", "shallow", "info/exclude")
+_GONE: Final = b"No such file or directory"
+_AGAIN: Final = 9
+"""Where files come and go every millisecond, every third reading of them misses one."""
 _HEAD_BYTES: Final = 1024
 """Bytes of `HEAD` that are copied: a name or a digest; an agent may have put anything there."""
 _WHO: Final = {
@@ -310,7 +313,7 @@ class GitWorkspace:
         """
         with self._bare() as bare:
             self._copy_index(bare)
-            self._git("add", "--all", "--", ".", bare=bare)
+            self._add_all(bare)
             tree = self._git("write-tree", bare=bare).decode().strip()
             head = self._run(("rev-parse", "--verify", "--quiet", "HEAD^{commit}"), bare)
             above = () if head.returncode else ("-p", head.stdout.decode().strip())
@@ -449,6 +452,17 @@ class GitWorkspace:
             self._git(*forget, bare=bare, given=b"".join(inside))
         if (bare / "index").exists():
             os.utime(bare / "index", (1, 1))
+
+    def _add_all(self, bare: Path) -> None:
+        """Reads all files: again where one has gone that git has just seen, as in a build."""
+        words = ("add", "--all", "--", ".")
+        for _ in range(_AGAIN):
+            done = self._run(words, bare)
+            if not done.returncode:
+                return
+            if _GONE not in done.stderr:
+                break
+        self._git(*words, bare=bare)
 
     def _git(
         self, *words: str, bare: Path | None = None, given: bytes = b"", at: int | None = None

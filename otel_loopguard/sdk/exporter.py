@@ -23,6 +23,7 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from otel_loopguard import semconv
 from otel_loopguard._util.clock import now, off
 from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.locks import new_lock, settle
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import expected
 from otel_loopguard.core import Action
@@ -180,6 +181,7 @@ class LoopGuardSpanExporter(SpanExporter):
         self._given = guard
         self._settings = Settings(**settings) if settings else None
         self._own_guard: LoopGuard | None = None
+        self._making = new_lock()
         self._failed = False
         self._inner = resolve_exporter(exporter)
         self._health = ExportHealth(self._inner)
@@ -234,7 +236,9 @@ class LoopGuardSpanExporter(SpanExporter):
         """Shows ended spans to a guard as they happened; gives the guard, if there is one."""
         guard = self._own_guard
         if guard is None:
-            guard = self._own_guard = self._create_guard()
+            with self._making:  # behind a `SimpleSpanProcessor` threads come at once
+                guard = self._own_guard = self._own_guard or self._create_guard()
+            settle()
             if guard is None:
                 return ()
         if guard.settings.enabled and not off():

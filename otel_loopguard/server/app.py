@@ -104,7 +104,7 @@ class Changes:
     def changed(self, flag: Flag) -> None:
         """Called after a change of a flag, on the thread that made it."""
         # Also if nobody waits: a request that just looked may wait when this is called.
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._wake, flag)
 
     async def wait(self, tenant: str, session: str, limit_s: float) -> None:

@@ -239,6 +239,9 @@ def endpoint(
             return Response(status_code=400)
         except otlp.Refused as error:
             return refusal(request, error)
+        except asyncio.CancelledError:
+            # At its end, by uvicorn. Of an error of the server's own a sender drops its spans.
+            return refusal(request, Busy("the server is shutting down"))
         media = _media(request)
         return Response(otlp.encode(response, media), media_type=media)
 

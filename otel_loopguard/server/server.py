@@ -148,13 +148,13 @@ class Server:
     async def __aenter__(self) -> Self:
         settings = self._settings
         stop = self._stop_requested.set
-        told = {signal.SIGINT: stop, signal.SIGTERM: stop}
-        if sys.platform != "win32":
-            told[signal.SIGHUP] = self._hang_up
         async with contextlib.AsyncExitStack() as ends:
-            # Before it answers anybody, who may signal at once; and no longer than it drains.
+            # Before it answers anybody, who may signal at once.
+            if sys.platform != "win32":
+                ends.enter_context(_signals({signal.SIGHUP: self._hang_up}))
+            # No longer than it drains: who asks once more does not wait for what has begun.
             signals = ends.enter_context(contextlib.ExitStack())
-            signals.enter_context(_signals(told))
+            signals.enter_context(_signals({signal.SIGINT: stop, signal.SIGTERM: stop}))
             if self._telemetry is not None:
                 ends.push_async_callback(asyncio.to_thread, self._telemetry.close)
             ends.callback(self._refusals.close)
@@ -256,6 +256,8 @@ class Server:
         return self._tenants.use(tenants)
 
     def _hang_up(self) -> None:
+        if self._http.should_exit:
+            return  # it ends, and has begun to close what it would read again for
         if self._on_terminal and not _on_terminal():
             self._stop_requested.set()  # the terminal is gone, and nobody asked for more
         else:

@@ -358,7 +358,8 @@ class TenantGuard:
     async def close(self) -> None:
         """Judges pending spans, and shuts the guard down."""
         if self._batch is not None:
-            await self._batch.task
+            # Who sent it is told why it failed.
+            await asyncio.gather(self._batch.task, return_exceptions=True)
         await self._call(self._shutdown)
         self._thread.shutdown()
 

@@ -129,6 +129,25 @@ def test_in_asyncio_it_waits_without_blocking_the_loop(run: Run) -> None:
     assert asyncio.run(go()) == (1000, 1000)
 
 
+@pytest.mark.parametrize("turns", range(4))
+def test_in_asyncio_a_task_that_is_cancelled_ends(turns: int, run: Run) -> None:
+    """Also in the same moment in which its session goes on."""
+
+    async def go() -> bool:
+        agent = asyncio.ensure_future(_awaited(600))
+        await asyncio.sleep(0.05)
+        control.resume(run.key)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        cancelled = agent.cancel()
+        await asyncio.wait([agent])
+        return agent.cancelled() is cancelled
+
+    run.calls()
+    control.pause(run.key)
+    assert asyncio.run(go())
+
+
 def test_in_trio_it_waits_without_blocking_the_loop(run: Run) -> None:
     """The loop stood still for the whole limit, with the task that would have let it go on."""
     passed: list[str] = []

@@ -162,6 +162,20 @@ def test_a_slow_one(hook: Hook, slow: dict[str, float]) -> None:
     forget()
 
 
+def test_it_posts_where_no_thread_is_left(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that would shut a slow connection: the limits of httpx hold all the same."""
+
+    def start(_timer: threading.Timer) -> None:
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(threading.Timer, "start", start)
+    guard = watched(webhook_url=hook.url)
+    stuck(guard, "a")
+    until(lambda: hook.posts)
+    assert guard.faults.counts == {}
+
+
 def test_an_answer_that_comes_too_late_changes_nothing(hook: Hook) -> None:
     hook.answer = lambda _: (control.resume("a", by="bob"), (200, b'{"answer": "abort"}'))[1]
     guard = watched(webhook_url=hook.url)

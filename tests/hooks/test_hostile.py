@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import signal
 import socket
 import sqlite3
 import stat
@@ -20,7 +21,7 @@ from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.install import BACKUP, install, states, uninstall
 from otel_loopguard.hooks.process import RequestHandler
 from otel_loopguard.hooks.state import HookState, secret_of
-from otel_loopguard.hooks.state_folder import StateFolder
+from otel_loopguard.hooks.state_folder import GREETING, StateFolder
 from tests.hooks.running import Home
 
 NESTED = b"[" * 800 + b"]" * 800
@@ -114,6 +115,24 @@ def test_clients_that_drip_do_not_keep_others_waiting(
         dripping.join()
         for line in lines:
             line.close()
+
+
+def test_who_is_there_when_it_gives_way_is_answered(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an upgrade: an event that it has taken is sent nowhere else."""
+    number = home.begin()
+    os.kill(number, signal.SIGSTOP)
+    lines = connected(home, 100, monkeypatch)
+    for place, line in enumerate(lines):
+        version = "99.0.0" if place == 0 else "0"
+        line.sendall(f"{GREETING} {version} claude-code observe\n{{}}".encode())
+        line.shutdown(socket.SHUT_WR)
+        line.settimeout(60)
+    os.kill(number, signal.SIGCONT)
+    assert {line.recv(10) for line in lines} == {b"{}"}
+    for line in lines:
+        line.close()
 
 
 def test_it_outlives_too_many_open_files(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,12 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -396,3 +398,27 @@ def test_an_endpoint_that_is_not_there_delays_no_answer_and_no_end(home: Home) -
     home.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
     with serving(home):
         told(home, is_denied)
+
+
+def test_an_endpoint_that_hangs_holds_up_no_agent(home: Home) -> None:
+    """Where there is no process, the agent waits until its hook has ended."""
+    home.environment["OTEL_EXPORTER_OTLP_TIMEOUT"] = "600"
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as endpoint, ThreadPoolExecutor() as collector:
+        home.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = address(endpoint)
+
+        def hang() -> bool:
+            endpoint.settimeout(0.1)
+            while not ended.is_set():
+                with suppress(TimeoutError), endpoint.accept()[0]:
+                    return ended.wait(25)  # by itself it would end after 30 seconds
+            return True
+
+        hung = collector.submit(hang)
+        home.call("--no-process")
+        ended.set()
+        assert hung.result()
+
+
+def address(endpoint: socket.socket) -> str:
+    return f"http://127.0.0.1:{endpoint.getsockname()[1]}"

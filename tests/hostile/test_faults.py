@@ -2,13 +2,23 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, semconv, turn
+from otel_loopguard import (
+    LoopGuard,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    resilience,
+    semconv,
+    turn,
+)
 from otel_loopguard._util import locks
+from otel_loopguard._util.locks import new_lock, settle
+from otel_loopguard._util.logger import forget_warnings, logger
 from otel_loopguard.core import Action, Evidence, Kind, Step
 from otel_loopguard.dialects import RecordedSpan, SpanView, register, unregister
 from otel_loopguard.evidence import EXTRACTORS
@@ -143,23 +153,50 @@ def test_an_argument_that_does_not_say_its_class_reaches_its_tool() -> None:
         assert now.tool("echo", given, lambda request: type(request).__name__) == "Unbound"
 
 
-def test_a_log_handler_that_throws_does_not_reach_the_agent() -> None:
-    """Not while a decision is logged, nor while that fault is; the listener hears all three."""
+@pytest.fixture
+def broken_log() -> Iterator[None]:
+    """A handler of the application's that throws."""
 
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise OSError(record.getMessage())
 
-    handler, log, rig = Broken(), logging.getLogger("otel_loopguard"), Rig()
+    handler, log = Broken(), logging.getLogger("otel_loopguard")
+    settle()  # what others left to be logged
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
-    try:
-        runs_on(rig)
-        assert any(kind.startswith("log:") for kind in rig.faults)
-        assert rig.actions == ["hint", "deny", "abort"]
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(logging.NOTSET)
+    yield
+    log.removeHandler(handler)
+    log.setLevel(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("broken_log")
+def test_a_log_handler_that_throws_does_not_reach_the_agent() -> None:
+    """Not while a decision is logged, nor while that fault is; the listener hears all three."""
+    rig = Rig()
+    runs_on(rig)
+    assert any(kind.startswith("log:") for kind in rig.faults)
+    assert rig.actions == ["hint", "deny", "abort"]
+
+
+def asks_below_a_lock() -> None:
+    """A line that waits until no lock is held is logged by whoever comes first."""
+    with new_lock():
+        logger.warning("something failed")
+    control.check()
+
+
+@pytest.mark.usefixtures("broken_log")
+@pytest.mark.parametrize(
+    "ask",
+    [asks_below_a_lock, lambda: resilience.partial("a page"), lambda: control.allow("a session")],
+    ids=["what waited", "what cannot be seen", "what a person does"],
+)
+def test_a_log_handler_that_throws_does_not_reach_who_asks(ask: Callable[[], object]) -> None:
+    rig = Rig()
+    tool_call(rig.tracer, more={"gen_ai.conversation.id": "a session"})
+    forget_warnings()
+    ask()
 
 
 def test_kinds_of_faults_are_bounded() -> None:
@@ -180,6 +217,38 @@ def test_what_is_no_exception_passes() -> None:
     rig.guard.subscribers.steps.append(("on_step", interrupted))
     with pytest.raises(KeyboardInterrupt):
         rig.guard.on_end(RecordedSpan("execute_tool x", attributes=TOOL, end=1))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("ends", [True, False], ids=["by a listener", "before it begins"])
+def test_a_timer_without_a_thread_gets_another(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener may exit, and a container may have no thread left for a moment."""
+    heard = list[int]()
+
+    def hear(_session: object, number: int, _step: Step) -> None:
+        heard.append(number)
+        if ends and len(heard) == 1:
+            raise SystemExit
+
+    tracer = provider_with(LoopGuardSpanProcessor(LoopGuard(on_step=hear))).get_tracer("my.agent")
+    if ends:
+        tool_call(tracer)
+        assert wait_until(lambda: bool(heard))
+    else:
+        with monkeypatch.context() as short:
+            short.setattr(threading.Thread, "start", out_of_threads)
+            tool_call(tracer)
+    # Nobody asks; the thread that ends may not have said so at the first of them.
+    for _ in range(20):
+        tool_call(tracer)
+        if wait_until(lambda: len(heard) > 1, 0.5):
+            break
+    assert len(heard) > 1
+
+
+def out_of_threads(_thread: threading.Thread) -> None:
+    msg = "can't start new thread"
+    raise RuntimeError(msg)
 
 
 class BrokenExtractor:

@@ -354,6 +354,36 @@ def test_a_git_that_hangs_or_is_not_there(
         resilience.GitWorkspace(repository.folder)
 
 
+_LOSES_FILES = """#!/bin/sh
+case "$*" in *"add --all"*)
+    if [ "$(cat tries)" != xx ]; then
+        printf x >> tries
+        echo "fatal: unable to stat 'deep/temporary': No such file or directory" >&2
+        exit 128
+    fi
+esac
+exec {git} "$@"
+"""
+
+
+def test_files_that_come_and_go_keep_none_from_being_made(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while the agent builds: git ends where a file has gone that it has just listed."""
+    (tmp_path / "tries").touch()
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(_LOSES_FILES.format(git=shutil.which("git")))
+    git.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(git.parent), prepend=os.pathsep)
+    made = points(repository.folder).create()
+    assert (tmp_path / "tries").read_text() == "xx"
+    repository.write("a.txt", "later\n")
+    points(repository.folder).restore(made, ["a.txt"])
+    assert repository.read("a.txt") == "not staged\n"
+
+
 def test_a_pipe_in_place_of_the_head_holds_up_nobody(repository: Repository) -> None:
     """Git is ended after a time; this process would have waited for ever."""
     made = resilience.GitWorkspace(repository.folder)

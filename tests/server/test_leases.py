@@ -1,5 +1,6 @@
 """Several servers on one Redis: one judges a session at a time, and another goes on with it."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 
 from otel_loopguard import LoopGuardSettingsError, Settings
+from otel_loopguard.dialects import RecordedSpan
+from otel_loopguard.engine import Engine
 from otel_loopguard.escalation.mailbox import StoreTransport
 from otel_loopguard.server import Server, ServerSettings
 from otel_loopguard.server.leases import SessionLeases
+from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 from otel_loopguard.stores.redis import RedisStore
 from tests.server.serving import (
     BEGIN,
@@ -29,7 +33,7 @@ from tests.server.serving import (
     sessions,
 )
 from tests.stores.servers import Server as Redis
-from tests.stores.servers import wait_for
+from tests.stores.servers import free_port, wait_for
 from tests.tables import rows
 
 Leases = Callable[..., SessionLeases]
@@ -379,3 +383,18 @@ def test_a_call_whose_result_another_server_got_is_no_stall(fleet: Fleet) -> Non
 def test_a_store_needs_the_key_that_its_journals_are_read_with(own_redis: Redis) -> None:
     with pytest.raises(LoopGuardSettingsError, match="digest_key"):
         Server(ServerSettings(), Settings(store_url=own_redis.url))
+
+
+def test_a_server_ends_though_its_store_is_gone() -> None:
+    """With spans that it could not judge any more: they end neither its shutdown nor others'."""
+    nowhere = Settings(store_url=f"redis://127.0.0.1:{free_port()}/0", digest_key="k" * 32)
+    spans = [RecordedSpan("x", trace_id=1, span_id=1, start=1, end=2)]
+
+    async def ended() -> list[object]:
+        leases = SessionLeases(RedisStore(nowhere), 100, 60)
+        judging = TenantGuard(Engine(local=False), 0.05, leases=leases)
+        return await asyncio.gather(judging.judge(spans), judging.close(), return_exceptions=True)
+
+    told, closed = asyncio.run(ended())
+    assert isinstance(told, Busy)
+    assert closed is None

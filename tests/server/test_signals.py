@@ -17,9 +17,19 @@ import httpx
 import pytest
 
 from otel_loopguard.server import Server, ServerSettings, Tenants, app
+from otel_loopguard.server import server as server_module
 from otel_loopguard.server.forward import SIGNALS
 from tests.server.process import PROGRAM, Serve
-from tests.server.serving import CLIENT, bearer, call, certified, exporter, request, serving
+from tests.server.serving import (
+    CLIENT,
+    PROTOBUF,
+    bearer,
+    call,
+    certified,
+    exporter,
+    request,
+    serving,
+)
 from tests.stores.servers import free_port, wait_for
 
 OLD, NEW, OTHER = (f"the {which} token of this test" for which in ("old", "new", "other"))
@@ -198,6 +208,19 @@ def test_it_takes_requests_while_load_balancers_look_elsewhere(tmp_path: Path) -
         assert server.process.wait(60) == 0
 
 
+def test_a_reload_ends_nothing_that_it_still_answers(tmp_path: Path) -> None:
+    """As where a terminal is closed: its shell hangs up, too."""
+    with ThreadPoolExecutor() as sender, Serve(tmp_path / "log", "--lateness", "3") as server:
+        answer = sender.submit(server.send)
+        size = "loopguard_server_judging_queue_size"
+        wait_for(lambda: server.metric(size) == 1 or answer.done())
+        server.tell(signal.SIGTERM)
+        wait_for(lambda: not connects(httpx.URL(server.url).port or 0))
+        server.tell(signal.SIGHUP)
+        assert answer.result() == 200
+        assert server.process.wait(60) == 0
+
+
 @pytest.mark.parametrize("path", ["control?wait=60", "events"])
 def test_who_waits_for_the_flag_is_answered_when_it_ends(path: str) -> None:
     """A client that follows the flag always waits; a 500 would be an error of the server."""
@@ -220,3 +243,17 @@ def test_what_was_begun_is_answered_before_it_ends() -> None:
             wait_for(lambda: any(each._batch for each in server.engines.values()))
         assert answer.result() is not None
         assert [each.guard.flag_of("chat-1") is not None for each in hop.engines.values()] == [True]
+
+
+def test_what_it_cannot_answer_any_more_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the next hop hangs."""
+    monkeypatch.setattr(server_module, "_GRACE_S", 1)
+    body = request(call(0)).SerializeToString()
+    with socket.create_server(("127.0.0.1", 0)) as hangs, ThreadPoolExecutor() as sender:
+        hop = f"http://127.0.0.1:{hangs.getsockname()[1]}"
+        with serving(forward=hop) as server:
+            url = f"{server.url}/v1/traces"
+            answer = sender.submit(httpx.post, url, content=body, headers=PROTOBUF, timeout=60)
+            taken, _ = hangs.accept()
+        with taken:
+            assert answer.result().status_code == 503

@@ -146,6 +146,17 @@ def test_what_was_stopped_goes_on_when_the_watch_ends(
     assert writer.process.poll() is None
 
 
+def test_what_was_stopped_goes_on_where_signals_come_together(held: tuple[Watch, Agent]) -> None:
+    """As where a terminal is closed: its shell sends one as well."""
+    watching, writer = held
+    watching.process.send_signal(signal.SIGSTOP)
+    until(lambda: state_of(watching.process.pid) == "T")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        watching.process.send_signal(number)
+    assert "the watch ends" in watching.end(signal.SIGCONT)
+    writer.wait_for(stopped=False)
+
+
 def test_all_that_was_stopped_goes_on_when_nobody_reads_any_more(
     agent: Start, projects: Path
 ) -> None:
