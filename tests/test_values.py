@@ -53,8 +53,25 @@ def _registered(*given: Any) -> None:
 
 
 def _called(*given: Any) -> None:
-    with turn("run") as now:
+    with turn("of a wrong type") as now:
         now.tool(*given)
+
+
+def _recovered(*, attempts: Any) -> None:
+    resilience.recoveries().register("again", print, attempts=attempts)
+
+
+def _settled(*, limit_s: Any) -> None:
+    LoopGuard().settle(limit_s)
+
+
+def _flushed(*, limit_s: Any) -> None:
+    LoopGuard().flush(limit_s)
+
+
+def _advanced(*, seconds: Any) -> None:
+    with set_testing() as clock:
+        clock.advance(seconds)
 
 
 def _shared(*, share: Any) -> None:
@@ -80,6 +97,7 @@ def _asserted(*, min_steps: Any) -> None:
         (lambda: _traced(LoopGuard()), r"add LoopGuardSpanProcessor\(guard\)"),
         (lambda: setup(TracerProvider()), r"setup\(tracer_provider=\.\.\.\)"),
         (lambda: LoopGuardSpanExporter(LoopGuard()), "expected a SpanExporter"),
+        (lambda: LoopGuardSpanExporter({"otlp": 3}), "exporter 'otlp': expected its options"),
         (lambda: control.gate("5"), "limit_s must be a number, got '5'"),
         (lambda: Adapter("any", limit_s="5"), "limit_s must be a number, got '5'"),
         (lambda: Adapter("any", content="yes"), "content: expected True, False or None"),
@@ -106,16 +124,16 @@ NUMBERS: list[tuple[Any, str, bool]] = [
     (resilience.resources, "memory_mb", False),
     (resilience.resources, "disk_mb", False),
     (partial(resilience.recovering, "edit"), "limit_s", False),
-    (partial(resilience.recoveries().register, "again", print), "attempts", True),
+    (_recovered, "attempts", True),
     (partial(resilience.Checkpoints, resilience.Callbacks(str, print)), "keep", True),
     (partial(resilience.GitWorkspace, "."), "limit_s", False),
     (partial(control.milestone, "read"), "of", True),
     (_shared, "share", False),
     (partial(turn, "run"), "limit_s", False),
-    (LoopGuard().settle, "limit_s", False),
-    (LoopGuard().flush, "limit_s", False),
+    (_settled, "limit_s", False),
+    (_flushed, "limit_s", False),
     (set_testing, "gate_limit_s", False),
-    (set_testing(False).advance, "seconds", False),
+    (_advanced, "seconds", False),
     (_asserted, "min_steps", True),
 ]
 

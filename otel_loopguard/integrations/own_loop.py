@@ -83,6 +83,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         tracer_provider: Where spans are made; the global one by default.
 
     Raises:
+        TypeError: The limit is no number.
         ValueError: The key is empty or no text.
         LoopGuardSettingsError: On entering, where the guard is made: a setting cannot be used.
 
