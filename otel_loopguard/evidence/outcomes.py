@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -394,6 +395,7 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     if structured and whole and b"\\" in raw:
         # In JSON a word after a line or a tab has a letter before it.
         words = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t")
+    words = words if size > _SENTENCE or words.isascii() else _composed(words)
     tells = not whole or _may_tell(words.decode("latin-1"))
     if not tells and size > _NOTE:
         return Outcome(exact, key, size, raw, raw, False, "", cut)
@@ -406,6 +408,11 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
             exact = key_of(canonical(normalize.without_request_ids(fields)))
     low = words[:_LOOK].lower().decode("latin-1")
     return Outcome(exact, key, size, raw, masked, tells, low, cut)
+
+
+def _composed(words: bytes) -> bytes:
+    """With each letter and its accent as one character: macOS writes them as two."""
+    return unicodedata.normalize("NFC", words.decode("utf-8", "replace")).encode()
 
 
 def _size_within(said: object, size: int) -> int:
