@@ -383,9 +383,10 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     cut = 0 if text is None else _cut_after(text, raw)
     size = len(raw)
     structured = isinstance(said, (dict, list))
-    if value is step.outcome and size <= normalize.MASKED_BYTES and structured:
-        size = _size_within(cast("object", said), size)
-        if text is not None:
+    if value is step.outcome and size <= normalize.MASKED_BYTES:
+        framed = cast("object", said) if structured else _elements(text, raw)
+        size = size if framed is None else _size_within(framed, size)
+        if structured and text is not None:
             # The same value is the same answer, whatever the order of its keys and its spaces.
             raw = canonical(cast("object", said))
     exact = key = key_of(raw)
@@ -418,11 +419,13 @@ def _composed(words: bytes) -> bytes:
 def _size_within(said: object, size: int) -> int:
     """Characters of the one value that a frame is put around; of anything else those it has.
 
-    A frame is a list or an object of one entry, but for what says only that the call went well, or
-    a part of a message as MCP has it: what a server or a shell puts around each of its answers
-    makes none of them longer.
+    A frame is a list, an object or an element of one entry, but for what says only that the call
+    went well, or a part of a message as MCP has it: what a server or a shell puts around each of
+    its answers makes none of them longer.
     """
     for _ in range(_FRAMES):
+        if isinstance(said, str):
+            said = _elements(said) or said
         if isinstance(said, dict):
             fields = cast("dict[str, object]", said)
             inner = [value for name, value in fields.items() if not _is_status(name, value)]
@@ -430,7 +433,7 @@ def _size_within(said: object, size: int) -> int:
                 inner = [fields["text"]]
             if len(inner) > 1 or not fields or (len(fields) > 1 and reports_failure(None, fields)):
                 return size
-            said = inner[0] if inner else next(iter(fields.values()))
+            said = inner[0] if inner else min(fields.values(), key=lambda value: value != "")
         elif isinstance(said, list):
             if len(parts := cast("list[object]", said)) != 1:
                 return size
@@ -438,6 +441,30 @@ def _size_within(said: object, size: int) -> int:
         else:
             break
     return size if said is None else len(said if isinstance(said, str) else canonical(said))
+
+
+_CODE: Final = re.compile(r"-?\d{1,9}", re.ASCII)
+_ELEMENT: Final = re.compile(r"\s*<([A-Za-z][\w.-]{0,40})>", re.ASCII)
+
+
+def _elements(text: str | None, raw: bytes = b"<") -> dict[str, object] | None:
+    """The elements of a text that is nothing but a few of them, each once, as fields of a map."""
+    if text is None or raw[:1] != b"<" or not _ELEMENT.match(text):
+        return None
+    fields: dict[str, object] = {}
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        opened = _ELEMENT.match(text, at)
+        if opened is None or opened[1] in fields or len(fields) == _FRAMES:
+            return None
+        closed = text.find(f"</{opened[1]}>", opened.end())
+        if closed < 0:
+            return None
+        value = text[opened.end() : closed].strip()
+        is_code = opened[1] in _CODES and _CODE.fullmatch(value) is not None
+        fields[opened[1]] = int(value) if is_code else value
+        at = closed + len(opened[1]) + len("</>")
+    return fields
 
 
 def _is_status(name: str, value: object) -> bool:

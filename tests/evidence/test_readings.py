@@ -165,6 +165,7 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "an answer that turns down what was tried": lambda said: rejects(answer(said)),
     "an answer that reports a failure": lambda said: reports_failure(said, parsed(said)),
     "the length of an answer without its frame": length,
+    "the length of an answer in elements": lambda said: answer(said).size,
     "equal content in another order": equal(lambda said: content_key(answer(said))),
     "equal but for what changes by itself": equal(lambda said: masked_outcome(said.encode())),
     "equal calls but for what changes by itself": equal(lambda args: masked_call(args.encode())),
