@@ -409,6 +409,8 @@ class Session:
         if journal is None:
             return
         state.detectors.adopt(past.detectors, Evidence)
+        calls = cast("ToolCallExtractor", state.extractors.made(ToolCallExtractor))
+        calls.adopt(past.known.pace, past.known.habits, past.tools)
         state.policy.follow(past.policy)
         self.troubled = self.troubled or past.troubled
         journal.follow(past.known, past.calls, past.epochs, past.round, state.progress)
@@ -493,7 +495,7 @@ class Session:
         state = self.state
         self.evidence = seen
         if self.journal is not None:
-            self.journal.call(step, seen, opened=state.progress.epoch > seen.epoch)
+            self.journal.call(seen, opened=state.progress.epoch > seen.epoch)
         if step.span_id:
             firsts = state.firsts
             spot = step.trace_id, step.span_id, step.parent_id, step.end
