@@ -548,18 +548,25 @@ def says_no(text: str) -> bool:
     return not any(letter.isalpha() for letter in _ENDS_WITH_ONE.sub("", text))
 
 
-def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bool:
+def reports_failure(
+    outcome: object, said: object, *, shell: bool = False, quotes: bool = False
+) -> bool:
     """Whether an outcome, or its JSON value, says that it failed: an exit code, a traceback.
 
     Of a shell also the last words of programs that gave up, or an error that is all it says. Of a
-    server's text the same counts within the frame that MCP puts around it.
+    server's text the same counts within the frame that MCP puts around it. Of what `quotes`, as a
+    file that is read or what was run after an edit, only what stands in front counts: further down
+    it is about something else.
     """
     framed = _framed(said)
-    if framed is not None and reports_failure(framed, normalize.parsed(framed), shell=shell):
+    if framed is not None and reports_failure(
+        framed, normalize.parsed(framed), shell=shell, quotes=quotes
+    ):
         return True
     if not isinstance(said, dict):
         if not isinstance(outcome, str):
             return False
+        outcome = "\n".join(outcome[:_HEAD].split("\n")[:_LINES]) if quotes else outcome
         if _SAYS_FAILED.match(outcome) is not None or _TRACEBACK in outcome[-4000:]:
             return not (shell and says_no(outcome))
         return shell and (
@@ -567,7 +574,7 @@ def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bo
             or (len(outcome) <= _SENTENCE and _ONE_LINE.fullmatch(outcome) is not None)
         )
     fields = cast("dict[str, object]", said)
-    for part in (fields, *islice(fields.values(), _MOST)):
+    for part in (fields, *(() if quotes else islice(fields.values(), _MOST))):
         if not isinstance(part, dict):
             continue
         for name in _CODES:

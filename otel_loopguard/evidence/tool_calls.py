@@ -348,7 +348,12 @@ class ToolCallExtractor:
         error = found.error = step.error
         failing = found.failing = error or (
             # What ends a build is looked for in the words of a shell only.
-            (speaks or shell) and outcomes.reports_failure(step.outcome, said, shell=shell)
+            (speaks or shell)
+            and outcomes.reports_failure(step.outcome, said, shell=shell)
+            and not (
+                effects.shows_file(name, found.effect, arguments)
+                and not outcomes.reports_failure(step.outcome, said, quotes=True)
+            )
         )
         found.refused = refusal is not None
         found.rejects = rejects = tells and outcomes.rejects(outcome)

@@ -183,6 +183,7 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "one shape of error": one_shape,
     "an answer that is pending": lambda said: evidence("job", {"id": 9}, said).pending,
     "an answer that holds nothing": lambda *given: evidence(*given).nothing,
+    "a call that failed by its answer": lambda *given: evidence(*given).failing,
     "how many content words a question has": lambda *given: len(evidence(*given).terms),
     "two texts of a model": alike,
     "what part of each answer was new": shares,
