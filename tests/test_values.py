@@ -26,6 +26,7 @@ from otel_loopguard import (
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Fix
 from otel_loopguard.integrations._adapter import Adapter
+from otel_loopguard.plans import Task
 from tests.calls import Run, call
 
 
@@ -124,6 +125,8 @@ NUMBERS: list[tuple[Any, str, bool]] = [
     (resilience.resources, "memory_mb", False),
     (resilience.resources, "disk_mb", False),
     (partial(resilience.recovering, "edit"), "limit_s", False),
+    (partial(Task, "read"), "priority", False),
+    (partial(Task, "read"), "estimate_ms", False),
     (_recovered, "attempts", True),
     (partial(resilience.Checkpoints, resilience.Callbacks(str, print)), "keep", True),
     (partial(resilience.GitWorkspace, "."), "limit_s", False),

@@ -53,10 +53,11 @@ def check_number(
         ValueError: It is below.
     """
     kind = Integral if whole else Real
-    if not isinstance(given, kind) or isinstance(given, bool):
+    if isinstance(given, bool) or not isinstance(given, kind):
         msg = f"{what} must be a {'whole ' if whole else ''}number, got {given!r:.100}"
         raise TypeError(msg)
-    if least is not None and not float(given) >= least:
+    # As it is: a whole number may be too large for a float.
+    if least is not None and not cast("Any", given) >= least:
         msg = f"{what} must be {least:g} or more, got {given!r:.100}"
         raise ValueError(msg)
 

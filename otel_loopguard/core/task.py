@@ -12,6 +12,8 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Any, Final, Literal, cast
 
+from otel_loopguard._util.text import check_number
+
 _NEEDS: Final = ("depends_on", "dependencies", "needs")
 _WORDS: Final = {"low": 0.0, "medium": 0.5, "normal": 0.5, "high": 1.0, "critical": 1.0}
 _SHOWN: Final = 60
@@ -44,6 +46,10 @@ class Problem:
 class Task:
     """One task of a plan.
 
+    Raises:
+        TypeError: Its priority or estimate is no number.
+        ValueError: Its estimate is below 0.
+
     Attributes:
         id: Its id, unique in the plan.
         tool: Tool that it calls; None if that is not known.
@@ -69,6 +75,11 @@ class Task:
     parallel_safe: bool | None = None
     description: str = ""
     optional: bool = False
+
+    def __post_init__(self) -> None:
+        check_number("priority", self.priority)
+        if self.estimate_ms is not None:
+            check_number("estimate_ms", self.estimate_ms, 0)
 
 
 def read(plan: object) -> tuple[list[Task], list[Problem]]:
