@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -203,6 +204,44 @@ def test_listeners_hear_in_order_from_one_thread_at_a_time() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+class Judge:
+    """Judges one event at a time, as if each were decided about; the first thread stops there."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+        self.first = threading.Event()
+        self.goes_on, self.over = threading.Event(), threading.Event()
+
+    def judge_events(self, events: deque[Any]) -> None:
+        self.judged.append(events.popleft())
+        if not self.first.is_set():
+            self.first.set()
+            self.goes_on.wait()
+
+    def publish(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            self.over.wait()
+
+
+def test_who_asks_while_another_thread_judges_has_what_that_puts_back_judged() -> None:
+    """It stops at a decision; who asked then was told what held before it."""
+    judge = Judge()
+    backlog = backlogs.Backlog(judge)
+    for event in "abcd":
+        backlog.append(event)  # type: ignore[arg-type]
+    other = threading.Thread(target=backlog.settle, daemon=True)
+    other.start()
+    judge.first.wait()
+    assert not backlog.events  # the other thread has all of them in hand
+    later = threading.Timer(0.2, judge.goes_on.set)
+    later.start()
+    backlog.settle()
+    assert judge.judged == [*"abcd"]
+    judge.over.set()
+    other.join()
+    later.join()
+
+
 def test_the_child_of_a_fork_judges_its_own_only() -> None:
     """What waited is the parent's, and the locks are new."""
     scene = Scene()

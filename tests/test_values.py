@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,12 +18,15 @@ from otel_loopguard import (
     control,
     errors,
     resilience,
+    set_testing,
     setup,
+    testing,
     turn,
 )
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Fix
 from otel_loopguard.integrations._adapter import Adapter
+from otel_loopguard.plans import Task
 from tests.calls import Run, call
 
 
@@ -49,8 +54,34 @@ def _registered(*given: Any) -> None:
 
 
 def _called(*given: Any) -> None:
-    with turn("run") as now:
+    with turn("of a wrong type") as now:
         now.tool(*given)
+
+
+def _recovered(*, attempts: Any) -> None:
+    resilience.recoveries().register("again", print, attempts=attempts)
+
+
+def _settled(*, limit_s: Any) -> None:
+    LoopGuard().settle(limit_s)
+
+
+def _flushed(*, limit_s: Any) -> None:
+    LoopGuard().flush(limit_s)
+
+
+def _advanced(*, seconds: Any) -> None:
+    with set_testing() as clock:
+        clock.advance(seconds)
+
+
+def _shared(*, share: Any) -> None:
+    control.milestones({"a": share})
+
+
+def _asserted(*, min_steps: Any) -> None:
+    with testing.watching("own") as watched:
+        watched.assert_no_loops(min_steps=min_steps)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +98,9 @@ def _called(*given: Any) -> None:
         (lambda: _traced(LoopGuard()), r"add LoopGuardSpanProcessor\(guard\)"),
         (lambda: setup(TracerProvider()), r"setup\(tracer_provider=\.\.\.\)"),
         (lambda: LoopGuardSpanExporter(LoopGuard()), "expected a SpanExporter"),
-        (lambda: control.gate("5"), "limit_s: expected a number"),
-        (lambda: Adapter("any", limit_s="5"), "limit_s: expected a number"),
+        (lambda: LoopGuardSpanExporter({"otlp": 3}), "exporter 'otlp': expected its options"),
+        (lambda: control.gate("5"), "limit_s must be a number, got '5'"),
+        (lambda: Adapter("any", limit_s="5"), "limit_s must be a number, got '5'"),
         (lambda: Adapter("any", content="yes"), "content: expected True, False or None"),
         (lambda: Adapter("any", on_choice=True), "on_choice: expected a function"),
         (lambda: Adapter("any", limit=5), "no option 'limit': every adapter takes spans"),
@@ -82,6 +114,41 @@ def test_a_value_of_a_wrong_type_is_an_error_at_once(make: Any, why: str) -> Non
     """Later it would be raised into the agent, or nothing would ever be found."""
     with pytest.raises((TypeError, ValueError), match=why):
         make()
+
+
+NUMBERS: list[tuple[Any, str, bool]] = [
+    (resilience.retrying, "limit", True),
+    (resilience.retrying, "delay_s", False),
+    (resilience.retrying, "max_delay_s", False),
+    (resilience.longer_limit, "factor", False),
+    (resilience.longer_limit, "most_s", False),
+    (resilience.resources, "memory_mb", False),
+    (resilience.resources, "disk_mb", False),
+    (partial(resilience.recovering, "edit"), "limit_s", False),
+    (partial(Task, "read"), "priority", False),
+    (partial(Task, "read"), "estimate_ms", False),
+    (_recovered, "attempts", True),
+    (partial(resilience.Checkpoints, resilience.Callbacks(str, print)), "keep", True),
+    (partial(resilience.GitWorkspace, "."), "limit_s", False),
+    (partial(control.milestone, "read"), "of", True),
+    (_shared, "share", False),
+    (partial(turn, "run"), "limit_s", False),
+    (_settled, "limit_s", False),
+    (_flushed, "limit_s", False),
+    (set_testing, "gate_limit_s", False),
+    (_advanced, "seconds", False),
+    (_asserted, "min_steps", True),
+]
+
+
+@pytest.mark.parametrize(("ask", "option", "whole"), NUMBERS)
+def test_a_number_that_is_none_is_named_at_once(ask: Any, option: str, whole: bool) -> None:
+    """With its value: as a text it failed somewhere inside, or in the middle of a run."""
+    for wrong in ("3", True, [3], *([2.5] if whole else [])):
+        with pytest.raises(
+            TypeError, match=rf"{option}.* a .*number, got {re.escape(repr(wrong))}"
+        ):
+            ask(**{option: wrong})
 
 
 def test_what_was_read_off_a_step_is_no_part_of_it() -> None:

@@ -33,7 +33,7 @@ from otel_loopguard._control.flag import (
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import logger, quietly, warn_blind
-from otel_loopguard._util.text import expected
+from otel_loopguard._util.text import check_limit, expected
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.errors import (
     BreakerOpenError,
@@ -201,13 +201,6 @@ def gate(limit_s: float | None = None) -> Gate:
     check_limit(limit_s)
     found = context.asked_session()
     return Gate(NOTHING) if found is None else gate_at(found.flag, limit_s)
-
-
-def check_limit(limit_s: object) -> None:
-    """Refuses a limit that is no number, before a session is paused."""
-    if limit_s is not None and not isinstance(limit_s, (int, float)):
-        msg = f"limit_s: {expected('a number of seconds', limit_s)}"
-        raise TypeError(msg)
 
 
 def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) -> Gate:

@@ -10,7 +10,7 @@ from otel_loopguard._control import context
 from otel_loopguard._control.flag import BOARDS, NOTES, board_of
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.text import expected, named
+from otel_loopguard._util.text import check_number, expected, named
 from otel_loopguard.core import Choice
 from otel_loopguard.core.milestones import Milestones, Reached
 from otel_loopguard.core.report import Memory
@@ -216,7 +216,7 @@ def milestones(
         of the current span.
 
     Raises:
-        TypeError: The plan is one text.
+        TypeError: The plan is one text, or a share is no number.
         ValueError: A share is below 0 or no finite number, or a name is empty.
     """
     if isinstance(plan, Mapping):
@@ -228,9 +228,9 @@ def milestones(
         shares = dict.fromkeys(plan, 1.0)
     for name, share in shares.items():
         named("name of a milestone", name)
-        given = cast("object", share)
-        if not isinstance(given, (int, float)) or not 0 <= given < float("inf"):
-            msg = f"share of the milestone {name!r} must be 0 or more, got {share!r}"
+        check_number(f"share of the milestone {name!r}", share, 0)
+        if share == float("inf"):
+            msg = f"share of the milestone {name!r} must be finite, got {share!r}"
             raise ValueError(msg)
     boards = _boards()
     for board in boards:
@@ -261,9 +261,8 @@ def milestone(
         ValueError: The name is empty or no text, or `of` is below 1.
     """
     named("name of a milestone", name)
-    if of is not None and of < 1:
-        msg = f"of must be the number of all milestones, 1 or more, got {of!r}"
-        raise ValueError(msg)
+    if of is not None:
+        check_number("of", of, 1, whole=True)
     reached = Reached.FAILED if failed else Reached.DONE if done else Reached.OPEN
     percent: float | None = None
     for board in _boards():

@@ -88,13 +88,14 @@ class Backlog:
         events, owner = self.events, self._owner()
         if not (events or self.settling) or owner is None or held():
             return
-        left = min(len(events), most)
+        left: int | None = None
         while True:
             # Also with nothing left: another thread may be judging what it took out.
             with self._lock:
                 self.settling = True
                 try:
-                    left = self._judge(owner, left)
+                    # Counted here: of what the other took out it puts back what follows a decision.
+                    left = self._judge(owner, min(len(events), most) if left is None else left)
                 finally:
                     self.settling = False
             owner.publish()

@@ -8,6 +8,8 @@ import weakref
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
+from otel_loopguard._util.text import check_number
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -47,8 +49,9 @@ class TestMode:
         Spans that start or end from now on count as that much later. The clock stays moved when
         the testing ends: it never goes back. Call it from one thread at a time.
         """
-        if not 0 <= seconds < math.inf:
-            msg = f"a clock is moved on by a finite number of seconds from 0, got {seconds!r}"
+        check_number("seconds", seconds, 0)
+        if math.isinf(seconds):
+            msg = f"seconds must be finite, got {seconds!r}"
             raise ValueError(msg)
         if not state.testing:
             msg = f"the clock was to be moved by {seconds!r} s, but set_testing(True) does not hold"
@@ -92,9 +95,7 @@ def set_testing(
     if testing not in (True, False, "off"):
         msg = f"testing must be True, False or 'off', got {testing!r}"
         raise ValueError(msg)
-    if not gate_limit_s >= 0:
-        msg = f"gate_limit_s must be a number of seconds from 0, got {gate_limit_s!r}"
-        raise ValueError(msg)
+    check_number("gate_limit_s", gate_limit_s, 0)
     before = state
     on = testing is True
     _set(_State(on, testing == "off", gate_limit_s if on else math.inf))

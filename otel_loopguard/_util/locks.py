@@ -26,13 +26,15 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from contextvars import Context, copy_context
+from operator import methodcaller
 from typing import Any, Final, Protocol, cast
 
 _KEPT_LATER: Final = 10_000
 """Calls that wait until a thread holds no lock; only a finalizer that ends spans in bulk makes so
 many."""
 _RLock: Final = type(threading.RLock())
-"""All locks are of one class, also where gevent puts another one there once this is imported."""
+"""All locks are of one class, also where gevent puts another one there once this is imported.
+Eventlet even replaces those that it finds, see `_patched`."""
 
 
 class Signal:
@@ -78,9 +80,12 @@ def new_lock() -> threading.RLock:
     lock = _RLock()
     with _making:
         if len(_known) > _state.most_known:
+            _own.clear()
             _known[:] = _used(_known)
+            _own.extend(_known)
             _state.most_known = 2 * len(_known) + 64
         _known.append(lock)
+        _own.append(lock)
     return lock
 
 
@@ -93,7 +98,19 @@ def held() -> bool:
     """True if this thread holds a lock of this package, or is `busy`."""
     # Asked of the locks themselves: a count of ours could be left wrong by an interrupt. And at C
     # speed: every hook asks, and a guard has some 40 locks.
-    return _here.busy._is_owned() or any(map(_is_owned, _known))  # noqa: SLF001
+    try:
+        return _here.busy._is_owned() or any(map(_is_owned, _known))  # noqa: SLF001
+    except TypeError:
+        _patched()
+        return held()
+
+
+def _patched() -> None:
+    """Eventlet has put other locks where it found ours; who hides theirs in a slot has them yet."""
+    global _is_owned  # noqa: PLW0603
+    _is_owned = methodcaller("_is_owned")
+    with _making:
+        _known.extend(_own)
 
 
 def later(what: Callable[[], object]) -> None:
@@ -170,10 +187,10 @@ def _forked() -> None:
     global _making  # noqa: PLW0603
     _making = _RLock()
     _state.settling = _RLock()
-    for lock in _known:
+    for lock in cast("list[Any]", _known):
         # A lock held at the fork is released by its `with` in the child, too.
-        if not _is_owned(lock):
-            _renew(lock)
+        if not lock._is_owned():  # noqa: SLF001
+            lock._at_fork_reinit()  # noqa: SLF001
     waiting.clear()
 
 
@@ -181,8 +198,8 @@ _state = _State()
 _here = _Here()
 _making = _RLock()
 _known: list[threading.RLock] = []
+_own: deque[threading.RLock] = deque()  # the same, where eventlet does not look
 _is_owned: Any = cast("Any", _RLock)._is_owned  # noqa: SLF001
-_renew: Any = cast("Any", _RLock)._at_fork_reinit  # noqa: SLF001
 _signals: list[weakref.ref[Signal]] = []
 waiting: Final[deque[tuple[Context, Callable[[], object]]]] = deque(maxlen=_KEPT_LATER)
 """Deferred calls; hooks look whether there are any before they call `settle`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from numbers import Integral, Real
 from typing import Any, Final, cast
 
 import orjson
@@ -40,6 +41,31 @@ def named(what: str, given: object) -> str:
         msg = f"{what} must be a non-empty text, got {given!r:.100}"
         raise ValueError(msg)
     return given
+
+
+def check_number(
+    what: str, given: object, least: float | None = None, *, whole: bool = False
+) -> None:
+    """Refuses what is no number, or below the least; numbers of numpy are some.
+
+    Raises:
+        TypeError: It is no number, or no whole one.
+        ValueError: It is below.
+    """
+    kind = Integral if whole else Real
+    if isinstance(given, bool) or not isinstance(given, kind):
+        msg = f"{what} must be a {'whole ' if whole else ''}number, got {given!r:.100}"
+        raise TypeError(msg)
+    # As it is: a whole number may be too large for a float.
+    if least is not None and not cast("Any", given) >= least:
+        msg = f"{what} must be {least:g} or more, got {given!r:.100}"
+        raise ValueError(msg)
+
+
+def check_limit(limit_s: object) -> None:
+    """Refuses a limit that is no number; None is none."""
+    if limit_s is not None:
+        check_number("limit_s", limit_s)
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,7 @@ def main() -> None:
     misses something, 2 if arguments or files cannot be used, the output cannot be written, or the
     extra `cli` is not installed. `hook run` always exits with 0.
     """
-    if sys.argv[1:2] == ["hook"] and "--help" not in sys.argv:
+    if sys.argv[1:2] == ["hook"] and {"-h", "--help"}.isdisjoint(sys.argv):
         # Started at every event of an agent: without what only people need.
         if sys.argv[2:3] == ["run"]:
             from otel_loopguard.hooks import client  # noqa: PLC0415

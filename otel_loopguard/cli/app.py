@@ -52,6 +52,7 @@ app = typer.Typer(
     name="otel-loopguard",
     cls=_Commands,
     help="Replays recorded agent runs with the rules of the live guard, and controls live ones.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

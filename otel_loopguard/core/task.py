@@ -5,9 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Any, Final, Literal, cast
+
+from otel_loopguard._util.text import check_number
 
 _NEEDS: Final = ("depends_on", "dependencies", "needs")
 _WORDS: Final = {"low": 0.0, "medium": 0.5, "normal": 0.5, "high": 1.0, "critical": 1.0}
@@ -41,6 +46,10 @@ class Problem:
 class Task:
     """One task of a plan.
 
+    Raises:
+        TypeError: Its priority or estimate is no number.
+        ValueError: Its estimate is below 0.
+
     Attributes:
         id: Its id, unique in the plan.
         tool: Tool that it calls; None if that is not known.
@@ -67,14 +76,20 @@ class Task:
     description: str = ""
     optional: bool = False
 
+    def __post_init__(self) -> None:
+        check_number("priority", self.priority)
+        if self.estimate_ms is not None:
+            check_number("estimate_ms", self.estimate_ms, 0)
+
 
 def read(plan: object) -> tuple[list[Task], list[Problem]]:
     """Reads a plan.
 
     Args:
         plan: Tasks, maps, dataclasses or pydantic models with the names of `Task`; `dependencies`
-            and `needs` are read as `depends_on`, numbers as ids. Other names are passed over. A map
-            with a list `tasks` stands for that list.
+            and `needs` are read as `depends_on`, numbers as ids. Other names are passed over, but
+            in a map one that is like the name of a field that is missing there, with a value for
+            it. A map with a list `tasks` stands for that list.
 
     Returns:
         The tasks that can be read, and what cannot. A wrong field is a problem, and the task has
@@ -118,7 +133,26 @@ def _task(item: object, number: int, problems: list[Problem]) -> Task | None:
         except TypeError as error:
             message = f"task {name!r}: {field} is {expected}, got {_shown(error.args[0])}"
             problems.append(Problem("field", (name,), message))
+    if isinstance(item, Mapping):
+        for meant, written in _misspelt(fields):
+            message = f"task {name!r}: there is no field {written!r}: is {meant!r} meant?"
+            problems.append(Problem("field", (name,), message))
     return Task(name, args=fields.get("args"), **found)
+
+
+def _misspelt(fields: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Fields that are missing, and the name under which each seems to stand, with such a value."""
+    for written in islice(cast("Iterable[object]", fields), _NAMES):
+        if not isinstance(written, str) or len(written) > _LONGEST or written in _KNOWN:
+            continue
+        for meant in get_close_matches(written, _KNOWN, 1, _ALIKE):
+            spelled = _NEEDS if meant in _NEEDS else (meant,)
+            if any(each in fields for each in spelled):
+                continue
+            with suppress(TypeError):
+                if spelled[0] in _FIELDS:
+                    _FIELDS[spelled[0]][0](fields[written])
+                yield meant, written
 
 
 def _text(value: object) -> str:
@@ -173,6 +207,12 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[object], object], str]]] = {
     "optional": (_flag, "true or false"),
 }
 """How the fields of a task are read, and what each is."""
+_KNOWN: Final = ("id", "args", *_NEEDS, *_FIELDS)
+_ALIKE: Final = 0.8
+"""Of the letters of a misspelt name, as with `depends` for `depends_on`."""
+_NAMES: Final = 50
+_LONGEST: Final = 30
+"""Fields of a task that are looked at, and letters of each: comparing takes the square of them."""
 
 
 def _fields_of(item: object) -> Mapping[str, object] | None:

@@ -257,7 +257,7 @@ class Outage(BaseDetector):
         counted = counts.add(place, evidence, ITEM if missing else 1.0 - rested)
         if counted is None:
             return None
-        threshold = self._settings.error_threshold
+        threshold = self._settings.of(tool).error_threshold
         several = len(counted.tools) > 1
         if not (several or transient) or not reaches(counted.count, evidence.needs(threshold)):
             return None

@@ -19,7 +19,7 @@ from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_byt
 from otel_loopguard.evidence.vocabulary import FILE_ARGUMENTS, WORDS, pattern_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from otel_loopguard.core import Step
     from otel_loopguard.evidence.outcomes import Outcome, Reading
@@ -71,6 +71,8 @@ class Call(NamedTuple):
     """The first characters of the arguments."""
     seed: int
     """What stands for agent and tool."""
+    ahead: float | None = None
+    """Seconds that a time which may be that of the call is ahead of its begin; None without one."""
 
 
 def deed_of(call: Call) -> int | None:
@@ -137,10 +139,12 @@ def _as_time(value: object) -> float | None:
 class Calls:
     """Tells the calls of one session apart; it learns which arguments are volatile."""
 
-    __slots__ = ("_ahead", "_limit", "_settings", "_volatile")
+    __slots__ = ("_ahead", "_limit", "_settings", "_volatile", "before")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        # By tool the same of the calls of a journal.
+        self.before: Mapping[str, float] = {}
         self._limit = settings.tuning.calls.value_chars
         self._volatile = normalize.VolatileArguments()
         # By tool and argument how far the newest time was ahead of the clock, in seconds.
@@ -171,8 +175,9 @@ class Calls:
             if known is not named:
                 exact = key_of(self._raw(known), seed)
         asked: dict[str, object] = {}
+        ahead: float | None = None
         if known is named and not WORDS["volatile"].isdisjoint(named):
-            asked = self._asked_times(named, seed, step, outcome)
+            asked, ahead = self._asked_times(named, seed, step, outcome)
             known = _with(without_volatile(named), asked)
         if (b"./" in raw or b"//" in raw) and any(name in known for name in FILE_ARGUMENTS):
             known = {name: _plain_path(name, value) for name, value in known.items()}
@@ -183,24 +188,30 @@ class Calls:
             kept = normalize.without_nonces(self._volatile.without(seed, known, outcome))
             kept = kept if kept is known else _with(kept, asked)
         key = change if kept is known else key_of(self._raw(kept), seed)
-        return Call(exact, key, change, kept is not known, raw, arguments, sample, seed)
+        return Call(exact, key, change, kept is not known, raw, arguments, sample, seed, ahead)
 
     def _asked_times(
         self, arguments: dict[str, object], seed: int, step: Step, outcome: int | None
-    ) -> dict[str, object]:
-        """Arguments that are named like the time of the call, and are times that are asked for."""
+    ) -> tuple[dict[str, object], float | None]:
+        """Arguments that are named like the time of the call, and are times that are asked for.
+
+        And how far the last of those that may be either is ahead.
+        """
         asked: dict[str, object] = {}
+        last: float | None = None
         began = (step.start or step.end or 0) / 1e9
         for name in WORDS["volatile"].intersection(arguments) if began else ():
             at = _seconds_of(arguments[name])
             if at is None:
                 continue
             ahead = at - began
-            if abs(ahead - self._ahead.get((seed, name), ahead)) > _BEYOND_S:
+            last = ahead
+            usual = self.before.get((step.name or "")[:NAMED], ahead)
+            if abs(ahead - self._ahead.get((seed, name), usual)) > _BEYOND_S:
                 asked[name] = arguments[name]
             if outcome is not None:
                 keep(self._ahead, (seed, name), ahead, normalize.CALLS)
-        return asked
+        return asked, last
 
     def _raw(self, arguments: object) -> bytes:
         raw = canonical(arguments)
@@ -279,6 +290,14 @@ def is_another(last: str, sample: str, *, texts: bool = False) -> bool:
     return bool(differing) and (
         len(differing) == len(_pairs(sample))
         or not any(_NONCE.search(was) or _NONCE.search(value) for _, was, value in differing)
+    )
+
+
+def may_be_another(sample: str, *, texts: bool = False) -> bool:
+    """Whether a call may be told apart by an item, as `is_another`, if its tool's last is gone."""
+    return any(
+        texts or not _is_search(name) or _NUMBERED.fullmatch(value)
+        for name, value in _pairs(sample)
     )
 
 

@@ -165,6 +165,15 @@ def reads_files(name: ToolName, arguments: object) -> bool:
     return isinstance(arguments, dict) and not _FILES.isdisjoint(arguments)  # pyright: ignore[reportUnknownArgumentType]
 
 
+def shows_file(name: ToolName, effect: Effect, arguments: object) -> bool:
+    """True if a call reads a file that it names, or writes a text into it: it runs nothing."""
+    if name.runs_code or not isinstance(arguments, dict) or _FILES.isdisjoint(arguments):  # pyright: ignore[reportUnknownArgumentType]
+        return False
+    named = cast("dict[str, object]", arguments)
+    texts = sum(isinstance(value, str) for value in named.values())
+    return effect is Effect.READ or (effect is Effect.WRITE and texts > 1)
+
+
 def runs_code(name: ToolName, arguments: object) -> bool:
     """True if a call runs what the agent wrote: in a shell, an interpreter, a database."""
     return name.runs_code or (name.asks and _effect_of_sql(arguments) is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -382,9 +383,10 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     cut = 0 if text is None else _cut_after(text, raw)
     size = len(raw)
     structured = isinstance(said, (dict, list))
-    if value is step.outcome and size <= normalize.MASKED_BYTES and structured:
-        size = _size_within(cast("object", said), size)
-        if text is not None:
+    if value is step.outcome and size <= normalize.MASKED_BYTES:
+        framed = cast("object", said) if structured else _elements(text, raw)
+        size = size if framed is None else _size_within(framed, size)
+        if structured and text is not None:
             # The same value is the same answer, whatever the order of its keys and its spaces.
             raw = canonical(cast("object", said))
     exact = key = key_of(raw)
@@ -394,6 +396,7 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     if structured and whole and b"\\" in raw:
         # In JSON a word after a line or a tab has a letter before it.
         words = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t")
+    words = words if size > _SENTENCE or words.isascii() else _composed(words)
     tells = not whole or _may_tell(words.decode("latin-1"))
     if not tells and size > _NOTE:
         return Outcome(exact, key, size, raw, raw, False, "", cut)
@@ -408,14 +411,21 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     return Outcome(exact, key, size, raw, masked, tells, low, cut)
 
 
+def _composed(words: bytes) -> bytes:
+    """With each letter and its accent as one character: macOS writes them as two."""
+    return unicodedata.normalize("NFC", words.decode("utf-8", "replace")).encode()
+
+
 def _size_within(said: object, size: int) -> int:
     """Characters of the one value that a frame is put around; of anything else those it has.
 
-    A frame is a list or an object of one entry, but for what says only that the call went well, or
-    a part of a message as MCP has it: what a server or a shell puts around each of its answers
-    makes none of them longer.
+    A frame is a list, an object or an element of one entry, but for what says only that the call
+    went well, or a part of a message as MCP has it: what a server or a shell puts around each of
+    its answers makes none of them longer.
     """
     for _ in range(_FRAMES):
+        if isinstance(said, str):
+            said = _elements(said) or said
         if isinstance(said, dict):
             fields = cast("dict[str, object]", said)
             inner = [value for name, value in fields.items() if not _is_status(name, value)]
@@ -423,7 +433,7 @@ def _size_within(said: object, size: int) -> int:
                 inner = [fields["text"]]
             if len(inner) > 1 or not fields or (len(fields) > 1 and reports_failure(None, fields)):
                 return size
-            said = inner[0] if inner else next(iter(fields.values()))
+            said = inner[0] if inner else min(fields.values(), key=lambda value: value != "")
         elif isinstance(said, list):
             if len(parts := cast("list[object]", said)) != 1:
                 return size
@@ -431,6 +441,30 @@ def _size_within(said: object, size: int) -> int:
         else:
             break
     return size if said is None else len(said if isinstance(said, str) else canonical(said))
+
+
+_CODE: Final = re.compile(r"-?\d{1,9}", re.ASCII)
+_ELEMENT: Final = re.compile(r"\s*<([A-Za-z][\w.-]{0,40})>", re.ASCII)
+
+
+def _elements(text: str | None, raw: bytes = b"<") -> dict[str, object] | None:
+    """The elements of a text that is nothing but a few of them, each once, as fields of a map."""
+    if text is None or raw[:1] != b"<" or not _ELEMENT.match(text):
+        return None
+    fields: dict[str, object] = {}
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        opened = _ELEMENT.match(text, at)
+        if opened is None or opened[1] in fields or len(fields) == _FRAMES:
+            return None
+        closed = text.find(f"</{opened[1]}>", opened.end())
+        if closed < 0:
+            return None
+        value = text[opened.end() : closed].strip()
+        is_code = opened[1] in _CODES and _CODE.fullmatch(value) is not None
+        fields[opened[1]] = int(value) if is_code else value
+        at = closed + len(opened[1]) + len("</>")
+    return fields
 
 
 def _is_status(name: str, value: object) -> bool:
@@ -514,18 +548,25 @@ def says_no(text: str) -> bool:
     return not any(letter.isalpha() for letter in _ENDS_WITH_ONE.sub("", text))
 
 
-def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bool:
+def reports_failure(
+    outcome: object, said: object, *, shell: bool = False, quotes: bool = False
+) -> bool:
     """Whether an outcome, or its JSON value, says that it failed: an exit code, a traceback.
 
     Of a shell also the last words of programs that gave up, or an error that is all it says. Of a
-    server's text the same counts within the frame that MCP puts around it.
+    server's text the same counts within the frame that MCP puts around it. Of what `quotes`, as a
+    file that is read or what was run after an edit, only what stands in front counts: further down
+    it is about something else.
     """
     framed = _framed(said)
-    if framed is not None and reports_failure(framed, normalize.parsed(framed), shell=shell):
+    if framed is not None and reports_failure(
+        framed, normalize.parsed(framed), shell=shell, quotes=quotes
+    ):
         return True
     if not isinstance(said, dict):
         if not isinstance(outcome, str):
             return False
+        outcome = "\n".join(outcome[:_HEAD].split("\n")[:_LINES]) if quotes else outcome
         if _SAYS_FAILED.match(outcome) is not None or _TRACEBACK in outcome[-4000:]:
             return not (shell and says_no(outcome))
         return shell and (
@@ -533,7 +574,7 @@ def reports_failure(outcome: object, said: object, *, shell: bool = False) -> bo
             or (len(outcome) <= _SENTENCE and _ONE_LINE.fullmatch(outcome) is not None)
         )
     fields = cast("dict[str, object]", said)
-    for part in (fields, *islice(fields.values(), _MOST)):
+    for part in (fields, *(() if quotes else islice(fields.values(), _MOST))):
         if not isinstance(part, dict):
             continue
         for name in _CODES:

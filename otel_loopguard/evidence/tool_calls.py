@@ -21,6 +21,8 @@ from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from otel_loopguard.evidence.outcomes import Outcome, Reading
     from otel_loopguard.settings import Settings
 
@@ -159,6 +161,13 @@ def _is_item(found: Evidence, call: Call, name: ToolName, last: str) -> bool:
     return found.outcome_size < _NOTE and calls.is_numbered(last, call.sample)
 
 
+def _may_be_item(found: Evidence, call: Call, name: ToolName) -> bool:
+    """Whether it may ask for another item than a call that is not known any more."""
+    missing = found.nothing or found.error
+    short = missing or found.outcome_size < _BRIEF
+    return short and calls.may_be_another(call.sample, texts=name.has("judges"))
+
+
 _HARDLY_NEW: Final = 0.2
 """New share of a page up to which it is the one before it, with another advertisement, score or
 echo. In 747 healthy runs no tool gave two such pages in a row; at 0.35 five runs had five."""
@@ -199,7 +208,7 @@ class ToolCallExtractor:
     """
 
     __slots__ = (
-        "_asked", "_calls", "_habits", "_novelty", "_pace", "_paid", "_progress",
+        "_asked", "_before", "_calls", "_habits", "_novelty", "_pace", "_paid", "_progress",
         "_rounds", "_settings", "_tools", "_versions", "_viewer", "_writes",
     )  # fmt: skip
 
@@ -212,11 +221,23 @@ class ToolCallExtractor:
         # By tool, the arguments of its last call, the length of its longest answer, and what was in
         # the last.
         self._tools: dict[str, tuple[str, int, int | None]] = {}
+        # Tools of which a journal has calls.
+        self._before = frozenset[str]()
         self._novelty: dict[int, Novelty] = {}
         self._viewer = False
         # Tokens and money of the model calls since the newest tool call.
         self._asked, self._paid = 0, 0.0
         self._writes: dict[int, None] = {}
+
+    def adopt(self, pace: Pace, habits: RepeatBaseline, tools: Mapping[str, float | None]) -> None:
+        """Goes on from what the calls of a journal tell of their tools, and of the times they name.
+
+        Their arguments are gone: what the next call of such a tool asks for may be another item.
+        """
+        self._pace.follow(pace)
+        self._habits = habits
+        self._before = frozenset(tools)
+        self._calls.before = {tool: at for tool, at in tools.items() if at is not None}
 
     def extract(self, step: Step) -> Evidence | None:
         """Evidence of a tool call; of a model call only its time, and that it was made."""
@@ -245,14 +266,16 @@ class ToolCallExtractor:
         cut = outcome.cut > 0 and outcome.cut >= longest
         said = len(step.outcome) if isinstance(step.outcome, str) else 0
         call = self._calls.identify(step, reading, outcome.exact)
+        place = calls.place_of(call)
         found = progress.call = Evidence(
             number=progress.calls, tool=tool, agent=agent, call=call.key, call_exact=call.exact,
-            guessed=call.guessed, sample=call.sample, place=calls.place_of(call),
+            guessed=call.guessed, sample=call.sample, place=place,
             outcome=outcome.key, outcome_exact=outcome.exact, outcome_size=outcome.size,
             cut=cut, epoch=progress.epoch, time=step.end or 0,
             round=self._rounds.add(step.start, step.end or 0, agent, call.exact),
             effect=self._effect(tool, name, call.arguments),
             runs_code=effects.runs_code(name, call.arguments),
+            ahead=None if call.ahead is None or place is not None else (call.seed, call.ahead),
         )  # fmt: skip
         refusal = self._told(found, step, reading, call.raw, name)
         if found.makes:
@@ -269,7 +292,8 @@ class ToolCallExtractor:
             found.echo = echo and (name.runs_code or not _is_record(reading.said))
         # A command that sleeps first begins after that.
         slept = effects.slept_in(call.arguments) if step.start and b"sleep" in call.raw else 0
-        since = self._pace.add(found, min(step.start + slept, found.time) if slept else step.start)
+        found.began = min(step.start + slept, found.time) if slept else step.start
+        since = self._pace.add(found, found.began)
         found.fresh, found.changed = since.fresh, since.changed
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
@@ -278,6 +302,8 @@ class ToolCallExtractor:
         )
         found.ease = ease * tightened / self._settings.sensitivity
         found.item = _is_item(found, call, name, last)
+        if not last and tool in self._before:
+            found.item = found.item or _may_be_item(found, call, name)
         self._compare(found, step, call, outcome, name)
         if shown is not None and _is_hardly_new(found, outcome, reading.said):
             found.content = shown
@@ -322,7 +348,12 @@ class ToolCallExtractor:
         error = found.error = step.error
         failing = found.failing = error or (
             # What ends a build is looked for in the words of a shell only.
-            (speaks or shell) and outcomes.reports_failure(step.outcome, said, shell=shell)
+            (speaks or shell)
+            and outcomes.reports_failure(step.outcome, said, shell=shell)
+            and not (
+                effects.shows_file(name, found.effect, arguments)
+                and not outcomes.reports_failure(step.outcome, said, quotes=True)
+            )
         )
         found.refused = refusal is not None
         found.rejects = rejects = tells and outcomes.rejects(outcome)

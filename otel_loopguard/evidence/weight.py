@@ -189,7 +189,8 @@ class Pace:
     """Remembers the newest 64 different calls of a session, and what was between them."""
 
     __slots__ = (
-        "_acts", "_calls", "_end", "_gaps", "_known", "_news", "_rests", "_runs", "_thought",
+        "_acts", "_calls", "_end", "_gaps", "_known", "_learns", "_news", "_rests", "_runs",
+        "_thought",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -198,9 +199,14 @@ class Pace:
         self._thought = -1
         # Seconds before calls that were not made before, where no model is seen.
         self._gaps = deque[float](maxlen=_GAPS)
+        self._learns = True
         # Of each of the newest calls the rest before it and what it took, in seconds.
         self._rests = deque[float](maxlen=2 * CALLS)
         self._known: dict[int, _Made] = {}
+
+    def follow(self, past: Pace) -> None:
+        """Leaves it to one that knows the past, and goes on too, to learn what gaps are usual."""
+        self._gaps, self._learns = past._gaps, False
 
     def thought(self, took: int) -> None:
         """A model took nanoseconds."""
@@ -248,7 +254,7 @@ class Pace:
         usual = gaps[len(gaps) // 2] if gaps else gap / 2
         sure = min(usual, _THINKS_S) if gaps else usual
         usual = max(usual, 2 * usual - _THINKS_S) if len(gaps) >= _SLOW else sure
-        if fresh and gap:
+        if fresh and gap and self._learns:
             self._gaps.append(gap)
         rest = max(gap - usual, 0.0)
         return rest, max(gap - sure, 0.0) - rest
@@ -291,8 +297,12 @@ class RepeatBaseline:
 
     def ease(self, tool: str, *, again: bool, paid: bool) -> float:
         """Notes a call and gives what the thresholds of its tool are multiplied by."""
-        repeats, paying = self._tools.get(tool, (0.0, 0.0))
         if again:
-            repeats, paying = repeats * _FADE + 1.0, paying * _FADE + paid
-            keep(self._tools, tool, (repeats, paying), CALLS)
+            repeats, paying = self._tools.get(tool, (0.0, 0.0))
+            keep(self._tools, tool, (repeats * _FADE + 1.0, paying * _FADE + paid), CALLS)
+        return self.of(tool)
+
+    def of(self, tool: str) -> float:
+        """What the thresholds of a tool are multiplied by."""
+        repeats, paying = self._tools.get(tool, (0.0, 0.0))
         return 1.0 + (_EASE - 1.0) * paying * repeats / (repeats**2 + _HALF**2)

@@ -17,7 +17,7 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork, settle, waiting
 from otel_loopguard._util.logger import Log, logger
-from otel_loopguard._util.text import expected
+from otel_loopguard._util.text import check_limit, expected
 from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
@@ -229,6 +229,7 @@ class LoopGuard(SessionQueries):
         Args:
             limit_s: Seconds to wait, at most, for a listener that another thread is calling.
         """
+        check_limit(limit_s)
         self.backlog.settle()
         self.subscribers.publish(limit_s)
         settle()
@@ -630,6 +631,7 @@ class LoopGuard(SessionQueries):
         Returns:
             Whether the store and the webhook have taken everything.
         """
+        check_limit(limit_s)
         most_s = self.settings.tuning.stores.flush_s
         until = time.monotonic() + (most_s if limit_s is None else min(limit_s, most_s))
         self.settle(max(until - time.monotonic(), 0))

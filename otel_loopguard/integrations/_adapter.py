@@ -37,7 +37,6 @@ from otel_loopguard._control.context import (
 )
 from otel_loopguard._control.flag import asks
 from otel_loopguard._control.gate import (
-    check_limit,
     flag_refuses,
     gate_at,
     objected,
@@ -48,7 +47,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
 from otel_loopguard._util.tables import read_table
-from otel_loopguard._util.text import expected, printable
+from otel_loopguard._util.text import check_limit, expected, printable
 from otel_loopguard.core.admission import Choice
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.execution import admit

@@ -25,7 +25,7 @@ from otel_loopguard._control.context import (
 from otel_loopguard._control.flag import NOTHING
 from otel_loopguard._control.limits import Block
 from otel_loopguard._util.logger import warn_blind
-from otel_loopguard._util.text import expected, named
+from otel_loopguard._util.text import check_limit, expected, named
 from otel_loopguard.integrations._adapter import Adapter, end_run, plain
 from otel_loopguard.sdk.provider import ensure_followed, guard_only_provider
 from otel_loopguard.version import __version__
@@ -83,6 +83,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         tracer_provider: Where spans are made; the global one by default.
 
     Raises:
+        TypeError: The limit is no number.
         ValueError: The key, or the name of the agent, is empty or no text.
         LoopGuardSettingsError: On entering, where the guard is made: a setting cannot be used.
 
@@ -102,6 +103,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         self.session = ""
         self._asked = None if session is None else named("key of a session", session)
         self._agent = named("name of an agent", agent)
+        check_limit(limit_s)
         self._limit_s = limit_s
         self._content = content
         self._provider = tracer_provider

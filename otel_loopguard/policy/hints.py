@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -93,16 +92,6 @@ class Call(NamedTuple):
 
 LOOK: Final = 2_000
 """Characters that are looked at of an argument or an answer: a screenful."""
-
-
-def lasting(decision: Decision) -> str:
-    """Returns the setting that lets through for good what a decision is about; empty without."""
-    if decision.about_limit or decision.detector == "warnings":
-        return ""
-    tool = printable(json.dumps(decision.tool, ensure_ascii=False))
-    if decision.reason == "done_before":
-        return f"once_tools without {tool}"
-    return f"exempt_tools = [{tool}]" if decision.tool else f'switched_off = "{decision.detector}"'
 
 
 def question(action: Action, found: Detection, known: Diagnosis | None) -> str | None:

@@ -11,6 +11,7 @@ from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.lazy import lazy
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import Log, logger
+from otel_loopguard._util.text import check_limit
 from otel_loopguard.core import Kind
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.evidence import error_class, is_runner, prepare, signature_of
@@ -201,9 +202,13 @@ def recovering(
         tool: Name of the tool.
         args: Its arguments by name; strategies may change them.
         limit_s: Seconds that the call may take, for strategies to change.
+
+    Raises:
+        TypeError: The limit is no number.
     """
     from otel_loopguard.resilience.recovery import Call, Recovering  # noqa: PLC0415
 
+    check_limit(limit_s)
     return Recovering(current().recoveries, Call(tool, dict(args or {}), limit_s))
 
 

@@ -24,6 +24,7 @@ from otel_loopguard._control.context import known_session, session_at
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
+from otel_loopguard._util.text import check_number
 from otel_loopguard.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -121,10 +122,8 @@ class Checkpoints:
 
     def __init__(self, source: Source, *, keep: int = 20) -> None:
         self._source = source
+        check_number("keep", keep, 1, whole=True)
         self._keep = keep
-        if self._keep < 1:
-            msg = f"keep must be the number of checkpoints to keep, 1 or more, got {keep!r}"
-            raise ValueError(msg)
         self._lock = new_lock()
         self._counted: BoundedDict[str, _Counted] = BoundedDict(self._keep)
 
@@ -289,6 +288,7 @@ class GitWorkspace:
 
     def __init__(self, folder: str | Path, *, limit_s: float = 60) -> None:
         self._folder = Path(folder).resolve()
+        check_number("limit_s", limit_s, 0)
         self._limit_s = limit_s
         if not self._folder.is_dir():
             msg = f"no checkpoints of {str(folder)!r}: it is not a folder"

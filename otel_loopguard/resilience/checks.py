@@ -19,7 +19,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.text import expected, named
+from otel_loopguard._util.text import check_number, expected, named
 from otel_loopguard.core.evidence import ErrorClass
 
 if TYPE_CHECKING:
@@ -354,7 +354,14 @@ def resources(
         memory_mb: Memory that has to be available.
         disk_mb: Space that has to be free where `folder` is.
         folder: The folder.
+
+    Raises:
+        TypeError: One is no number.
+        ValueError: One is below 0.
     """
+    for what, given in (("memory_mb", memory_mb), ("disk_mb", disk_mb)):
+        if given is not None:
+            check_number(what, given, 0)
 
     def check(_args: Mapping[str, object]) -> tuple[str, str] | None:
         if memory_mb is not None:

@@ -24,7 +24,7 @@ from otel_loopguard._util.clock import deterministic
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.text import expected, named
+from otel_loopguard._util.text import check_number, expected, named
 from otel_loopguard.core.error_kinds import exception_class
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.errors import LoopGuardError, UnverifiedWriteError
@@ -126,8 +126,11 @@ def longer_limit(factor: float = 2, most_s: float = 600) -> Apply:
             to try.
 
     Raises:
-        ValueError: The factor is not above 1.
+        TypeError: One is no number.
+        ValueError: The factor is not above 1, or the other below 0.
     """
+    check_number("factor", factor)
+    check_number("most_s", most_s, 0)
     if not factor > 1:
         msg = f"factor of a longer limit must be above 1, got {factor!r}"
         raise ValueError(msg)
@@ -191,16 +194,14 @@ class Recoveries:
             recoveries().register("reconnect", reconnect(db.connect), error=ConnectionError)
 
         Raises:
-            TypeError: The strategy cannot be called.
-            ValueError: The name is empty or no text, or there are no attempts.
+            TypeError: The strategy cannot be called, or the attempts are no whole number.
+            ValueError: The name is empty or no text, or the attempts are below 1.
         """
         named("name of a strategy", name)
         if not callable(apply):
             msg = f"strategy {name!r}: {expected('a function', apply)}"
             raise TypeError(msg)
-        if attempts < 1:
-            msg = f"attempts of the strategy {name!r} must be 1 or more, got {attempts!r}"
-            raise ValueError(msg)
+        check_number(f"attempts of the strategy {name!r}", attempts, 1, whole=True)
         which = _pattern(name, error) if isinstance(error, str) else error
         with self._lock:
             others = tuple(known for known in self._strategies if known.name != name)
@@ -455,17 +456,16 @@ class Retrying:
     def __init__(self, **rules: Unpack[Rules]) -> None:
         limit, on = rules.get("limit", 3), rules.get("on")
         delay_s, max_delay_s = rules.get("delay_s", 2), rules.get("max_delay_s", 30)
-        for given in (limit, delay_s, max_delay_s):
-            if not isinstance(cast("object", given), (int, float)):
-                msg = expected("limit and delays as numbers", given, "retrying(limit=3, delay_s=2)")
-                raise TypeError(msg)
+        if unknown := rules.keys() - Rules.__annotations__.keys():
+            known = ", ".join(Rules.__annotations__)
+            msg = f"there is no option {min(unknown)!r}: retrying takes {known}"
+            raise TypeError(msg)
         if not (on is None or callable(on) or isinstance(cast("object", on), tuple)):
-            raise TypeError(
-                expected("classes of errors, or a function", on, "retrying(on=OSError)")
-            )
-        if limit < 0 or delay_s < 0 or max_delay_s < 0:
-            msg = f"limit and delays must be 0 or more, got {limit=}, {delay_s=}, {max_delay_s=}"
-            raise ValueError(msg)
+            msg = expected("classes of errors, or a function", on, "retrying(on=OSError)")
+            raise TypeError(msg)
+        check_number("limit", limit, 0, whole=True)
+        check_number("delay_s", delay_s, 0)
+        check_number("max_delay_s", max_delay_s, 0)
         self._limit = limit
         self._delays_s = delay_s, max_delay_s
         self._on = on
@@ -559,6 +559,7 @@ def retrying(
 
     Raises:
         ImportError: The extra `retry` is missing; said when the first try is made.
+        TypeError: There is no such rule, or its value is no number.
         ValueError: A limit or delay is below 0.
     """
     made = Retrying(**rules)

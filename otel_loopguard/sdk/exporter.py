@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
 from opentelemetry.attributes import BoundedAttributes
@@ -67,7 +67,10 @@ def resolve_exporter(
             msg = f"exporter must be one name with its options, got {sorted(exporter)}"
             raise LoopGuardSettingsError(msg)
         ((exporter, given),) = exporter.items()
-        options = without_none(given or {})
+        if not isinstance(given, (Mapping, type(None))):
+            msg = f"exporter {exporter!r}: {expected('its options by name', given)}"
+            raise TypeError(msg)
+        options = without_none(cast("Mapping[str, Any]", given or {}))
     if exporter is not None and not isinstance(exporter, str):
         if not hasattr(exporter, "export"):
             msg = expected("a SpanExporter or the name of one", exporter)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard import semconv
+from otel_loopguard._util.text import printable
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import Annotation, Severity, outcome_of
-from otel_loopguard.evidence import signature_of
+from otel_loopguard.detectors.base import TABLE
+from otel_loopguard.evidence import is_runner, signature_of
 from otel_loopguard.policy import alternatives, certainty_of, diagnose, follow_ups_of, source_of
 from otel_loopguard.policy.hints import Call, advice, question
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 
+_HIGHEST: Final = 1000
+"""As high as a threshold may be set: what it is of is not judged."""
 _OF_CALLS: Final = ("repetition", "errors", "standstill")
 """Families whose detections are about the call at hand."""
 
@@ -148,6 +153,30 @@ def digest_of(identity: int, key: bytes) -> str:
 def is_about(decision: Decision, loop: Loop, settings: Settings) -> bool:
     """Whether a decision of any process with these settings is about a loop."""
     return digest_of(loop.id, _key_of(settings)) == decision.loop
+
+
+def lasting(decision: Decision, settings: Settings) -> str:
+    """Returns the setting that lets through for good what a decision is about; empty without.
+
+    A tool that runs what the agent writes is not exempted: all that the agent does may be a call
+    of it. The threshold of this tool alone is raised, or the one detector is switched off.
+    """
+    if decision.about_limit or decision.detector == "warnings":
+        return ""
+    tool = printable(json.dumps(decision.tool, ensure_ascii=False))
+    if decision.reason == "done_before":
+        return f"once_tools without {tool}"
+    if decision.tool and not is_runner(decision.tool):
+        return f"exempt_tools = [{tool}]"
+    for name in _tuned_by(decision.detector) if decision.tool else ():
+        own = getattr(settings.of(decision.tool), name, None)
+        if name.endswith("_threshold") and own == decision.threshold:
+            return f"tools.{tool}.{name} = {_HIGHEST}"
+    return f'switched_off = "{decision.detector}"'
+
+
+def _tuned_by(detector: str) -> tuple[str, ...]:
+    return TABLE[detector].tuned_by if detector in TABLE else ()
 
 
 def annotation(decision: Decision, *, with_session: bool, status: bool = True) -> Annotation:

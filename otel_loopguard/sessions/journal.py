@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import xxhash
 
+from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
 from otel_loopguard.detectors import DetectorSet
 from otel_loopguard.evidence import NEWS, Rounds
-from otel_loopguard.evidence.weight import Pace, weigh
+from otel_loopguard.evidence.normalize import CALLS
+from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
 from otel_loopguard.policy import Loop, Policy
 from otel_loopguard.sessions.decisions import is_about
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Detection, Step
+    from otel_loopguard.core import Detection
     from otel_loopguard.core.progress import Progress
     from otel_loopguard.detectors import Registry
     from otel_loopguard.evidence.weight import Since
@@ -192,7 +194,7 @@ class Codec:
         present, keys = _packed_keys(seen)
         share = seen.novelty
         tool = seen.tool.encode("utf-8", "replace")
-        tool = tool[: min(_NAMED, _SIZE - _CALL.size - len(keys))]
+        tool = tool[: max(min(_NAMED, _SIZE - _CALL.size - len(keys)), 0)]
         body = _CALL.pack(
             instant(seen.time), min(max(took, 0) // 1000, _MOST),
             _share_of(seen.rested), _share_of(seen.hint_weight), round(seen.stop_weight * _SHORT),
@@ -356,24 +358,44 @@ MarkName = Literal["TURN", "CLEARED", "LOWERED", "RESTORED"]
 class Known:
     """What the past tells of the calls that come after it."""
 
-    __slots__ = ("_pace",)
+    __slots__ = ("_last", "habits", "pace")
 
     def __init__(self) -> None:
-        self._pace = Pace()
+        self.pace, self.habits = Pace(), RepeatBaseline()
+        self._last: dict[str, int | None] = {}
 
     def note(self, seen: Evidence, took: int) -> Since:
         """Notes a call, and says what was between it and the same call before."""
-        return self._pace.add(seen, max(seen.time - took, 0) if took else 0)
+        return self.pace.add(seen, max(seen.time - took, 0) if took else 0)
 
-    def tell(self, seen: Evidence, took: int) -> None:
-        """Corrects what this process takes for a first call, by those of earlier processes."""
-        since = self.note(seen, took)
+    def add(self, seen: Evidence, took: int) -> None:
+        """Adds a call of the past."""
+        self.ease(seen, self.note(seen, took))
+        keep(self._last, seen.tool, seen.call, CALLS)
+
+    def ease(self, seen: Evidence, since: Since) -> float:
+        """Notes whether a call paid off, and says what the thresholds of its tool grow by."""
+        paid = since.changed and not seen.failing
+        return self.habits.ease(seen.tool, again=not since.fresh, paid=paid)
+
+    def tell(self, seen: Evidence, took: int) -> bool:
+        """Corrects what this process takes for a first call, by those of earlier processes.
+
+        True if it was made before, and had this outcome.
+        """
+        since, last = self.note(seen, took), self._last.get(seen.tool)
+        keep(self._last, seen.tool, seen.call, CALLS)
         if since.fresh or not seen.fresh:
-            return
+            return False
+        before = self.habits.of(seen.tool)
+        seen.ease *= self.ease(seen, since) / before
         seen.fresh, seen.changed = False, since.changed
+        seen.item = seen.item and last != seen.call
+        seen.absent = seen.brief = False
         if since.equal and seen.novelty is not None:
             seen.novelty = 0.0
         weigh(seen, since)
+        return since.equal
 
 
 class Before(NamedTuple):
@@ -412,7 +434,7 @@ class JournalBuffer:
         # The decision of another process, or of before, that the flag stands for.
         self.decision_id: str | None = None
 
-    def call(self, step: Step, seen: Evidence, *, opened: bool) -> None:
+    def call(self, seen: Evidence, *, opened: bool) -> None:
         """Covers the keys of a call, numbers it after what comes before, and writes it down."""
         before = self.before
         self.round = seen.round
@@ -420,9 +442,12 @@ class JournalBuffer:
         seen.number += before.calls
         seen.epoch += before.epochs
         seen.round += before.rounds
-        took = seen.time - step.start if step.start else 0
-        if self.known is not None:
-            self.known.tell(seen, took)
+        # Not 0, which says that it is not known: a command may do nothing but sleep.
+        took = max(seen.time - seen.began, 1_000) if seen.began else 0
+        if self.known is not None and self.known.tell(seen, took) and opened:
+            # It was changed so before, which this process does not know.
+            opened = False
+            self.before = before._replace(epochs=before.epochs - 1)
         self._add(CallEntry(seen, took, opened), seen.time)
 
     def loops(self, loops: Iterable[Loop]) -> None:
@@ -501,6 +526,8 @@ class JournalReplay:
         self.detectors = DetectorSet(registry, settings, faults)
         self.policy = Policy(settings)
         self.known = Known()
+        # By tool how far the times that its calls name are ahead of the clock.
+        self.tools: dict[str, float | None] = {}
         self.calls = self.epochs = self.round = 0
         # The decision that the flag stood for; None if it was down.
         self.standing: Decision | None = None
@@ -527,7 +554,9 @@ class JournalReplay:
         seen = entry.evidence
         seen.number, seen.epoch, seen.sample = self.calls, self.epochs, str(self.calls)
         seen.round = self.round = self._rounds.add(max(seen.time - entry.took, 0), seen.time)
-        self.known.note(seen, entry.took)
+        self.known.add(seen, entry.took)
+        ahead = self.tools.get(seen.tool) if seen.ahead is None else seen.ahead[1]
+        keep(self.tools, seen.tool, ahead, CALLS)
         if seen.tool not in self._settings.exempt:
             self.detectors.observe(seen)
             self._calm(seen, opened=entry.opened)

@@ -32,7 +32,7 @@ from otel_loopguard.evidence import (
 )
 from otel_loopguard.evidence.normalize import NAMED
 from otel_loopguard.policy import UNASKED, Hearing, Policy
-from otel_loopguard.policy.hints import hint, lasting
+from otel_loopguard.policy.hints import hint
 from otel_loopguard.sessions.agent_cycles import (
     CycleLog,
     attended,
@@ -41,7 +41,7 @@ from otel_loopguard.sessions.agent_cycles import (
     refused_to,
     stops_handoffs,
 )
-from otel_loopguard.sessions.decisions import Finding, finding_of
+from otel_loopguard.sessions.decisions import Finding, finding_of, lasting
 from otel_loopguard.sessions.stats import SessionStats
 from otel_loopguard.sessions.turns import ContextSizes, Silence, Turns
 from otel_loopguard.settings import Settings
@@ -376,7 +376,7 @@ class Session:
         elif self.allowed is not None:
             self.allowed = frozenset((*self.state.policy.stopped, *self.allowed)[:_MOST_ALLOWED])
         self.flag.clear(by=by)
-        return "" if standing is None else lasting(standing)
+        return "" if standing is None else lasting(standing, self._settings)
 
     def noted(self, decision: Decision) -> Decision:
         """Returns a decision as it takes effect: only noted in a session a person allowed."""
@@ -409,6 +409,8 @@ class Session:
         if journal is None:
             return
         state.detectors.adopt(past.detectors, Evidence)
+        calls = cast("ToolCallExtractor", state.extractors.made(ToolCallExtractor))
+        calls.adopt(past.known.pace, past.known.habits, past.tools)
         state.policy.follow(past.policy)
         self.troubled = self.troubled or past.troubled
         journal.follow(past.known, past.calls, past.epochs, past.round, state.progress)
@@ -493,7 +495,7 @@ class Session:
         state = self.state
         self.evidence = seen
         if self.journal is not None:
-            self.journal.call(step, seen, opened=state.progress.epoch > seen.epoch)
+            self.journal.call(seen, opened=state.progress.epoch > seen.epoch)
         if step.span_id:
             firsts = state.firsts
             spot = step.trace_id, step.span_id, step.parent_id, step.end

@@ -99,11 +99,15 @@ class PriceTable(BaseModel):
         models: Prices by name.
         long: Prices of requests with more input tokens than they say, by name.
         date: When they were looked up.
+        sources: Where.
     """
+
+    model_config = ConfigDict(extra="forbid")
 
     models: dict[_Name, Price] = {}
     long: dict[_Name, LongPrice] = {}
     date: Annotated[str, BeforeValidator(str)] = ""
+    sources: tuple[str, ...] = ()
     _known: dict[str, str | None] = PrivateAttr(default_factory=dict)
 
     @classmethod

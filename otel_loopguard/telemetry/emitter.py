@@ -19,7 +19,7 @@ from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard._util.text import printable
 from otel_loopguard._util.worker import BackgroundWorker, weak_callback
 from otel_loopguard.core import Action
-from otel_loopguard.policy.hints import lasting
+from otel_loopguard.sessions.decisions import lasting
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry import events
 from otel_loopguard.telemetry.events import SpanRef, context_of, span_context, span_ref
@@ -210,7 +210,7 @@ class Telemetry:
         action, text = decision.action, decision.message
         if action is Action.PAUSE and not decision.shadow:
             text = f"{text}; it waits for an answer: {self._answered_by(decision.session)}"
-        setting = lasting(decision) if action is Action.DENY else ""
+        setting = lasting(decision, self._settings) if action is Action.DENY else ""
         if setting:
             text = f"{text}; to allow this for good, set {setting}"
         noted = action is Action.ALLOW

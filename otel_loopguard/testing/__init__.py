@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeV
 
 from otel_loopguard._control.context import session, unregister_guard
 from otel_loopguard._util.clock import now, set_testing
+from otel_loopguard._util.text import check_number
 from otel_loopguard.core import Action
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.errors import LoopGuardSettingsError, LoopGuardStop
@@ -216,6 +217,7 @@ class LoopGuardFixture:
             ValueError: There is no such severity.
         """
         __tracebackhide__ = True
+        check_number("min_steps", min_steps, 0, whole=True)
         allowed = _place(max_severity)
         found = [
             decision

@@ -224,6 +224,15 @@ def test_a_real_terminal(width: int, runs: Path) -> None:
         assert any(ID in row for row in lines) or name in ("learn", "eval")
 
 
+@pytest.mark.parametrize("words", ["-h", "replay -h", "hook -h", "hook run -h"])
+def test_the_module_helps_as_the_command_does(words: str) -> None:
+    """By the short option, too."""
+    command = [sys.executable, "-m", "otel_loopguard", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--help" in done.stdout
+
+
 FULL = Path("/dev/full")
 
 

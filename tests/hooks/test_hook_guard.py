@@ -183,7 +183,7 @@ def test_a_person_lets_a_false_alarm_through(agent: Agent, scope: str, restarts:
         agent.restart()
     reply = agent.engine.ask({"op": "allow", "session": "chat", "scope": scope, "by": "Ada"})
     assert reply["ok"], reply
-    assert reply["setting"] == 'exempt_tools = ["Bash"]'
+    assert "Bash" in str(reply["setting"])
     if restarts == "after":
         agent.restart()
     assert {agent.call() for _ in range(8)} == {(HookAnswer(), HookAnswer())}

@@ -300,6 +300,36 @@ print(rig.actions, rig.faults)
 """
 
 
-def test_locks_may_be_of_another_class_once_it_is_imported() -> None:
-    """As gevent makes them, late: each hook failed, and each question raised a TypeError."""
-    assert printed(PATCHED_LATE).strip() == "['hint', 'deny', 'abort'] {}"
+IN_PLACE = """
+import queue, sys, threading
+kind, queue.SimpleQueue = type(threading.RLock()), queue._PySimpleQueue
+threading._CRLock, seen, made = None, set(), {}
+def replace(place):
+    if id(place) in seen:
+        return
+    seen.add(id(place))
+    for put in [place, getattr(place, "__dict__", None)]:
+        if not isinstance(put, (dict, list)):
+            continue
+        for name, value in [*(put.items() if isinstance(put, dict) else enumerate(put))]:
+            if isinstance(value, kind):
+                put[name] = made.setdefault(id(value), threading._PyRLock())
+            else:
+                replace(value)
+sys.setrecursionlimit(50_000)
+for name, module in [*sys.modules.items()]:
+    if name.startswith("otel_loopguard"):
+        replace(module)
+assert made
+"""
+
+
+@pytest.mark.parametrize(
+    "how", [PATCHED_LATE, f"from otel_loopguard import LoopGuard\n{IN_PLACE}{PATCHED_LATE}"]
+)
+def test_locks_may_be_of_another_class_once_it_is_imported(how: str) -> None:
+    """As gevent makes them, late, and as eventlet, which puts others where it finds ours, too.
+
+    Each hook failed, and each question raised a TypeError.
+    """
+    assert printed(how).strip() == "['hint', 'deny', 'abort'] {}"

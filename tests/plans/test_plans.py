@@ -305,6 +305,39 @@ def test_a_wrong_field_is_a_problem_and_the_task_stays(name: str, value: object,
     assert problem.message.startswith(f"task 'a': {name} {said}")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("dependson", ["b"], "depends_on"),
+        ("depends", "b", "depends_on"),
+        ("dependancies", ["b"], "dependencies"),
+        ("priorty", "high", "priority"),
+        ("estimated_ms", 500, "estimate_ms"),
+        ("arg", {"q": "x"}, "args"),
+        ("tools", "search", "tool"),
+    ],
+)
+def test_a_misspelt_field_is_a_problem(name: str, value: object, meant: str) -> None:
+    """What depends on it would run too soon, and nobody would know why."""
+    tasks, (problem,) = read([{"id": "a", name: value}])
+    assert [task.id for task in tasks] == ["a"]
+    assert problem.kind == "field"
+    assert repr(name) in problem.message
+    assert repr(meant) in problem.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("owner", "nobody"), ("tools", ["search", "read"]), ("prioritise", True), (5, 5)],
+    ids=str,
+)
+def test_what_is_no_field_is_passed_over(name: object, value: object) -> None:
+    """Of an application, or like a field but with what it never has; or the field is there too."""
+    assert read([{"id": "a", name: value}])[1] == []
+    both = {"id": "a", "tool": "search", "tools": "search", "needs": [], "depends": ["b"]}
+    assert read([both])[1] == []
+
+
 NO_TASKS = [{}, {"id": ""}, {"id": None}, {"id": True}, {"id": 10**5000}, "a", 5, None, Task]
 
 

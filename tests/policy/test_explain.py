@@ -1,6 +1,9 @@
 """`explain`: why a session was stopped, or why not."""
 
 import json
+from pathlib import Path
+
+import pytest
 
 import otel_loopguard
 from otel_loopguard import Action, LoopGuard, Settings, control
@@ -111,3 +114,21 @@ def test_an_allow_names_the_setting_that_makes_it_last() -> None:
     found = control.explain("allowed")
     assert found is not None
     assert [(loop.next, loop.missing) for loop in found.loops] == [(None, 0.0)] * len(found.loops)
+
+
+def test_no_tool_that_runs_what_the_agent_writes_is_exempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own threshold is raised, in a file that then lets the same run through."""
+    repeat = call("Bash", {"command": "make"}, "No results for that.")
+    run = Run()
+    run.calls(*[repeat] * 5)
+    assert Action.DENY in run.actions
+    (tmp_path / "own.toml").write_text(handle_of(run.guard).allow("call", "ann"))
+    monkeypatch.setenv("LOOPGUARD_SETTINGS_FILE", str(tmp_path / "own.toml"))
+    run = Run(Settings())
+    run.calls(*[repeat] * 9)
+    assert not run.actions
+    run.calls(*[call("Bash", {"command": "cat x"}, error="cat: no such file")] * 5)
+    assert Action.DENY in run.actions
+    assert handle_of(run.guard).allow("call", "ann") == 'switched_off = "error_repeat"'

@@ -32,6 +32,10 @@ WORK: dict[str, list[Step]] = {
     "thrice": [*EQUAL, EQUAL[0]],
     "four": EQUAL * 2,
     "failure": [call("mail", {"to": "Ann"}, error="ValueError: there is no route to the host")],
+    "nothing": [
+        call("search", {"q": f"{what} in Paris"}, "No results found.")
+        for what in ("hotels", "museums", "parks")
+    ],
     "turns": [call("read", {"path": "a"}, FORECAST), call("list", {"path": "b"}, LISTED)] * 2,
     "search": [call("search", {"q": "x"}, FORECAST)],
     "report": [call("report", {"of": "x"}, "written")],

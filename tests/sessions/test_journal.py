@@ -72,7 +72,7 @@ STEPS = {
     "measured": tool(outcome="val_loss: 0.25"),
     "no name": Step(Kind.TOOL),
 }
-ANEW = "number sample terms epoch round waits wait asked numbers _moment".split()
+ANEW = "number began sample terms epoch round waits wait asked numbers _moment".split()
 ROUNDED = "novelty rested hint_weight stop_weight ease".split()
 
 
@@ -95,7 +95,7 @@ def test_every_field_of_evidence_is_kept_or_counted_anew() -> None:
     own = ["tool", "outcome_size", "error_class", "effect", "time", *ROUNDED]
     assert {*_FLAGS, *_KEYS, *_PAIRS, *own, *ANEW} == set(Evidence.__slots__)
     layout = hashlib.blake2b(" ".join((*_FLAGS, *_KEYS, *_PAIRS)).encode(), digest_size=4)
-    assert (VERSION, layout.hexdigest()) == (5, "647a32c0")
+    assert (VERSION, layout.hexdigest()) == (5, "9f6c6545")
 
 
 def test_the_largest_call_has_less_than_200_bytes() -> None:
@@ -240,14 +240,68 @@ def check(number: int) -> Step:
     return call(number, "check_item", news(number), outcome=said)
 
 
-@pytest.mark.parametrize(("made", "before", "steps"), [(poll, 4, 12), (check, 20, 40)])
-def test_healthy_work_stays_healthy_across_restarts(
-    made: Callable[[int], Step], before: int, steps: int
+def missing(number: int) -> Step:
+    """Another user each time, and none is there."""
+    name = ["ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal"][number]
+    return tool_call("find_user", {"name": name}, error="Error: user not found", at=number * 2)
+
+
+def pays(number: int) -> Step:
+    """After three pauses, longer each time, there is an answer."""
+    tries, args = number % 4, {"city": news(number // 4)}
+    at = number // 4 * 14 + (0, 2.6, 6.2, 11.8)[tries]
+    if tries == 3:
+        return tool_call("geocode", args, f'{{"lat": "{news(number)}"}}', at=at)
+    return tool_call("geocode", args, error="429 Too Many Requests", at=at, took=0.1)
+
+
+def sleeping(number: int) -> Step:
+    """It waits in the command itself."""
+    args = {"command": "sleep 20 && grep -c DONE log"}
+    return tool_call("bash", args, "0", at=number * 22, took=20.5)
+
+
+def dated(number: int) -> Step:
+    """The state of a day, asked for under a name that the time of a call may have."""
+    args = {"room": "hall", "timestamp": f"2023-05-{number + 1:02}T06:00:00Z"}
+    return tool_call("get_state", args, CLOSED, at=number * 2)
+
+
+CLOSED = '{"door": "closed", "alarm": "armed", "lights": "off", "note": "no person was seen"}'
+
+
+def in_turn(number: int) -> Step:
+    """Two jobs that are looked at, and then a rest."""
+    at = number // 2 * 8 + number % 2 * 2
+    return tool_call("job_status", {"job": "ab"[number % 2]}, f"epoch {number // 12}", at=at)
+
+
+def pressed(number: int) -> Step:
+    """It may change something, and did so before."""
+    return tool_call("click", {"button": "Save"}, "clicked", at=number * 2)
+
+
+@pytest.mark.parametrize(
+    ("made", "steps", "hints"),
+    [
+        (poll, 12, 0), (check, 40, 0), (missing, 8, 0), (pays, 40, 0), (sleeping, 24, 0),
+        (dated, 20, 1), (in_turn, 24, 0), (pressed, 6, 1),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("every", [2, 3, 7])
+def test_restarts_change_nothing(
+    made: Callable[[int], Step], steps: int, hints: int, every: int
 ) -> None:
+    """What healthy work hears in one process it hears in several, and a loop is found in both."""
+    together = observed(JournalsInMemory(), *map(made, range(steps)))
+    assert decided(together) == ["hint"] * hints
     journals = JournalsInMemory()
-    assert observed(journals, *map(made, range(before))) == []
-    for number in range(before, steps, 4):
-        assert observed(journals, *map(made, range(number, number + 4))) == []
+    apart: list[Decision] = []
+    for number in range(0, steps, every):
+        part = range(number, min(number + every, steps))
+        apart += observed(journals, *map(made, part))
+    assert [one.detector for one in apart] == [one.detector for one in together]
+    assert decided(apart) == decided(together)
 
 
 @pytest.mark.parametrize("first", ["the run", "the past"])

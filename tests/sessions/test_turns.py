@@ -15,7 +15,7 @@ from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.dialects import RecordedSpan
 from otel_loopguard.replay import SpanReplay
 from tests.agents import tool_call
-from tests.calls import EPOCH, SECOND
+from tests.calls import EPOCH, SECOND, Run, call, handle_of
 from tests.hostile.rig import Rig
 from tests.tables import rows
 
@@ -173,6 +173,22 @@ def test_what_a_person_set_stays(app: App) -> None:
             app.work()
         with pytest.raises(LoopGuardAbort):
             control.check()
+
+
+def test_below_what_a_person_set_the_policy_begins_anew_with_a_turn() -> None:
+    """What it had ended beside that is judged again, though the person's word stays."""
+    run = Run()
+    repeat = call("search", {"q": "x"}, ANSWER)
+    run.calls(repeat)
+    flag = handle_of(run.guard).flag
+    flag.set(Action.ABORT, reason="enough", by="anna")
+    run.calls(*[repeat] * 9)
+    assert run.actions == [Action.HINT, Action.DENY, Action.ABORT]
+    run.calls(Step(Kind.OTHER, "user", text="go on"))
+    assert not handle_of(run.guard).denies("search", {"q": "x"})
+    run.calls(*[repeat] * 4)
+    assert run.actions[3:] == [Action.HINT, Action.DENY]
+    assert (flag.control.action, flag.control.by) == (Action.ABORT, "anna")
 
 
 def test_runs_side_by_side_are_no_turns(app: App) -> None:
