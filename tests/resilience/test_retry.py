@@ -160,11 +160,11 @@ def test_rules_that_cannot_be_are_refused(rules: dict[str, float]) -> None:
         resilience.retrying(**rules)
 
 
-@pytest.mark.parametrize("rules", [{"limit": "3"}, {"delay_s": None}, {"on": "ConnectionError"}])
-def test_rules_of_another_type_are_refused(rules: dict[str, Any]) -> None:
+def test_errors_of_another_type_are_refused() -> None:
     """At once, and not in place of the first error."""
-    with pytest.raises(TypeError, match=r"got (str|NoneType)"):
-        resilience.retrying(**rules)
+    given: Any = "ConnectionError"
+    with pytest.raises(TypeError, match="got str"):
+        resilience.retrying(on=given)
 
 
 def test_without_tenacity_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
