@@ -315,7 +315,7 @@ _TEMPORARY: Final = re.compile(rb"/(?:tmp|var/tmp|var/folders)/[\w.@+-]+")
 _FIELDS: Final = re.compile(
     rb'(?i)("?\b(?:took|elapsed|duration|latency|uptime|timestamp|created_at|updated_at|request_?id|'
     rb"correlation_?id|trace_?id|nonce)(?:_?(?:ms|us|ns|s|secs?|seconds|time))?\"?\s{0,2}[:=]\s{0,2})"
-    rb'(?:"[^"\n]{0,64}"|[\d.]+)'
+    rb'(?:"[^"\n]{0,64}"|(?=[^\s\d]{0,64}\d)[\w.:+-]+)'
 )
 _may_hold_fields: Final = prefilter(outline(_FIELDS.pattern), of_bytes=True)
 _STAMPS: Final = re.compile(
