@@ -240,10 +240,11 @@ class ToolCallExtractor:
         name = tool_name(tool)
         reading = prepare(step, self._settings.tuning.calls.value_chars)
         outcome = reading.found
+        if reading.failure:
+            step = replace(step, error=True, error_text=reading.failure)
         # No limit cuts at a length where the tool said more before.
         last, longest, shown = self._tools.get(tool, ("", 0, None))
         cut = outcome.cut > 0 and outcome.cut >= longest
-        said = len(step.outcome) if isinstance(step.outcome, str) else 0
         call = self._calls.identify(step, reading, outcome.exact)
         found = progress.call = Evidence(
             number=progress.calls, tool=tool, agent=agent, call=call.key, call_exact=call.exact,
@@ -281,7 +282,7 @@ class ToolCallExtractor:
         self._compare(found, step, call, outcome, name)
         if shown is not None and _is_hardly_new(found, outcome, reading.said):
             found.content = shown
-        keep(self._tools, tool, (call.sample, max(longest, said), found.content), CALLS)
+        keep(self._tools, tool, (call.sample, max(longest, outcome.length), found.content), CALLS)
         weigh(found, since)
         self._wait(step, found)
         if found.effect is _WRITE and (
@@ -322,7 +323,7 @@ class ToolCallExtractor:
         error = found.error = step.error
         failing = found.failing = error or (
             # What ends a build is looked for in the words of a shell only.
-            (speaks or shell) and outcomes.reports_failure(step.outcome, said, shell=shell)
+            (speaks or shell) and outcomes.reports_failure(step, reading, shell=shell)
         )
         found.refused = refusal is not None
         found.rejects = rejects = tells and outcomes.rejects(outcome)
