@@ -53,6 +53,7 @@ _UNLIKE: Final = count()
 
 _DECODER: Final = json.JSONDecoder()
 _WRITTEN: Final = frozenset((b'{"', b"{'", b'["', b"['", b"[{"))
+_WIDE: Final = re.compile(rb"\xef\xbc[\x90-\x99]")
 _LETTERS: Final = bytes.maketrans(b"0123456789abcdef", b"ghijklmnopqrstuv")
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
@@ -186,6 +187,13 @@ def text_bytes(text: str) -> bytes:
         return text.strip().encode()
     except UnicodeEncodeError:
         return text.strip().encode("utf-8", "surrogatepass")
+
+
+def plain_digits(raw: bytes) -> bytes:
+    """UTF-8 with the full-width digits of East Asian texts as plain ones."""
+    if b"\xef\xbc" not in raw:
+        return raw
+    return _WIDE.sub(lambda digit: bytes((digit[0][2] - 0x60,)), raw)
 
 
 def key_of_text(text: str, start: int = 0, end: int | None = None) -> int:

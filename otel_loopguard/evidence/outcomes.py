@@ -427,6 +427,7 @@ def outcome_of(
 
 def _read(raw: bytes, words: bytes, *, seen: bool) -> Outcome:
     """What bytes say; the words of them are looked for in `words`, unless not all is `seen`."""
+    raw, words = normalize.plain_digits(raw), normalize.plain_digits(words)
     exact = key = key_of(raw)
     # One look for all that this module and the masks look for.
     tells = not seen or _may_tell(words.decode("latin-1"))

@@ -18,6 +18,7 @@ from otel_loopguard.evidence.effects import ToolName, tool_name
 from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import AGENTS, CALLS, HOUR, NAMED, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import prepare
+from otel_loopguard.evidence.plans import keeps_plan
 from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
 
 if TYPE_CHECKING:
@@ -255,6 +256,7 @@ class ToolCallExtractor:
             effect=self._effect(tool, name, call.arguments),
             runs_code=effects.runs_code(name, call.arguments),
         )  # fmt: skip
+        plan = keeps_plan(tool, call.arguments)
         refusal = self._told(found, step, reading, call.raw, name)
         if found.makes:
             found.deed = calls.deed_of(call)
@@ -270,7 +272,8 @@ class ToolCallExtractor:
             found.echo = echo and (name.runs_code or not _is_record(reading.said))
         # A command that sleeps first begins after that.
         slept = effects.slept_in(call.arguments) if step.start and b"sleep" in call.raw else 0
-        since = self._pace.add(found, min(step.start + slept, found.time) if slept else step.start)
+        began = min(step.start + slept, found.time) if slept else step.start
+        since = self._pace.add(found, began, works=not (found.idle or plan))
         found.fresh, found.changed = since.fresh, since.changed
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
@@ -285,9 +288,14 @@ class ToolCallExtractor:
         keep(self._tools, tool, (call.sample, max(longest, outcome.length), found.content), CALLS)
         weigh(found, since)
         self._wait(step, found)
-        if found.effect is _WRITE and (
-            refusal is None
-            or not outcomes.changed_nothing(refusal, call.arguments, shell=name.shell)
+        # To keep a list changes nothing in the world.
+        if (
+            found.effect is _WRITE
+            and not plan
+            and (
+                refusal is None
+                or not outcomes.changed_nothing(refusal, call.arguments, shell=name.shell)
+            )
         ):
             self._open_epoch(found, call)
         self._count(found)
