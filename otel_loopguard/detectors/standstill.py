@@ -307,8 +307,7 @@ class IdleCommand(CountingDetector):
             return None
         if not reaches(counted.count, evidence.needs(_IDLE)):
             return None
-        # The first of them began it: of notes and work in turn they are half.
-        share = (counted.times - 1) / max(evidence.number - self._first, 1)
+        share = counted.times / max(evidence.number - self._first + 1, 1)
         keys = frozenset((*counted.calls, _IDLE_COMMAND))
         # Half of it work, half of it remarks: who writes notes is not stuck.
         weight = min(max(4 * share - 2, 0.0), 1.0) if evidence.call is not None else 0.0

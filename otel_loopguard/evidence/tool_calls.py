@@ -273,7 +273,7 @@ class ToolCallExtractor:
         # A command that sleeps first begins after that.
         slept = effects.slept_in(call.arguments) if step.start and b"sleep" in call.raw else 0
         began = min(step.start + slept, found.time) if slept else step.start
-        since = self._pace.add(found, began, works=not (found.idle or plan))
+        since = self._pace.add(found, began, works=not (found.idle or plan), task=progress.task)
         found.fresh, found.changed = since.fresh, since.changed
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
@@ -447,7 +447,8 @@ class ToolCallExtractor:
         """Opens an epoch for a change that was not made before with the same outcome."""
         if found.failing and not effects.is_compound(call.arguments):
             return
-        change = hash((call.change, found.outcome))
+        # What was changed for another request is another change.
+        change = hash((call.change, found.outcome, self._progress.task))
         if change not in self._writes:
             self._progress.epoch += 1
         keep(self._writes, change, None, _CHANGES)

@@ -170,8 +170,8 @@ class Since(NamedTuple):
 
 
 _Made = tuple[Any, ...]
-"""What was counted when a call was made last (calls, those that work, news, acts, runs), and its
-answers. One flat
+"""What was counted when a call was made last (calls, those that work, news, acts, runs, and
+the request), and its answers. One flat
 tuple, as a session keeps many."""
 
 _FIRST: Final = Since(fresh=True)
@@ -212,7 +212,7 @@ class Pace:
         """A run of an agent has ended."""
         self._runs += 1
 
-    def add(self, call: Evidence, start: int, *, works: bool = True) -> Since:
+    def add(self, call: Evidence, start: int, *, works: bool = True, task: int = 0) -> Since:
         """Notes a call that began then (0: unknown): what was between it and the one before.
 
         One that does nothing, a note or a plan, is neither news nor does it lessen any.
@@ -224,6 +224,9 @@ class Pace:
         since = _FIRST if before is None else self._since(before, call.outcome, rest, took, unsure)
         if call.call is None:
             since = Since(fresh=False)
+        elif before is not None and before[5] != task:
+            # What was done for another request is done anew.
+            since = since._replace(fresh=True)
         self._calls += 1
         # What runs code may change anything, whatever it answers.
         looks = call.effect is _READ and not call.runs_code
@@ -239,8 +242,8 @@ class Pace:
         gave = max(took, _WRONG_S) if waits else took * (1.0 - says(call.outcome_size))
         self._rests.extend((rest, gave))
         if call.call is not None:
-            answers = () if before is None else before[5:][1 - _WORDINGS :]
-            counted = self._calls, self._works, self._news, self._acts, self._runs
+            answers = () if before is None else before[6:][1 - _WORDINGS :]
+            counted = self._calls, self._works, self._news, self._acts, self._runs, task
             now = *counted, *answers, call.outcome
             keep(self._known, call.call, now, CALLS)
         return since
@@ -264,7 +267,7 @@ class Pace:
     def _since(
         self, before: _Made, outcome: int | None, rest: float, took: float, unsure: float
     ) -> Since:
-        calls, works, news, acts, runs, *answers = before
+        calls, works, news, acts, runs, _, *answers = before
         between = self._calls - calls
         equal = outcome is not None and outcome in answers
         changed = outcome is not None and not equal and None not in answers
