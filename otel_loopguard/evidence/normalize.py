@@ -347,6 +347,12 @@ def masked_outcome(raw: bytes) -> bytes:
     return masked if masked is raw or masked.strip(_RIND) else raw
 
 
+def without_marks(raw: bytes) -> bytes:
+    """An outcome without id and time of its request, which make it no longer: by their names."""
+    marked = len(raw) <= MASKED_BYTES and _may_hold_fields(raw.decode("latin-1"))
+    return _FIELDS.sub(b"", raw) if marked else raw
+
+
 def masked_call(raw: bytes) -> bytes:
     """Arguments with ids, full timestamps, pointers and temporary paths replaced.
 

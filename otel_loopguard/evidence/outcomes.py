@@ -437,8 +437,8 @@ def _read(raw: bytes, words: bytes, *, seen: bool) -> Outcome:
     if masked is not raw:
         key = key_of(masked)
     low = words[:_LOOK].lower().decode("latin-1")
-    # The id and the time of a request make its answer no longer.
-    return Outcome(exact, key, len(masked), raw, masked, tells, low, 0, 0)
+    size = len(raw) if masked is raw else len(normalize.without_marks(raw))
+    return Outcome(exact, key, size, raw, masked, tells, low, 0, 0)
 
 
 def _read_within(found: Outcome, raw: bytes, whole: object, said: object) -> Outcome:
