@@ -13,6 +13,7 @@ import logging
 import random
 import re
 import sys
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -181,6 +182,28 @@ def _parts(scenario: Scenario) -> Scenario:
     return replace(scenario, steps=tuple(map(one, scenario.steps)))
 
 
+def _told(scenario: Scenario, form: Callable[[str], Any]) -> Scenario:
+    """Errors in what is answered, where the span says nothing of them."""
+
+    def one(step: Row) -> Row:
+        if step.get("error") is None:
+            return step
+        return {**step, "error": None, "result": form(step["error"])}
+
+    return replace(scenario, steps=tuple(map(one, scenario.steps)))
+
+
+def _traced(scenario: Scenario) -> Scenario:
+    """A new id and time of each request below every answer that is text."""
+    steps = list(scenario.steps)
+    for number, step in enumerate(steps):
+        if isinstance(step.get("result"), str) and step["result"][:1] not in ("{", "["):
+            request = uuid.UUID(int=random.Random(number).getrandbits(128))
+            below = f"request_id: {request}\ntimestamp: 2026-05-01T10:{number % 60:02}:07Z"
+            steps[number] = {**step, "result": f"{step['result']}\n{below}"}
+    return replace(scenario, steps=tuple(steps))
+
+
 def _prefixed(scenario: Scenario) -> Scenario:
     """Tools under the names that clients of MCP give them."""
 
@@ -225,6 +248,13 @@ CHANGES: dict[str, Change] = {
     ),
     "fields turned": _turning,
     "content parts": _parts,
+    "status": partial(_answers, change=lambda said: {"status": "success", "data": said}),
+    "errors of MCP": partial(
+        _told, form=lambda said: {"content": [{"type": "text", "text": said}], "isError": True}
+    ),
+    "errors in fields": partial(_told, form=lambda said: {"ok": False, "error": said}),
+    "errors as text": partial(_told, form=lambda said: f"Error: {said}"),
+    "request ids": _traced,
     "mcp names": _prefixed,
     "two agents": _shared,
     **{f"pace {pace}": partial(_paced, factor=pace) for pace in PACES},

@@ -160,12 +160,11 @@ class Calls:
             arguments, raw = kept.decode("utf-8", "replace"), None
         if raw is None:
             raw = self._raw(arguments)
-        sample = raw[:_SAMPLE].decode("utf-8", "replace")
         seed = seed_of((step.name or "")[:NAMED], (step.agent or "")[:NAMED])
         exact = key_of(raw, seed)
         if not isinstance(arguments, dict):
             cut = normalize.is_cut_json(raw)
-            return Call(exact, exact, exact, cut, raw, arguments, sample, seed)
+            return Call(exact, exact, exact, cut, raw, arguments, _head(raw), seed)
         named: dict[str, object] = arguments  # pyright: ignore[reportUnknownVariableType]
         known = named
         declared = self._settings.tools.get(step.name or "")
@@ -181,7 +180,10 @@ class Calls:
             known = _with(without_volatile(named), asked)
         if (b"./" in raw or b"//" in raw) and any(name in known for name in FILE_ARGUMENTS):
             known = {name: _plain_path(name, value) for name, value in known.items()}
-        change = exact if known is named else key_of(self._raw(known), seed)
+        # What says why or when it is asked is not what is asked for.
+        asked_for = raw if known is named else self._raw(known)
+        change = exact if known is named else key_of(asked_for, seed)
+        sample = _head(asked_for)
         # A value that only looks volatile may be what the call is about: that is a guess.
         kept = known
         if self._volatile.learned or len(raw) > self._limit or normalize.may_hold_nonces(raw):
@@ -216,6 +218,10 @@ class Calls:
     def _raw(self, arguments: object) -> bytes:
         raw = canonical(arguments)
         return raw if len(raw) <= self._limit else normalize.bounded(raw, self._limit)
+
+
+def _head(raw: bytes) -> str:
+    return raw[:_SAMPLE].decode("utf-8", "replace")
 
 
 _BEYOND_S: Final = 1_800.0

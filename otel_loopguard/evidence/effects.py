@@ -19,6 +19,8 @@ _COMMAND: Final = 4_000
 """Characters of a command that are looked through: two pages, for half a millisecond."""
 _FEW: Final = 8
 """Arguments that are looked at for a command: tools that run one have few."""
+_BETWEEN: Final = re.compile(r"__+|[./:]+(?=\w)")
+"""What stands between the names of servers and tools: `mcp__server__tool`, `server.tool`."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _EFFECTS: Final = tuple(
     (WORDS[says], effect)
@@ -76,8 +78,9 @@ class ToolName(NamedTuple):
 @lru_cache(maxsize=4096)
 def tool_name(tool: str) -> ToolName:
     """What is read from the name of a tool; the callers cut it to `NAMED` characters."""
-    named = [word.lower() for word in _WORDS.findall(tool)]
-    words = frozenset(named)
+    # What a call does its own name says, and not that of the server that it goes to.
+    named = [word.lower() for word in _WORDS.findall(_BETWEEN.split(tool)[-1])]
+    words = frozenset(word.lower() for word in _WORDS.findall(tool))
     effects = (effect for word in named for known, effect in _EFFECTS if word in known)
     effect = next(effects, Effect.UNKNOWN)
     if effect is Effect.WRITE and named[0] in WORDS["asks whether"]:

@@ -109,7 +109,9 @@ class HandoffExtractor:
     def _handed(self, step: Step) -> Exchange | None:
         outcome = _text_of(step.outcome)
         answer = outcome if outcome is not None and len(outcome) >= _ANSWER else None
-        found = self._exchange(step, step.agent or self._holder, _instruction(step))
+        giver = step.agent or self._holder
+        untold = 0 if giver and giver == self._holder else self._untold
+        found = self._exchange(step, giver, _instruction(step), untold)
         if answer is not None:
             # A call that comes back with the answer: it counts for the exchange after it.
             self._hear(answer)
@@ -127,7 +129,9 @@ class HandoffExtractor:
         giver = self._holder if self._holder != name else None
         self._report(name, outcome)
         said = _instruction(step)
-        return self._exchange(step, giver, said if said is not None else outcome)
+        # All turns were its own; where nothing is seen of a run, its answer may be anything.
+        untold = self._untold if self._turns else 1
+        return self._exchange(step, giver, said if said is not None else outcome, untold)
 
     def _report(self, name: str | None, outcome: str | None) -> None:
         """What a run ended with is its answer, where its model calls did not say it before."""
@@ -164,14 +168,16 @@ class HandoffExtractor:
         self._said_answers += 1
         self._said_news += self._novelty.add(masked_call(text_bytes(text[:_LOOK]))).share
 
-    def _exchange(self, step: Step, source: str | None, text: str | None) -> Exchange | None:
+    def _exchange(
+        self, step: Step, source: str | None, text: str | None, untold: int
+    ) -> Exchange | None:
         called = self._progress.calls != self._calls
         silent = self._turns > 0 and self._mute and not called
         if not called:
             # Who asked called no tool, so that what it said is the answer.
             self._answers += self._said_answers
             self._news += self._said_news
-            self._unseen += 0 if source and source == self._holder else self._untold
+            self._unseen += untold
         said = _NOTHING if text is None else _said(text, len(text), step.name)
         if len(said.words) < _FEW:
             said = _NOTHING if self._context is None else _said(*self._context)

@@ -53,6 +53,7 @@ _UNLIKE: Final = count()
 
 _DECODER: Final = json.JSONDecoder()
 _WRITTEN: Final = frozenset((b'{"', b"{'", b'["', b"['", b"[{"))
+_WIDE: Final = re.compile(rb"\xef\xbc[\x90-\x99]")
 _LETTERS: Final = bytes.maketrans(b"0123456789abcdef", b"ghijklmnopqrstuv")
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
@@ -188,6 +189,13 @@ def text_bytes(text: str) -> bytes:
         return text.strip().encode("utf-8", "surrogatepass")
 
 
+def plain_digits(raw: bytes) -> bytes:
+    """UTF-8 with the full-width digits of East Asian texts as plain ones."""
+    if b"\xef\xbc" not in raw:
+        return raw
+    return _WIDE.sub(lambda digit: bytes((digit[0][2] - 0x60,)), raw)
+
+
 def key_of_text(text: str, start: int = 0, end: int | None = None) -> int:
     """Key of the UTF-8 of a text, or of a part; of a long one it is never made as a whole."""
     end = len(text) if end is None else end
@@ -313,9 +321,9 @@ _POINTER: Final = re.compile(rb"0x[0-9a-fA-F]{6,}")
 _PROCESS: Final = re.compile(rb"(?i)\bpid\W{1,3}\d+")
 _TEMPORARY: Final = re.compile(rb"/(?:tmp|var/tmp|var/folders)/[\w.@+-]+")
 _FIELDS: Final = re.compile(
-    rb'(?i)("?\b(?:took|elapsed|duration|latency|uptime|timestamp|created_at|updated_at|request_?id|'
-    rb"correlation_?id|trace_?id|nonce)(?:_?(?:ms|us|ns|s|secs?|seconds|time))?\"?\s{0,2}[:=]\s{0,2})"
-    rb'(?:"[^"\n]{0,64}"|[\d.]+)'
+    rb'(?i)"?\b(?:took|elapsed|duration|latency|uptime|timestamp|created_at|updated_at|request_?id|'
+    rb"correlation_?id|trace_?id|nonce)(?:_?(?:ms|us|ns|s|secs?|seconds|time))?\"?\s{0,2}[:=]\s{0,2}"
+    rb'(?:"[^"\n]{0,64}"|(?=[^\s\d]{0,64}\d)[\w.:+-]+)'
 )
 _may_hold_fields: Final = prefilter(outline(_FIELDS.pattern), of_bytes=True)
 _STAMPS: Final = re.compile(
@@ -337,6 +345,12 @@ def masked_outcome(raw: bytes) -> bytes:
     masked = _masked(raw)
     # Of an answer that is nothing but a time its mask leaves nothing: it is told by the time.
     return masked if masked is raw or masked.strip(_RIND) else raw
+
+
+def without_marks(raw: bytes) -> bytes:
+    """An outcome without id and time of its request, which make it no longer: by their names."""
+    marked = len(raw) <= MASKED_BYTES and _may_hold_fields(raw.decode("latin-1"))
+    return _FIELDS.sub(b"", raw) if marked else raw
 
 
 def masked_call(raw: bytes) -> bytes:
@@ -408,7 +422,8 @@ def _replaced(raw: bytes, text: str, flat: str, *, call: bool) -> bytes:
         if "0:00:00" in flat or "0000000000" in flat:
             out = _STAMPS.sub(b"#", out)
     elif ":" in flat or "=" in flat:
-        out = _FIELDS.sub(rb"\1#", out) if _may_hold_fields(text) else out
+        # Its name says what it is, so that an answer of it alone is more than a time.
+        out = _FIELDS.sub(b"_", out) if _may_hold_fields(text) else out
         out = _PROCESS.sub(b"#", out) if "pid" in text or "PID" in text else out
     if not call and _TIME_SIGN.search(flat):
         out = _TIMES.sub(b"#", out)

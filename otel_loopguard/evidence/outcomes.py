@@ -64,10 +64,14 @@ class Reading(NamedTuple):
     limit: int
     arguments: object
     """The JSON value of the arguments, or text that is none."""
-    said: object
+    whole: object
     """The JSON value of the outcome, likewise."""
+    said: object
+    """What its frame is put around; the same where there is none."""
     raw: bytes | None
     """Canonical bytes of the arguments; None of text."""
+    failure: str
+    """What an answer says that by a field or its first word failed; empty of any other."""
     found: Outcome
     """The outcome as keys; empty where nobody asks for it."""
     leaves: tuple[frozenset[int] | None, frozenset[int] | None]
@@ -97,23 +101,37 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
         return known
     limit = LONGEST if limit is None else limit
     # The outcome first: a dialect that unwrapped it has just parsed it.
-    said = None if outcome is None else normalize.parsed(outcome)
+    whole = None if outcome is None else normalize.parsed(outcome)
+    said = whole
     arguments = None if args is None else normalize.parsed(args, MANY)
-    raw, found, leaves = None, UNSEEN, _NO_LEAVES
+    raw, failure, found, leaves = None, "", UNSEEN, _NO_LEAVES
     if step.kind is _TOOL:
-        found = outcome_of(step, limit, said)
+        said = _within(whole, failed=step.error)
+        failure = "" if step.error else _failure_in(step, said)
+        found = outcome_of(step, limit, whole, said, failure)
         if arguments is not None and not isinstance(arguments, str):
             raw = canonical(arguments)
             if len(raw) > limit:
                 raw = normalize.bounded(raw, limit)
     elif step.kind is Kind.NODE or step.kind is Kind.AGENT:
-        gave = error if outcome is None else said
+        gave = error if outcome is None else whole
         leaves = (
             None if gave is None else leaves_of(gave),
             None if args is None else leaves_of(arguments),
         )
     step.reading = reading = Reading(
-        args, outcome, step.error, error, limit, arguments, said, raw, found, leaves
+        args,
+        outcome,
+        step.error,
+        error,
+        limit,
+        arguments,
+        whole,
+        said,
+        raw,
+        failure,
+        found,
+        leaves,
     )
     return reading
 
@@ -153,7 +171,7 @@ def refusal_of(step: Step, said: object, arguments: object, *, shell: bool) -> b
     it has no such command or option, or where the syntax is wrong. Help that was asked for is no
     refusal, and neither is text that only quotes one: it has to stand in the first three lines.
     """
-    text = said if isinstance(said, str) and not step.error_text else _text_of(step, said)
+    text = _text_of(step, said)
     if not text:
         return None
     head = text[:_HEAD]
@@ -211,7 +229,7 @@ def _text_of(step: Step, said: object) -> str:
             return ""
         parts = (named.get(name) for name in _OUTPUTS)
         return "\n".join(part[:_HEAD] for part in parts if isinstance(part, str) and part)
-    return step.outcome if isinstance(step.outcome, str) else ""
+    return next((text for text in (said, step.outcome) if isinstance(text, str)), "")
 
 
 def _is_silent(step: Step, said: object) -> bool:
@@ -351,26 +369,40 @@ class Outcome(NamedTuple):
     Nothing has to be looked for in one that does not."""
     low: str
     """The head in lower case, a character for each byte; empty of a long one that tells nothing."""
+    length: int
+    """Characters of it, or of the longest text in what is no text."""
     cut: int
     """Characters after which a limit may have cut it: 0 if none has, `SURE` if one has."""
 
 
 SURE: Final = 1 << 60
 """More characters than any text has."""
-UNSEEN: Final = Outcome(None, None, 0, b"", b"", False, "", 0)
-_BARE: Final = Reading(None, None, False, None, 0, None, None, None, UNSEEN, _NO_LEAVES)
+UNSEEN: Final = Outcome(None, None, 0, b"", b"", False, "", 0, 0)
+_BARE: Final = Reading(None, None, False, None, 0, None, None, None, None, "", UNSEEN, _NO_LEAVES)
 """Of a step that has neither arguments nor an outcome, as that of a model."""
 
 
 _FRAMES: Final = 4
 """Frames that are looked through: a part in a list, in a result, in an answer."""
-_PART: Final = {"type", "text"}
-"""Fields of a part of a message."""
+_STATES: Final = WORDS["states"] | {""}
+"""What fields are named that say how a call went, and what they say; or nothing."""
+_RESULT: Final = frozenset(("content", "structuredContent", "isError", "_meta"))
+_PARTS: Final = (
+    (frozenset(("type", "text", "annotations", "_meta")), "text"),
+    (_RESULT, "content"),
+)
+"""Fields of a part of a message and of a result as MCP defines them, and what they are about."""
 
 
-def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
-    """The outcome of a finished call, of a failed one what it said; `said` is its JSON value."""
-    value = step.outcome
+def outcome_of(
+    step: Step, limit: int, whole: object = None, said: object = None, failure: str = ""
+) -> Outcome:
+    """The outcome of a finished call, of a failed one what it said.
+
+    `whole` is its JSON value, and `said` what the frame of that is put around: what is told apart
+    is the whole, and what is read is what it says.
+    """
+    value = failure or step.outcome
     if step.error and (value is None or step.error_text):
         value = error_text(step)
     if value is None:
@@ -378,37 +410,62 @@ def outcome_of(step: Step, limit: int, said: object = None) -> Outcome:
     text = value if isinstance(value, str) else None
     if text is None:
         raw = normalize.bounded(canonical(value), limit)
+        found = _read(raw, _unescaped(raw), seen=len(raw) <= normalize.MASKED_BYTES)
     else:
         raw = normalize.bounded_text(text, limit)
-    cut = 0 if text is None else _cut_after(text, raw)
-    size = len(raw)
-    structured = isinstance(said, (dict, list))
-    if value is step.outcome and size <= normalize.MASKED_BYTES:
-        framed = cast("object", said) if structured else _elements(text, raw)
-        size = size if framed is None else _size_within(framed, size)
-        if structured and text is not None:
+        seen = len(raw) <= normalize.MASKED_BYTES and len(text) <= limit
+        if seen and value is step.outcome and isinstance(whole, (dict, list)):
             # The same value is the same answer, whatever the order of its keys and its spaces.
-            raw = canonical(cast("object", said))
+            raw = canonical(cast("object", whole))
+            found = _read(raw, _unescaped(raw), seen=True)
+        else:
+            found = _read(raw, raw, seen=seen)
+            if seen and value is step.outcome:
+                found = found._replace(size=_size_within(text, found.size))
+        found = found._replace(length=len(text), cut=_cut_after(text, raw))
+    if value is step.outcome and isinstance(whole, (dict, list)):
+        return _read_within(found, raw, cast("object", whole), said)
+    return found
+
+
+def _read(raw: bytes, words: bytes, *, seen: bool) -> Outcome:
+    """What bytes say; the words of them are looked for in `words`, unless not all is `seen`."""
+    raw, words = normalize.plain_digits(raw), normalize.plain_digits(words)
+    words = words if len(words) > _SENTENCE or words.isascii() else _composed(words)
     exact = key = key_of(raw)
-    # One look for all that this module and the masks look for, unless not all of it is here.
-    whole = len(raw) <= normalize.MASKED_BYTES and (text is None or len(text) <= limit)
-    words = raw
-    if structured and whole and b"\\" in raw:
-        # In JSON a word after a line or a tab has a letter before it.
-        words = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t")
-    words = words if size > _SENTENCE or words.isascii() else _composed(words)
-    tells = not whole or _may_tell(words.decode("latin-1"))
-    if not tells and size > _NOTE:
-        return Outcome(exact, key, size, raw, raw, False, "", cut)
+    # One look for all that this module and the masks look for.
+    tells = not seen or _may_tell(words.decode("latin-1"))
+    if not tells and len(raw) > _NOTE:
+        return Outcome(exact, key, len(raw), raw, raw, False, "", 0, 0)
     masked = normalize.masked_outcome(raw) if tells else raw
     if masked is not raw:
         key = key_of(masked)
-        if isinstance(said, dict) and size <= normalize.MASKED_BYTES:
-            # An id of the request itself makes no answer another one.
-            fields = cast("dict[str, object]", said)
-            exact = key_of(canonical(normalize.without_request_ids(fields)))
     low = words[:_LOOK].lower().decode("latin-1")
-    return Outcome(exact, key, size, raw, masked, tells, low, cut)
+    size = len(raw) if masked is raw else len(normalize.without_marks(raw))
+    return Outcome(exact, key, size, raw, masked, tells, low, 0, 0)
+
+
+def _read_within(found: Outcome, raw: bytes, whole: object, said: object) -> Outcome:
+    """What an answer of JSON says, of which `raw` are all bytes, told apart by the whole of it."""
+    if len(raw) > normalize.MASKED_BYTES:
+        return found
+    exact, key, length, cut = found.exact, found.key, found.length, found.cut
+    inner = said if isinstance(said, str) else _longest(said)
+    if inner and not cut:
+        length, cut = len(inner), _cut_after(inner, text_bytes(inner))
+    if said is not whole:
+        shown = _unescaped(raw)
+        masked = normalize.masked_outcome(shown)
+        key = exact if masked is shown else key_of(masked)
+        raw = canonical(said)
+        found = _read(raw, raw if isinstance(said, str) else _unescaped(raw), seen=True)
+        if isinstance(said, str):
+            found = found._replace(size=_size_within(said, found.size))
+    if key != exact and isinstance(whole, dict):
+        # An id of the request itself makes no answer another one.
+        fields = cast("dict[str, object]", whole)
+        exact = key_of(canonical(normalize.without_request_ids(fields)))
+    return found._replace(exact=exact, key=key, length=length, cut=cut)
 
 
 def _composed(words: bytes) -> bytes:
@@ -416,40 +473,91 @@ def _composed(words: bytes) -> bytes:
     return unicodedata.normalize("NFC", words.decode("utf-8", "replace")).encode()
 
 
-def _size_within(said: object, size: int) -> int:
-    """Characters of the one value that a frame is put around; of anything else those it has.
+def _unescaped(raw: bytes) -> bytes:
+    """JSON with its line ends, tabs and quotes as they are, so that no escape begins a word."""
+    if b"\\" not in raw:
+        return raw
+    return raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b'\\"', b'"')
 
-    A frame is a list, an object or an element of one entry, but for what says only that the call
-    went well, or a part of a message as MCP has it: what a server or a shell puts around each of
-    its answers makes none of them longer.
+
+def _within(said: object, *, failed: bool = False) -> object:
+    """What frames are put around, parsed; of anything else itself.
+
+    A frame is a list or an object of one entry, but for what says only how the call went, or what
+    MCP answers and its parts: what a server or a shell puts around each of its answers makes none
+    of them longer, and hides no word of it. What says that it failed is none, unless that is known.
     """
     for _ in range(_FRAMES):
-        if isinstance(said, str):
-            said = _elements(said) or said
         if isinstance(said, dict):
             fields = cast("dict[str, object]", said)
-            inner = [value for name, value in fields.items() if not _is_status(name, value)]
-            if len(inner) > 1 and fields.keys() == _PART:
-                inner = [fields["text"]]
-            if len(inner) > 1 or not fields or (len(fields) > 1 and reports_failure(None, fields)):
-                return size
-            said = inner[0] if inner else min(fields.values(), key=lambda value: value != "")
+            if not failed and _tells_failure(None, fields):
+                break
+            parts = [value for name, value in fields.items() if not _is_status(name, value)]
+            if len(parts) > 1:
+                about = (
+                    name for known, name in _PARTS if name in fields and fields.keys() <= known
+                )
+                parts = [fields[name] for name in about]
+            elif fields and not parts:
+                values = list(fields.values())
+                parts = [value for value in values if isinstance(value, str)] or values
         elif isinstance(said, list):
-            if len(parts := cast("list[object]", said)) != 1:
-                return size
-            said = parts[0]
+            parts = cast("list[object]", said)
+            # Of a list a record that failed is data.
+            if len(parts) != 1 or _is_failure(parts[0]):
+                break
         else:
             break
-    return size if said is None else len(said if isinstance(said, str) else canonical(said))
+        if not parts or parts[0] is None:
+            break
+        said = normalize.parsed(parts[0])
+    return cast("object", said)
+
+
+def _is_failure(part: object) -> bool:
+    return isinstance(part, dict) and _tells_failure(None, cast("dict[str, object]", part))
+
+
+def _longest(said: object) -> str:
+    """The longest text in an answer's fields; empty of one that holds none that may be cut."""
+    for _ in range(_FRAMES):
+        if isinstance(said, dict):
+            parts = list(islice(cast("dict[str, object]", said).values(), _MOST))
+        elif isinstance(said, list):
+            parts = cast("list[object]", said)[:_MOST]
+        else:
+            break
+        longest = max((part for part in parts if isinstance(part, str)), key=len, default="")
+        if len(longest) >= _LEAST_CUT:
+            return longest
+        said = next(filter(_is_nested, parts), None)
+    return ""
+
+
+def _is_nested(part: object) -> bool:
+    return isinstance(part, (dict, list))
 
 
 _CODE: Final = re.compile(r"-?\d{1,9}", re.ASCII)
 _ELEMENT: Final = re.compile(r"\s*<([A-Za-z][\w.-]{0,40})>", re.ASCII)
 
 
-def _elements(text: str | None, raw: bytes = b"<") -> dict[str, object] | None:
+def _size_within(text: str, size: int) -> int:
+    """Characters of what elements are put around, as frames are; of any other text its size."""
+    for _ in range(_FRAMES):
+        fields = _elements(text)
+        inner = fields if fields is None else _within(fields)
+        if inner is fields:
+            break
+        if not isinstance(inner, str):
+            return len(canonical(inner))
+        text, size = inner, len(inner)
+    return size
+
+
+def _elements(text: str) -> dict[str, object] | None:
     """The elements of a text that is nothing but a few of them, each once, as fields of a map."""
-    if text is None or raw[:1] != b"<" or not _ELEMENT.match(text):
+    if not _ELEMENT.match(text):
         return None
     fields: dict[str, object] = {}
     at, end = 0, len(text.rstrip())
@@ -468,13 +576,15 @@ def _elements(text: str | None, raw: bytes = b"<") -> dict[str, object] | None:
 
 
 def _is_status(name: str, value: object) -> bool:
-    """Whether a field says in numbers how the call went: a code, or a few beside each other."""
+    """Whether a field says how the call went, in a number, a few of them, or a word for that."""
     if isinstance(value, dict):
         inner = cast("dict[str, object]", value)
         return 0 < len(inner) <= _FRAMES and all(
             isinstance(one, (int, float)) for one in inner.values()
         )
-    known = name in WORDS["states"] or name in _CODES or name in _OUTPUTS
+    known = name in _STATES or name in _CODES or name in _OUTPUTS
+    if isinstance(value, str):
+        return known and value.lower() in _STATES
     return known and (not value or isinstance(value, (int, float)))
 
 
@@ -502,7 +612,7 @@ def is_empty(said: object) -> bool:
     if isinstance(said, dict):
         named = cast("dict[str, object]", said)
         return any(value == [] for value in named.values()) and all(
-            not value or name in WORDS["states"] or isinstance(value, (int, float))
+            not value or name in _STATES or isinstance(value, (int, float))
             for name, value in normalize.without_request_ids(named).items()
         )
     return said == []
@@ -549,20 +659,23 @@ def says_no(text: str) -> bool:
 
 
 def reports_failure(
+    step: Step, reading: Reading, *, shell: bool = False, quotes: bool = False
+) -> bool:
+    """Whether an outcome says that it failed, in its frame or within: an exit code, a traceback.
+
+    Of a shell also the last words of programs that gave up, or an error that is all it says. Of
+    what `quotes`, as a file that is read or what was run after an edit, only what stands in front
+    counts: further down it is about something else.
+    """
+    whole, said = reading.whole, reading.said
+    return _tells_failure(step.outcome, whole, shell=shell, quotes=quotes) or (
+        said is not whole and _tells_failure(said, said, shell=shell, quotes=quotes)
+    )
+
+
+def _tells_failure(
     outcome: object, said: object, *, shell: bool = False, quotes: bool = False
 ) -> bool:
-    """Whether an outcome, or its JSON value, says that it failed: an exit code, a traceback.
-
-    Of a shell also the last words of programs that gave up, or an error that is all it says. Of a
-    server's text the same counts within the frame that MCP puts around it. Of what `quotes`, as a
-    file that is read or what was run after an edit, only what stands in front counts: further down
-    it is about something else.
-    """
-    framed = _framed(said)
-    if framed is not None and reports_failure(
-        framed, normalize.parsed(framed), shell=shell, quotes=quotes
-    ):
-        return True
     if not isinstance(said, dict):
         if not isinstance(outcome, str):
             return False
@@ -589,17 +702,22 @@ def reports_failure(
     )
 
 
-def _framed(said: object) -> str | None:
-    """The text of the one part that an answer of MCP has, if it is short enough for an error."""
+def _failure_in(step: Step, said: object) -> str:
+    """What an answer says that by a field or its first word failed; empty of any other.
+
+    A record with other fields beside tells of something else that failed.
+    """
     if isinstance(said, dict):
         fields = cast("dict[str, object]", said)
-        said = fields.get("content", fields)
-    if isinstance(said, list) and len(parts := cast("list[object]", said)) == 1:
-        said = parts[0]
-    if not isinstance(said, dict):
-        return None
-    text = cast("dict[str, object]", said).get("text")
-    return text if isinstance(text, str) and len(text) <= _LOOK else None
+        if not _says_failed(fields) or not all(
+            name in _STATES or name in _OUTPUTS or name in _CODES or name in _RESULT
+            for name in normalize.without_request_ids(fields)
+        ):
+            return ""
+        inner = _within(fields, failed=True)
+        return inner if isinstance(inner, str) else _text_of(step, inner)
+    text = said if isinstance(said, str) else ""
+    return text if len(text) <= _SENTENCE and _SAYS_FAILED.match(text) is not None else ""
 
 
 def _says_failed(fields: Mapping[str, object]) -> bool:

@@ -71,7 +71,8 @@ class PlanExtractor:
                 return None
             # To keep the list changes nothing in the world.
             self._kept += opened
-            tasks = _handed(step)
+            short = not isinstance(step.args, str) or len(step.args) <= 100 * NAMED
+            tasks = _handed(prepare(step).arguments) if short else []
         if len(tasks) < _FEW:
             return None
         speaker, name = speaker_of(step)
@@ -86,10 +87,13 @@ def _keeps_plans(tool: str) -> bool:
     return _TOOL.search(tool) is not None
 
 
-def _handed(step: Step) -> list[_Task]:
+def keeps_plan(tool: str, arguments: object) -> bool:
+    """True if a call hands a list of tasks to the tool that keeps it: no work on anything else."""
+    return _keeps_plans(tool) and bool(_handed(arguments))
+
+
+def _handed(given: object) -> list[_Task]:
     """The list that a call gives to its tool."""
-    short = not isinstance(step.args, str) or len(step.args) <= 100 * NAMED
-    given = prepare(step).arguments if short else None
     if not isinstance(given, dict):
         return []
     named = cast("dict[str, object]", given)

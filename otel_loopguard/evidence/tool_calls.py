@@ -18,6 +18,7 @@ from otel_loopguard.evidence.effects import ToolName, tool_name
 from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import AGENTS, CALLS, HOUR, NAMED, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import prepare
+from otel_loopguard.evidence.plans import keeps_plan
 from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
 
 if TYPE_CHECKING:
@@ -261,10 +262,11 @@ class ToolCallExtractor:
         name = tool_name(tool)
         reading = prepare(step, self._settings.tuning.calls.value_chars)
         outcome = reading.found
+        if reading.failure:
+            step = replace(step, error=True, error_text=reading.failure)
         # No limit cuts at a length where the tool said more before.
         last, longest, shown = self._tools.get(tool, ("", 0, None))
         cut = outcome.cut > 0 and outcome.cut >= longest
-        said = len(step.outcome) if isinstance(step.outcome, str) else 0
         call = self._calls.identify(step, reading, outcome.exact)
         place = calls.place_of(call)
         found = progress.call = Evidence(
@@ -277,6 +279,7 @@ class ToolCallExtractor:
             runs_code=effects.runs_code(name, call.arguments),
             ahead=None if call.ahead is None or place is not None else (call.seed, call.ahead),
         )  # fmt: skip
+        plan = keeps_plan(tool, call.arguments)
         refusal = self._told(found, step, reading, call.raw, name)
         if found.makes:
             found.deed = calls.deed_of(call)
@@ -293,7 +296,8 @@ class ToolCallExtractor:
         # A command that sleeps first begins after that.
         slept = effects.slept_in(call.arguments) if step.start and b"sleep" in call.raw else 0
         found.began = min(step.start + slept, found.time) if slept else step.start
-        since = self._pace.add(found, found.began)
+        works = not (found.idle or plan)
+        since = self._pace.add(found, found.began, works=works, task=progress.task)
         found.fresh, found.changed = since.fresh, since.changed
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
@@ -307,12 +311,17 @@ class ToolCallExtractor:
         self._compare(found, step, call, outcome, name)
         if shown is not None and _is_hardly_new(found, outcome, reading.said):
             found.content = shown
-        keep(self._tools, tool, (call.sample, max(longest, said), found.content), CALLS)
+        keep(self._tools, tool, (call.sample, max(longest, outcome.length), found.content), CALLS)
         weigh(found, since)
         self._wait(step, found)
-        if found.effect is _WRITE and (
-            refusal is None
-            or not outcomes.changed_nothing(refusal, call.arguments, shell=name.shell)
+        # To keep a list changes nothing in the world.
+        if (
+            found.effect is _WRITE
+            and not plan
+            and (
+                refusal is None
+                or not outcomes.changed_nothing(refusal, call.arguments, shell=name.shell)
+            )
         ):
             self._open_epoch(found, call)
         self._count(found)
@@ -349,10 +358,10 @@ class ToolCallExtractor:
         failing = found.failing = error or (
             # What ends a build is looked for in the words of a shell only.
             (speaks or shell)
-            and outcomes.reports_failure(step.outcome, said, shell=shell)
+            and outcomes.reports_failure(step, reading, shell=shell)
             and not (
                 effects.shows_file(name, found.effect, arguments)
-                and not outcomes.reports_failure(step.outcome, said, quotes=True)
+                and not outcomes.reports_failure(step, reading, quotes=True)
             )
         )
         found.refused = refusal is not None
@@ -469,7 +478,8 @@ class ToolCallExtractor:
         """Opens an epoch for a change that was not made before with the same outcome."""
         if found.failing and not effects.is_compound(call.arguments):
             return
-        change = hash((call.change, found.outcome))
+        # What was changed for another request is another change.
+        change = hash((call.change, found.outcome, self._progress.task))
         if change not in self._writes:
             self._progress.epoch += 1
         keep(self._writes, change, None, _CHANGES)

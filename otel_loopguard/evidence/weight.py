@@ -170,8 +170,8 @@ class Since(NamedTuple):
 
 
 _Made = tuple[Any, ...]
-"""What was counted when a call was made last (calls, news, acts, runs), and its answers. One flat
-tuple, as a session keeps many."""
+"""What was counted when a call was made last (calls, those that work, news, acts, runs, and the
+request), and its answers. One flat tuple, as a session keeps many."""
 
 _FIRST: Final = Since(fresh=True)
 _WORDINGS: Final = 4
@@ -190,11 +190,11 @@ class Pace:
 
     __slots__ = (
         "_acts", "_calls", "_end", "_gaps", "_known", "_learns", "_news", "_rests", "_runs",
-        "_thought",
+        "_thought", "_works",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._acts = self._calls = self._end = self._runs = 0
+        self._acts = self._calls = self._end = self._runs = self._works = 0
         self._news = 0.0
         self._thought = -1
         # Seconds before calls that were not made before, where no model is seen.
@@ -216,8 +216,11 @@ class Pace:
         """A run of an agent has ended."""
         self._runs += 1
 
-    def add(self, call: Evidence, start: int) -> Since:
-        """Notes a call that began then (0: unknown): what was between it and the one before."""
+    def add(self, call: Evidence, start: int, *, works: bool = True, task: int = 0) -> Since:
+        """Notes a call that began then (0: unknown): what was between it and the one before.
+
+        One that does nothing, a note or a plan, is neither news nor does it lessen any.
+        """
         before = None if call.call is None else self._known.get(call.call)
         rest, unsure = self._rest(start, fresh=before is None)
         self._end = max(self._end, call.time)
@@ -225,21 +228,27 @@ class Pace:
         since = _FIRST if before is None else self._since(before, call.outcome, rest, took, unsure)
         if call.call is None:
             since = Since(fresh=False)
+        elif before is not None and before[5] != task:
+            # What was done for another request is done anew.
+            since = since._replace(fresh=True)
         self._calls += 1
         # What runs code may change anything, whatever it answers.
         looks = call.effect is _READ and not call.runs_code
         waits = call.effect is _WAIT
-        if not call.failing and (since.fresh or since.changed):
-            self._news += call.novelty if looks and call.novelty is not None else 1.0
-        elif not call.failing:
-            self._acts += not (looks or waits)
+        self._works += works
+        if works and not call.failing:
+            if since.fresh or since.changed:
+                self._news += call.novelty if looks and call.novelty is not None else 1.0
+            else:
+                self._acts += not (looks or waits)
         # Who calls a tool that does nothing else means to give it time, however long that is; and
         # what answers with a page has worked, and not waited.
         gave = max(took, _WRONG_S) if waits else took * (1.0 - says(call.outcome_size))
         self._rests.extend((rest, gave))
         if call.call is not None:
-            answers = () if before is None else before[4:][1 - _WORDINGS :]
-            now = self._calls, self._news, self._acts, self._runs, *answers, call.outcome
+            answers = () if before is None else before[6:][1 - _WORDINGS :]
+            counted = self._calls, self._works, self._news, self._acts, self._runs, task
+            now = *counted, *answers, call.outcome
             keep(self._known, call.call, now, CALLS)
         return since
 
@@ -262,16 +271,17 @@ class Pace:
     def _since(
         self, before: _Made, outcome: int | None, rest: float, took: float, unsure: float
     ) -> Since:
-        calls, news, acts, runs, *answers = before
+        calls, works, news, acts, runs, _, *answers = before
         between = self._calls - calls
         equal = outcome is not None and outcome in answers
         changed = outcome is not None and not equal and None not in answers
         if not between:
             return Since(False, changed, equal, rest, took=took, unsure=unsure)
         longest = max(rest, *islice(reversed(self._rests), 2 * between))
+        worked = max(self._works - works, 1)
         # Runs that begin alike are one each, as far as each of them brings something.
-        brought = (self._news - news) / (between if runs == self._runs else 1)
-        acted = (self._acts - acts) / between
+        brought = (self._news - news) / (worked if runs == self._runs else 1)
+        acted = (self._acts - acts) / worked
         return Since(False, changed, equal, longest, brought, acted, took, unsure)
 
 

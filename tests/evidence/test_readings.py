@@ -24,7 +24,6 @@ from otel_loopguard.evidence.outcomes import (
     Outcome,
     content_key,
     leaves_of,
-    outcome_of,
     rejects,
     reports_failure,
     says_nothing_found,
@@ -39,7 +38,13 @@ from tests.evidence.test_weight import ANSWERS, KINDS, between, rested, weights
 
 
 def answer(said: object) -> Outcome:
-    return outcome_of(Step(Kind.TOOL, "t", outcome=said), 1_000_000, parsed(said))
+    return prepare(Step(Kind.TOOL, "t", outcome=said), 1_000_000).found
+
+
+def fails(said: object) -> bool:
+    step = Step(Kind.TOOL, "t", outcome=said)
+    reading = prepare(step)
+    return bool(reading.failure) or reports_failure(step, reading, shell=False)
 
 
 def failed(text: str | None) -> Step:
@@ -163,7 +168,7 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "an error of the call itself": lambda text: is_call_error(failed(text)),
     "an answer that says that nothing was found": lambda said: says_nothing_found(answer(said)),
     "an answer that turns down what was tried": lambda said: rejects(answer(said)),
-    "an answer that reports a failure": lambda said: reports_failure(said, parsed(said)),
+    "an answer that reports a failure": fails,
     "the length of an answer without its frame": length,
     "the length of an answer in elements": lambda said: answer(said).size,
     "equal content in another order": equal(lambda said: content_key(answer(said))),
