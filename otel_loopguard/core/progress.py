@@ -82,6 +82,7 @@ class Progress:
     edits: int = 0  # and how often that was a file
     time: int = 0  # end of the newest step, nanoseconds since the epoch; 0 without times
     task: int = 0  # number of the user's task
+    turn: int = 0  # number of the user's turn; unlike a task it has no end
     raised: Mapping[str, float] = field(
         default_factory=dict[str, float]
     )  # limits of budgets that a person raised, by name

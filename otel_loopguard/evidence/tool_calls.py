@@ -297,7 +297,7 @@ class ToolCallExtractor:
         slept = effects.slept_in(call.arguments) if step.start and b"sleep" in call.raw else 0
         found.began = min(step.start + slept, found.time) if slept else step.start
         works = not (found.idle or plan)
-        since = self._pace.add(found, found.began, works=works, task=progress.task)
+        since = self._pace.add(found, found.began, works=works, turn=progress.turn)
         found.fresh, found.changed = since.fresh, since.changed
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
@@ -478,8 +478,8 @@ class ToolCallExtractor:
         """Opens an epoch for a change that was not made before with the same outcome."""
         if found.failing and not effects.is_compound(call.arguments):
             return
-        # What was changed for another request is another change.
-        change = hash((call.change, found.outcome, self._progress.task))
+        # What was changed in another turn of the user is another change.
+        change = hash((call.change, found.outcome, self._progress.turn))
         if change not in self._writes:
             self._progress.epoch += 1
         keep(self._writes, change, None, _CHANGES)

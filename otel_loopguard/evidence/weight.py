@@ -171,7 +171,7 @@ class Since(NamedTuple):
 
 _Made = tuple[Any, ...]
 """What was counted when a call was made last (calls, those that work, news, acts, runs, and the
-request), and its answers. One flat tuple, as a session keeps many."""
+turn), and its answers. One flat tuple, as a session keeps many."""
 
 _FIRST: Final = Since(fresh=True)
 _WORDINGS: Final = 4
@@ -216,7 +216,7 @@ class Pace:
         """A run of an agent has ended."""
         self._runs += 1
 
-    def add(self, call: Evidence, start: int, *, works: bool = True, task: int = 0) -> Since:
+    def add(self, call: Evidence, start: int, *, works: bool = True, turn: int = 0) -> Since:
         """Notes a call that began then (0: unknown): what was between it and the one before.
 
         One that does nothing, a note or a plan, is neither news nor does it lessen any.
@@ -228,8 +228,8 @@ class Pace:
         since = _FIRST if before is None else self._since(before, call.outcome, rest, took, unsure)
         if call.call is None:
             since = Since(fresh=False)
-        elif before is not None and before[5] != task:
-            # What was done for another request is done anew.
+        elif before is not None and before[5] != turn:
+            # What was done in another turn of the user is done anew.
             since = since._replace(fresh=True)
         self._calls += 1
         # What runs code may change anything, whatever it answers.
@@ -247,7 +247,7 @@ class Pace:
         self._rests.extend((rest, gave))
         if call.call is not None:
             answers = () if before is None else before[6:][1 - _WORDINGS :]
-            counted = self._calls, self._works, self._news, self._acts, self._runs, task
+            counted = self._calls, self._works, self._news, self._acts, self._runs, turn
             now = *counted, *answers, call.outcome
             keep(self._known, call.call, now, CALLS)
         return since

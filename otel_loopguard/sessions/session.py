@@ -722,6 +722,7 @@ class Session:
         """Halves the counts after a user's message."""
         state = self.state
         self._mark("TURN", began)
+        state.progress.turn += 1
         state.detectors.user_turn()
         state.policy.user_turn()
         self._end_cycles("user_turn")
