@@ -191,8 +191,6 @@ def text_bytes(text: str) -> bytes:
 
 def plain_digits(raw: bytes) -> bytes:
     """UTF-8 with the full-width digits of East Asian texts as plain ones."""
-    if b"\xef\xbc" not in raw:
-        return raw
     return _WIDE.sub(lambda digit: bytes((digit[0][2] - 0x60,)), raw)
 
 

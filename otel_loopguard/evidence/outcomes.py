@@ -106,7 +106,7 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
     arguments = None if args is None else normalize.parsed(args, MANY)
     raw, failure, found, leaves = None, "", UNSEEN, _NO_LEAVES
     if step.kind is _TOOL:
-        said = _within(whole, failed=step.error)
+        said = whole if isinstance(whole, str) else _within(whole, failed=step.error)
         failure = "" if step.error else _failure_in(step, said)
         found = outcome_of(step, limit, whole, said, failure)
         if arguments is not None and not isinstance(arguments, str):
@@ -120,19 +120,9 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
             None if args is None else leaves_of(arguments),
         )
     step.reading = reading = Reading(
-        args,
-        outcome,
-        step.error,
-        error,
-        limit,
-        arguments,
-        whole,
-        said,
-        raw,
-        failure,
-        found,
+        args, outcome, step.error, error, limit, arguments, whole, said, raw, failure, found,
         leaves,
-    )
+    )  # fmt: skip
     return reading
 
 
@@ -414,35 +404,35 @@ def outcome_of(
     else:
         raw = normalize.bounded_text(text, limit)
         seen = len(raw) <= normalize.MASKED_BYTES and len(text) <= limit
+        words = raw
         if seen and value is step.outcome and isinstance(whole, (dict, list)):
             # The same value is the same answer, whatever the order of its keys and its spaces.
             raw = canonical(cast("object", whole))
-            found = _read(raw, _unescaped(raw), seen=True)
-        else:
-            found = _read(raw, raw, seen=seen)
-            if seen and value is step.outcome:
-                found = found._replace(size=_size_within(text, found.size))
-        found = found._replace(length=len(text), cut=_cut_after(text, raw))
+            words = _unescaped(raw)
+        found = _read(raw, words, seen=seen, length=len(text), cut=_cut_after(text, raw))
+        if seen and value is step.outcome and _ELEMENT.match(text):
+            found = found._replace(size=_size_within(text, found.size))
     if value is step.outcome and isinstance(whole, (dict, list)):
         return _read_within(found, raw, cast("object", whole), said)
     return found
 
 
-def _read(raw: bytes, words: bytes, *, seen: bool) -> Outcome:
+def _read(raw: bytes, words: bytes, *, seen: bool, length: int = 0, cut: int = 0) -> Outcome:
     """What bytes say; the words of them are looked for in `words`, unless not all is `seen`."""
-    raw, words = normalize.plain_digits(raw), normalize.plain_digits(words)
+    if b"\xef\xbc" in raw:
+        raw, words = normalize.plain_digits(raw), normalize.plain_digits(words)
     words = words if len(words) > _SENTENCE or words.isascii() else _composed(words)
     exact = key = key_of(raw)
     # One look for all that this module and the masks look for.
     tells = not seen or _may_tell(words.decode("latin-1"))
     if not tells and len(raw) > _NOTE:
-        return Outcome(exact, key, len(raw), raw, raw, False, "", 0, 0)
+        return Outcome(exact, key, len(raw), raw, raw, False, "", length, cut)
     masked = normalize.masked_outcome(raw) if tells else raw
     if masked is not raw:
         key = key_of(masked)
     low = words[:_LOOK].lower().decode("latin-1")
     size = len(raw) if masked is raw else len(normalize.without_marks(raw))
-    return Outcome(exact, key, size, raw, masked, tells, low, 0, 0)
+    return Outcome(exact, key, size, raw, masked, tells, low, length, cut)
 
 
 def _read_within(found: Outcome, raw: bytes, whole: object, said: object) -> Outcome:
@@ -465,7 +455,8 @@ def _read_within(found: Outcome, raw: bytes, whole: object, said: object) -> Out
         # An id of the request itself makes no answer another one.
         fields = cast("dict[str, object]", whole)
         exact = key_of(canonical(normalize.without_request_ids(fields)))
-    return found._replace(exact=exact, key=key, length=length, cut=cut)
+    _, _, size, raw, masked, tells, low, _, _ = found
+    return Outcome(exact, key, size, raw, masked, tells, low, length, cut)
 
 
 def _composed(words: bytes) -> bytes:
