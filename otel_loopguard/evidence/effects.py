@@ -19,7 +19,7 @@ _COMMAND: Final = 4_000
 """Characters of a command that are looked through: two pages, for half a millisecond."""
 _FEW: Final = 8
 """Arguments that are looked at for a command: tools that run one have few."""
-_BETWEEN: Final = re.compile(r"(?:__+|[./:]+)(?=[^\W\d])")
+_BETWEEN: Final = re.compile(r"(?:__|[./:])(?=[^\W\d_])")
 """What stands between the names of servers and tools: `mcp__server__tool`, `server.tool`; a version
 or a number at the end is neither."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")

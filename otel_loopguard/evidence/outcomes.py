@@ -530,7 +530,7 @@ def _is_nested(part: object) -> bool:
 
 
 _CODE: Final = re.compile(r"-?\d{1,9}", re.ASCII)
-_ELEMENT: Final = re.compile(r"\s*<([A-Za-z][\w.-]{0,40})>", re.ASCII)
+_ELEMENT: Final = re.compile(r"\s{0,100}<([A-Za-z][\w.-]{0,40})>", re.ASCII)
 
 
 def _size_within(text: str, size: int) -> int:
