@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
 from opentelemetry import context as otel_context
@@ -60,7 +61,7 @@ def set_current_call(call: CurrentCall | None) -> CurrentCall | None:
 
 def places_around() -> Iterator[str | int]:
     """Where a run of LangChain or LangGraph is, if this is inside of one."""
-    # Nothing is imported here: its users have imported it.
+    # Looked up, and never imported: whoever uses one has imported it.
     module = sys.modules.get(_CONFIG)
     variable = None if module is None else getattr(module, "var_child_runnable_config", None)
     config = None if variable is None else variable.get(None)
@@ -69,7 +70,7 @@ def places_around() -> Iterator[str | int]:
     key = _key(cast("Mapping[str, Any]", config))
     if key is not None:
         yield key
-    for name, find in ((_OPENINFERENCE, _trace), (_ADAPTER, _adapters_key)):
+    for name, find in ((_OPENINFERENCE, _trace), (_ADAPTER, methodcaller("session_around"))):
         module = sys.modules.get(name)
         place = None if module is None else attempt(_faults, "around", find, module)
         if place is not None:
@@ -93,10 +94,6 @@ def _trace(module: Any) -> int | None:
     span = module.get_current_span()
     context = None if span is None else span.get_span_context()
     return context.trace_id if context is not None and context.is_valid else None
-
-
-def _adapters_key(module: Any) -> str | None:
-    return module.session_around()
 
 
 _KEY = otel_context.create_key("loopguard-session")

@@ -228,10 +228,7 @@ def milestones(
         shares = dict.fromkeys(plan, 1.0)
     for name, share in shares.items():
         named("name of a milestone", name)
-        check_number(f"share of the milestone {name!r}", share, 0)
-        if share == float("inf"):
-            msg = f"share of the milestone {name!r} must be finite, got {share!r}"
-            raise ValueError(msg)
+        check_number(f"share of the milestone {name!r}", share, 0, finite=True)
     boards = _boards()
     for board in boards:
         board.declare(shares, optional)

@@ -49,10 +49,7 @@ class TestMode:
         Spans that start or end from now on count as that much later. The clock stays moved when
         the testing ends: it never goes back. Call it from one thread at a time.
         """
-        check_number("seconds", seconds, 0)
-        if math.isinf(seconds):
-            msg = f"seconds must be finite, got {seconds!r}"
-            raise ValueError(msg)
+        check_number("seconds", seconds, 0, finite=True)
         if not state.testing:
             msg = f"the clock was to be moved by {seconds!r} s, but set_testing(True) does not hold"
             raise RuntimeError(msg)

@@ -10,6 +10,7 @@ Nothing here is for comparing.
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -44,13 +45,14 @@ def named(what: str, given: object) -> str:
 
 
 def check_number(
-    what: str, given: object, least: float | None = None, *, whole: bool = False
-) -> None:
-    """Refuses what is no number, or below the least; numbers of numpy are some.
+    what: str, given: object, least: float | None = None, *, whole: bool = False,
+    finite: bool = False,
+) -> None:  # fmt: skip
+    """Refuses what is no number, below the least, or endless; numbers of numpy are some.
 
     Raises:
         TypeError: It is no number, or no whole one.
-        ValueError: It is below.
+        ValueError: It is below, or not finite.
     """
     kind = Integral if whole else Real
     if isinstance(given, bool) or not isinstance(given, kind):
@@ -59,6 +61,9 @@ def check_number(
     # As it is: a whole number may be too large for a float.
     if least is not None and not cast("Any", given) >= least:
         msg = f"{what} must be {least:g} or more, got {given!r:.100}"
+        raise ValueError(msg)
+    if finite and given == math.inf:
+        msg = f"{what} must be finite, got {given!r:.100}"
         raise ValueError(msg)
 
 

@@ -230,7 +230,7 @@ def _most(found: Counter[str]) -> str:
 
 _PACKAGE: Final = "otel-loopguard"
 _GENAI_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-_LONGEST_FAULT: Final = 200
+_LONGEST_FAULT: Final = 200  # characters of an error: two lines
 _HIDING: Final = {
     "OPENINFERENCE_HIDE_": ("true", "1"),
     "TRACELOOP_TRACE_CONTENT": ("false", "0"),

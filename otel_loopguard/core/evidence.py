@@ -143,7 +143,7 @@ class Evidence:
     time: int = 0
     """End of the call, nanoseconds since the epoch."""
     began: int = 0
-    """Its begin, after what it was told to sleep; 0 if unknown."""
+    """When it began, after what it was told to sleep; 0 if unknown."""
     round: int = 0
     """Parallel calls share a round, and so do those that one message of a model asked for."""
     ease: float = 1.0
@@ -217,8 +217,8 @@ class Evidence:
     wait: Waited | None = None
     """The wait that it belongs to, if it `waits`: running totals, do not keep a reference."""
     ahead: tuple[Key, float] | None = None
-    """Key of agent and tool, and the seconds that a time among its arguments, which may be that of
-    the call itself, is ahead of its begin; None if there is none, or it has a place."""
+    """Key of agent and tool, and the seconds by which a time among its arguments is later than its
+    start: it may be the time of the call itself. None without one, and where it has a place."""
     _moment: Moment | None = None
 
     @property

@@ -67,6 +67,7 @@ _TAKES: Final = {
     "answer": ("session", "escalation", "answer", "guidance", "plan", "limit", "by"),
 }
 _OF_JUDGE: Final = ("show", "explain", "allow")
+"""What only the process that judges a session can answer or do."""
 _DECISION: Final = ("id", "step", "at", "action", "detector", "rule", "message")
 _TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan", "via")
 
@@ -125,10 +126,10 @@ def is_unknown(reply: Message) -> bool:
     return reply.get("error") in ("unknown_session", "unknown_escalation")
 
 
-def seen(rows: list[Message]) -> list[Message]:
+def judged(rows: list[Message]) -> list[Message]:
     """The rows of processes that saw steps of a session; where none did, all that there are."""
-    judged = {row["session"] for row in rows if row.get("steps")}
-    return [row for row in rows if row.get("steps") or row["session"] not in judged]
+    known = {row["session"] for row in rows if row.get("steps")}
+    return [row for row in rows if row.get("steps") or row["session"] not in known]
 
 
 def joined(replies: list[Message]) -> Message:
@@ -168,9 +169,9 @@ class AdminHandlers:
 
         What only who judges a session knows or does is left to that process.
         """
-        return answer(data, [self._reply_of_judge if self.others_judge else self.reply], faults)
+        return answer(data, [self._reply_if_judged if self.others_judge else self.reply], faults)
 
-    def _reply_of_judge(self, request: Message) -> Message:
+    def _reply_if_judged(self, request: Message) -> Message:
         if request.get("op") in _OF_JUDGE and _refused(request) is None:
             with self._lock:
                 session = self._sessions.find(request.get("session", ""))
@@ -363,7 +364,7 @@ class Transport(ABC):
     def sessions(self) -> tuple[list[Message], str]:
         """The rows of the sessions of all processes, and what to say where some are missing."""
         replies = self.replies({"op": "sessions"})
-        rows = seen([row for reply in replies for row in _rows(reply)])
+        rows = judged([row for reply in replies for row in _rows(reply)])
         silent = [reply["message"] for reply in replies if reply.get("error") == SILENT]
         if silent or rows:
             return rows, "; ".join(silent)

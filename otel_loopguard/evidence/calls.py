@@ -72,7 +72,7 @@ class Call(NamedTuple):
     seed: int
     """What stands for agent and tool."""
     ahead: float | None = None
-    """Seconds that a time which may be that of the call is ahead of its begin; None without one."""
+    """Seconds by which a time that may be the call's own is later than its start; None without."""
 
 
 def deed_of(call: Call) -> int | None:
@@ -143,10 +143,10 @@ class Calls:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        # By tool the same of the calls of a journal.
-        self.before: Mapping[str, float] = {}
         self._limit = settings.tuning.calls.value_chars
         self._volatile = normalize.VolatileArguments()
+        # By tool, of the calls of a journal, what is kept below.
+        self.before: Mapping[str, float] = {}
         # By tool and argument how far the newest time was ahead of the clock, in seconds.
         self._ahead: dict[tuple[int, str], float] = {}
 
@@ -195,9 +195,9 @@ class Calls:
     def _asked_times(
         self, arguments: dict[str, object], seed: int, step: Step, outcome: int | None
     ) -> tuple[dict[str, object], float | None]:
-        """Arguments that are named like the time of the call, and are times that are asked for.
+        """Arguments named like the time of the call that are times which are asked for.
 
-        And how far the last of those that may be either is ahead.
+        And how far the last time under such a name is ahead of the clock.
         """
         asked: dict[str, object] = {}
         last: float | None = None

@@ -175,6 +175,7 @@ def shows_file(name: ToolName, effect: Effect, arguments: object) -> bool:
         return False
     named = cast("dict[str, object]", arguments)
     texts = sum(isinstance(value, str) for value in named.values())
+    # The path, and what is written there.
     return effect is Effect.READ or (effect is Effect.WRITE and texts > 1)
 
 

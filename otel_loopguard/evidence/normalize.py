@@ -53,7 +53,7 @@ _UNLIKE: Final = count()
 
 _DECODER: Final = json.JSONDecoder()
 _WRITTEN: Final = frozenset((b'{"', b"{'", b'["', b"['", b"[{"))
-_WIDE: Final = re.compile(rb"\xef\xbc[\x90-\x99]")
+_WIDE: Final = re.compile(rb"\xef\xbc[\x90-\x99]")  # full-width digits in UTF-8
 _LETTERS: Final = bytes.maketrans(b"0123456789abcdef", b"ghijklmnopqrstuv")
 _SORTED: Final = orjson.OPT_SORT_KEYS
 

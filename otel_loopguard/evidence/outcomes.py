@@ -531,6 +531,7 @@ def _is_nested(part: object) -> bool:
 
 _CODE: Final = re.compile(r"-?\d{1,9}", re.ASCII)
 _ELEMENT: Final = re.compile(r"\s{0,100}<([A-Za-z][\w.-]{0,40})>", re.ASCII)
+"""What a text of elements begins with, whatever they are called; bounded, for it meets any text."""
 
 
 def _size_within(text: str, size: int) -> int:

@@ -205,7 +205,7 @@ class Pace:
         self._known: dict[int, _Made] = {}
 
     def follow(self, past: Pace) -> None:
-        """Leaves it to one that knows the past, and goes on too, to learn what gaps are usual."""
+        """Shares the usual gaps of one that knows the past, goes on too, and learns them alone."""
         self._gaps, self._learns = past._gaps, False
 
     def thought(self, took: int) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.bounded_json import loads
-from otel_loopguard._util.text import expected
+from otel_loopguard._util.text import check_number
 from otel_loopguard.integrations._adapter import (
     Adapter,
     Answer,
@@ -58,9 +58,8 @@ class LoopGuardHooks(_agents.RunHooks):
     """
 
     def __init__(self, *, max_turns: int | None = None, **options: Unpack[Options]) -> None:
-        if not (max_turns is None or isinstance(cast("object", max_turns), int)):
-            msg = f"max_turns: {expected('a number of turns', max_turns)}"
-            raise TypeError(msg)
+        if max_turns is not None:
+            check_number("max_turns", max_turns, whole=True)
         self._max_turns = max_turns
         self._adapter = Adapter("openai_agents", instrumented=_instrumented, **options)
 

@@ -99,7 +99,7 @@ class PriceTable(BaseModel):
         models: Prices by name.
         long: Prices of requests with more input tokens than they say, by name.
         date: When they were looked up.
-        sources: Where.
+        sources: Addresses at which they were looked up.
     """
 
     model_config = ConfigDict(extra="forbid")
