@@ -155,12 +155,13 @@ class ErrorRate(BaseDetector):
     """Do nearly all of an agent's newest rounds fail, each in its own way?
 
     Counts: rounds whose calls all failed: six in a row, or three quarters of ten.
-    Leaves alone: retries with a pause; a tool that works again; items that do not exist.
+    Leaves alone: retries with a pause; a tool that works again; items that do not exist. It only
+    says so: who tries what has to fail is at work.
     Cannot see: failures that neither status nor answer tells.
     """
 
     name = "error_rate"
-    max_action = Action.STEER
+    max_action = Action.HINT
     __slots__ = ("_agents",)
 
     def reset(self) -> None:
