@@ -421,6 +421,9 @@ _SAID: Final = 12
 """Characters from which a verdict is one: below, words coincide."""
 _AGAIN: Final = 0.5
 """What the same try weighs, with nothing changed in between: `exact_repeat` counts it in full."""
+_ANOTHER: Final = 0.2
+"""New share of a failure from which it is another one: builds that fail at one error after another
+bring 0.13 to 0.35, stuck ones 0 to 0.12."""
 _STEER: Final = 4 / 3
 """Times the threshold from which another way is asked for: eight failures where six are told."""
 _TRIES: Final = 20
@@ -433,7 +436,7 @@ class SameVerdict(CountingDetector):
     Counts: failures of one tool with the same line, numbers included, and the same below it; equal
     answers that turn down what was tried. Changes in between do not matter.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
-    call. A test that fails between edits is asked for another way at most.
+    call; what else is new. A test that fails between edits is asked for another way at most.
     Cannot see: verdicts in words that nobody knows.
     """
 
@@ -472,6 +475,9 @@ class SameVerdict(CountingDetector):
         if fails and not changed:
             # Who comes back to it after a rest waits for something that others do.
             weight *= 1.0 - evidence.rested
+        if fails and last is not None:
+            # What else is said tells another error under the same summary.
+            weight *= max(1.0 - (evidence.novelty or 0.0) / _ANOTHER, 0.0)
         # Of failures that share a line the whole answers may differ.
         equal = verdict if last is None or last.mark == verdict else None
         counted = self._counts.add(place, evidence, weight, equal)
