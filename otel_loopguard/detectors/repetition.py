@@ -324,7 +324,9 @@ class SimilarRepeat(BaseDetector):
         if alike < evidence.needs(threshold):
             return None
         keys = key_of(f"{self.name}\0{evidence.tool}".encode("utf-8", "surrogatepass"))
-        return self.found("similar_call", alike, threshold, keys, evidence)
+        # What nobody knows to be a search may name one thing after the other.
+        most = Action.STEER if evidence.effect is READ else Action.HINT
+        return self.found("similar_call", alike, threshold, keys, evidence, max_action=most)
 
 
 _ASKED: Final = 6
