@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.progress import MofNCompleteColumn
 
 from otel_loopguard.backtest.rows import load
-from otel_loopguard.backtest.run import run
+from otel_loopguard.backtest.run import Backtest, Notify, run
 from otel_loopguard.backtest.sources import quoted
 from otel_loopguard.cli.inputs import bar_of
 from otel_loopguard.cli.output import counted, keep_faults, say
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from otel_loopguard.backtest.run import Backtest, Notify
     from otel_loopguard.settings import Settings
 
 

@@ -13,14 +13,13 @@ import typer
 
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, console, give, say, sentence, table
-from otel_loopguard.cli.replay import SpanResults, result_of
+from otel_loopguard.cli.replay import ReplayResult, SpanResults, result_of
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay import Recording, Run, Transcript
 from otel_loopguard.replay.file import untold
 
 if TYPE_CHECKING:
-    from otel_loopguard.cli.replay import ReplayResult
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.views import RecordedSpan
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import Status, StatusCode
+from opentelemetry.trace import Status, StatusCode, Tracer
 from rich.table import Table
 from rich.text import Text
 
@@ -20,9 +20,6 @@ from otel_loopguard.errors import LoopGuardAbort
 from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
 from otel_loopguard.settings import Settings
 from otel_loopguard.spans.reader import Reader
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
 
 _TURNS: Final = 15  # an agent stops by itself some time; the guard stops it long before
 _QUERY: Final = "refund policy for order 4711"

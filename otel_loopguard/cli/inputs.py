@@ -19,13 +19,12 @@ from rich.progress import (
 
 from otel_loopguard._util.text import printable
 from otel_loopguard.cli.output import say
-from otel_loopguard.replay import Recording, recordings
+from otel_loopguard.replay import Recording, Run, recordings
 from otel_loopguard.replay.workers import COLLECTED
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from otel_loopguard.replay import Run
     from otel_loopguard.spans.views import RecordedSpan
 
 # Bytes of files that take seconds to replay: with fewer, a bar would only flash.

@@ -23,14 +23,13 @@ from otel_loopguard.cli.output import (
     table,
     word,
 )
-from otel_loopguard.core import Action, Decision, Kind
+from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, Transcript, replay_run
 from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
     from otel_loopguard.core.report import Report
     from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.sessions import Session

@@ -14,11 +14,10 @@ from rich.text import Text
 from otel_loopguard.cli import live
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, console, give, json_line, line, say, sentence, table
-from otel_loopguard.cli.replay import decision_row, recorded_steps, replay_all
+from otel_loopguard.cli.replay import RecordedStep, decision_row, recorded_steps, replay_all
 from otel_loopguard.evidence import error_class, parsed
 
 if TYPE_CHECKING:
-    from otel_loopguard.cli.replay import RecordedStep
     from otel_loopguard.core.report import Report
     from otel_loopguard.escalation.protocol import Message, Transport
     from otel_loopguard.settings import Settings

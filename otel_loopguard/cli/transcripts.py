@@ -31,7 +31,7 @@ from otel_loopguard.cli.output import (
     word,
 )
 from otel_loopguard.cli.replay import decision_row, result_of
-from otel_loopguard.core import Decision, Kind
+from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Transcript
 from otel_loopguard.replay.transcripts.folders import (
@@ -48,8 +48,6 @@ from otel_loopguard.settings.prices import cost_of
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Step
-    from otel_loopguard.replay.transcripts.folders import SessionFiles
     from otel_loopguard.settings import Settings
 
 _NS_IN_MINUTE: Final = 60_000_000_000  # what a minute is

@@ -10,30 +10,26 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.context import sessions_at
 from otel_loopguard._control.escalation import BACKENDS, ESCALATIONS
-from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT, declare
+from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT, Flag, declare
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import ticks
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.text import encoded, truncate
 from otel_loopguard._util.worker import BackgroundThread, weak_callback
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation import cases
 from otel_loopguard.escalation.cases import Case, Reply
-from otel_loopguard.settings import needing
+from otel_loopguard.settings import Settings, needing
 
 if TYPE_CHECKING:
-    from otel_loopguard._control.flag import Flag
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard._util.logger import Log
-    from otel_loopguard.core import Decision
     from otel_loopguard.escalation.webhook import Webhook
     from otel_loopguard.sessions import Session
-    from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 
 _HUMAN: Final = "escalate_human"

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from otel_loopguard._util.bounded_json import oversized
-from otel_loopguard.engine import Settings, answer_people
+from otel_loopguard.engine import DecisionRecord, Settings, answer_people
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.hook_guard import HookGuard
@@ -37,9 +37,6 @@ from otel_loopguard.hooks.state_folder import GREETING, MODES, MOST_BYTES, NOTHI
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from otel_loopguard.engine import DecisionRecord
     from otel_loopguard.hooks.telemetry import CallSpans
 
 try:

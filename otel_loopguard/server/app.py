@@ -23,21 +23,17 @@ from starlette.routing import Route
 
 from otel_loopguard import semconv
 from otel_loopguard.engine import LONGEST_ID, MOST_REQUEST, OBSERVERS, Action, decision_row
-from otel_loopguard.server.access import is_loopback
-from otel_loopguard.server.forward import SIGNALS, NextHopError
-from otel_loopguard.server.metrics import TroubleLog
+from otel_loopguard.server.access import Tenants, is_loopback
+from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError
+from otel_loopguard.server.metrics import ServerMetrics, ServerTelemetry, TroubleLog
 from otel_loopguard.server.otlp import Refused
-from otel_loopguard.server.receiver import Unauthorized, body_of, endpoint, refusal
+from otel_loopguard.server.receiver import Receiver, Unauthorized, body_of, endpoint, refusal
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from otel_loopguard.engine import Control, Flag
-    from otel_loopguard.server.access import Tenants
-    from otel_loopguard.server.forward import NextHop
-    from otel_loopguard.server.metrics import ServerMetrics, ServerTelemetry
-    from otel_loopguard.server.receiver import Receiver
     from otel_loopguard.server.tenant_guard import TenantGuard
 
     Endpoint = Callable[[Request], Awaitable[Response]]

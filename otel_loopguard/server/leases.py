@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.tables import read_parts
-from otel_loopguard.engine import Annotation, append_script
+from otel_loopguard.engine import Annotation, Written, append_script
 from otel_loopguard.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    from otel_loopguard.engine import RedisStore, Written
+    from otel_loopguard.engine import RedisStore
+
 
 SpanId = tuple[int, int]
 """Trace and span id."""

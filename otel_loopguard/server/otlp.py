@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Union, cast
 import orjson
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
-from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as ProtoStatus
 
 from otel_loopguard._util.bounded_json import oversized
-from otel_loopguard.engine import Engine, RecordedSpan, Status
+from otel_loopguard.engine import Annotation, DecisionRecord, Engine, Event, RecordedSpan, Status
 from otel_loopguard.replay import log_records
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-    from otel_loopguard.engine import Annotation, DecisionRecord, Event
     from otel_loopguard.server.metrics import Cause
 
 PROTOBUF: Final = "application/x-protobuf"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, ParamSpec, TypeVar, cast
 
@@ -15,28 +15,22 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from otel_loopguard import semconv
 from otel_loopguard._util.logger import logger
 from otel_loopguard.server import otlp
-from otel_loopguard.server.access import HEAD_S, KEEP_ALIVE_S, most_connections
-from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
-from otel_loopguard.server.tenant_guard import Busy
+from otel_loopguard.server.access import HEAD_S, KEEP_ALIVE_S, Tenants, most_connections
+from otel_loopguard.server.forward import SIGNALS, EventLog, NextHop, NextHopError, Signal
+from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from google.protobuf.message import Message
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-    from starlette.requests import Request
 
-    from otel_loopguard.server.access import Tenants
-    from otel_loopguard.server.forward import EventLog
     from otel_loopguard.server.metrics import ServerMetrics, TroubleLog
-    from otel_loopguard.server.tenant_guard import TenantGuard
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -22,7 +22,7 @@ from otel_loopguard.engine import Engine, Settings, shared_store
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.server import access, forward
 from otel_loopguard.server.app import OK, ControlApi, Readiness, http_app
-from otel_loopguard.server.metrics import ServerMetrics, TroubleLog
+from otel_loopguard.server.metrics import ServerMetrics, ServerTelemetry, TroubleLog
 from otel_loopguard.server.receiver import Mode, Receiver, grpc_server
 from otel_loopguard.server.tenant_guard import MOST_WAITING, Busy, TenantGuard
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from typing_extensions import Self
 
-    from otel_loopguard.server.metrics import ServerTelemetry
 
 # Limits of calls are whole seconds, and stalls are told no later than one after theirs.
 _TICK_S: Final = 1.0

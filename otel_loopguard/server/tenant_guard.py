@@ -23,8 +23,15 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard.engine import (
     Action,
+    Annotation,
+    Control,
+    DecisionRecord,
+    Engine,
+    Event,
     Kind,
     RecordedSpan,
+    SpanView,
+    Step,
     answer_people,
     encoded,
     is_unknown,
@@ -34,24 +41,14 @@ from otel_loopguard.engine import (
 from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.replay.log_records import EVENT
-from otel_loopguard.server.metrics import Lateness, ServerMetrics
+from otel_loopguard.server.metrics import Cause, Lateness, ServerMetrics
 from otel_loopguard.server.otlp import RETRY_S, Refused, decision_record, event_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from otel_loopguard.engine import (
-        Annotation,
-        Control,
-        DecisionRecord,
-        Engine,
-        Event,
-        SpanView,
-        Step,
-    )
     from otel_loopguard.server.forward import EventLog
     from otel_loopguard.server.leases import SessionLeases, Taken
-    from otel_loopguard.server.metrics import Cause
 
 # As many sessions as `max_sessions` by default: the calls of older ones are no news to anybody.
 _SESSIONS: Final = 10_000

@@ -11,14 +11,13 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import Log, LogOnce, logger
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
 
 if TYPE_CHECKING:
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores.redis import RedisStore
 
