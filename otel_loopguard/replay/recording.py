@@ -14,7 +14,7 @@ Files may be hostile: lines, documents, their depth and the number of their valu
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -26,7 +26,7 @@ import orjson
 from otel_loopguard._util import bounded_json
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import exports, file, formats, labelled_runs, log_records, transcripts
-from otel_loopguard.replay.fields import is_list, is_map, kind_of, sequence
+from otel_loopguard.replay.fields import JsonObject, is_list, is_map, kind_of, sequence
 from otel_loopguard.replay.file import Broken, RecordedFile
 from otel_loopguard.replay.transcripts import folders
 from otel_loopguard.replay.transcripts.opencode import RecordedRows, is_session
@@ -198,7 +198,7 @@ class Recording:
         else:
             yield from self._wrapped(value, number, depth)
 
-    def _transcript_of(self, line: Mapping[str, object]) -> type[transcripts.Reader] | None:
+    def _transcript_of(self, line: JsonObject) -> type[transcripts.Reader] | None:
         """What reads a line as one of a transcript; None if it belongs to none."""
         kind = transcripts.reader_of(line)
         if kind is None and self._transcript is not None and not _is_recorded(line):
@@ -206,9 +206,7 @@ class Recording:
             return type(self._transcript)
         return kind
 
-    def _take(
-        self, kind: type[transcripts.Reader], line: Mapping[str, object], number: int
-    ) -> Iterator[Run]:
+    def _take(self, kind: type[transcripts.Reader], line: JsonObject, number: int) -> Iterator[Run]:
         """Adds a line of a transcript; yields the session that ended before it."""
         self._number = number
         if type(self._transcript) is not kind:
@@ -226,9 +224,7 @@ class Recording:
         run.id = run.id or f"{self.name}:{self._number}"
         return run
 
-    def _wrapped(
-        self, entry: Mapping[str, object], number: int, depth: int
-    ) -> Iterator[RecordedSpan | Run]:
+    def _wrapped(self, entry: JsonObject, number: int, depth: int) -> Iterator[RecordedSpan | Run]:
         """The entries under `data` and the like; an empty request rightly has none."""
         names = [name for name in _WRAPPERS if name in entry]
         for name in names:
@@ -273,12 +269,12 @@ def _transcripts(entries: Iterable[RecordedSpan | Run]) -> Iterator[transcripts.
     return (entry for entry in entries if isinstance(entry, transcripts.Transcript))
 
 
-def span_reader_of(value: Mapping[str, object]) -> exports.SpanReads | None:
+def span_reader_of(value: JsonObject) -> exports.SpanReads | None:
     """What reads the spans of a JSON object; None if it is in no format of spans."""
     return next((reads for fits, reads in _FORMATS if fits(value)), None)
 
 
-def _is_recorded(line: Mapping[str, object]) -> bool:
+def _is_recorded(line: JsonObject) -> bool:
     """True if a line holds spans or labelled steps."""
     return isinstance(line.get("steps"), list) or span_reader_of(line) is not None
 

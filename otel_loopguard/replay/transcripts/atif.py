@@ -8,17 +8,9 @@ failed stands in `extra`, where Harbor's converters put what the agent itself sa
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
-from otel_loopguard.replay.fields import (
-    Report,
-    instant,
-    mapping,
-    rows,
-    sequence,
-    text,
-)
+from otel_loopguard.replay.fields import JsonObject, Report, instant, mapping, rows, sequence, text
 from otel_loopguard.replay.transcripts.session import (
     Reader,
     Session,
@@ -43,11 +35,11 @@ class Atif(Reader):
     agent = "atif"
 
     @staticmethod
-    def begins(line: Mapping[str, object]) -> bool:
+    def begins(line: JsonObject) -> bool:
         """True if an object is a trajectory."""
         return text(line.get("schema_version")).startswith(_VERSION)
 
-    def take(self, line: Mapping[str, object]) -> Transcript | None:
+    def take(self, line: JsonObject) -> Transcript | None:
         """Adds a trajectory; returns the one before."""
         before = self._begin_anew()
         agent = map_of(line, "agent", self.report)
@@ -69,7 +61,7 @@ class _Steps:
         self._last = self._calls = 0
         session.model = model or None
 
-    def take(self, trajectory: Mapping[str, object], agent: str | None, depth: int) -> None:
+    def take(self, trajectory: JsonObject, agent: str | None, depth: int) -> None:
         inner = {
             text(one.get("trajectory_id")) or text(one.get("session_id")): one
             for one in map(mapping, sequence(trajectory.get("subagent_trajectories")))
@@ -88,7 +80,7 @@ class _Steps:
                 self._observed(step, keys, time)
             self._last = max(self._last, time)
 
-    def _references(self, step: Mapping[str, object]) -> list[str]:
+    def _references(self, step: JsonObject) -> list[str]:
         results = sequence(mapping(step.get("observation")).get("results"))
         found = (
             reference
@@ -97,7 +89,7 @@ class _Steps:
         )
         return [text(one.get("trajectory_id")) or text(one.get("session_id")) for one in found]
 
-    def _answered(self, step: Mapping[str, object], time: int, agent: str | None) -> list[str]:
+    def _answered(self, step: JsonObject, time: int, agent: str | None) -> list[str]:
         """Adds an answer of a model; returns the keys of the calls that it asks for."""
         session = self.session
         model = text(step.get("model_name")) or None
@@ -113,7 +105,7 @@ class _Steps:
             session.ending = "unknown" if keys else "finished"
         return keys
 
-    def _called(self, step: Mapping[str, object], time: int, agent: str | None) -> list[str]:
+    def _called(self, step: JsonObject, time: int, agent: str | None) -> list[str]:
         keys: list[str] = []
         for call in rows(step, ("tool_calls",), self._report):
             self._calls += 1
@@ -124,7 +116,7 @@ class _Steps:
             self.session.call(key, name, args, time, agent)
         return keys
 
-    def _observed(self, step: Mapping[str, object], keys: list[str], time: int) -> None:
+    def _observed(self, step: JsonObject, keys: list[str], time: int) -> None:
         results = sequence(map_of(step, "observation", self._report).get("results"))
         extra = mapping(step.get("extra"))
         for result in map(mapping, results):
@@ -145,7 +137,7 @@ class _Steps:
             self.session.result(key, content, end, error="" if failed else None)
 
 
-def _first(*maps: Mapping[str, object]) -> bool | None:
+def _first(*maps: JsonObject) -> bool | None:
     """True if something says that a call failed."""
     for one in maps:
         for name in ("tool_result_is_error", "is_error"):

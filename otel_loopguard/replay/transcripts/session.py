@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from operator import itemgetter
@@ -13,7 +13,16 @@ from xxhash import xxh3_64_hexdigest
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.replay.fields import Report, integer, is_list, is_map, kind_of, mapping, text
+from otel_loopguard.replay.fields import (
+    JsonObject,
+    Report,
+    integer,
+    is_list,
+    is_map,
+    kind_of,
+    mapping,
+    text,
+)
 from otel_loopguard.replay.labelled_runs import MAX_STEPS, Run
 from otel_loopguard.spans.coding_tools import answer_step, prompt_step, tool_step
 
@@ -210,11 +219,11 @@ class Reader(ABC):
 
     @staticmethod
     @abstractmethod
-    def begins(line: Mapping[str, object]) -> bool:
+    def begins(line: JsonObject) -> bool:
         """True if a transcript of this agent may begin with such a line."""
 
     @abstractmethod
-    def take(self, line: Mapping[str, object]) -> Transcript | None:
+    def take(self, line: JsonObject) -> Transcript | None:
         """Takes a line; returns the session before it, where another one begins."""
 
     def _begin(self) -> None:
@@ -250,7 +259,7 @@ def merged(runs: Iterable[Iterable[_Step]], end: Callable[[_Step], int]) -> Iter
     return (step for _, step in merge(*map(timed, runs), key=itemgetter(0)))
 
 
-def blocks(content: object, report: Report) -> list[Mapping[str, object]]:
+def blocks(content: object, report: Report) -> list[JsonObject]:
     """The blocks of a message; one that is only text is one block."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
@@ -264,13 +273,13 @@ def blocks(content: object, report: Report) -> list[Mapping[str, object]]:
     return found
 
 
-def tokens(usage: Mapping[str, object], *names: str) -> int:
+def tokens(usage: JsonObject, *names: str) -> int:
     """The sum of counts that are there."""
     found = (integer(usage.get(name)) for name in names)
     return sum(count for count in found if count is not None and 0 < count < 10**12)
 
 
-def map_of(line: Mapping[str, object], name: str, report: Report) -> Mapping[str, object]:
+def map_of(line: JsonObject, name: str, report: Report) -> JsonObject:
     """A field that is an object; empty if it is missing or, which is reported, something else."""
     value = line.get(name)
     if value is not None and not is_map(value):
