@@ -13,14 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from otel_loopguard.backtest.rows import (
-    RUN,
-    SPAN,
-    STEP,
-    BrokenRow,
-    span_of,
-    step_of,
-)
+from otel_loopguard.backtest.rows import RUN, SPAN, STEP, BrokenRow, span_of, step_of
 from otel_loopguard.engine import (
     Decision,
     DecisionRecord,

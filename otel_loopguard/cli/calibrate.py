@@ -121,11 +121,7 @@ def changes(settings: Settings, line: int) -> dict[str, int]:
     Deny and pause stand on the line, abort as far above it as it stands above deny now.
     """
     apart = max(0, settings.abort_after - settings.deny_after)
-    return {
-        "deny_after": line,
-        "pause_after": line,
-        "abort_after": min(line + apart, HIGHEST),
-    }
+    return {"deny_after": line, "pause_after": line, "abort_after": min(line + apart, HIGHEST)}
 
 
 def at_line(settings: Settings, line: int) -> Settings:
@@ -185,10 +181,7 @@ _Place = tuple[int, str]
 
 
 def _search(
-    recordings: Sequence[Recording],
-    settings: Settings,
-    noticed: set[_Place],
-    limit: int,
+    recordings: Sequence[Recording], settings: Settings, noticed: set[_Place], limit: int
 ) -> dict[int, int]:
     """How many runs are stopped at each line tried: doubling up, then halving down.
 

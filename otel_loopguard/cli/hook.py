@@ -15,9 +15,7 @@ from otel_loopguard.hooks.install import HOOK_FILES, SCOPES, State, install, sta
 from otel_loopguard.hooks.state_folder import StateFolder
 
 app = typer.Typer(
-    name="hook",
-    help="Guards a coding agent through its own hooks.",
-    no_args_is_help=True,
+    name="hook", help="Guards a coding agent through its own hooks.", no_args_is_help=True
 )
 
 
@@ -46,8 +44,7 @@ def install_hooks(
         bool, typer.Option("--project/--user", help="For this project, or for you everywhere.")
     ] = False,
     mode: Annotated[
-        Mode,
-        typer.Option(help="observe logs what it would do; enforce does it."),
+        Mode, typer.Option(help="observe logs what it would do; enforce does it.")
     ] = Mode.OBSERVE,
 ) -> None:
     """Installs the hooks of a coding agent; its other settings are left alone."""
@@ -67,8 +64,7 @@ def install_hooks(
 def uninstall_hooks(
     agent: Named,
     project: Annotated[
-        bool | None,
-        typer.Option("--project/--user", help="Only this project's, or only your own."),
+        bool | None, typer.Option("--project/--user", help="Only this project's, or only your own.")
     ] = None,
 ) -> None:
     """Removes the hooks of a coding agent, from this project and from your own settings."""

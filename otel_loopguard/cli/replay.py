@@ -13,16 +13,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import (
-    Format,
-    cell,
-    console,
-    counted,
-    give,
-    line,
-    table,
-    word,
-)
+from otel_loopguard.cli.output import Format, cell, console, counted, give, line, table, word
 from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.guard.guard import LoopGuard

@@ -15,11 +15,7 @@ from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import LogOnce
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import redis_connection as scripts
-from otel_loopguard.stores.redis_connection import (
-    Connection,
-    RedisSubscription,
-    parse_redis_url,
-)
+from otel_loopguard.stores.redis_connection import Connection, RedisSubscription, parse_redis_url
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -236,10 +232,7 @@ class RedisStore:
         self.connection.call("PUBLISH", self.keys.topic(topic), message)
 
     def subscribe(
-        self,
-        topic: str,
-        take: Callable[[bytes], None],
-        joined: Callable[[], None] | None = None,
+        self, topic: str, take: Callable[[bytes], None], joined: Callable[[], None] | None = None
     ) -> RedisSubscription:
         """Subscribes to a topic. Does not wait, and resumes after an outage of Redis.
 
