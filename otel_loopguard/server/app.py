@@ -106,7 +106,7 @@ class Changes:
     async def wait(self, tenant: str, session: str, limit_s: float) -> None:
         """Waits for the next change of the flag of a session, or for the limit."""
         event = self._events.setdefault((tenant, session), asyncio.Event())
-        with suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
+        with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(event.wait(), max(limit_s, 0))
 
     def wake_all(self) -> None:
@@ -124,7 +124,7 @@ class Changes:
 
 
 class ControlApi:
-    """Answers requests about the sessions of the tenant that asks.
+    """Answers requests about the sessions of the tenant that asks; of the loop that makes it.
 
     Args:
         engines: The engine of each tenant.
@@ -132,14 +132,13 @@ class ControlApi:
 
     def __init__(self, engines: Mapping[str, TenantGuard]) -> None:
         self._engines = engines
-        self._made: Changes | None = None
+        self._changes = Changes(engines)
         self._closed = False
 
     def close(self) -> None:
         """Answers those who wait; from now on nobody does."""
         self._closed = True
-        if self._made is not None:
-            self._made.wake_all()
+        self._changes.wake_all()
 
     def routes(self) -> list[Route]:
         """The routes of the API."""
@@ -202,10 +201,7 @@ class ControlApi:
 
     async def _wait(self, request: Request, limit_s: float) -> None:
         """Waits for a change of the session that is asked about."""
-        # Made on first use: it belongs to the loop that runs.
-        if self._made is None:
-            self._made = Changes(self._engines)
-        await self._made.wait(request.state.tenant, request.state.session, limit_s)
+        await self._changes.wait(request.state.tenant, request.state.session, limit_s)
 
     def _engine(self, request: Request) -> TenantGuard:
         return self._engines[request.state.tenant]

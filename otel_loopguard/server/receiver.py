@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -366,18 +366,13 @@ def _exporting(signal: Signal, receiver: Receiver, tenants: Tenants) -> _Export:
                 request = await aside(len(body), otlp.decode, signal.request, body, otlp.PROTOBUF)
                 return await receiver.take(signal, request, tenant, len(body))
         except otlp.Refused as error:
-            await _abort(context, str(error), retryable=error.status == 503)
+            code, why = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            if error.status == 503:
+                code, details = grpc.StatusCode.UNAVAILABLE, AnyMessage()
+                details.Pack(RetryInfo(retry_delay=Duration(seconds=otlp.RETRY_S)))
+                status = Status(code=code.value[0], message=why, details=[details])
+                told = ("grpc-status-details-bin", status.SerializeToString())
+                context.set_trailing_metadata((told,))
+            await context.abort(code, why)
 
     return export
-
-
-async def _abort(
-    context: grpc.aio.ServicerContext[Any, Any], why: str, *, retryable: bool
-) -> NoReturn:
-    code = grpc.StatusCode.UNAVAILABLE if retryable else grpc.StatusCode.INVALID_ARGUMENT
-    if retryable:
-        details = AnyMessage()
-        details.Pack(RetryInfo(retry_delay=Duration(seconds=otlp.RETRY_S)))
-        status = Status(code=code.value[0], message=why, details=[details])
-        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-    await context.abort(code, why)

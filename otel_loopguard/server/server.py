@@ -137,7 +137,6 @@ class Server:
         )
         self._logs = {name: forward.EventLog(name) for name in tenants.names if self._hop_to}
         self.engines = {name: self._engine(_of_tenant(guard, name), name) for name in tenants.names}
-        self._api = ControlApi(self.engines)
         self.url = ""
         self.grpc_port = 0
         self._stop_requested = asyncio.Event()
@@ -167,6 +166,7 @@ class Server:
             )  # fmt: skip
             self._readiness = readiness = Readiness(self.engines, self._hop, self._refusals)
             self._watch(receiver, readiness)
+            self._api = ControlApi(self.engines)
             app = http_app(
                 receiver, self._api, self._tenants, readiness, metrics=self._metrics,
                 telemetry=self._telemetry, most_bytes=settings.most_bytes,
@@ -194,7 +194,7 @@ class Server:
         readiness.stopping = True
         if self._settings.drain_s and self._stop_requested.is_set():
             self._stop_requested.clear()
-            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+            with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stop_requested.wait(), self._settings.drain_s)
         readiness.close()
 

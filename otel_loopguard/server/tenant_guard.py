@@ -278,7 +278,8 @@ class TenantGuard:
         self._calls = OpenCalls(guard)
         self.lateness = Lateness(guard)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loopguard-server")
-        self._batch: _Batch | None = None
+        self._batch: list[RecordedSpan] = []  # what arrived within the lateness
+        self._judging: asyncio.Task[dict[SpanId, Annotation]] | None = None
         self.waiting = 0
         self._log = log
         self._leases = leases
@@ -302,14 +303,12 @@ class TenantGuard:
         if self.waiting and self.waiting + count > MOST_WAITING:
             msg = f"more than {MOST_WAITING:,} spans would wait to be judged"
             raise Busy(msg)
-        batch = self._batch
-        if batch is None:
-            batch = self._batch = _Batch()
-            batch.task = asyncio.create_task(self._run(batch))
-        batch.spans += spans
+        if self._judging is None:
+            self._judging = asyncio.create_task(self._run())
+        self._batch += spans
         self.waiting += count
         try:
-            found = await asyncio.shield(batch.task)
+            found = await asyncio.shield(self._judging)
         finally:
             self.waiting -= count
         own = {(span.trace_id, span.span_id) for span in spans}
@@ -329,7 +328,7 @@ class TenantGuard:
                     loop.call_soon_threadsafe(answered.set)
 
             self.guard.look_up(session, answer)
-            with suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
+            with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(answered.wait(), _LOOK_UP_S)
         return self.guard.read(session)
 
@@ -354,9 +353,9 @@ class TenantGuard:
 
     async def close(self) -> None:
         """Judges pending spans, and shuts the guard down."""
-        if self._batch is not None:
+        if self._judging is not None:
             # Who sent it is told why it failed.
-            await asyncio.gather(self._batch.task, return_exceptions=True)
+            await asyncio.gather(self._judging, return_exceptions=True)
         await self._call(self._shutdown)
         self._thread.shutdown()
 
@@ -380,15 +379,15 @@ class TenantGuard:
         """Calls something on the thread that judges."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *given)
 
-    async def _run(self, batch: _Batch) -> dict[SpanId, Annotation]:
+    async def _run(self) -> dict[SpanId, Annotation]:
         await asyncio.sleep(self._lateness_s)
-        self._batch = None
+        batch, self._batch, self._judging = self._batch, [], None
         return await self._call(self._judge, batch)
 
-    def _judge(self, batch: _Batch) -> dict[SpanId, Annotation]:
+    def _judge(self, batch: Sequence[RecordedSpan]) -> dict[SpanId, Annotation]:
         reader, faults = self.guard.reader, self.guard.faults
         began = time.perf_counter_ns()
-        read = [(span, attempt(faults, "read", reader.read, span)) for span in batch.spans]
+        read = [(span, attempt(faults, "read", reader.read, span)) for span in batch]
         self._feed.read_ns = (time.perf_counter_ns() - began) // max(len(read), 1)
         homes = {} if self._leases is None else self._take(self._leases, read)
         fresh = self._fresh(read)
@@ -414,7 +413,7 @@ class TenantGuard:
             msg = f"{len(lost)} sessions are judged by another worker now"
             raise Busy(msg, "lease_lost")
         # Also for a span that is sent again: the next hop may not have taken it before.
-        places = {(span.trace_id, span.span_id) for span in batch.spans}
+        places = {(span.trace_id, span.span_id) for span in batch}
         return {place: self._decided[place] for place in places if place in self._decided}
 
     def _record_delays(self, steps: Sequence[tuple[int, Step]]) -> None:
@@ -437,14 +436,13 @@ class TenantGuard:
 
     def _take(self, leases: SessionLeases, read: Sequence[Read]) -> dict[SpanId, str]:
         """Takes the sessions of a batch, as others left them; returns the session of each span."""
-        with _storing():
-            homes = self._homes(leases, read)
         traces: dict[str, int] = {}
         spans: dict[str, list[SpanId]] = {}
-        for place, session in homes.items():
-            spans.setdefault(session, []).append(place)
-            traces[session] = place[0]
         with _storing():
+            homes = self._homes(leases, read)
+            for place, session in homes.items():
+                spans.setdefault(session, []).append(place)
+                traces[session] = place[0]
             for session, taken in leases.take(spans).items():
                 self._go_on(session, taken, traces.get(session, 0))
                 for place in spans[session]:
@@ -608,11 +606,3 @@ def _storing() -> Generator[None]:
     except StoreError as error:
         msg = "the store does not answer"
         raise Busy(msg, "store", str(error)) from error
-
-
-class _Batch:
-    """What arrived within the lateness."""
-
-    def __init__(self) -> None:
-        self.spans: list[RecordedSpan] = []
-        self.task: asyncio.Task[dict[SpanId, Annotation]]
