@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from otel_loopguard.replay.fields import JsonObject, Report, instant, mapping, rows, sequence, text
+from otel_loopguard.replay.fields import JsonObject, instant, mapping, rows, sequence, text
 from otel_loopguard.replay.transcripts.session import (
     Reader,
     Session,
@@ -34,6 +34,10 @@ class Atif(Reader):
 
     agent = "atif"
 
+    def _begin(self) -> None:
+        super()._begin()
+        self._last = self._calls = 0
+
     @staticmethod
     def begins(line: JsonObject) -> bool:
         """True if an object is a trajectory."""
@@ -48,27 +52,19 @@ class Atif(Reader):
         session.id = text(line.get("session_id")) or text(line.get("trajectory_id"))
         session.version = text(agent.get("version"))
         session.cwd = text(mapping(agent.get("extra")).get("cwd"))
-        _Steps(session, self.report, text(agent.get("model_name"))).take(line, None, 0)
+        session.model = text(agent.get("model_name")) or None
+        self._steps(line, None, 0)
         return before
 
-
-class _Steps:
-    """Puts the steps of a trajectory, and of those inside of it, into a session."""
-
-    def __init__(self, session: Session, report: Report, model: str) -> None:
-        self.session = session
-        self._report = report
-        self._last = self._calls = 0
-        session.model = model or None
-
-    def take(self, trajectory: JsonObject, agent: str | None, depth: int) -> None:
+    def _steps(self, trajectory: JsonObject, agent: str | None, depth: int) -> None:
+        """Puts the steps of a trajectory, and of those inside of it, into the session."""
         inner = {
             text(one.get("trajectory_id")) or text(one.get("session_id")): one
             for one in map(mapping, sequence(trajectory.get("subagent_trajectories")))
         }
         if trajectory.get("steps") is None:
-            self._report("a trajectory has no `steps`")
-        for step in rows(trajectory, ("steps",), self._report):
+            self.report("a trajectory has no `steps`")
+        for step in rows(trajectory, ("steps",), self.report):
             time = instant(step.get("timestamp"))
             if step.get("source") == "user" and agent is None:
                 self.session.prompt(time)
@@ -76,7 +72,7 @@ class _Steps:
                 keys = self._answered(step, time, agent)
                 for reference in self._references(step) if depth < _DEPTH else ():
                     if reference in inner:
-                        self.take(inner.pop(reference), reference or None, depth + 1)
+                        self._steps(inner.pop(reference), reference or None, depth + 1)
                 self._observed(step, keys, time)
             self._last = max(self._last, time)
 
@@ -94,9 +90,9 @@ class _Steps:
         session = self.session
         model = text(step.get("model_name")) or None
         answer = session.answer(model, self._last or time, time, agent)
-        said = blocks(step.get("message"), self._report)
+        said = blocks(step.get("message"), self.report)
         session.say(answer, "\n".join(text(block.get("text")) for block in said))
-        metrics = map_of(step, "metrics", self._report)
+        metrics = map_of(step, "metrics", self.report)
         if metrics:
             whole, out = tokens(metrics, "prompt_tokens"), tokens(metrics, "completion_tokens")
             session.used(answer, whole, out, tokens(metrics, "cached_tokens"))
@@ -107,7 +103,7 @@ class _Steps:
 
     def _called(self, step: JsonObject, time: int, agent: str | None) -> list[str]:
         keys: list[str] = []
-        for call in rows(step, ("tool_calls",), self._report):
+        for call in rows(step, ("tool_calls",), self.report):
             self._calls += 1
             # An id needs to be unique only within its step.
             key = f"{text(call.get('tool_call_id')) or 'call'}#{self._calls}"
@@ -117,7 +113,7 @@ class _Steps:
         return keys
 
     def _observed(self, step: JsonObject, keys: list[str], time: int) -> None:
-        results = sequence(map_of(step, "observation", self._report).get("results"))
+        results = sequence(map_of(step, "observation", self.report).get("results"))
         extra = mapping(step.get("extra"))
         for result in map(mapping, results):
             source = text(result.get("source_call_id"))
