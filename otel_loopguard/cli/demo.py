@@ -74,11 +74,9 @@ def _stubborn_agent(tracer: Tracer) -> None:
                 _say("guard", f"{state.action}: {state.hint or state.reason}")
             attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "scripted"}
             with tracer.start_as_current_span("chat scripted", attributes=attributes):
-                warned = state.action is not Action.ALLOW
-                _say(
-                    "model",
-                    "I will search once more." if warned else "Let me search the knowledge base.",
-                )
+                calm = state.action is Action.ALLOW
+                said = "Let me search the knowledge base." if calm else "I will search once more."
+                _say("model", said)
             _search(tracer, refused=state.action is Action.DENY)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -55,7 +56,7 @@ def install_hooks(
     if change.backup:
         say(f"backup: {change.backup}")
     for state in states(repository()):
-        if (state.agent, state.scope) == (agent, scope) and not state.found:
+        if (state.agent, state.scope) == (agent, scope) and not state.program_found:
             say(f"nothing is guarded: {lacking(state)}", error=True)
     say(f"to do: {HOOK_FILES[agent].todo}")
 
@@ -130,15 +131,9 @@ def serve(
 
 def _row(state: State) -> dict[str, object]:
     return {
-        "agent": state.agent,
-        "scope": state.scope,
+        **asdict(state),
         "file": str(state.file),
         "installed": state.mode is not None,
-        "mode": state.mode,
-        "program": state.program,
-        "program_found": state.found,
-        "missing_events": state.missing,
-        "problem": state.problem,
         "todo": _todo(state) if state.mode or state.problem else None,
     }
 
@@ -147,13 +142,13 @@ def lacking(state: State) -> str:
     """What keeps hooks that are installed from being called; empty if nothing does."""
     if state.problem:
         return state.problem
-    if not state.found:
+    if not state.program_found:
         # The settings of a project are shared: it is called by its name alone.
         by_name = state.program is not None and state.program == Path(state.program).name
         remedy = "put its folder on the PATH of the agent" if by_name else "install again"
         return f"the program {state.program} is not found: {remedy}"
-    if state.missing:
-        return f"no hooks for {', '.join(state.missing)}: install again"
+    if state.missing_events:
+        return f"no hooks for {', '.join(state.missing_events)}: install again"
     return ""
 
 

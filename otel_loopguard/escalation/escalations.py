@@ -306,15 +306,11 @@ class Escalations:
         self._publish(case)
         if send:
             with swallow(self._faults, "escalation"):
-                self._send(found)
+                if self.webhook is not None:
+                    self.webhook.put(found)
+                taken = partial(self._take, "callback", "on_escalation", found)
+                ESCALATIONS.notify(found, self._faults, taken)
         return found.id
-
-    def _send(self, found: Escalation) -> None:
-        """Sends an escalation by the webhook and to callbacks."""
-        if self.webhook is not None:
-            self.webhook.put(found)
-        taken = partial(self._take, "callback", "on_escalation", found)
-        ESCALATIONS.notify(found, self._faults, taken)
 
     def _answered(self, via: str, where: str, found: Escalation, said: object) -> None:
         """Applies what a channel returned, if it is an answer; logs a wrong or late one."""

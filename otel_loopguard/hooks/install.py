@@ -122,8 +122,8 @@ class State:
         file: The file that has them.
         mode: `observe` or `enforce`; None if none are installed.
         program: What they call; None if that cannot be read.
-        found: True if the program is there.
-        missing: Events that a newer version would install, too.
+        program_found: True if the program is there.
+        missing_events: Those for which a newer version would install hooks, too.
         problem: Why the file cannot be read.
     """
 
@@ -132,8 +132,8 @@ class State:
     file: Path
     mode: str | None = None
     program: str | None = None
-    found: bool = False
-    missing: tuple[str, ...] = ()
+    program_found: bool = False
+    missing_events: tuple[str, ...] = ()
     problem: str | None = None
 
 
