@@ -22,7 +22,7 @@ from otel_loopguard import semconv
 from otel_loopguard._util.logger import logger
 from otel_loopguard.server import otlp
 from otel_loopguard.server.access import HEAD_S, KEEP_ALIVE_S, Tenants, most_connections
-from otel_loopguard.server.forward import SIGNALS, EventLog, NextHop, NextHopError, Signal
+from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
 from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 
 if TYPE_CHECKING:
@@ -67,23 +67,21 @@ class Receiver:
         hop: Where requests go on to; None: nowhere.
         mode: Whether spans go on `annotated` with decisions, or `untouched`.
         most_bytes: Bytes of requests that are held at once.
-        logs: The decisions of each tenant that go on as log records.
 
     Attributes:
         refusals: The log of what is refused.
         held: Bytes of requests that are not answered yet.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self, engines: Mapping[str, TenantGuard], refusals: TroubleLog, hop: NextHop | None, *,
-        mode: Mode, most_bytes: int, logs: Mapping[str, EventLog],
+        mode: Mode, most_bytes: int,
     ) -> None:  # fmt: skip
         self._engines = engines
         self._hop = hop
         self._annotates = mode == "annotated"
         self._most = most_bytes
         self.held = 0
-        self._logs = logs
         self._logged = False
         self._sending: dict[str, asyncio.Task[bool]] = {}
         self.refusals = refusals
@@ -161,19 +159,19 @@ class Receiver:
         Raises:
             NextHopError: It did not take them; they wait.
         """
-        log = self._logs.get(tenant)
-        while log:
+        engine = self._engines[tenant]
+        while engine.log:
             sending = self._sending.get(tenant)
             if sending is None:
-                sending = asyncio.create_task(self._send_decisions(tenant, log))
+                sending = asyncio.create_task(self._send_decisions(engine))
                 self._sending[tenant] = sending
                 sending.add_done_callback(lambda _: self._sending.pop(tenant))
             if not await asyncio.shield(sending):
                 return
 
-    async def _send_decisions(self, tenant: str, log: EventLog) -> bool:
+    async def _send_decisions(self, engine: TenantGuard) -> bool:
         """Sends pending decisions; returns False if they are still pending."""
-        request, ids = log.request()
+        request, ids = engine.log.request()
         if self._hop is not None and request is not None:
             try:
                 await self._hop.send(SIGNALS["logs"], request)
@@ -185,7 +183,7 @@ class Receiver:
                     logger.warning("decisions do not go on as log records: %s", error)
                 if not (error.unsupported or error.bad_request):
                     return False
-        await self._engines[tenant].sent(ids)
+        await engine.sent(ids)
         return True
 
 

@@ -41,13 +41,14 @@ from otel_loopguard.engine import (
 from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.replay.log_records import EVENT
+from otel_loopguard.server.access import DEFAULT
+from otel_loopguard.server.forward import EventLog
 from otel_loopguard.server.metrics import Cause, Lateness, ServerMetrics
 from otel_loopguard.server.otlp import RETRY_S, Refused, decision_record, event_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from otel_loopguard.server.forward import EventLog
     from otel_loopguard.server.leases import SessionLeases, Taken
 
 # As many sessions as `max_sessions` by default: the calls of older ones are no news to anybody.
@@ -260,10 +261,11 @@ class TenantGuard:
         store_trouble: Why the store did not answer then; empty if it did, None without one.
         lateness: Sessions whose steps are judged too late to warn their runtime.
         waiting: Spans and log records that wait to be judged.
+        log: Its decisions and other events, until the next hop has them; `sent` says so.
     """
 
     def __init__(
-        self, guard: Engine, lateness_s: float, log: EventLog | None = None,
+        self, guard: Engine, lateness_s: float, tenant: str = DEFAULT,
         leases: SessionLeases | None = None, metrics: ServerMetrics | None = None,
     ) -> None:  # fmt: skip
         self.guard = guard
@@ -281,14 +283,13 @@ class TenantGuard:
         self._batch: list[RecordedSpan] = []  # what arrived within the lateness
         self._judging: asyncio.Task[dict[SpanId, Annotation]] | None = None
         self.waiting = 0
-        self._log = log
+        self.log = EventLog(tenant)
         self._leases = leases
         self._metrics = metrics or ServerMetrics()
         self._made: list[DecisionRecord] = []
         self.ticked = -math.inf
         self.store_trouble = None if leases is None else "the store was not asked yet"
-        if log is not None or leases is not None:
-            guard.subscribe("server", on_decision=self._decide, on_event=self._report)
+        guard.subscribe("server", on_decision=self._decide, on_event=self._report)
 
     async def judge(self, spans: Sequence[RecordedSpan]) -> dict[SpanId, Annotation]:
         """Judges spans, and log records as spans.
@@ -369,11 +370,10 @@ class TenantGuard:
 
     async def sent(self, events: Sequence[str]) -> None:
         """Notes that the next hop has these events."""
-        if self._log is not None:
-            by_session = self._log.sent(events)
-            if self._leases is not None and by_session:
-                with suppress(StoreError):  # then they are sent once more, with the same ids
-                    await self._call(self._leases.sent, by_session)
+        by_session = self.log.sent(events)
+        if self._leases is not None and by_session:
+            with suppress(StoreError):  # then they are sent once more, with the same ids
+                await self._call(self._leases.sent, by_session)
 
     async def _call(self, do: Callable[..., _T], *given: Any) -> _T:
         """Calls something on the thread that judges."""
@@ -474,7 +474,7 @@ class TenantGuard:
         # Redis keeps no order of them.
         unsent = [(name, LogRecord.FromString(record)) for name, record in taken.unsent.items()]
         for decision_id, record in sorted(unsent, key=lambda one: one[1].time_unix_nano):
-            self._tell(session, decision_id, record)
+            self.log.add(record, decision_id, session)
         for call in calls:
             self._bind(call.span.trace_id, session)
         self._calls.open(session, calls)
@@ -523,7 +523,7 @@ class TenantGuard:
         with _storing():
             tell, lost = leases.commit()
         for decision_id, (session, record) in tell.items():
-            self._tell(session, decision_id, LogRecord.FromString(record))
+            self.log.add(LogRecord.FromString(record), decision_id, session)
         self._lose(lost)
         return lost
 
@@ -539,8 +539,7 @@ class TenantGuard:
         self.guard.forget(session)
         if self._leases is not None:
             self._leases.forgotten(session)
-        if self._log is not None:
-            self._log.forget(session)
+        self.log.forget(session)
 
     def _tick(self) -> None:
         self.ticked = time.monotonic()
@@ -575,16 +574,11 @@ class TenantGuard:
     def _decide(self, made: DecisionRecord) -> None:
         if self._leases is not None:
             self._made.append(made)
-        elif self._log is not None:
-            self._log.add(decision_record(made), made.decision.id)
+        else:
+            self.log.add(decision_record(made), made.decision.id)
 
     def _report(self, event: Event) -> None:
-        if self._log is not None:
-            self._log.add(event_record(event))
-
-    def _tell(self, session: str, decision_id: str, record: LogRecord) -> None:
-        if self._log is not None:
-            self._log.add(record, decision_id, session)
+        self.log.add(event_record(event))
 
     def _is_new(self, span: RecordedSpan, step: Step | None) -> bool:
         """True unless the call of a span came by a log record before, or the reverse.
