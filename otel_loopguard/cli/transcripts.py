@@ -5,7 +5,6 @@ For each session that was hinted at or stopped it says what the agent still took
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from html import escape
-from importlib.resources import files as resources
 from itertools import accumulate, pairwise
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.cli.inputs import Inputs
@@ -29,6 +26,7 @@ from otel_loopguard.cli.output import (
     say,
     table,
     word,
+    write_page,
 )
 from otel_loopguard.cli.replay import decision_row, result_of
 from otel_loopguard.core import Decision, Kind, Step
@@ -45,7 +43,6 @@ from otel_loopguard.replay.transcripts.folders import (
 from otel_loopguard.replay.transcripts.opencode import is_session
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.settings.prices import cost_of
-from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -259,7 +256,6 @@ def _amount(steps: Sequence[Step], prices_file: str, since: int = 0) -> Amount:
     )
 
 
-_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 # Decisions of a session that the page lists: more say the same again.
 _DECISIONS_SHOWN: Final = 20
 _COLUMNS: Final = (
@@ -308,7 +304,11 @@ def print_transcripts(  # noqa: PLR0913  # the options of the command
     elif form is Format.TABLE:
         _show(overview, Counter(result.agent for result in sessions))
     if html is not None:
-        write_page(overview, html)
+        write_page(
+            "transcripts.html", html,
+            circles=f"{overview.count - overview.quiet:,}", sessions=f"{overview.count:,}",
+            saved=escape(overview.after.spelled()), groups="\n".join(_groups(overview)),
+        )  # fmt: skip
         say(f"otel-loopguard: wrote {html}", error=True)
     return inputs.code
 
@@ -367,23 +367,8 @@ def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
     )
 
 
-def write_page(overview: Overview, path: Path) -> None:
-    """Writes the overview as a page that loads nothing and shows no content."""
-    template = (resources("otel_loopguard.cli") / "data" / "transcripts.html").read_text("utf-8")
-    page = Template(template).substitute(
-        circles=f"{overview.count - overview.quiet:,}",
-        sessions=f"{overview.count:,}",
-        saved=escape(overview.after.spelled()),
-        groups="\n".join(_groups(overview)),
-        version=__version__,
-    )
-    # Not through a link that others have put there.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o666)
-    with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:  # noqa: PTH123
-        stream.write(page)
-
-
 def _groups(overview: Overview) -> Iterator[str]:
+    """The groups on the page, which shows no content of a session."""
     for title, note, results in overview.groups:
         yield f"<h2>{title}: {len(results):,}</h2><p class=quiet>{note}</p>"
         yield from (_session(*each) for each in results)
