@@ -160,7 +160,7 @@ class Recording:
                 why = f"{barren:,} lines in a row hold nothing, the rest is not read"
                 self._file.report(number, f"{why}; {EXPECTED}")
                 return
-        yield from self._ended()
+        yield from self._ended(self._transcript and self._transcript.finish())
         if self._file.empty:
             self._file.report(1, f"the file is empty, {EXPECTED}")
 
@@ -208,21 +208,17 @@ class Recording:
 
     def _take(self, kind: type[transcripts.Reader], line: JsonObject, number: int) -> Iterator[Run]:
         """Adds a line of a transcript; yields the session that ended before it."""
-        self._number = number
-        if type(self._transcript) is not kind:
-            yield from self._ended()
-            self._transcript = kind(lambda why: self._file.report(self._number, why))
-        if self._transcript is not None and (run := self._transcript.take(line)) is not None:
-            yield self._named(run)
+        self._number, reader = number, self._transcript
+        if reader is None or type(reader) is not kind:
+            yield from self._ended(reader and reader.finish())
+            reader = self._transcript = kind(lambda why: self._file.report(self._number, why))
+        yield from self._ended(reader.take(line))
 
-    def _ended(self) -> Iterator[Run]:
-        run = self._transcript.finish() if self._transcript is not None else None
+    def _ended(self, run: Run | None) -> Iterator[Run]:
+        """A session that has ended, if one has; without an id it is named by its place."""
         if run is not None:
-            yield self._named(run)
-
-    def _named(self, run: Run) -> Run:
-        run.id = run.id or f"{self.name}:{self._number}"
-        return run
+            run.id = run.id or f"{self.name}:{self._number}"
+            yield run
 
     def _wrapped(self, entry: JsonObject, number: int, depth: int) -> Iterator[RecordedSpan | Run]:
         """The entries under `data` and the like; an empty request rightly has none."""
