@@ -181,7 +181,7 @@ class Receiver:
                 if not self._logged:
                     self._logged = True
                     logger.warning("decisions do not go on as log records: %s", error)
-                if not (error.unsupported or error.bad_request):
+                if not error.refused:
                     return False
         await engine.sent(ids)
         return True
