@@ -32,6 +32,7 @@ from otel_loopguard.cli.replay import decision_row, result_of
 from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Transcript
+from otel_loopguard.replay.recording import reported
 from otel_loopguard.replay.transcripts.folders import (
     SessionFiles,
     holds_sessions,
@@ -180,17 +181,16 @@ Reports = list[tuple[str, int, str]]
 
 def judged(files: SessionFiles, settings: Settings) -> tuple[list[TranscriptResult], Reports]:
     """Reads and replays one session."""
+    found: list[TranscriptResult] = []
     broken: Reports = []
     path = str(files.path)
-    found: list[TranscriptResult] = []
-    try:
-        recording = Recording(
-            path, lambda file, line, why: broken.append((file, line, why)), files.sub_agents
-        )
-        runs = (run for run in recording if isinstance(run, Transcript))
-        found += (transcript_result(run, path, settings) for run in runs)
-    except RecordingError as error:
-        broken.append((path, 1, str(error).removeprefix(f"{path}: ")))
+
+    def report(file: str, line: int, why: str) -> None:
+        broken.append((file, line, why))
+
+    with reported(path, report):
+        runs = Recording(path, report, files.sub_agents)
+        found += (transcript_result(r, path, settings) for r in runs if isinstance(r, Transcript))
     return found, broken
 
 

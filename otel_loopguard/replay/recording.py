@@ -101,7 +101,7 @@ class Recording:
         self.name = self._file.name
         self._beside: list[Recording] = []
         for each in sub_agents:
-            with _told(str(each), broken):
+            with reported(str(each), broken):
                 self._beside.append(Recording(str(each), broken))
         sizes = [one.size for one in (self._file, *self._beside)]
         self.size = None if None in sizes else sum(size or 0 for size in sizes)
@@ -121,7 +121,7 @@ class Recording:
             return
         found = list(_transcripts(self._read()))
         for recording in self._beside:
-            with _told(recording.path, self._broken):
+            with reported(recording.path, self._broken):
                 found += _transcripts(recording)
         if found:
             whole = found[0]
@@ -247,13 +247,13 @@ def recordings(path: str, broken: Broken) -> list[Recording]:
         raise RecordingError(msg)
     found: list[Recording] = []
     for files in sessions:
-        with _told(str(files.path), broken):
+        with reported(str(files.path), broken):
             found.append(Recording(str(files.path), broken, sub_agents=files.sub_agents))
     return found
 
 
 @contextmanager
-def _told(path: str, broken: Broken) -> Generator[None]:
+def reported(path: str, broken: Broken) -> Generator[None]:
     """Reports that a file cannot be read: with the others the rest goes on."""
     try:
         yield
