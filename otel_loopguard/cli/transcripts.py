@@ -136,10 +136,6 @@ class TranscriptResult:
 _OWN: Final = ("agent", "session", "path", "cwd", "version", "turns")
 
 
-Told = tuple[TranscriptResult, Moment]
-"""A session that the guard has something to say about, with its stop or hint."""
-
-
 class Overview:
     """Sessions in groups, in each the one that took most afterwards first.
 

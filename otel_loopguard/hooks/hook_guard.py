@@ -99,7 +99,7 @@ class HookGuard:
     def handle(
         self, event: HookEvent, at: int | None = None, *, answered: bool = True
     ) -> HookAnswer:
-        """Returns the answer to an event; nothing where its session is not known.
+        """Returns the answer to an event.
 
         Args:
             event: The event.
@@ -109,7 +109,7 @@ class HookGuard:
         Raises:
             StoreError: The state can be neither read nor written.
         """
-        if not event.session or event.kind is EventKind.OTHER:
+        if event.kind is EventKind.OTHER:
             return NOTHING
         if not answered:
             event = replace(event, accepts_hint=False)
