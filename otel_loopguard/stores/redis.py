@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import xxhash
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import LogOnce
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import redis_connection as scripts
@@ -131,11 +131,6 @@ class RedisStore:
         self._most_pause_s = settings.tuning.stores.retry_s
         self._log_once = LogOnce("store")
         self._positions: BoundedDict[str, tuple[str, bytes]] = BoundedDict(_MOST_POSITIONS)
-        self._lock = new_lock()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: connections and locks are the parent's."""
         self._lock = new_lock()
 
     def add_records(self, tool: str, records: Sequence[bytes]) -> None:
