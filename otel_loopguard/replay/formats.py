@@ -171,9 +171,9 @@ _GROUPS: Final = (
     "instrumentation_library_spans",
 )
 _SCOPES: Final = ("scope", "instrumentationLibrary", "instrumentation_library")
-_OTLP_KINDS: Final = ("INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+OTLP_KINDS: Final = ("INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 _Name = TypeVar("_Name", bound=str)
-_OTLP_STATUSES: Final[tuple[Status, ...]] = ("unset", "ok", "error")
+OTLP_STATUSES: Final[tuple[Status, ...]] = ("unset", "ok", "error")
 _DEPTH: Final = 64  # levels of nested values: content of agents has about ten
 
 
@@ -212,7 +212,7 @@ def _otlp_span(entry: JsonObject, scope: str) -> RecordedSpan:
     return RecordedSpan(
         name=text(entry.get("name")),
         scope=scope,
-        kind=_named(entry.get("kind"), "SPAN_KIND_", _OTLP_KINDS),
+        kind=_named(entry.get("kind"), "SPAN_KIND_", OTLP_KINDS),
         trace_id=identifier(first(entry, ("traceId", "trace_id")), 16),
         span_id=identifier(first(entry, ("spanId", "span_id")), 8),
         parent_id=identifier(first(entry, ("parentSpanId", "parent_span_id")), 8) or None,
@@ -223,7 +223,7 @@ def _otlp_span(entry: JsonObject, scope: str) -> RecordedSpan:
             (text(mapping(event).get("name")), otlp_attributes(mapping(event).get("attributes")))
             for event in sequence(entry.get("events"))
         ],
-        status=_named(status.get("code"), "STATUS_CODE_", _OTLP_STATUSES),
+        status=_named(status.get("code"), "STATUS_CODE_", OTLP_STATUSES),
         description=text(status.get("message")) or None,
     )
 
