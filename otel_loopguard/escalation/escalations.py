@@ -155,15 +155,9 @@ class Escalations:
     """
 
     def __init__(  # noqa: PLR0913
-        self,
-        settings: Settings,
-        faults: InternalErrors,
-        find: Callable[[str], Session | None],
-        *,
-        process: str = "",
-        writer: Writer | None = None,
-        log: Log,
-    ) -> None:
+        self, settings: Settings, faults: InternalErrors, find: Callable[[str], Session | None], *,
+        process: str, writer: Writer | None, log: Log,
+    ) -> None:  # fmt: skip
         self._settings = settings
         self._faults = faults
         self._find = find

@@ -278,9 +278,8 @@ class _Log:
         self._write({"fault": type(error).__name__, "at": place, "message": text})
 
     def _write(self, row: dict[str, object]) -> None:
-        line = orjson.dumps(
-            {"time": f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}", **row}
-        )
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = orjson.dumps({"time": at, **row})
         with self._lock, suppress(OSError):
             if self._path.exists() and self._path.stat().st_size > _MOST_LOGGED:
                 self._path.replace(self._path.with_suffix(".log.1"))
