@@ -15,8 +15,6 @@ from otel_loopguard.replay.transcripts.session import (
     Reader,
     Session,
     Transcript,
-    blocks,
-    map_of,
     tokens,
 )
 
@@ -46,7 +44,7 @@ class Atif(Reader):
     def take(self, line: JsonObject) -> Transcript | None:
         """Adds a trajectory; returns the one before."""
         before = self._begin_anew()
-        agent = map_of(line, "agent", self.report)
+        agent = self._map(line, "agent")
         name = text(agent.get("name"))
         session = self.session = Session(_AGENTS.get(name, name) or self.agent, self.report)
         session.id = text(line.get("session_id")) or text(line.get("trajectory_id"))
@@ -90,9 +88,9 @@ class Atif(Reader):
         session = self.session
         model = text(step.get("model_name")) or None
         answer = session.answer(model, self._last or time, time, agent)
-        said = blocks(step.get("message"), self.report)
+        said = self._blocks(step.get("message"))
         session.say(answer, "\n".join(text(block.get("text")) for block in said))
-        metrics = map_of(step, "metrics", self.report)
+        metrics = self._map(step, "metrics")
         if metrics:
             whole, out = tokens(metrics, "prompt_tokens"), tokens(metrics, "completion_tokens")
             session.used(answer, whole, out, tokens(metrics, "cached_tokens"))
@@ -113,7 +111,7 @@ class Atif(Reader):
         return keys
 
     def _observed(self, step: JsonObject, keys: list[str], time: int) -> None:
-        results = sequence(map_of(step, "observation", self.report).get("results"))
+        results = sequence(self._map(step, "observation").get("results"))
         extra = mapping(step.get("extra"))
         for result in map(mapping, results):
             source = text(result.get("source_call_id"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.replay.fields import JsonObject, instant, kind_of, mapping, sequence, text
-from otel_loopguard.replay.transcripts.session import Reader, Transcript, blocks, map_of, tokens
+from otel_loopguard.replay.transcripts.session import Reader, Transcript, tokens
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -88,7 +88,7 @@ class ClaudeCode(Reader):
         return before
 
     def _message(self, line: JsonObject, *, answers: bool) -> None:
-        message = map_of(line, "message", self.report)
+        message = self._map(line, "message")
         time = instant(line.get("timestamp"))
         agent = self._agent(line)
         read = self._answer if answers else self._user
@@ -108,7 +108,7 @@ class ClaudeCode(Reader):
         return side
 
     def _answer(self, line: JsonObject, message: JsonObject, time: int, agent: str | None) -> None:
-        found, model = blocks(message.get("content"), self.report), text(message.get("model"))
+        found, model = self._blocks(message.get("content")), text(message.get("model"))
         if line.get("isApiErrorMessage") is True or model == "<synthetic>":
             return
         session, key = self.session, text(message.get("id"))
@@ -122,7 +122,7 @@ class ClaudeCode(Reader):
                 session.say(step, text(block.get("text")))
             elif block.get("type") == "tool_use":
                 session.call(block.get("id"), block.get("name"), block.get("input"), time, agent)
-        usage = map_of(message, "usage", self.report)
+        usage = self._map(message, "usage")
         if usage:
             out = max(tokens(usage, "output_tokens"), step.tokens_out or 0)
             read, written = (tokens(usage, name) for name in _CACHE)
@@ -131,7 +131,7 @@ class ClaudeCode(Reader):
             session.ending = "finished"
 
     def _user(self, line: JsonObject, message: JsonObject, time: int, agent: str | None) -> None:
-        found = blocks(message.get("content"), self.report)
+        found = self._blocks(message.get("content"))
         answered = False
         stopped = _stopped(line)
         for block in found:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.replay.fields import JsonObject, instant, kind_of, mapping, sequence, text
-from otel_loopguard.replay.transcripts.session import Reader, Transcript, blocks, map_of, tokens
+from otel_loopguard.replay.transcripts.session import Reader, Transcript, tokens
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -49,11 +49,11 @@ class Codex(Reader):
         kind, time = text(line.get("type")), instant(line.get("timestamp"))
         before = None
         if kind == "session_meta" or (not kind and "instructions" in line):
-            before = self._meta(map_of(line, "payload", self.report) or line)
+            before = self._meta(self._map(line, "payload") or line)
         elif kind in _ITEMS:
             self._item(line, time)
         elif kind:
-            self._payload(kind, map_of(line, "payload", self.report), time)
+            self._payload(kind, self._map(line, "payload"), time)
         elif "record_type" not in line:
             self.report(f"`type` is {kind_of(line.get('type'))}, expected text")
         return before
@@ -80,7 +80,7 @@ class Codex(Reader):
         elif kind == "turn_context":
             self.session.model = text(payload.get("model")) or self.session.model
         elif kind == "token_usage_record":
-            self._tokens(map_of(payload, "usage", self.report))
+            self._tokens(self._map(payload, "usage"))
 
     def _item(self, item: JsonObject, time: int) -> None:
         kind = text(item.get("type"))
@@ -108,7 +108,7 @@ class Codex(Reader):
             self.session.result(key, None, time)
 
     def _message(self, item: JsonObject, time: int) -> None:
-        found = blocks(item.get("content"), self.report)
+        found = self._blocks(item.get("content"))
         written = "\n".join(text(block.get("text")) for block in found)
         if item.get("role") == "assistant":
             self.session.say(self._answering(time), written)

@@ -12,7 +12,7 @@ from typing import Final
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.replay.fields import JsonObject, instant, is_map, kind_of, mapping, rows, text
-from otel_loopguard.replay.transcripts.session import Reader, Transcript, blocks, tokens
+from otel_loopguard.replay.transcripts.session import Reader, Transcript, tokens
 from otel_loopguard.spans.coding_tools import gemini_result
 
 _CONTEXT: Final = "<session_context>"
@@ -80,7 +80,7 @@ class Gemini(Reader):
         if message.get("type") == "gemini":
             self._answer(message, time)
         elif message.get("type") == "user":
-            found = blocks(message.get("content"), self.report)
+            found = self._blocks(message.get("content"))
             written = "".join(text(block.get("text")) for block in found)
             if written and self._agent is None and not written.startswith(_CONTEXT):
                 self.session.prompt(time)
@@ -93,7 +93,7 @@ class Gemini(Reader):
         model = text(message.get("model")) or None
         step = session.answer(model, self._last or time, time, self._agent)
         content = message.get("content")
-        said = blocks([content] if is_map(content) else content, self.report)
+        said = self._blocks([content] if is_map(content) else content)
         session.say(step, "".join(text(block.get("text")) for block in said))
         used = mapping(message.get("tokens"))
         if used:

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from otel_loopguard._util.tables import read_parts
 from otel_loopguard.replay.fields import JsonObject, integer, is_map, kind_of, mapping, text, time
 from otel_loopguard.replay.file import RecordedFile, unreadable
-from otel_loopguard.replay.transcripts.session import Ending, Reader, Transcript, map_of, tokens
+from otel_loopguard.replay.transcripts.session import Ending, Reader, Transcript, tokens
 
 _PATIENCE_S: Final = 0.5
 """A recovery after a crash locks readers out for a moment; the next look tries again."""
@@ -244,7 +244,7 @@ class OpenCode(Reader):
         session = self.session
         texts = [part for _, part in self._parts if part.get("type") == "text"]
         calls = [
-            (key, part, map_of(part, "state", self.report))
+            (key, part, self._map(part, "state"))
             for key, part in self._parts
             if part.get("type") == "tool"
         ]

@@ -246,6 +246,26 @@ class Reader(ABC):
         """The session so far."""
         return self.session.finish()
 
+    def _map(self, line: JsonObject, name: str) -> JsonObject:
+        """A field that is an object; empty if it is missing, or something else (reported)."""
+        value = line.get(name)
+        if value is not None and not is_map(value):
+            self.report(f"`{name}` is {kind_of(value)}, expected an object")
+        return mapping(value)
+
+    def _blocks(self, content: object) -> list[JsonObject]:
+        """The blocks of a message; one that is only text is one block."""
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}] if content else []
+        if not is_list(content):
+            if content is not None:
+                self.report(f"`content` is {kind_of(content)}, expected text or a list")
+            return []
+        found = [block for block in content if is_map(block)]
+        if len(found) < len(content):
+            self.report("an entry of `content` is no object")
+        return found
+
 
 def merged(runs: Iterable[Iterable[_Step]], end: Callable[[_Step], int]) -> Iterator[_Step]:
     """Steps of several runs by their ends, each run in its order, however its clock jumps."""
@@ -259,32 +279,10 @@ def merged(runs: Iterable[Iterable[_Step]], end: Callable[[_Step], int]) -> Iter
     return (step for _, step in merge(*map(timed, runs), key=itemgetter(0)))
 
 
-def blocks(content: object, report: Report) -> list[JsonObject]:
-    """The blocks of a message; one that is only text is one block."""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content else []
-    if not is_list(content):
-        if content is not None:
-            report(f"`content` is {kind_of(content)}, expected text or a list")
-        return []
-    found = [block for block in content if is_map(block)]
-    if len(found) < len(content):
-        report("an entry of `content` is no object")
-    return found
-
-
 def tokens(usage: JsonObject, *names: str) -> int:
     """The sum of counts that are there."""
     found = (integer(usage.get(name)) for name in names)
     return sum(count for count in found if count is not None and 0 < count < 10**12)
-
-
-def map_of(line: JsonObject, name: str, report: Report) -> JsonObject:
-    """A field that is an object; empty if it is missing or, which is reported, something else."""
-    value = line.get(name)
-    if value is not None and not is_map(value):
-        report(f"`{name}` is {kind_of(value)}, expected an object")
-    return mapping(value)
 
 
 def _kept(outcome: object) -> object:
