@@ -19,7 +19,6 @@ from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort
 from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
 from otel_loopguard.settings import Settings
-from otel_loopguard.spans.reader import Reader
 
 _TURNS: Final = 15  # an agent stops by itself some time; the guard stops it long before
 _QUERY: Final = "refund policy for order 4711"
@@ -37,7 +36,7 @@ def run_demo() -> int:
     stopped = _live()
     recorded = "A recorded run (InterCode, gpt-3.5 at a SQL database), replayed on its trace:"
     out.print(Text(f"\n{recorded}", style="bold"))
-    forest = Forest(Reader().read)
+    forest = Forest()
     sample = files("otel_loopguard.cli") / "data" / _SAMPLE
     with as_file(sample) as path, Inputs([str(path)], bar=False) as inputs:
         show(list(replay_all(inputs, Settings(), forest)), forest)

@@ -311,7 +311,7 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S) -> int:
     folder.make()
     with ExitStack() as last, ExitStack() as stack:
         # A killed process holds the lock until its last thread is gone.
-        if not stack.enter_context(_locked(folder, _LOCK_S)):
+        if not stack.enter_context(_locked(folder)):
             return 0
         Path(folder.lock).write_text(f"{os.getpid()}\n", "ascii")
         try:
@@ -384,7 +384,7 @@ def judge_here(
         write: Delivers the answer, or raises `OSError`.
     """
     os.umask(0o077)
-    with ExitStack() as last, _locked(folder, _LOCK_S) as alone:
+    with ExitStack() as last, _locked(folder) as alone:
         if not alone:
             write(NOTHING)
             return
@@ -404,13 +404,13 @@ def judge_here(
 
 
 @contextmanager
-def _locked(folder: StateFolder, limit_s: float) -> Generator[bool]:
+def _locked(folder: StateFolder) -> Generator[bool]:
     """Yields True if this is the only process that judges, within the block."""
     with open(folder.lock, "ab") as file:  # noqa: PTH123  # its descriptor is locked
         if fcntl is None:
             yield True
             return
-        until = time.monotonic() + limit_s
+        until = time.monotonic() + _LOCK_S
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
