@@ -11,29 +11,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from otel_loopguard.backtest.rows import (
-    RUN,
-    SPAN,
-    STEP,
-    BrokenRow,
-    span_of,
-    step_of,
+from otel_loopguard.backtest.rows import RUN, SPAN, STEP, BrokenRow, span_of, step_of
+from otel_loopguard.engine import (
+    Decision,
+    DecisionRecord,
+    Engine,
+    Kind,
+    Observation,
+    RecordedSpan,
+    Settings,
+    Step,
 )
-from otel_loopguard.engine import Engine, Kind
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, replay_run
 from otel_loopguard.replay.fields import text
-
-if TYPE_CHECKING:
-    from otel_loopguard.engine import (
-        Decision,
-        DecisionRecord,
-        Observation,
-        RecordedSpan,
-        Settings,
-        Step,
-    )
 
 __all__ = ["BacktestResult", "replay_session"]
 

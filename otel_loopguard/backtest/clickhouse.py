@@ -12,21 +12,18 @@ import json
 import os
 import shutil
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from otel_loopguard.backtest.rows import load
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay.file import unreadable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SCHEME: Final = "clickhouse://"
 _NEEDED: Final = frozenset({"Timestamp", "TraceId", "SpanId", "SpanAttributes"})

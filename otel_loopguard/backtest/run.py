@@ -16,23 +16,19 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 from uuid import uuid4
 
 from otel_loopguard._util.tables import read_table
-from otel_loopguard.backtest import BacktestResult, replay_session
+from otel_loopguard.backtest import BacktestResult, Rows, replay_session
 from otel_loopguard.backtest.rows import BrokenRow, load, parsed
 from otel_loopguard.backtest.sources import Source, connect, open_source, quoted, relation, stage
-from otel_loopguard.engine import Engine, decision_row
+from otel_loopguard.engine import Engine, Settings, decision_row
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay.fields import is_map
 from otel_loopguard.replay.file import unreadable
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.version import __version__
-
-if TYPE_CHECKING:
-    from otel_loopguard.backtest.sources import Source
-    from otel_loopguard.engine import Settings
 
 # Each bucket is a file that DuckDB writes at once with the others; descriptors are 1,024.
 _MOST_BUCKETS: Final = 256
@@ -154,10 +150,7 @@ def notes_of(part: Path) -> Notes:
     return Notes(noted["sessions"], noted["rows"], Counter(noted["broken"]))
 
 
-_Streamed = Iterator[tuple[str, Mapping[str, object]]]
-
-
-def _sessions(bucket: Bucket, notes: Notes) -> Iterator[tuple[str, str, _Streamed]]:
+def _sessions(bucket: Bucket, notes: Notes) -> Iterator[tuple[str, str, Rows]]:
     """The sessions of a bucket: name, source, rows. DuckDB sorts, and spills what is too much."""
     folder = Path(bucket.folder)
     if not folder.is_dir():
@@ -178,7 +171,7 @@ def _sessions(bucket: Bucket, notes: Notes) -> Iterator[tuple[str, str, _Streame
     shutil.rmtree(spill, ignore_errors=True)
 
 
-def _bodies(rows: Iterable[tuple[Any, ...]], notes: Notes) -> _Streamed:
+def _bodies(rows: Iterable[tuple[Any, ...]], notes: Notes) -> Rows:
     for _, _, form, text in rows:
         notes.rows += 1
         try:

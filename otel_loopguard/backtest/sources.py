@@ -15,20 +15,17 @@ from dataclasses import dataclass, replace
 from glob import glob, has_magic
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from otel_loopguard.backtest.clickhouse import SCHEME, Table, table_of
 from otel_loopguard.backtest.rows import RUN, SPAN, STEP, entry_of, load, row_of, written
-from otel_loopguard.engine import Reader, session_keys
+from otel_loopguard.engine import Reader, RecordedSpan, session_keys
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Run
 from otel_loopguard.replay.exports import export_reader_of
 from otel_loopguard.replay.file import RecordedFile, unreadable, untold
-
-if TYPE_CHECKING:
-    from otel_loopguard.engine import RecordedSpan
 
 COLUMNS: Final = ("unit", "conversation", "moment", "seq", "form", "body", "source")
 _SPANS: Final = (

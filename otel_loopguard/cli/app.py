@@ -90,16 +90,13 @@ Socket = Annotated[
 Jobs = Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="Key of the session.")]
 By = Annotated[
-    str | None,
-    typer.Option("--by", metavar="NAME", help="Your name; your user name by default."),
+    str | None, typer.Option("--by", metavar="NAME", help="Your name; your user name by default.")
 ]
 Reason = Annotated[
-    str | None,
-    typer.Option("--reason", metavar="TEXT", help="Reason, shown on the trace."),
+    str | None, typer.Option("--reason", metavar="TEXT", help="Reason, shown on the trace.")
 ]
 Guidance = Annotated[
-    str | None,
-    typer.Option("--guidance", metavar="TEXT", help="Message to the model."),
+    str | None, typer.Option("--guidance", metavar="TEXT", help="Message to the model.")
 ]
 
 
@@ -186,8 +183,7 @@ def transcripts(  # noqa: PLR0913, PLR0917  # they are options
         float, typer.Option(min=0, metavar="N", help="Sessions that changed in N days; 0: all.")
     ] = 0,
     html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also writes the overview as an HTML page."),
+        Path | None, typer.Option(metavar="FILE", help="Also writes the overview as an HTML page.")
     ] = None,
     form: Form = Format.TABLE,
     settings: SettingsFile = None,
@@ -335,8 +331,7 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
         ),
     ],
     where: Annotated[
-        str,
-        typer.Option(metavar="SQL", help="Condition on the columns; other rows are left out."),
+        str, typer.Option(metavar="SQL", help="Condition on the columns; other rows are left out.")
     ] = "",
     engine: Annotated[
         str, typer.Option(metavar="duckdb|ray", help="What replays the sessions.")
@@ -507,16 +502,13 @@ def allow(
 def answer(  # noqa: PLR0913, PLR0917  # they are options
     escalation: Annotated[str, typer.Argument(metavar="ESCALATION", help="Id of the escalation.")],
     said: Annotated[
-        str,
-        typer.Argument(metavar="ANSWER", help="continue, abort, modify-plan or skip-task."),
+        str, typer.Argument(metavar="ANSWER", help="continue, abort, modify-plan or skip-task.")
     ],
     guidance: Guidance = None,
     plan: Annotated[
         str | None,
         typer.Option(
-            "--plan",
-            metavar="FILE",
-            help="With modify-plan: JSON list of the new tasks, or -.",
+            "--plan", metavar="FILE", help="With modify-plan: JSON list of the new tasks, or -."
         ),
     ] = None,
     limit: Annotated[

@@ -12,20 +12,17 @@ from contextlib import contextmanager
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import MofNCompleteColumn
 
 from otel_loopguard.backtest.rows import load
-from otel_loopguard.backtest.run import run
+from otel_loopguard.backtest.run import Backtest, Notify, run
 from otel_loopguard.backtest.sources import quoted
 from otel_loopguard.cli.inputs import bar_of
-from otel_loopguard.cli.output import counted, keep_faults, say
-from otel_loopguard.version import __version__
+from otel_loopguard.cli.output import counted, keep_faults, say, write_page
 
 if TYPE_CHECKING:
-    from otel_loopguard.backtest.run import Backtest, Notify
     from otel_loopguard.settings import Settings
 
 
@@ -84,8 +81,7 @@ def write_summary(found: Backtest, other: Backtest | None, path: Path) -> int:
     Returns:
         How many sessions would have been stopped.
     """
-    here = files("otel_loopguard.cli") / "data"
-    text = (here / "backtest.sql").read_text("utf-8")
+    text = (files("otel_loopguard.cli") / "data" / "backtest.sql").read_text("utf-8")
     views, *_ = text.partition("-- # ")
     parts, others = quoted(found.parts), quoted((other or found).parts)
     with load("duckdb").connect() as connection:
@@ -96,18 +92,11 @@ def write_summary(found: Backtest, other: Backtest | None, path: Path) -> int:
         tables = list(_tables(connection, text, compared=other is not None))
     settings = found.digest if other is None else f"{found.digest}, compared with {other.digest}"
     broken = _table(("rows that were passed over", "rows#"), found.notes.broken.most_common(_TOP))
-    page = Template((here / "backtest.html").read_text("utf-8")).substitute(
-        sessions=f"{sessions:,}",
-        steps=f"{steps:,}",
-        source=_text(found.source.name),
-        stopped=f"{stopped:,}",
-        version=__version__,
-        settings=settings,
-        tables=f"{broken}{''.join(tables)}",
-    )
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(page, "utf-8", errors="backslashreplace")
-    temporary.replace(path)
+    write_page(
+        "backtest.html", path,
+        sessions=f"{sessions:,}", steps=f"{steps:,}", stopped=f"{stopped:,}", settings=settings,
+        source=_text(found.source.name), tables=f"{broken}{''.join(tables)}",
+    )  # fmt: skip
     return stopped
 
 

@@ -13,14 +13,13 @@ import typer
 
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, console, give, say, sentence, table
-from otel_loopguard.cli.replay import SpanResults, result_of
+from otel_loopguard.cli.replay import ReplayResult, SpanResults, result_of
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay import Recording, Run, Transcript
 from otel_loopguard.replay.file import untold
 
 if TYPE_CHECKING:
-    from otel_loopguard.cli.replay import ReplayResult
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.views import RecordedSpan
 
@@ -122,11 +121,7 @@ def changes(settings: Settings, line: int) -> dict[str, int]:
     Deny and pause stand on the line, abort as far above it as it stands above deny now.
     """
     apart = max(0, settings.abort_after - settings.deny_after)
-    return {
-        "deny_after": line,
-        "pause_after": line,
-        "abort_after": min(line + apart, HIGHEST),
-    }
+    return {"deny_after": line, "pause_after": line, "abort_after": min(line + apart, HIGHEST)}
 
 
 def at_line(settings: Settings, line: int) -> Settings:
@@ -186,10 +181,7 @@ _Place = tuple[int, str]
 
 
 def _search(
-    recordings: Sequence[Recording],
-    settings: Settings,
-    noticed: set[_Place],
-    limit: int,
+    recordings: Sequence[Recording], settings: Settings, noticed: set[_Place], limit: int
 ) -> dict[int, int]:
     """How many runs are stopped at each line tried: doubling up, then halving down.
 

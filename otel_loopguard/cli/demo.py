@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import Status, StatusCode
+from opentelemetry.trace import Status, StatusCode, Tracer
 from rich.table import Table
 from rich.text import Text
 
@@ -19,10 +19,6 @@ from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardAbort
 from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
 from otel_loopguard.settings import Settings
-from otel_loopguard.spans.reader import Reader
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
 
 _TURNS: Final = 15  # an agent stops by itself some time; the guard stops it long before
 _QUERY: Final = "refund policy for order 4711"
@@ -40,7 +36,7 @@ def run_demo() -> int:
     stopped = _live()
     recorded = "A recorded run (InterCode, gpt-3.5 at a SQL database), replayed on its trace:"
     out.print(Text(f"\n{recorded}", style="bold"))
-    forest = Forest(Reader().read)
+    forest = Forest()
     sample = files("otel_loopguard.cli") / "data" / _SAMPLE
     with as_file(sample) as path, Inputs([str(path)], bar=False) as inputs:
         show(list(replay_all(inputs, Settings(), forest)), forest)
@@ -77,11 +73,9 @@ def _stubborn_agent(tracer: Tracer) -> None:
                 _say("guard", f"{state.action}: {state.hint or state.reason}")
             attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "scripted"}
             with tracer.start_as_current_span("chat scripted", attributes=attributes):
-                warned = state.action is not Action.ALLOW
-                _say(
-                    "model",
-                    "I will search once more." if warned else "Let me search the knowledge base.",
-                )
+                calm = state.action is Action.ALLOW
+                said = "Let me search the knowledge base." if calm else "I will search once more."
+                _say("model", said)
             _search(tracer, refused=state.action is Action.DENY)
 
 

@@ -23,7 +23,7 @@ from otel_loopguard.cli.hook import lacking, repository
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, cell, console, counted, give, line
 from otel_loopguard.cli.replay import recorded_steps
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.guard import LoopGuard
 from otel_loopguard.hooks.install import states
@@ -37,7 +37,6 @@ from otel_loopguard.stores import open_store
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
     from otel_loopguard.spans.views import RecordedSpan
 
 

@@ -14,14 +14,12 @@ import typer
 
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, cell, console, json_line, keep_faults, line, table
-from otel_loopguard.cli.replay import result_of
-from otel_loopguard.core import Action, Kind
+from otel_loopguard.cli.replay import ReplayResult, result_of
+from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.replay import Run
 from otel_loopguard.replay.workers import spread
 
 if TYPE_CHECKING:
-    from otel_loopguard.cli.replay import ReplayResult
-    from otel_loopguard.core import Step
     from otel_loopguard.settings import Settings
 
 ALL: Final = "all"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -15,9 +16,7 @@ from otel_loopguard.hooks.install import HOOK_FILES, SCOPES, State, install, sta
 from otel_loopguard.hooks.state_folder import StateFolder
 
 app = typer.Typer(
-    name="hook",
-    help="Guards a coding agent through its own hooks.",
-    no_args_is_help=True,
+    name="hook", help="Guards a coding agent through its own hooks.", no_args_is_help=True
 )
 
 
@@ -46,8 +45,7 @@ def install_hooks(
         bool, typer.Option("--project/--user", help="For this project, or for you everywhere.")
     ] = False,
     mode: Annotated[
-        Mode,
-        typer.Option(help="observe logs what it would do; enforce does it."),
+        Mode, typer.Option(help="observe logs what it would do; enforce does it.")
     ] = Mode.OBSERVE,
 ) -> None:
     """Installs the hooks of a coding agent; its other settings are left alone."""
@@ -58,7 +56,7 @@ def install_hooks(
     if change.backup:
         say(f"backup: {change.backup}")
     for state in states(repository()):
-        if (state.agent, state.scope) == (agent, scope) and not state.found:
+        if (state.agent, state.scope) == (agent, scope) and not state.program_found:
             say(f"nothing is guarded: {lacking(state)}", error=True)
     say(f"to do: {HOOK_FILES[agent].todo}")
 
@@ -67,8 +65,7 @@ def install_hooks(
 def uninstall_hooks(
     agent: Named,
     project: Annotated[
-        bool | None,
-        typer.Option("--project/--user", help="Only this project's, or only your own."),
+        bool | None, typer.Option("--project/--user", help="Only this project's, or only your own.")
     ] = None,
 ) -> None:
     """Removes the hooks of a coding agent, from this project and from your own settings."""
@@ -134,15 +131,9 @@ def serve(
 
 def _row(state: State) -> dict[str, object]:
     return {
-        "agent": state.agent,
-        "scope": state.scope,
+        **asdict(state),
         "file": str(state.file),
         "installed": state.mode is not None,
-        "mode": state.mode,
-        "program": state.program,
-        "program_found": state.found,
-        "missing_events": state.missing,
-        "problem": state.problem,
         "todo": _todo(state) if state.mode or state.problem else None,
     }
 
@@ -151,13 +142,13 @@ def lacking(state: State) -> str:
     """What keeps hooks that are installed from being called; empty if nothing does."""
     if state.problem:
         return state.problem
-    if not state.found:
+    if not state.program_found:
         # The settings of a project are shared: it is called by its name alone.
         by_name = state.program is not None and state.program == Path(state.program).name
         remedy = "put its folder on the PATH of the agent" if by_name else "install again"
         return f"the program {state.program} is not found: {remedy}"
-    if state.missing:
-        return f"no hooks for {', '.join(state.missing)}: install again"
+    if state.missing_events:
+        return f"no hooks for {', '.join(state.missing_events)}: install again"
     return ""
 
 

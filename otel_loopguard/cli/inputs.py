@@ -19,13 +19,12 @@ from rich.progress import (
 
 from otel_loopguard._util.text import printable
 from otel_loopguard.cli.output import say
-from otel_loopguard.replay import Recording, recordings
+from otel_loopguard.replay import Recording, Run, recordings
 from otel_loopguard.replay.workers import COLLECTED
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from otel_loopguard.replay import Run
     from otel_loopguard.spans.views import RecordedSpan
 
 # Bytes of files that take seconds to replay: with fewer, a bar would only flash.
@@ -39,7 +38,7 @@ _FAULTS_SHOWN: Final = 10
 def bar_of(done: ProgressColumn) -> Progress:
     """A bar on standard error, which is gone when all is done."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), done)
-    to = Console(stderr=True)
+    to = Console(stderr=True, emoji=False)  # `:100:` is the number of a line
     return Progress(*columns, TimeRemainingColumn(), console=to, transient=True)
 
 
@@ -62,22 +61,21 @@ class Inputs:
         self.broken = 0
         # Of each fault of a file the line that had it first, and how many more have it.
         self._faults: dict[tuple[str, str], tuple[int, int]] = {}
-        self._progress: Progress | None = None
+        self._progress = bar_of(TaskProgressColumn())
         self._recordings = [one for file in files for one in recordings(file, self.report)]
         total = sum(recording.size or 0 for recording in self._recordings)
-        if bar and total > _BYTES_WORTH_A_BAR and sys.stderr.isatty():
-            self._progress = bar_of(TaskProgressColumn())
+        shown = bar and total > _BYTES_WORTH_A_BAR and sys.stderr.isatty()
+        self._progress.disable = not shown
 
     def __enter__(self) -> Self:
         self._thresholds = gc.get_threshold()
         gc.set_threshold(*COLLECTED)
-        if self._progress:
-            self._progress.start()
+        self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         gc.set_threshold(*self._thresholds)
-        if self._progress:
+        if self._progress.live.is_started:
             self._progress.stop()
         left = self.broken
         for (file, _why), (number, more) in self._faults.items():
@@ -97,9 +95,6 @@ class Inputs:
 
     def entries(self, recording: Recording) -> Iterator[RecordedSpan | Run]:
         """What a recording holds, with the bar moving."""
-        if self._progress is None:
-            yield from recording
-            return
         task = self._progress.add_task(printable(recording.name), total=recording.size)
         for count, entry in enumerate(recording):
             if count % _ENTRIES_BETWEEN == 0:
@@ -109,12 +104,8 @@ class Inputs:
 
     def note(self, text: str) -> None:
         """Prints a note on standard error, above the bar if there is one."""
-        if self._progress:
-            self._progress.console.print(
-                printable(text), markup=False, highlight=False, soft_wrap=True
-            )
-        else:
-            say(text, error=True)
+        shown = printable(text)
+        self._progress.console.print(shown, markup=False, highlight=False, soft_wrap=True)
 
     def report(self, file: str, number: int, why: str) -> None:
         """Counts a broken line; prints the first ten faults, each once for a file."""

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, console, give, table
 from otel_loopguard.cli.replay import recorded_steps
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.execution.profiler import Profiler
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
     from otel_loopguard.settings import Settings
 
 # Records of a tool from which on its estimates are compared with its calls: an estimate covers nine

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 
 from otel_loopguard._control.flag import is_reserved
@@ -26,8 +26,6 @@ from otel_loopguard.replay.fields import integer, mapping, sequence
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from otel_loopguard.escalation.protocol import Message, Transport
 
 # A process of hooks takes about a second to start; on a machine under load much longer.

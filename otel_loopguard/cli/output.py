@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from textwrap import fill
 from typing import Final, TypeVar, cast
 
@@ -24,6 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_loopguard._util.text import printable
+from otel_loopguard.version import __version__
 
 _Found = TypeVar("_Found")
 
@@ -41,6 +44,16 @@ def open_streams() -> None:
             setattr(sys, name, nowhere)
 
 
+def write_page(template: str, path: Path, **values: str) -> None:
+    """Writes a page by a template of ours; it is one file that loads nothing."""
+    text = (files("otel_loopguard.cli") / "data" / template).read_text("utf-8")
+    page = Template(text).substitute(values, version=__version__)
+    # Not through a link that others have put there.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o666)
+    with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:  # noqa: PTH123
+        stream.write(page)
+
+
 def drop_output() -> None:
     """Drops what standard output could not write: at the end Python would try again."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, suppress(OSError, ValueError):
@@ -52,6 +65,7 @@ def has_exception(record: logging.LogRecord) -> bool:
     return record.exc_info is not None
 
 
+_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 _DEPTH: Final = 200  # levels of nested values; the parser of JSON takes no more than 254
 _PIPE_WIDTH: Final = 10_000  # columns of a pipe: tables are not wrapped for programs
 _SENTENCE: Final = 30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from shlex import quote
@@ -13,29 +13,19 @@ from rich.text import Text
 from rich.tree import Tree
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import (
-    Format,
-    cell,
-    console,
-    counted,
-    give,
-    line,
-    table,
-    word,
-)
-from otel_loopguard.core import Action, Decision, Kind
+from otel_loopguard.cli.output import Format, cell, console, counted, give, line, table, word
+from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, Transcript, replay_run
 from otel_loopguard.spans.reader import Reader
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
     from otel_loopguard.core.report import Report
     from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
-    from otel_loopguard.spans.views import RecordedSpan, SpanView
+    from otel_loopguard.spans.views import RecordedSpan
 
 # Sessions whose results are collected at once: about 30 MB of results and reports. The one whose
 # last step is oldest is given first; if it goes on, it is told of twice.
@@ -108,8 +98,8 @@ class Forest:
     whole traces.
     """
 
-    def __init__(self, read: Callable[[SpanView], Step | None]) -> None:
-        self._read = read
+    def __init__(self) -> None:
+        self._read = Reader().read
         self._traces: OrderedDict[int, dict[int, _Node]] = OrderedDict()
         self._count = 0
 
@@ -181,7 +171,7 @@ def print_replay(files: Sequence[str], form: Format, settings: Settings, *, tree
     Sessions do not reach over files: each file has a guard of its own, and so has each labelled
     run, whose session is its id.
     """
-    forest = Forest(Reader().read) if tree else None
+    forest = Forest() if tree else None
     with Inputs(files) as inputs:
         found = replay_all(inputs, settings, forest)
         give(found, form, ReplayResult.row, partial(show, forest=forest))

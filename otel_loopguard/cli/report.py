@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -14,13 +14,11 @@ from rich.text import Text
 from otel_loopguard.cli import live
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, console, give, json_line, line, say, sentence, table
-from otel_loopguard.cli.replay import decision_row, recorded_steps, replay_all
+from otel_loopguard.cli.replay import RecordedStep, decision_row, recorded_steps, replay_all
 from otel_loopguard.evidence import error_class, parsed
 
 if TYPE_CHECKING:
-    from otel_loopguard.cli.replay import RecordedStep
     from otel_loopguard.core.report import Report
-    from otel_loopguard.escalation.protocol import Message, Transport
     from otel_loopguard.settings import Settings
 
 _COLUMNS: Final = (
@@ -110,21 +108,16 @@ def print_explanations(
                     told = result.explanation
                     _explain(form, {"source": result.source, **told.to_dict()}, str(told))
         return inputs.code
-    transport = live.transport_to(store, socket)
-    found = list(_ask(transport, what))
-    for reply in found:
-        _explain(form, reply["explanation"], reply["text"])
-    if found:
-        return 0
-    return live.report_unknown(transport, "session", what, "there is no such file, and ")
-
-
-def _ask(transport: Transport, session: str) -> Iterator[Message]:
-    for reply in transport.ask({"op": "explain", "session": session}):
+    transport, known = live.transport_to(store, socket), False
+    for reply in transport.ask({"op": "explain", "session": what}):
         if isinstance(reply.get("explanation"), dict) and isinstance(reply.get("text"), str):
-            yield reply
+            known = True
+            _explain(form, reply["explanation"], reply["text"])
         else:
             say(f"otel-loopguard: {reply.get('message')}", error=True)
+    if known:
+        return 0
+    return live.report_unknown(transport, "session", what, "there is no such file, and ")
 
 
 def _explain(form: Format, told: dict[str, Any], text: str) -> None:

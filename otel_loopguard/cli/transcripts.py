@@ -5,7 +5,6 @@ For each session that was hinted at or stopped it says what the agent still took
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from html import escape
-from importlib.resources import files as resources
 from itertools import accumulate, pairwise
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.cli.inputs import Inputs
@@ -29,11 +26,13 @@ from otel_loopguard.cli.output import (
     say,
     table,
     word,
+    write_page,
 )
 from otel_loopguard.cli.replay import decision_row, result_of
-from otel_loopguard.core import Decision, Kind
+from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Transcript
+from otel_loopguard.replay.recording import reported
 from otel_loopguard.replay.transcripts.folders import (
     SessionFiles,
     holds_sessions,
@@ -45,11 +44,8 @@ from otel_loopguard.replay.transcripts.folders import (
 from otel_loopguard.replay.transcripts.opencode import is_session
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.settings.prices import cost_of
-from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Step
-    from otel_loopguard.replay.transcripts.folders import SessionFiles
     from otel_loopguard.settings import Settings
 
 _NS_IN_MINUTE: Final = 60_000_000_000  # what a minute is
@@ -140,10 +136,6 @@ class TranscriptResult:
 _OWN: Final = ("agent", "session", "path", "cwd", "version", "turns")
 
 
-Told = tuple[TranscriptResult, Moment]
-"""A session that the guard has something to say about, with its stop or hint."""
-
-
 class Overview:
     """Sessions in groups, in each the one that took most afterwards first.
 
@@ -185,17 +177,16 @@ Reports = list[tuple[str, int, str]]
 
 def judged(files: SessionFiles, settings: Settings) -> tuple[list[TranscriptResult], Reports]:
     """Reads and replays one session."""
+    found: list[TranscriptResult] = []
     broken: Reports = []
     path = str(files.path)
-    found: list[TranscriptResult] = []
-    try:
-        recording = Recording(
-            path, lambda file, line, why: broken.append((file, line, why)), files.sub_agents
-        )
-        runs = (run for run in recording if isinstance(run, Transcript))
-        found += (transcript_result(run, path, settings) for run in runs)
-    except RecordingError as error:
-        broken.append((path, 1, str(error).removeprefix(f"{path}: ")))
+
+    def report(file: str, line: int, why: str) -> None:
+        broken.append((file, line, why))
+
+    with reported(path, report):
+        runs = Recording(path, report, files.sub_agents)
+        found += (transcript_result(r, path, settings) for r in runs if isinstance(r, Transcript))
     return found, broken
 
 
@@ -261,7 +252,6 @@ def _amount(steps: Sequence[Step], prices_file: str, since: int = 0) -> Amount:
     )
 
 
-_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 # Decisions of a session that the page lists: more say the same again.
 _DECISIONS_SHOWN: Final = 20
 _COLUMNS: Final = (
@@ -310,7 +300,11 @@ def print_transcripts(  # noqa: PLR0913  # the options of the command
     elif form is Format.TABLE:
         _show(overview, Counter(result.agent for result in sessions))
     if html is not None:
-        write_page(overview, html)
+        write_page(
+            "transcripts.html", html,
+            circles=f"{overview.count - overview.quiet:,}", sessions=f"{overview.count:,}",
+            saved=escape(overview.after.spelled()), groups="\n".join(_groups(overview)),
+        )  # fmt: skip
         say(f"otel-loopguard: wrote {html}", error=True)
     return inputs.code
 
@@ -369,23 +363,8 @@ def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
     )
 
 
-def write_page(overview: Overview, path: Path) -> None:
-    """Writes the overview as a page that loads nothing and shows no content."""
-    template = (resources("otel_loopguard.cli") / "data" / "transcripts.html").read_text("utf-8")
-    page = Template(template).substitute(
-        circles=f"{overview.count - overview.quiet:,}",
-        sessions=f"{overview.count:,}",
-        saved=escape(overview.after.spelled()),
-        groups="\n".join(_groups(overview)),
-        version=__version__,
-    )
-    # Not through a link that others have put there.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o666)
-    with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:  # noqa: PTH123
-        stream.write(page)
-
-
 def _groups(overview: Overview) -> Iterator[str]:
+    """The groups on the page, which shows no content of a session."""
     for title, note, results in overview.groups:
         yield f"<h2>{title}: {len(results):,}</h2><p class=quiet>{note}</p>"
         yield from (_session(*each) for each in results)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from otel_loopguard._control.flag import APPLICATION, POLICY
+from otel_loopguard._control.flag import APPLICATION, POLICY, Flag
 from otel_loopguard.cli.live import user_name
 from otel_loopguard.cli.output import line, say, word
 from otel_loopguard.cli.replay import FOREVER_S
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError, RecordingError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.hooks.install import HOOK_FILES
@@ -29,8 +29,6 @@ from otel_loopguard.replay.transcripts import READERS
 from otel_loopguard.replay.transcripts.folders import holds_sessions, usual_folders
 
 if TYPE_CHECKING:
-    from otel_loopguard._control.flag import Flag
-    from otel_loopguard.core import Decision
     from otel_loopguard.settings import Settings
 
 LEAST_S: Final = 0.5

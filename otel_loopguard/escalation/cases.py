@@ -5,25 +5,21 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard import semconv
-from otel_loopguard._control.flag import declare, is_reserved, plan_of
+from otel_loopguard._control.flag import Flag, declare, is_reserved, plan_of
 from otel_loopguard._util.tables import read_texts
 from otel_loopguard._util.text import truncate
-from otel_loopguard.core.escalation import Answer, Suggestion
+from otel_loopguard.core.escalation import Answer, Escalation, Suggestion
 from otel_loopguard.core.milestones import Milestones
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from otel_loopguard._control.flag import Flag
     from otel_loopguard.core import Decision
-    from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.core.report import Act, Context, Report
     from otel_loopguard.core.task import Task
 

@@ -10,30 +10,26 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.context import sessions_at
 from otel_loopguard._control.escalation import BACKENDS, ESCALATIONS
-from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT, declare
+from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT, Flag, declare
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import ticks
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.text import encoded, truncate
 from otel_loopguard._util.worker import BackgroundThread, weak_callback
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.escalation import Answer, Escalation
 from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation import cases
 from otel_loopguard.escalation.cases import Case, Reply
-from otel_loopguard.settings import needing
+from otel_loopguard.settings import Settings, needing
 
 if TYPE_CHECKING:
-    from otel_loopguard._control.flag import Flag
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard._util.logger import Log
-    from otel_loopguard.core import Decision
     from otel_loopguard.escalation.webhook import Webhook
     from otel_loopguard.sessions import Session
-    from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 
 _HUMAN: Final = "escalate_human"
@@ -159,15 +155,9 @@ class Escalations:
     """
 
     def __init__(  # noqa: PLR0913
-        self,
-        settings: Settings,
-        faults: InternalErrors,
-        find: Callable[[str], Session | None],
-        *,
-        process: str = "",
-        writer: Writer | None = None,
-        log: Log,
-    ) -> None:
+        self, settings: Settings, faults: InternalErrors, find: Callable[[str], Session | None], *,
+        process: str, writer: Writer | None, log: Log,
+    ) -> None:  # fmt: skip
         self._settings = settings
         self._faults = faults
         self._find = find
@@ -310,15 +300,11 @@ class Escalations:
         self._publish(case)
         if send:
             with swallow(self._faults, "escalation"):
-                self._send(found)
+                if self.webhook is not None:
+                    self.webhook.put(found)
+                taken = partial(self._take, "callback", "on_escalation", found)
+                ESCALATIONS.notify(found, self._faults, taken)
         return found.id
-
-    def _send(self, found: Escalation) -> None:
-        """Sends an escalation by the webhook and to callbacks."""
-        if self.webhook is not None:
-            self.webhook.put(found)
-        taken = partial(self._take, "callback", "on_escalation", found)
-        ESCALATIONS.notify(found, self._faults, taken)
 
     def _answered(self, via: str, where: str, found: Escalation, said: object) -> None:
         """Applies what a channel returned, if it is an answer; logs a wrong or late one."""

@@ -8,7 +8,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
@@ -16,7 +16,6 @@ from otel_loopguard.escalation import protocol
 from otel_loopguard.stores import open_store
 
 if TYPE_CHECKING:
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.escalation.protocol import AdminHandlers
     from otel_loopguard.settings import Settings
 

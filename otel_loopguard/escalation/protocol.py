@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
-from otel_loopguard._control.context import sessions_at
-from otel_loopguard._control.flag import BY_HAND, is_reserved
+from otel_loopguard._control.context import SessionHandle, sessions_at
+from otel_loopguard._control.flag import BY_HAND, Flag, is_reserved
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.text import encoded
 from otel_loopguard.core import Action
 from otel_loopguard.core.escalation import totals
@@ -34,9 +34,6 @@ from otel_loopguard.errors import EscalationError, LoopGuardError, PlanError
 from otel_loopguard.escalation.cases import GUIDANCE, NAME, decision_row, reply_of
 
 if TYPE_CHECKING:
-    from otel_loopguard._control.context import SessionHandle
-    from otel_loopguard._control.flag import Flag
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.escalation.escalations import Escalations
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.registry import SessionRegistry

@@ -10,10 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from otel_loopguard import semconv
-from otel_loopguard._control.flag import OBSERVERS, POLICY
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._control.flag import OBSERVERS, POLICY, Control, Flag
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import held, later, new_lock
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import Annotation, outcome_of
 from otel_loopguard.escalation.escalations import Escalations
 from otel_loopguard.spans.sdk_views import ActiveSpanView
@@ -21,10 +21,7 @@ from otel_loopguard.spans.sdk_views import ActiveSpanView
 if TYPE_CHECKING:
     import threading
 
-    from otel_loopguard._control.flag import Control, Flag
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard._util.logger import Log
-    from otel_loopguard.core import Decision
     from otel_loopguard.escalation.mailbox import MailboxServer
     from otel_loopguard.escalation.protocol import AdminHandlers, Find
     from otel_loopguard.escalation.unix import SocketServer

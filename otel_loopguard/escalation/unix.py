@@ -57,16 +57,10 @@ def folder() -> Path:
     return Path(tempfile.gettempdir()) / f"otel-loopguard-{user()}"
 
 
-def trusted_folder(*, make: bool) -> Path | None:
-    """The folder, if no other user may write into it; None without one."""
-    mine = user()
-    place = folder()
-    if make:
-        place.mkdir(mode=0o700, parents=False, exist_ok=True)
-    try:
-        found = place.lstat()
-    except FileNotFoundError:
-        return None
+def trusted_folder() -> Path:
+    """The folder, into which no other user may write."""
+    mine, place = user(), folder()
+    found = place.lstat()
     if not stat.S_ISDIR(found.st_mode):
         msg = f"{str(place)!r} is no folder"
         raise UntrustedPlaceError(msg)
@@ -85,10 +79,8 @@ def path_of(setting: str, number: int) -> Path:
     if setting != AUTO:
         path = Path(setting)
     else:
-        place = trusted_folder(make=True)
-        if place is None:
-            raise FileNotFoundError(str(folder()))
-        path = place / f"{os.getpid()}-{number}{_SUFFIX}"
+        folder().mkdir(mode=0o700, exist_ok=True)
+        path = trusted_folder() / f"{os.getpid()}-{number}{_SUFFIX}"
     if len(os.fsencode(path)) > _LONGEST:
         msg = f"path of a socket has more than {_LONGEST} bytes: {str(path)!r}"
         raise OSError(msg)
@@ -97,8 +89,9 @@ def path_of(setting: str, number: int) -> Path:
 
 def sockets() -> list[Path]:
     """The sockets of all processes of this user that found their place themselves."""
-    place = trusted_folder(make=False)
-    return [] if place is None else sorted(place.glob(f"*{_SUFFIX}"))
+    with suppress(FileNotFoundError):
+        return sorted(trusted_folder().glob(f"*{_SUFFIX}"))
+    return []
 
 
 # Between two looks whether its guard is gone, or the socket in its place is dead.

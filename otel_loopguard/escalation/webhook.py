@@ -17,12 +17,11 @@ from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.escalation.cases import message
-from otel_loopguard.settings import key_bytes
+from otel_loopguard.settings import Settings, key_bytes
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core.escalation import Escalation
-    from otel_loopguard.settings import Settings
 
 # An answer with a plan of a few hundred tasks fits.
 _MOST_REPLY: Final = 65_536

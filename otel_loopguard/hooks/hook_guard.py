@@ -21,16 +21,14 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard.engine import Action, Engine, Kind, Step
 from otel_loopguard.errors import StoreError
-from otel_loopguard.hooks.agents import EventKind, HookAnswer, Reply
-from otel_loopguard.hooks.state import KnownCall
+from otel_loopguard.hooks.agents import EventKind, HookAnswer, HookEvent, Reply
+from otel_loopguard.hooks.state import HookState, KnownCall
 from otel_loopguard.spans import coding_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_loopguard.engine import Control, Decision, DecisionRecord, Flag, Settings
-    from otel_loopguard.hooks.agents import HookEvent
-    from otel_loopguard.hooks.state import HookState
     from otel_loopguard.hooks.telemetry import CallSpans
 
 NOTHING: Final = HookAnswer()
@@ -101,7 +99,7 @@ class HookGuard:
     def handle(
         self, event: HookEvent, at: int | None = None, *, answered: bool = True
     ) -> HookAnswer:
-        """Returns the answer to an event; nothing where its session is not known.
+        """Returns the answer to an event.
 
         Args:
             event: The event.
@@ -111,7 +109,7 @@ class HookGuard:
         Raises:
             StoreError: The state can be neither read nor written.
         """
-        if not event.session or event.kind is EventKind.OTHER:
+        if event.kind is EventKind.OTHER:
             return NOTHING
         if not answered:
             event = replace(event, accepts_hint=False)

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -24,28 +24,20 @@ from otel_loopguard.hooks import jsonc
 from otel_loopguard.hooks.agents import AGENTS, filled, mapping
 
 
-class Command(NamedTuple):
-    """The command of a hook; it exits with 0 and prints `{}` even if the program is gone.
+def command_of(program: str, agent: str, mode: str) -> dict[str, str]:
+    """The command of an agent's hook, which exits with 0 and prints `{}` if the program is gone.
 
-    Attributes:
-        shell: For any POSIX shell.
-        windows: For `cmd` and PowerShell.
-        here: For an agent that has one command for all systems.
+    Returns:
+        By its names in `install.txt`: SHELL for any POSIX shell, WINDOWS for `cmd` and PowerShell,
+        HERE for an agent that has one command for all systems.
     """
-
-    shell: str
-    windows: str
-    here: str
-
-
-def command_of(program: str, agent: str, mode: str) -> Command:
-    """The command that runs the hook of an agent."""
     words = f"hook run {agent} --mode {mode}"
     inner = f"{shlex.quote(program)} {words} || echo {{}}"
     shell = f"sh -c {shlex.quote(inner)}"
     named = program if os.name == "nt" else PROGRAM
     windows = f'"{named}" {words}' if " " in named else f"{named} {words}"
-    return Command(shell, windows, windows if os.name == "nt" else shell)
+    here = windows if os.name == "nt" else shell
+    return {"SHELL": shell, "WINDOWS": windows, "HERE": here}
 
 
 class HookFile:
@@ -72,10 +64,9 @@ class HookFile:
         named = os.environ.get(variable)
         return (Path(named) if named else Path.home() / usual) / file
 
-    def handler(self, command: Command) -> dict[str, Any]:
+    def handler(self, command: Mapping[str, str]) -> dict[str, Any]:
         """The entry that calls a command, in the agent's own form."""
-        texts = {"SHELL": command.shell, "WINDOWS": command.windows, "HERE": command.here}
-        return filled(self._handler, texts)
+        return filled(self._handler, command)
 
 
 _LABELS: Final = ("user", "project", "handler", "grouped", "start", "todo")
@@ -122,8 +113,8 @@ class State:
         file: The file that has them.
         mode: `observe` or `enforce`; None if none are installed.
         program: What they call; None if that cannot be read.
-        found: True if the program is there.
-        missing: Events that a newer version would install, too.
+        program_found: True if the program is there.
+        missing_events: Those for which a newer version would install hooks, too.
         problem: Why the file cannot be read.
     """
 
@@ -132,8 +123,8 @@ class State:
     file: Path
     mode: str | None = None
     program: str | None = None
-    found: bool = False
-    missing: tuple[str, ...] = ()
+    program_found: bool = False
+    missing_events: tuple[str, ...] = ()
     problem: str | None = None
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Any, Final
 
 # A text or a comment that does not end goes to the end of all: trying anew from each of its quotes
 # would take time by the square of its length.

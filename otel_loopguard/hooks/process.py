@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from otel_loopguard._util.bounded_json import oversized
-from otel_loopguard.engine import Settings, answer_people
+from otel_loopguard.engine import DecisionRecord, Settings, answer_people
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.hook_guard import HookGuard
@@ -37,9 +37,6 @@ from otel_loopguard.hooks.state_folder import GREETING, MODES, MOST_BYTES, NOTHI
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from otel_loopguard.engine import DecisionRecord
     from otel_loopguard.hooks.telemetry import CallSpans
 
 try:
@@ -281,9 +278,8 @@ class _Log:
         self._write({"fault": type(error).__name__, "at": place, "message": text})
 
     def _write(self, row: dict[str, object]) -> None:
-        line = orjson.dumps(
-            {"time": f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}", **row}
-        )
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = orjson.dumps({"time": at, **row})
         with self._lock, suppress(OSError):
             if self._path.exists() and self._path.stat().st_size > _MOST_LOGGED:
                 self._path.replace(self._path.with_suffix(".log.1"))
@@ -315,7 +311,7 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S) -> int:
     folder.make()
     with ExitStack() as last, ExitStack() as stack:
         # A killed process holds the lock until its last thread is gone.
-        if not stack.enter_context(_locked(folder, _LOCK_S)):
+        if not stack.enter_context(_locked(folder)):
             return 0
         Path(folder.lock).write_text(f"{os.getpid()}\n", "ascii")
         try:
@@ -388,7 +384,7 @@ def judge_here(
         write: Delivers the answer, or raises `OSError`.
     """
     os.umask(0o077)
-    with ExitStack() as last, _locked(folder, _LOCK_S) as alone:
+    with ExitStack() as last, _locked(folder) as alone:
         if not alone:
             write(NOTHING)
             return
@@ -408,13 +404,13 @@ def judge_here(
 
 
 @contextmanager
-def _locked(folder: StateFolder, limit_s: float) -> Generator[bool]:
+def _locked(folder: StateFolder) -> Generator[bool]:
     """Yields True if this is the only process that judges, within the block."""
     with open(folder.lock, "ab") as file:  # noqa: PTH123  # its descriptor is locked
         if fcntl is None:
             yield True
             return
-        until = time.monotonic() + limit_s
+        until = time.monotonic() + _LOCK_S
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,15 +7,13 @@ import os
 import secrets
 import sqlite3
 import time
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_loopguard._util.tables import read_parts
 from otel_loopguard.errors import StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
 
 # Of the tables; a file of another version is put aside, and counts start at zero.
 _SCHEMA: Final = 2

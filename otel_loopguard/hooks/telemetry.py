@@ -15,7 +15,7 @@ from opentelemetry.sdk.environment_variables import OTEL_EXPORTER_OTLP_PROTOCOL
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -23,8 +23,6 @@ from otel_loopguard.spans import coding_tools
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
-
     from otel_loopguard.engine import Annotation, Step
     from otel_loopguard.hooks.agents import HookEvent
 

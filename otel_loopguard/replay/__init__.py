@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision, Step
 from otel_loopguard.replay.fields import is_map, sequence
 from otel_loopguard.replay.file import read_whole
 from otel_loopguard.replay.followed_transcripts import FollowedFolders, FollowedSession
@@ -22,9 +22,6 @@ from otel_loopguard.replay.labelled_runs import Run
 from otel_loopguard.replay.recording import Recording, recordings
 from otel_loopguard.replay.transcripts import Transcript
 from otel_loopguard.spans.views import RecordedSpan, SpanView
-
-if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Step
 
 __all__ = [
     "Feed", "FollowedFolders", "FollowedSession", "Recording", "Run", "SessionResult", "SpanReplay",

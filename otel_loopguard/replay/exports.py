@@ -25,6 +25,7 @@ from typing import Final
 from uuid import UUID
 
 from otel_loopguard.replay.fields import (
+    JsonObject,
     Report,
     first,
     identifier,
@@ -41,10 +42,10 @@ from otel_loopguard.replay.formats import console_spans, known
 from otel_loopguard.spans.values import parsed
 from otel_loopguard.spans.views import RecordedSpan
 
-SpanReads = Callable[[Mapping[str, object], Report], Iterator[RecordedSpan]]
+SpanReads = Callable[[JsonObject, Report], Iterator[RecordedSpan]]
 """Reads the spans that a JSON object holds, and reports what it passes over."""
 
-Format = tuple[Callable[[Mapping[str, object]], bool], SpanReads]
+Format = tuple[Callable[[JsonObject], bool], SpanReads]
 """Tells whether a JSON object is in a format, and reads it."""
 
 _THREADS: Final = ("session_id", "thread_id")
@@ -64,7 +65,7 @@ _LANGFUSE: Final[Mapping[str, Sequence[str]]] = {
 """Fields of an observation by the attribute that its span has them in."""
 
 
-def is_langfuse(value: Mapping[str, object]) -> bool:
+def is_langfuse(value: JsonObject) -> bool:
     """True of an observation of Langfuse, and of a trace with its observations."""
     return _OBSERVATIONS in value or (
         "type" in value
@@ -73,7 +74,7 @@ def is_langfuse(value: Mapping[str, object]) -> bool:
     )
 
 
-def langfuse_spans(value: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
+def langfuse_spans(value: JsonObject, report: Report) -> Iterator[RecordedSpan]:
     """The spans of a trace, or of one observation."""
     if _OBSERVATIONS not in value:
         yield from known(_observation(value, {}), report)
@@ -83,7 +84,7 @@ def langfuse_spans(value: Mapping[str, object], report: Report) -> Iterator[Reco
         yield from known(_observation(row, trace), report)
 
 
-def _observation(row: Mapping[str, object], trace: Mapping[str, object]) -> RecordedSpan:
+def _observation(row: JsonObject, trace: JsonObject) -> RecordedSpan:
     kind = text(row.get("type")).lower()
     start = instant(first(row, _STARTS))
     end = instant(first(row, ("endTime", "end_time")))
@@ -116,16 +117,16 @@ def _id(value: object, size: int) -> int:
     return identifier(written, size) or (numbered(written, size) if written else 0)
 
 
-def _present(attributes: Mapping[str, object]) -> dict[str, object]:
+def _present(attributes: JsonObject) -> dict[str, object]:
     return {key: value for key, value in attributes.items() if value is not None}
 
 
-def is_langsmith(value: Mapping[str, object]) -> bool:
+def is_langsmith(value: JsonObject) -> bool:
     """True of a run of LangSmith."""
     return "run_type" in value and "id" in value
 
 
-def langsmith_spans(run: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
+def langsmith_spans(run: JsonObject, report: Report) -> Iterator[RecordedSpan]:
     """The spans of a run, and of the runs that are nested in it."""
     waiting = [run]
     while waiting:
@@ -134,7 +135,7 @@ def langsmith_spans(run: Mapping[str, object], report: Report) -> Iterator[Recor
         yield from known(_run(one), report)
 
 
-def _run(run: Mapping[str, object]) -> RecordedSpan:
+def _run(run: JsonObject) -> RecordedSpan:
     kind, name = text(run.get("run_type")), text(run.get("name"))
     start, end = instant(run.get("start_time")), instant(run.get("end_time"))
     extra = mapping(parsed(run.get("extra")))
@@ -168,7 +169,7 @@ def _run(run: Mapping[str, object]) -> RecordedSpan:
     )
 
 
-def _parent(run: Mapping[str, object]) -> object:
+def _parent(run: JsonObject) -> object:
     """Id of the run above; `dotted_order` says it where the field was not exported."""
     above = text(run.get("dotted_order")).split(".")[:-1]
     return run.get("parent_run_id") or (above[-1].rpartition("Z")[2] if above else None)
@@ -194,12 +195,12 @@ _DEPTH: Final = 64
 """Levels of nested attributes that are taken apart, as of values in OTLP."""
 
 
-def is_phoenix(value: Mapping[str, object]) -> bool:
+def is_phoenix(value: JsonObject) -> bool:
     """True of a span of Phoenix: a row of its dataframe, or as its API gives it."""
     return "span_kind" in value and (_ROW in value or is_map(value.get("context")))
 
 
-def phoenix_spans(row: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
+def phoenix_spans(row: JsonObject, report: Report) -> Iterator[RecordedSpan]:
     """The span of one row."""
     if is_map(row.get(_ROW)):
         report('the table is by columns, expected its rows: to_json(orient="records", lines=True)')
@@ -229,7 +230,7 @@ def phoenix_spans(row: Mapping[str, object], report: Report) -> Iterator[Recorde
 
 def _flat(name: str, value: object, depth: int) -> Iterator[tuple[str, object]]:
     """The attributes that were nested, by their whole names, with places in lists of maps."""
-    inner: Mapping[str, object] = mapping(value)
+    inner: JsonObject = mapping(value)
     if is_list(value) and any(is_map(item) for item in sequence(value)):
         inner = {str(place): item for place, item in enumerate(sequence(value))}
     if inner and depth < _DEPTH:
@@ -247,6 +248,6 @@ EXPORTS: Final[tuple[Format, ...]] = (
 """The formats of rows, the first that fits."""
 
 
-def export_reader_of(row: Mapping[str, object]) -> SpanReads | None:
+def export_reader_of(row: JsonObject) -> SpanReads | None:
     """What reads a row of an export; None if it is in none that is known."""
     return next((reads for fits, reads in EXPORTS if fits(row)), None)

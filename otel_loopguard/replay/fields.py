@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final, TypeGuard
 
+JsonObject = Mapping[str, object]
+"""An object of JSON, as it was parsed."""
+
 Report = Callable[[str], None]
 """Called with what was passed over, in a few words without content."""
 
 _MAX_TIME: Final = 2**63 - 1  # the year 2262: nanoseconds of later times do not fit in 64 bits
 
 
-def is_map(value: object) -> TypeGuard[Mapping[str, object]]:
+def is_map(value: object) -> TypeGuard[JsonObject]:
     """True if a JSON value is an object."""
     return isinstance(value, dict)
 
@@ -27,7 +30,7 @@ def is_list(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, list)
 
 
-def mapping(value: object) -> Mapping[str, object]:
+def mapping(value: object) -> JsonObject:
     """The value if it is a map, else an empty one."""
     return value if is_map(value) else {}
 
@@ -37,7 +40,7 @@ def sequence(value: object) -> Sequence[object]:
     return value if is_list(value) else ()
 
 
-def first(entry: Mapping[str, object], names: Sequence[str]) -> object:
+def first(entry: JsonObject, names: Sequence[str]) -> object:
     """The first of several spellings of a field that is there and not null."""
     for name in names:
         value = entry.get(name)
@@ -46,9 +49,7 @@ def first(entry: Mapping[str, object], names: Sequence[str]) -> object:
     return None
 
 
-def rows(
-    entry: Mapping[str, object], names: Sequence[str], report: Report
-) -> Iterator[Mapping[str, object]]:
+def rows(entry: JsonObject, names: Sequence[str], report: Report) -> Iterator[JsonObject]:
     """The maps of a list field, under the first of `names` that is there.
 
     A missing or null field has no rows. What is not a list, and rows that are not maps, are

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Step
     from otel_loopguard.replay.file import Broken
 
-_CHUNK: Final = 1024 * 1024  # more at once is not faster
 _LONGEST: Final = 16 * 1024 * 1024
-"""Bytes of a line that are kept while its end is not written, as of the largest event of a hook."""
+"""Bytes of the longest line that is read, as of the largest event of a hook."""
 _NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
 _MARK: Final = 64
 """Bytes before the place that was read last, which tell whether the file is still the same."""
@@ -67,7 +66,7 @@ class FollowedStep(NamedTuple):
 class FollowedTranscript:
     """Reads a transcript on from where the last look ended.
 
-    A line without an end waits for the rest of it. A file that was truncated, or replaced by
+    A line without an end is read once it has one. A file that was truncated, or replaced by
     another one, is read anew. Holds what its reader holds, and one line.
 
     Args:
@@ -78,7 +77,7 @@ class FollowedTranscript:
     Attributes:
         head: As given.
         cwd: Folder that the agent works in; empty while that is not known.
-        place: Bytes of the file that were read.
+        place: Bytes of the file that were read, up to the end of a line.
     """
 
     def __init__(self, head: TranscriptHead, before: int, broken: Broken) -> None:
@@ -121,9 +120,8 @@ class FollowedTranscript:
                 found = os.fstat(stream.fileno())
                 self._file = self._file or (found.st_dev, found.st_ino)
                 stream.seek(self.place)
-                while chunk := stream.read(_CHUNK):
-                    for line in self._lines(chunk):
-                        yield from self._take(line)
+                while (line := stream.readline(_LONGEST)).endswith(b"\n") or len(line) == _LONGEST:
+                    yield from self._read(line)
         except OSError as error:
             self._report(f"cannot be read: {error.strerror or error}")
 
@@ -131,31 +129,21 @@ class FollowedTranscript:
         self._reader: Reader | None = None
         self._file: tuple[int, int] | None = None  # device and inode
         self.place = self._number = 0
-        self._line_end = 0
         self._mark = b""
-        self._rest = bytearray()
         self._too_long = False
 
-    def _lines(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that end in a chunk."""
-        begun = self.place
-        self.place += len(chunk)
-        self._mark = (self._mark + chunk[-_MARK:])[-_MARK:]
-        place = 0
-        while (end := chunk.find(b"\n", place)) >= 0:
-            self._number += 1
-            self._line_end = begun + end + 1
-            if self._too_long:
-                self._report(f"the line has more than {_LONGEST:,} bytes")
-            else:
-                yield bytes(self._rest) + chunk[place:end]
-            self._rest.clear()
-            self._too_long = False
-            place = end + 1
-        self._rest += chunk[place:]
-        if len(self._rest) > _LONGEST:
-            self._rest.clear()
-            self._too_long = True
+    def _read(self, line: bytes) -> Iterator[FollowedStep]:
+        """Takes a line, or a part of one that is too long."""
+        self.place += len(line)
+        self._mark = (self._mark + line[-_MARK:])[-_MARK:]
+        before, self._too_long = self._too_long, not line.endswith(b"\n")
+        if self._too_long:
+            return
+        self._number += 1
+        if before:
+            self._report(f"the line has more than {_LONGEST:,} bytes")
+        else:
+            yield from self._take(line)
 
     def _take(self, line: bytes) -> Iterator[FollowedStep]:
         if not line.strip():
@@ -184,7 +172,7 @@ class FollowedTranscript:
     def _given(self, session: str, steps: list[Step]) -> Iterator[FollowedStep]:
         for step in steps:
             end = step.end or 0
-            old = self._line_end <= self._before
+            old = self.place <= self._before
             if old and self._told_before is not None:
                 # Written before the file was replaced, or while nobody looked.
                 old = end <= self._told_before
@@ -223,7 +211,7 @@ class FollowedRows(FollowedTranscript):
         try:
             for line in self._rows.lines(growing=True):
                 self._number += 1
-                self.place = self._line_end = self._rows.messages
+                self.place = self._rows.messages
                 yield from self._take(line)
         except sqlite3.Error as error:
             self._report(f"cannot be read: {error}")

@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 import orjson
 
 from otel_loopguard.replay.fields import (
+    JsonObject,
     Report,
     decoded,
     first,
@@ -48,13 +49,13 @@ def known(span: RecordedSpan, report: Report) -> Iterator[RecordedSpan]:
         report("a span has no valid trace id and span id")
 
 
-def is_console(value: Mapping[str, object]) -> bool:
+def is_console(value: JsonObject) -> bool:
     """True of a span as the SDK writes it."""
     context = value.get("context")
     return is_map(context) and "span_id" in context and "name" in value
 
 
-def console_spans(entry: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
+def console_spans(entry: JsonObject, report: Report) -> Iterator[RecordedSpan]:
     """The span of one object; none, and a report, where its ids are not valid."""
     context = mapping(entry.get("context"))
     status = mapping(entry.get("status"))
@@ -83,19 +84,19 @@ def _id(value: object, size: int) -> int:
     return identifier(text(value).removeprefix("0x"), size)
 
 
-def is_jaeger(value: Mapping[str, object]) -> bool:
+def is_jaeger(value: JsonObject) -> bool:
     """True of a trace of Jaeger, whose spans have no context of their own."""
     return "spans" in value and not any(map(is_console, map(mapping, sequence(value["spans"])[:1])))
 
 
-def jaeger_spans(trace: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
+def jaeger_spans(trace: JsonObject, report: Report) -> Iterator[RecordedSpan]:
     """The spans of one trace, in their order."""
     whole = trace.get("traceID")
     for entry in rows(trace, ("spans",), report):
         yield from known(_span(entry, whole), report)
 
 
-def _span(entry: Mapping[str, object], whole: object) -> RecordedSpan:
+def _span(entry: JsonObject, whole: object) -> RecordedSpan:
     trace_id = identifier(entry.get("traceID") or whole, 16)
     start = time(entry.get("startTime"), 1_000)  # microseconds
     tags = _tags(entry.get("tags"))
@@ -110,14 +111,10 @@ def _span(entry: Mapping[str, object], whole: object) -> RecordedSpan:
         start=start or 0,
         end=_end(start, entry.get("duration")),
         attributes=tags,
-        events=[_event(log) for log in rows(entry, ("logs",), _ignore)],
+        events=[_event(log) for log in map(mapping, sequence(entry.get("logs"))) if log],
         status=_status(tags),
         description=text(tags.get("otel.status_description")) or None,
     )
-
-
-def _ignore(_why: str) -> None:
-    """An invalid log entry does not invalidate its span."""
 
 
 def _end(start: int | None, duration: object) -> int | None:
@@ -128,8 +125,8 @@ def _end(start: int | None, duration: object) -> int | None:
     return start + length * 1_000
 
 
-def _parent(entry: Mapping[str, object], trace_id: int) -> int | None:
-    for reference in rows(entry, ("references",), _ignore):
+def _parent(entry: JsonObject, trace_id: int) -> int | None:
+    for reference in map(mapping, sequence(entry.get("references"))):
         same = identifier(reference.get("traceID"), 16) in (trace_id, 0)
         if same and reference.get("refType") == "CHILD_OF":
             return identifier(reference.get("spanID"), 8) or None
@@ -152,12 +149,12 @@ def _typed(kind: object, value: object) -> object:
     return value
 
 
-def _event(log: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+def _event(log: JsonObject) -> tuple[str, dict[str, object]]:
     fields = _tags(log.get("fields"))
     return text(fields.pop("event", "")), fields
 
 
-def _status(tags: Mapping[str, object]) -> Status:
+def _status(tags: JsonObject) -> Status:
     code = text(tags.get("otel.status_code")).lower()
     if code == "error" or tags.get("error") in (True, "true"):
         return "error"
@@ -174,18 +171,18 @@ _GROUPS: Final = (
     "instrumentation_library_spans",
 )
 _SCOPES: Final = ("scope", "instrumentationLibrary", "instrumentation_library")
-_OTLP_KINDS: Final = ("INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+OTLP_KINDS: Final = ("INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 _Name = TypeVar("_Name", bound=str)
-_OTLP_STATUSES: Final[tuple[Status, ...]] = ("unset", "ok", "error")
+OTLP_STATUSES: Final[tuple[Status, ...]] = ("unset", "ok", "error")
 _DEPTH: Final = 64  # levels of nested values: content of agents has about ten
 
 
-def is_otlp(value: Mapping[str, object]) -> bool:
+def is_otlp(value: JsonObject) -> bool:
     """True of an export request of spans."""
     return any(root in value for root in _ROOTS)
 
 
-def otlp_spans(document: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
+def otlp_spans(document: JsonObject, report: Report) -> Iterator[RecordedSpan]:
     """The spans of one export request, in their order.
 
     A span without a valid trace and span id belongs nowhere: it is reported and passed over, and so
@@ -208,14 +205,14 @@ def otlp_spans(document: Mapping[str, object], report: Report) -> Iterator[Recor
         report(one if endless == 1 else more)
 
 
-def _otlp_span(entry: Mapping[str, object], scope: str) -> RecordedSpan:
+def _otlp_span(entry: JsonObject, scope: str) -> RecordedSpan:
     start = time(first(entry, ("startTimeUnixNano", "start_time_unix_nano")))
     end = time(first(entry, ("endTimeUnixNano", "end_time_unix_nano")))
     status = mapping(entry.get("status"))
     return RecordedSpan(
         name=text(entry.get("name")),
         scope=scope,
-        kind=_named(entry.get("kind"), "SPAN_KIND_", _OTLP_KINDS),
+        kind=_named(entry.get("kind"), "SPAN_KIND_", OTLP_KINDS),
         trace_id=identifier(first(entry, ("traceId", "trace_id")), 16),
         span_id=identifier(first(entry, ("spanId", "span_id")), 8),
         parent_id=identifier(first(entry, ("parentSpanId", "parent_span_id")), 8) or None,
@@ -226,7 +223,7 @@ def _otlp_span(entry: Mapping[str, object], scope: str) -> RecordedSpan:
             (text(mapping(event).get("name")), otlp_attributes(mapping(event).get("attributes")))
             for event in sequence(entry.get("events"))
         ],
-        status=_named(status.get("code"), "STATUS_CODE_", _OTLP_STATUSES),
+        status=_named(status.get("code"), "STATUS_CODE_", OTLP_STATUSES),
         description=text(status.get("message")) or None,
     )
 

@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.replay.fields import (
+    JsonObject,
     Report,
     integer,
     is_map,
@@ -47,7 +47,7 @@ class Run:
     group: str = ""  # what it shares with related runs (the task, say)
 
 
-def run(line: Mapping[str, object], name: str, report: Report) -> Run:
+def run(line: JsonObject, name: str, report: Report) -> Run:
     """Reads one line."""
     if not isinstance(line.get("steps"), list):
         report(f"`steps` is {kind_of(line.get('steps'))}, expected a list")
@@ -100,7 +100,7 @@ def _step(value: object, report: Report) -> Step:
     )
 
 
-def _kind(entry: Mapping[str, object]) -> Kind:
+def _kind(entry: JsonObject) -> Kind:
     """The kind of a step.
 
     An `agent` step is a handoff if it carries an instruction, a user turn if it is named `user`,
@@ -114,7 +114,7 @@ def _kind(entry: Mapping[str, object]) -> Kind:
     return Kind.AGENT if name.endswith(_RUN) or not entry.get("args") else Kind.HANDOFF
 
 
-def _outcome(entry: Mapping[str, object]) -> object:
+def _outcome(entry: JsonObject) -> object:
     """The output; None where the source leaves empty what it has not.
 
     TRAIL (the source whose steps have a `span_id`) writes "" for a tool span without

@@ -8,11 +8,12 @@ as the arguments of a call whose contents are not logged, its step does not know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from otel_loopguard.replay.fields import (
+    JsonObject,
     Report,
     first,
     identifier,
@@ -64,8 +65,8 @@ class LogRecord:
         span_id: Of the span that it belongs to; 0 if it does not say.
     """
 
-    attributes: Mapping[str, object] = field(default_factory=dict[str, object])
-    resource: Mapping[str, object] = field(default_factory=dict[str, object])
+    attributes: JsonObject = field(default_factory=dict[str, object])
+    resource: JsonObject = field(default_factory=dict[str, object])
     scope: str = ""
     event: str = ""
     body: object = None
@@ -132,7 +133,7 @@ def _span(record: LogRecord, name: str, session: str) -> RecordedSpan:
     )
 
 
-def _duration(attributes: Mapping[str, object]) -> int:
+def _duration(attributes: JsonObject) -> int:
     value = attributes.get("duration_ms")
     try:
         found = float(value) if isinstance(value, (int, float, str)) else 0.0
@@ -141,12 +142,12 @@ def _duration(attributes: Mapping[str, object]) -> int:
     return int(found * 1e6) if 0 < found < _LONGEST_MS else 0
 
 
-def is_logs(value: Mapping[str, object]) -> bool:
+def is_logs(value: JsonObject) -> bool:
     """True of an export request of log records, in OTLP/JSON."""
     return any(root in value for root in _ROOTS)
 
 
-def log_spans(document: Mapping[str, object], report: Report) -> Iterator[RecordedSpan]:
+def log_spans(document: JsonObject, report: Report) -> Iterator[RecordedSpan]:
     """The spans of one export request; none, and a report, where no agent is among its records."""
     records = list(_records(document, report))
     of_agents = [record for record in records if record.name.startswith(_AGENTS)]
@@ -157,7 +158,7 @@ def log_spans(document: Mapping[str, object], report: Report) -> Iterator[Record
     yield from spans_of(of_agents)
 
 
-def _records(document: Mapping[str, object], report: Report) -> Iterator[LogRecord]:
+def _records(document: JsonObject, report: Report) -> Iterator[LogRecord]:
     for resource in rows(document, _ROOTS, report):
         shared = otlp_attributes(mapping(resource.get("resource")).get("attributes"))
         for group in rows(resource, _GROUPS, report):

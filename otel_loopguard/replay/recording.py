@@ -14,7 +14,7 @@ Files may be hostile: lines, documents, their depth and the number of their valu
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -26,7 +26,7 @@ import orjson
 from otel_loopguard._util import bounded_json
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import exports, file, formats, labelled_runs, log_records, transcripts
-from otel_loopguard.replay.fields import is_list, is_map, kind_of, sequence
+from otel_loopguard.replay.fields import JsonObject, is_list, is_map, kind_of, sequence
 from otel_loopguard.replay.file import Broken, RecordedFile
 from otel_loopguard.replay.transcripts import folders
 from otel_loopguard.replay.transcripts.opencode import RecordedRows, is_session
@@ -101,7 +101,7 @@ class Recording:
         self.name = self._file.name
         self._beside: list[Recording] = []
         for each in sub_agents:
-            with _told(str(each), broken):
+            with reported(str(each), broken):
                 self._beside.append(Recording(str(each), broken))
         sizes = [one.size for one in (self._file, *self._beside)]
         self.size = None if None in sizes else sum(size or 0 for size in sizes)
@@ -121,7 +121,7 @@ class Recording:
             return
         found = list(_transcripts(self._read()))
         for recording in self._beside:
-            with _told(recording.path, self._broken):
+            with reported(recording.path, self._broken):
                 found += _transcripts(recording)
         if found:
             whole = found[0]
@@ -160,7 +160,7 @@ class Recording:
                 why = f"{barren:,} lines in a row hold nothing, the rest is not read"
                 self._file.report(number, f"{why}; {EXPECTED}")
                 return
-        yield from self._ended()
+        yield from self._ended(self._transcript and self._transcript.finish())
         if self._file.empty:
             self._file.report(1, f"the file is empty, {EXPECTED}")
 
@@ -198,7 +198,7 @@ class Recording:
         else:
             yield from self._wrapped(value, number, depth)
 
-    def _transcript_of(self, line: Mapping[str, object]) -> type[transcripts.Reader] | None:
+    def _transcript_of(self, line: JsonObject) -> type[transcripts.Reader] | None:
         """What reads a line as one of a transcript; None if it belongs to none."""
         kind = transcripts.reader_of(line)
         if kind is None and self._transcript is not None and not _is_recorded(line):
@@ -206,29 +206,21 @@ class Recording:
             return type(self._transcript)
         return kind
 
-    def _take(
-        self, kind: type[transcripts.Reader], line: Mapping[str, object], number: int
-    ) -> Iterator[Run]:
+    def _take(self, kind: type[transcripts.Reader], line: JsonObject, number: int) -> Iterator[Run]:
         """Adds a line of a transcript; yields the session that ended before it."""
-        self._number = number
-        if type(self._transcript) is not kind:
-            yield from self._ended()
-            self._transcript = kind(lambda why: self._file.report(self._number, why))
-        if self._transcript is not None and (run := self._transcript.take(line)) is not None:
-            yield self._named(run)
+        self._number, reader = number, self._transcript
+        if reader is None or type(reader) is not kind:
+            yield from self._ended(reader and reader.finish())
+            reader = self._transcript = kind(lambda why: self._file.report(self._number, why))
+        yield from self._ended(reader.take(line))
 
-    def _ended(self) -> Iterator[Run]:
-        run = self._transcript.finish() if self._transcript is not None else None
+    def _ended(self, run: Run | None) -> Iterator[Run]:
+        """A session that has ended, if one has; without an id it is named by its place."""
         if run is not None:
-            yield self._named(run)
+            run.id = run.id or f"{self.name}:{self._number}"
+            yield run
 
-    def _named(self, run: Run) -> Run:
-        run.id = run.id or f"{self.name}:{self._number}"
-        return run
-
-    def _wrapped(
-        self, entry: Mapping[str, object], number: int, depth: int
-    ) -> Iterator[RecordedSpan | Run]:
+    def _wrapped(self, entry: JsonObject, number: int, depth: int) -> Iterator[RecordedSpan | Run]:
         """The entries under `data` and the like; an empty request rightly has none."""
         names = [name for name in _WRAPPERS if name in entry]
         for name in names:
@@ -255,13 +247,13 @@ def recordings(path: str, broken: Broken) -> list[Recording]:
         raise RecordingError(msg)
     found: list[Recording] = []
     for files in sessions:
-        with _told(str(files.path), broken):
+        with reported(str(files.path), broken):
             found.append(Recording(str(files.path), broken, sub_agents=files.sub_agents))
     return found
 
 
 @contextmanager
-def _told(path: str, broken: Broken) -> Generator[None]:
+def reported(path: str, broken: Broken) -> Generator[None]:
     """Reports that a file cannot be read: with the others the rest goes on."""
     try:
         yield
@@ -273,12 +265,12 @@ def _transcripts(entries: Iterable[RecordedSpan | Run]) -> Iterator[transcripts.
     return (entry for entry in entries if isinstance(entry, transcripts.Transcript))
 
 
-def span_reader_of(value: Mapping[str, object]) -> exports.SpanReads | None:
+def span_reader_of(value: JsonObject) -> exports.SpanReads | None:
     """What reads the spans of a JSON object; None if it is in no format of spans."""
     return next((reads for fits, reads in _FORMATS if fits(value)), None)
 
 
-def _is_recorded(line: Mapping[str, object]) -> bool:
+def _is_recorded(line: JsonObject) -> bool:
     """True if a line holds spans or labelled steps."""
     return isinstance(line.get("steps"), list) or span_reader_of(line) is not None
 

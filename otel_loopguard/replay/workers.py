@@ -12,13 +12,11 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from itertools import chain
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from threading import Thread
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from otel_loopguard.errors import LoopGuardError
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

@@ -15,7 +15,7 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
@@ -27,8 +27,6 @@ from otel_loopguard.engine import read_table
 from otel_loopguard.errors import LoopGuardSettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import grpc
 
 DEFAULT: Final = "default"

@@ -23,21 +23,17 @@ from starlette.routing import Route
 
 from otel_loopguard import semconv
 from otel_loopguard.engine import LONGEST_ID, MOST_REQUEST, OBSERVERS, Action, decision_row
-from otel_loopguard.server.access import is_loopback
-from otel_loopguard.server.forward import SIGNALS, NextHopError
-from otel_loopguard.server.metrics import TroubleLog
+from otel_loopguard.server.access import Tenants, is_loopback
+from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError
+from otel_loopguard.server.metrics import ServerMetrics, ServerTelemetry, TroubleLog
 from otel_loopguard.server.otlp import Refused
-from otel_loopguard.server.receiver import Unauthorized, body_of, endpoint, refusal
+from otel_loopguard.server.receiver import Receiver, Unauthorized, body_of, endpoint, refusal
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from otel_loopguard.engine import Control, Flag
-    from otel_loopguard.server.access import Tenants
-    from otel_loopguard.server.forward import NextHop
-    from otel_loopguard.server.metrics import ServerMetrics, ServerTelemetry
-    from otel_loopguard.server.receiver import Receiver
     from otel_loopguard.server.tenant_guard import TenantGuard
 
     Endpoint = Callable[[Request], Awaitable[Response]]
@@ -110,7 +106,7 @@ class Changes:
     async def wait(self, tenant: str, session: str, limit_s: float) -> None:
         """Waits for the next change of the flag of a session, or for the limit."""
         event = self._events.setdefault((tenant, session), asyncio.Event())
-        with suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
+        with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(event.wait(), max(limit_s, 0))
 
     def wake_all(self) -> None:
@@ -128,7 +124,7 @@ class Changes:
 
 
 class ControlApi:
-    """Answers requests about the sessions of the tenant that asks.
+    """Answers requests about the sessions of the tenant that asks; of the loop that makes it.
 
     Args:
         engines: The engine of each tenant.
@@ -136,14 +132,13 @@ class ControlApi:
 
     def __init__(self, engines: Mapping[str, TenantGuard]) -> None:
         self._engines = engines
-        self._made: Changes | None = None
+        self._changes = Changes(engines)
         self._closed = False
 
     def close(self) -> None:
         """Answers those who wait; from now on nobody does."""
         self._closed = True
-        if self._made is not None:
-            self._made.wake_all()
+        self._changes.wake_all()
 
     def routes(self) -> list[Route]:
         """The routes of the API."""
@@ -206,10 +201,7 @@ class ControlApi:
 
     async def _wait(self, request: Request, limit_s: float) -> None:
         """Waits for a change of the session that is asked about."""
-        # Made on first use: it belongs to the loop that runs.
-        if self._made is None:
-            self._made = Changes(self._engines)
-        await self._made.wait(request.state.tenant, request.state.session, limit_s)
+        await self._changes.wait(request.state.tenant, request.state.session, limit_s)
 
     def _engine(self, request: Request) -> TenantGuard:
         return self._engines[request.state.tenant]

@@ -47,8 +47,8 @@ _LONGEST_AFTER: Final = 40
 MOST_EVENTS: Final = 10_000
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
-_BAD_REQUEST: Final = frozenset({400, 413, 422})
-_UNSUPPORTED: Final = frozenset({404, 405, 415, 501})
+_REFUSED: Final = frozenset({400, 404, 405, 413, 415, 422, 501})
+_REFUSED_CODES: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
 _RETRYABLE_CODES: Final = frozenset({
     grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED,
     grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DATA_LOSS,
@@ -84,8 +84,7 @@ class NextHopError(Refused):
 
     Attributes:
         retryable: True if the sender may try again.
-        bad_request: True if only this request is not taken; else the next hop takes none now.
-        unsupported: True if the next hop has no place for such requests at all.
+        refused: True if only this request, or any of its kind, is not taken; else none is now.
         kind: Its status, or the exception.
         detail: What the exception says, such as that a certificate is not trusted.
     """
@@ -94,14 +93,13 @@ class NextHopError(Refused):
 
     def __init__(  # noqa: PLR0913
         self, why: str, kind: str, *, retryable: bool, retry_after: str = "",
-        bad_request: bool = False, unsupported: bool = False, detail: str = "",
+        refused: bool = False, detail: str = "",
     ) -> None:  # fmt: skip
         super().__init__(why)
         self.kind = kind
         self.detail = detail
         self.retryable = retryable
-        self.bad_request = bad_request
-        self.unsupported = unsupported
+        self.refused = refused
         if retryable:
             self.status, self.code = 503, 14  # UNAVAILABLE
             self.headers = {"retry-after": retry_after or str(RETRY_S)}
@@ -141,7 +139,7 @@ class NextHop(ABC):
             response = await self._send(signal, request)
         except NextHopError as error:
             kind = error.kind
-            self.trouble = "" if error.bad_request or error.unsupported else str(error)
+            self.trouble = "" if error.refused else str(error)
             self.detail = error.logged
             raise
         else:
@@ -243,8 +241,7 @@ class HttpHop(NextHop):
             raise NextHopError(
                 msg, str(answer.status_code),
                 retryable=answer.status_code in _RETRYABLE, retry_after=retry_after,
-                bad_request=answer.status_code in _BAD_REQUEST,
-                unsupported=answer.status_code in _UNSUPPORTED,
+                refused=answer.status_code in _REFUSED,
             )  # fmt: skip
         try:
             return signal.response.FromString(said)
@@ -298,8 +295,7 @@ class GrpcHop(NextHop):
             msg = f"the next hop answered {code.name}"
             raise NextHopError(
                 msg, code.name, retryable=code in _RETRYABLE_CODES,
-                bad_request=code is grpc.StatusCode.INVALID_ARGUMENT,
-                unsupported=code is grpc.StatusCode.UNIMPLEMENTED,
+                refused=code in _REFUSED_CODES,
                 detail=error.details() or "",
             ) from error  # fmt: skip
 

@@ -8,21 +8,25 @@ import time
 from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.tables import read_parts
-from otel_loopguard.engine import Annotation, append_script
+from otel_loopguard.engine import Annotation, Written, append_script
 from otel_loopguard.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    from otel_loopguard.engine import RedisStore, Written
+    from otel_loopguard.engine import RedisStore
+
 
 SpanId = tuple[int, int]
 """Trace and span id."""
+_Of = TypeVar("_Of")
+_Call = tuple["Sequence[str]", "Sequence[object]"]
+"""Keys and arguments of a script."""
 
 # Twice as long as exporters of the Collector try again by default.
 _KEPT_MS: Final = 600_000
@@ -137,14 +141,14 @@ class SessionLeases:
             if session is not None and known.get(trace_id) not in (None, session):
                 known[trace_id] = session
         asked = [trace_id for trace_id in traces if known.get(trace_id) is None]
-        calls = [
-            (
+        calls = {
+            trace_id: (
                 self._store.keys.session(f"{trace_id:032x}", "session"),
                 [(traces[trace_id] or "").encode("utf-8", "surrogatepass"), self._ttl_ms],
             )
             for trace_id in asked
-        ]
-        for trace_id, found in zip(asked, self._run("bind", _SCRIPTS["bind"], calls), strict=True):
+        }
+        for trace_id, found in self._run("bind", _SCRIPTS["bind"], calls).items():
             if found is not None:
                 known[trace_id] = found.decode("utf-8", "surrogatepass")
         return {trace_id: known[trace_id] for trace_id in traces if known.get(trace_id) is not None}
@@ -157,18 +161,17 @@ class SessionLeases:
         """
         with self._lock:
             held = {session: self._of(session) for session in spans}
-        calls = [
-            (
+        calls = {
+            session: (
                 self._store.keys.session(session, *_NAMES),
                 [self._owner, one.number, self._ttl_ms, *map(_member, spans[session])],
             )
             for session, one in held.items()
-        ]
+        }
         taken: dict[str, Taken] = {}
-        for (session, one), answer in zip(
-            held.items(), self._run("take", _SCRIPTS["take"], calls), strict=True
-        ):
+        for session, answer in self._run("take", _SCRIPTS["take"], calls).items():
             number, is_new, notes, unsent, open_ = answer
+            one = held[session]
             with self._lock:
                 if is_new:
                     # Others do not go on from what was judged under an old number.
@@ -218,15 +221,14 @@ class SessionLeases:
             waiting = {key: one for key, one in self._waiting().items() if key not in lost}
         # First this: watching a session in vain is harmless.
         self._watch((key for key, one in waiting.items() if one.calls), self._watched_s)
-        calls = [self._commit(session, one) for session, one in waiting.items()]
+        calls = {session: self._commit(session, one) for session, one in waiting.items()}
         tell: dict[str, tuple[str, bytes]] = {}
         over: list[str] = []
-        for (session, one), unsent in zip(
-            waiting.items(), self._run("commit", _COMMIT, calls), strict=True
-        ):
+        for session, unsent in self._run("commit", _COMMIT, calls).items():
             if unsent == -1:
                 lost.append(session)
                 continue
+            one = waiting[session]
             for (name, record), open_ in zip(one.decisions.items(), unsent, strict=True):
                 if open_:
                     tell[name] = session, record
@@ -245,15 +247,13 @@ class SessionLeases:
         """Returns those of some sessions that another worker has by now; raises `StoreError`."""
         with self._lock:
             held = {session: self._of(session).number for session in sessions}
-        calls = [(self._store.keys.session(session, "lease"), ()) for session in held]
+        calls = {session: (self._store.keys.session(session, "lease"), ()) for session in held}
         script = "return redis.call('HMGET', KEYS[1], 'owner', 'number')"
         mine = self._owner.encode()
         return [
             session
-            for (session, number), (owner, now) in zip(
-                held.items(), self._run("lost", script, calls), strict=True
-            )
-            if now is not None and (owner, int(now)) != (mine, number)
+            for session, (owner, now) in self._run("lost", script, calls).items()
+            if now is not None and (owner, int(now)) != (mine, held[session])
         ]
 
     def watch(self, sessions: Iterable[str]) -> list[str]:
@@ -271,8 +271,8 @@ class SessionLeases:
         if since > self._watched_s:
             return []  # who was away itself, as at the start, lets the others come back first
         values = [int(self._watched_s * 1000), _AT_ONCE]
-        (found,) = self._run("watch", _SCRIPTS["abandoned"], [([self._watching], values)])
-        return [session.decode("utf-8", "surrogatepass") for session in found]
+        found = self._run("watch", _SCRIPTS["abandoned"], {0: ([self._watching], values)})
+        return [session.decode("utf-8", "surrogatepass") for session in found[0]]
 
     def unwatch(self, sessions: Iterable[str]) -> None:
         """No call of these sessions is open."""
@@ -287,18 +287,18 @@ class SessionLeases:
 
     def _on_watch(self, script: str, values: list[object], sessions: Iterable[str]) -> None:
         names = [session.encode("utf-8", "surrogatepass") for session in sessions]
-        calls = [
-            ([self._watching], [*values, *names[begin : begin + _NAMES_AT_ONCE]])
+        calls = {
+            begin: ([self._watching], [*values, *names[begin : begin + _NAMES_AT_ONCE]])
             for begin in range(0, len(names), _NAMES_AT_ONCE)
-        ]
+        }
         self._run("watch", script, calls)
 
     def sent(self, decisions: Mapping[str, Iterable[str]]) -> None:
         """Notes that the next hop has these decisions, by session."""
-        calls = [
-            (self._store.keys.session(session, "outbox"), list(names))
+        calls = {
+            session: (self._store.keys.session(session, "outbox"), list(names))
             for session, names in decisions.items()
-        ]
+        }
         self._run("sent", "return redis.call('HDEL', KEYS[1], unpack(ARGV))", calls)
 
     def forgotten(self, session: str) -> None:
@@ -312,13 +312,13 @@ class SessionLeases:
         """Closes the connections to the store."""
         self._store.close()
 
-    def _run(
-        self, operation: str, script: str, calls: Sequence[tuple[Sequence[str], Sequence[object]]]
-    ) -> list[Any]:
+    def _run(self, operation: str, script: str, calls: Mapping[_Of, _Call]) -> dict[_Of, Any]:
+        """The answers to the calls of a script, each by what it is of."""
         if not calls:
-            return []
+            return {}
         with self._timed(operation):
-            return self._store.connection.run_all(script, calls)
+            answers = self._store.connection.run_all(script, [*calls.values()])
+        return dict(zip(calls, answers, strict=True))
 
     @contextmanager
     def _timed(self, operation: str) -> Generator[None]:
@@ -334,15 +334,15 @@ class SessionLeases:
 
     def _begin(self, sessions: Sequence[str]) -> list[str]:
         """Takes leases for sessions that have none yet; returns those that others have."""
-        calls = [
-            (self._store.keys.session(session, *_NAMES), [self._owner, 0, self._ttl_ms])
+        calls = {
+            session: (self._store.keys.session(session, *_NAMES), [self._owner, 0, self._ttl_ms])
             for session in sessions
-        ]
-        numbers = [answer[0] for answer in self._run("take", _SCRIPTS["take"], calls)]
+        }
+        answers = self._run("take", _SCRIPTS["take"], calls)
         with self._lock:
-            for session, number in zip(sessions, numbers, strict=True):
+            for session, (number, *_) in answers.items():
                 self._of(session).number = number
-        return [one for one, number in zip(sessions, numbers, strict=True) if number > 1]
+        return [session for session, (number, *_) in answers.items() if number > 1]
 
     def _commit(self, session: str, one: _Held) -> tuple[list[str], list[object]]:
         keys = [*self._store.keys.session(session, *_NAMES), *self._store.keys.journal(session)]

@@ -6,13 +6,14 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.metrics import Observation, get_meter, get_meter_provider
+from opentelemetry.metrics import CallbackOptions, Observation, get_meter, get_meter_provider
+from opentelemetry.metrics import MeterProvider as AnyMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
@@ -23,17 +24,9 @@ from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import Log, logger
 from otel_loopguard._util.tables import read_table
-from otel_loopguard.engine import metric_of
+from otel_loopguard.engine import Engine, Step, metric_of
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from opentelemetry.metrics import CallbackOptions
-    from opentelemetry.metrics import MeterProvider as AnyMeterProvider
-
-    from otel_loopguard.engine import Engine, Step
 
 Cause = Literal[
     "bad_request", "too_large", "slow", "busy", "store", "lease_lost", "next_hop", "token",

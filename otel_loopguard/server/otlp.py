@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Union, cast
 import orjson
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
-from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as ProtoStatus
 
 from otel_loopguard._util.bounded_json import oversized
-from otel_loopguard.engine import Engine, RecordedSpan, Status
-from otel_loopguard.replay import log_records
+from otel_loopguard.engine import Annotation, DecisionRecord, Engine, Event, RecordedSpan
+from otel_loopguard.replay import fields, log_records
+from otel_loopguard.replay.formats import OTLP_KINDS, OTLP_STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-    from otel_loopguard.engine import Annotation, DecisionRecord, Event
     from otel_loopguard.server.metrics import Cause
 
 PROTOBUF: Final = "application/x-protobuf"
@@ -40,8 +39,6 @@ JSON: Final = "application/json"
 RETRY_S: Final = 1
 """Seconds after which who was told `Busy` may come again: much of what waits is judged by then."""
 _IDS: Final = ("traceId", "spanId", "parentSpanId")
-_KINDS: Final = ("INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
-_STATUSES: Final[tuple[Status, ...]] = ("unset", "ok", "error")
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 
 _M = TypeVar("_M", bound=Message)
@@ -207,13 +204,13 @@ def spans_of(request: ExportTraceServiceRequest) -> Iterator[tuple[Span, Recorde
 
 
 def _recorded(span: Span, scope: str) -> RecordedSpan:
-    start, end = _time(span.start_time_unix_nano), _time(span.end_time_unix_nano)
+    start, end = map(fields.time, (span.start_time_unix_nano, span.end_time_unix_nano))
     start = start or end or 0
     code = span.status.code
     return RecordedSpan(
         name=span.name,
         scope=scope,
-        kind=_KINDS[span.kind] if 0 <= span.kind < len(_KINDS) else "INTERNAL",
+        kind=OTLP_KINDS[span.kind] if 0 <= span.kind < len(OTLP_KINDS) else "INTERNAL",
         trace_id=int.from_bytes(span.trace_id, "big"),
         span_id=int.from_bytes(span.span_id, "big"),
         parent_id=_id(span.parent_span_id, _SPAN_BYTES) or None,
@@ -222,7 +219,7 @@ def _recorded(span: Span, scope: str) -> RecordedSpan:
         end=start if end is None else end,
         attributes=attributes_of(span.attributes),
         events=[(event.name, attributes_of(event.attributes)) for event in span.events],
-        status=_STATUSES[code] if 0 <= code < len(_STATUSES) else "unset",
+        status=OTLP_STATUSES[code] if 0 <= code < len(OTLP_STATUSES) else "unset",
         description=span.status.message or None,
     )
 
@@ -252,10 +249,6 @@ def _log_records(request: ExportLogsServiceRequest) -> Iterator[log_records.LogR
 def _id(value: bytes, size: int) -> int:
     """An id; 0 for none, and for what is none: tables keep it."""
     return int.from_bytes(value, "big") if len(value) == size else 0
-
-
-def _time(value: int) -> int | None:
-    return value if 0 < value < 2**63 else None
 
 
 def attributes_of(pairs: Sequence[KeyValue]) -> dict[str, object]:

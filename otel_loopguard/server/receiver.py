@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -15,28 +15,22 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from otel_loopguard import semconv
 from otel_loopguard._util.logger import logger
 from otel_loopguard.server import otlp
-from otel_loopguard.server.access import HEAD_S, KEEP_ALIVE_S, most_connections
+from otel_loopguard.server.access import HEAD_S, KEEP_ALIVE_S, Tenants, most_connections
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
-from otel_loopguard.server.tenant_guard import Busy
+from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from google.protobuf.message import Message
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-    from starlette.requests import Request
 
-    from otel_loopguard.server.access import Tenants
-    from otel_loopguard.server.forward import EventLog
     from otel_loopguard.server.metrics import ServerMetrics, TroubleLog
-    from otel_loopguard.server.tenant_guard import TenantGuard
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -73,23 +67,21 @@ class Receiver:
         hop: Where requests go on to; None: nowhere.
         mode: Whether spans go on `annotated` with decisions, or `untouched`.
         most_bytes: Bytes of requests that are held at once.
-        logs: The decisions of each tenant that go on as log records.
 
     Attributes:
         refusals: The log of what is refused.
         held: Bytes of requests that are not answered yet.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self, engines: Mapping[str, TenantGuard], refusals: TroubleLog, hop: NextHop | None, *,
-        mode: Mode, most_bytes: int, logs: Mapping[str, EventLog],
+        mode: Mode, most_bytes: int,
     ) -> None:  # fmt: skip
         self._engines = engines
         self._hop = hop
         self._annotates = mode == "annotated"
         self._most = most_bytes
         self.held = 0
-        self._logs = logs
         self._logged = False
         self._sending: dict[str, asyncio.Task[bool]] = {}
         self.refusals = refusals
@@ -167,19 +159,19 @@ class Receiver:
         Raises:
             NextHopError: It did not take them; they wait.
         """
-        log = self._logs.get(tenant)
-        while log:
+        engine = self._engines[tenant]
+        while engine.log:
             sending = self._sending.get(tenant)
             if sending is None:
-                sending = asyncio.create_task(self._send_decisions(tenant, log))
+                sending = asyncio.create_task(self._send_decisions(engine))
                 self._sending[tenant] = sending
                 sending.add_done_callback(lambda _: self._sending.pop(tenant))
             if not await asyncio.shield(sending):
                 return
 
-    async def _send_decisions(self, tenant: str, log: EventLog) -> bool:
+    async def _send_decisions(self, engine: TenantGuard) -> bool:
         """Sends pending decisions; returns False if they are still pending."""
-        request, ids = log.request()
+        request, ids = engine.log.request()
         if self._hop is not None and request is not None:
             try:
                 await self._hop.send(SIGNALS["logs"], request)
@@ -189,9 +181,9 @@ class Receiver:
                 if not self._logged:
                     self._logged = True
                     logger.warning("decisions do not go on as log records: %s", error)
-                if not (error.unsupported or error.bad_request):
+                if not error.refused:
                     return False
-        await self._engines[tenant].sent(ids)
+        await engine.sent(ids)
         return True
 
 
@@ -372,18 +364,13 @@ def _exporting(signal: Signal, receiver: Receiver, tenants: Tenants) -> _Export:
                 request = await aside(len(body), otlp.decode, signal.request, body, otlp.PROTOBUF)
                 return await receiver.take(signal, request, tenant, len(body))
         except otlp.Refused as error:
-            await _abort(context, str(error), retryable=error.status == 503)
+            code, why = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            if error.status == 503:
+                code, details = grpc.StatusCode.UNAVAILABLE, AnyMessage()
+                details.Pack(RetryInfo(retry_delay=Duration(seconds=otlp.RETRY_S)))
+                status = Status(code=code.value[0], message=why, details=[details])
+                told = ("grpc-status-details-bin", status.SerializeToString())
+                context.set_trailing_metadata((told,))
+            await context.abort(code, why)
 
     return export
-
-
-async def _abort(
-    context: grpc.aio.ServicerContext[Any, Any], why: str, *, retryable: bool
-) -> NoReturn:
-    code = grpc.StatusCode.UNAVAILABLE if retryable else grpc.StatusCode.INVALID_ARGUMENT
-    if retryable:
-        details = AnyMessage()
-        details.Pack(RetryInfo(retry_delay=Duration(seconds=otlp.RETRY_S)))
-        status = Status(code=code.value[0], message=why, details=[details])
-        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-    await context.abort(code, why)

@@ -22,7 +22,7 @@ from otel_loopguard.engine import Engine, Settings, shared_store
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.server import access, forward
 from otel_loopguard.server.app import OK, ControlApi, Readiness, http_app
-from otel_loopguard.server.metrics import ServerMetrics, TroubleLog
+from otel_loopguard.server.metrics import ServerMetrics, ServerTelemetry, TroubleLog
 from otel_loopguard.server.receiver import Mode, Receiver, grpc_server
 from otel_loopguard.server.tenant_guard import MOST_WAITING, Busy, TenantGuard
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from typing_extensions import Self
 
-    from otel_loopguard.server.metrics import ServerTelemetry
 
 # Limits of calls are whole seconds, and stalls are told no later than one after theirs.
 _TICK_S: Final = 1.0
@@ -136,9 +135,7 @@ class Server:
         self._refusals = TroubleLog(
             "requests are refused", lambda cause: metrics.add(refused, 1, cause)
         )
-        self._logs = {name: forward.EventLog(name) for name in tenants.names if self._hop_to}
         self.engines = {name: self._engine(_of_tenant(guard, name), name) for name in tenants.names}
-        self._api = ControlApi(self.engines)
         self.url = ""
         self.grpc_port = 0
         self._stop_requested = asyncio.Event()
@@ -164,10 +161,11 @@ class Server:
             ends.push_async_callback(self._close_engines)
             receiver = Receiver(
                 self.engines, self._refusals, self._hop, mode=settings.mode,
-                most_bytes=settings.most_held_bytes, logs=self._logs,
+                most_bytes=settings.most_held_bytes,
             )  # fmt: skip
             self._readiness = readiness = Readiness(self.engines, self._hop, self._refusals)
             self._watch(receiver, readiness)
+            self._api = ControlApi(self.engines)
             app = http_app(
                 receiver, self._api, self._tenants, readiness, metrics=self._metrics,
                 telemetry=self._telemetry, most_bytes=settings.most_bytes,
@@ -195,7 +193,7 @@ class Server:
         readiness.stopping = True
         if self._settings.drain_s and self._stop_requested.is_set():
             self._stop_requested.clear()
-            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+            with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stop_requested.wait(), self._settings.drain_s)
         readiness.close()
 
@@ -228,10 +226,13 @@ class Server:
         anything cannot be used, all stays as it was, and the log says why. SIGHUP does this too.
         """
         try:
-            tenants = self._tenants.read_again()
+            tenants = self._tenants.read_again() or self._tenants
             pair = None if self._certificate is None else self._certificate.read()
             guard = None if self._reread is None else self._reread()
-            changed = self._use_tenants(tenants)
+            for name in tenants.names:
+                if name not in self.engines:
+                    self.engines[name] = self._engine(_of_tenant(self._guard, name), name)
+            changed = self._tenants.use(tenants)
         except LoopGuardError as error:
             logger.error("not reloaded: %s", error)
             return
@@ -243,17 +244,6 @@ class Server:
             # Names only: a value may be a password.
             changed += [f"{name} applies after a restart" for name in names]
         logger.warning("reloaded: %s", "; ".join(changed) or "nothing changed")
-
-    def _use_tenants(self, tenants: access.Tenants | None) -> list[str]:
-        """Uses other tokens from now on; returns what changed, in words."""
-        if tenants is None:
-            return []
-        new = [name for name in tenants.names if name not in self.engines]
-        for name in new:
-            if self._hop is not None:
-                self._logs[name] = forward.EventLog(name)
-            self.engines[name] = self._engine(_of_tenant(self._guard, name), name)
-        return self._tenants.use(tenants)
 
     def _hang_up(self) -> None:
         if self._http.should_exit:
@@ -274,7 +264,7 @@ class Server:
 
     def _watch(self, receiver: Receiver, readiness: Readiness) -> None:
         """Sets what is read when metrics are collected."""
-        watch, engines, logs = self._metrics.watch, self.engines, self._logs
+        watch, engines = self._metrics.watch, self.engines
         limit = self._settings.most_held_bytes
         watch(semconv.METRIC_SERVER_HELD_USAGE, lambda: receiver.held)
         watch(semconv.METRIC_SERVER_HELD_LIMIT, lambda: limit)
@@ -284,10 +274,12 @@ class Server:
         )
         watch(semconv.METRIC_SERVER_JUDGING_QUEUE_CAPACITY, lambda: MOST_WAITING * len(engines))
         if self._hop is not None:
-            sizes = semconv.METRIC_SERVER_FORWARD_QUEUE_SIZE
-            watch(sizes, lambda: sum(map(len, tuple(logs.values()))))
+            watch(
+                semconv.METRIC_SERVER_FORWARD_QUEUE_SIZE,
+                lambda: sum(len(one.log) for one in tuple(engines.values())),
+            )
             most = semconv.METRIC_SERVER_FORWARD_QUEUE_CAPACITY
-            watch(most, lambda: forward.MOST_EVENTS * len(logs))
+            watch(most, lambda: forward.MOST_EVENTS * len(engines))
         watch(
             semconv.METRIC_SERVER_READY,
             lambda: {check: said == OK for check, said in readiness.known().items()},
@@ -311,8 +303,7 @@ class Server:
         )  # fmt: skip
         if leases is not None:
             leases.answered = guard.count_store_call
-        lateness_s, log = self._settings.lateness_s, self._logs.get(tenant)
-        return TenantGuard(guard, lateness_s, log, leases, self._metrics)
+        return TenantGuard(guard, self._settings.lateness_s, tenant, leases, self._metrics)
 
     async def _serve_http(self, app: Starlette) -> None:
         settings = self._settings

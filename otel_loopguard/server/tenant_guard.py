@@ -23,8 +23,15 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard.engine import (
     Action,
+    Annotation,
+    Control,
+    DecisionRecord,
+    Engine,
+    Event,
     Kind,
     RecordedSpan,
+    SpanView,
+    Step,
     answer_people,
     encoded,
     is_unknown,
@@ -34,24 +41,15 @@ from otel_loopguard.engine import (
 from otel_loopguard.errors import StoreError
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.replay.log_records import EVENT
-from otel_loopguard.server.metrics import Lateness, ServerMetrics
+from otel_loopguard.server.access import DEFAULT
+from otel_loopguard.server.forward import EventLog
+from otel_loopguard.server.metrics import Cause, Lateness, ServerMetrics
 from otel_loopguard.server.otlp import RETRY_S, Refused, decision_record, event_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from otel_loopguard.engine import (
-        Annotation,
-        Control,
-        DecisionRecord,
-        Engine,
-        Event,
-        SpanView,
-        Step,
-    )
-    from otel_loopguard.server.forward import EventLog
     from otel_loopguard.server.leases import SessionLeases, Taken
-    from otel_loopguard.server.metrics import Cause
 
 # As many sessions as `max_sessions` by default: the calls of older ones are no news to anybody.
 _SESSIONS: Final = 10_000
@@ -263,10 +261,11 @@ class TenantGuard:
         store_trouble: Why the store did not answer then; empty if it did, None without one.
         lateness: Sessions whose steps are judged too late to warn their runtime.
         waiting: Spans and log records that wait to be judged.
+        log: Its decisions and other events, until the next hop has them; `sent` says so.
     """
 
     def __init__(
-        self, guard: Engine, lateness_s: float, log: EventLog | None = None,
+        self, guard: Engine, lateness_s: float, tenant: str = DEFAULT,
         leases: SessionLeases | None = None, metrics: ServerMetrics | None = None,
     ) -> None:  # fmt: skip
         self.guard = guard
@@ -281,16 +280,16 @@ class TenantGuard:
         self._calls = OpenCalls(guard)
         self.lateness = Lateness(guard)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loopguard-server")
-        self._batch: _Batch | None = None
+        self._batch: list[RecordedSpan] = []  # what arrived within the lateness
+        self._judging: asyncio.Task[dict[SpanId, Annotation]] | None = None
         self.waiting = 0
-        self._log = log
+        self.log = EventLog(tenant)
         self._leases = leases
         self._metrics = metrics or ServerMetrics()
         self._made: list[DecisionRecord] = []
         self.ticked = -math.inf
         self.store_trouble = None if leases is None else "the store was not asked yet"
-        if log is not None or leases is not None:
-            guard.subscribe("server", on_decision=self._decide, on_event=self._report)
+        guard.subscribe("server", on_decision=self._decide, on_event=self._report)
 
     async def judge(self, spans: Sequence[RecordedSpan]) -> dict[SpanId, Annotation]:
         """Judges spans, and log records as spans.
@@ -305,14 +304,12 @@ class TenantGuard:
         if self.waiting and self.waiting + count > MOST_WAITING:
             msg = f"more than {MOST_WAITING:,} spans would wait to be judged"
             raise Busy(msg)
-        batch = self._batch
-        if batch is None:
-            batch = self._batch = _Batch()
-            batch.task = asyncio.create_task(self._run(batch))
-        batch.spans += spans
+        if self._judging is None:
+            self._judging = asyncio.create_task(self._run())
+        self._batch += spans
         self.waiting += count
         try:
-            found = await asyncio.shield(batch.task)
+            found = await asyncio.shield(self._judging)
         finally:
             self.waiting -= count
         own = {(span.trace_id, span.span_id) for span in spans}
@@ -332,7 +329,7 @@ class TenantGuard:
                     loop.call_soon_threadsafe(answered.set)
 
             self.guard.look_up(session, answer)
-            with suppress(TimeoutError, asyncio.TimeoutError):  # two classes on Python 3.10
+            with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(answered.wait(), _LOOK_UP_S)
         return self.guard.read(session)
 
@@ -357,9 +354,9 @@ class TenantGuard:
 
     async def close(self) -> None:
         """Judges pending spans, and shuts the guard down."""
-        if self._batch is not None:
+        if self._judging is not None:
             # Who sent it is told why it failed.
-            await asyncio.gather(self._batch.task, return_exceptions=True)
+            await asyncio.gather(self._judging, return_exceptions=True)
         await self._call(self._shutdown)
         self._thread.shutdown()
 
@@ -373,25 +370,24 @@ class TenantGuard:
 
     async def sent(self, events: Sequence[str]) -> None:
         """Notes that the next hop has these events."""
-        if self._log is not None:
-            by_session = self._log.sent(events)
-            if self._leases is not None and by_session:
-                with suppress(StoreError):  # then they are sent once more, with the same ids
-                    await self._call(self._leases.sent, by_session)
+        by_session = self.log.sent(events)
+        if self._leases is not None and by_session:
+            with suppress(StoreError):  # then they are sent once more, with the same ids
+                await self._call(self._leases.sent, by_session)
 
     async def _call(self, do: Callable[..., _T], *given: Any) -> _T:
         """Calls something on the thread that judges."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *given)
 
-    async def _run(self, batch: _Batch) -> dict[SpanId, Annotation]:
+    async def _run(self) -> dict[SpanId, Annotation]:
         await asyncio.sleep(self._lateness_s)
-        self._batch = None
+        batch, self._batch, self._judging = self._batch, [], None
         return await self._call(self._judge, batch)
 
-    def _judge(self, batch: _Batch) -> dict[SpanId, Annotation]:
+    def _judge(self, batch: Sequence[RecordedSpan]) -> dict[SpanId, Annotation]:
         reader, faults = self.guard.reader, self.guard.faults
         began = time.perf_counter_ns()
-        read = [(span, attempt(faults, "read", reader.read, span)) for span in batch.spans]
+        read = [(span, attempt(faults, "read", reader.read, span)) for span in batch]
         self._feed.read_ns = (time.perf_counter_ns() - began) // max(len(read), 1)
         homes = {} if self._leases is None else self._take(self._leases, read)
         fresh = self._fresh(read)
@@ -417,7 +413,7 @@ class TenantGuard:
             msg = f"{len(lost)} sessions are judged by another worker now"
             raise Busy(msg, "lease_lost")
         # Also for a span that is sent again: the next hop may not have taken it before.
-        places = {(span.trace_id, span.span_id) for span in batch.spans}
+        places = {(span.trace_id, span.span_id) for span in batch}
         return {place: self._decided[place] for place in places if place in self._decided}
 
     def _record_delays(self, steps: Sequence[tuple[int, Step]]) -> None:
@@ -440,14 +436,13 @@ class TenantGuard:
 
     def _take(self, leases: SessionLeases, read: Sequence[Read]) -> dict[SpanId, str]:
         """Takes the sessions of a batch, as others left them; returns the session of each span."""
-        with _storing():
-            homes = self._homes(leases, read)
         traces: dict[str, int] = {}
         spans: dict[str, list[SpanId]] = {}
-        for place, session in homes.items():
-            spans.setdefault(session, []).append(place)
-            traces[session] = place[0]
         with _storing():
+            homes = self._homes(leases, read)
+            for place, session in homes.items():
+                spans.setdefault(session, []).append(place)
+                traces[session] = place[0]
             for session, taken in leases.take(spans).items():
                 self._go_on(session, taken, traces.get(session, 0))
                 for place in spans[session]:
@@ -479,7 +474,7 @@ class TenantGuard:
         # Redis keeps no order of them.
         unsent = [(name, LogRecord.FromString(record)) for name, record in taken.unsent.items()]
         for decision_id, record in sorted(unsent, key=lambda one: one[1].time_unix_nano):
-            self._tell(session, decision_id, record)
+            self.log.add(record, decision_id, session)
         for call in calls:
             self._bind(call.span.trace_id, session)
         self._calls.open(session, calls)
@@ -528,7 +523,7 @@ class TenantGuard:
         with _storing():
             tell, lost = leases.commit()
         for decision_id, (session, record) in tell.items():
-            self._tell(session, decision_id, LogRecord.FromString(record))
+            self.log.add(LogRecord.FromString(record), decision_id, session)
         self._lose(lost)
         return lost
 
@@ -544,8 +539,7 @@ class TenantGuard:
         self.guard.forget(session)
         if self._leases is not None:
             self._leases.forgotten(session)
-        if self._log is not None:
-            self._log.forget(session)
+        self.log.forget(session)
 
     def _tick(self) -> None:
         self.ticked = time.monotonic()
@@ -580,16 +574,11 @@ class TenantGuard:
     def _decide(self, made: DecisionRecord) -> None:
         if self._leases is not None:
             self._made.append(made)
-        elif self._log is not None:
-            self._log.add(decision_record(made), made.decision.id)
+        else:
+            self.log.add(decision_record(made), made.decision.id)
 
     def _report(self, event: Event) -> None:
-        if self._log is not None:
-            self._log.add(event_record(event))
-
-    def _tell(self, session: str, decision_id: str, record: LogRecord) -> None:
-        if self._log is not None:
-            self._log.add(record, decision_id, session)
+        self.log.add(event_record(event))
 
     def _is_new(self, span: RecordedSpan, step: Step | None) -> bool:
         """True unless the call of a span came by a log record before, or the reverse.
@@ -611,11 +600,3 @@ def _storing() -> Generator[None]:
     except StoreError as error:
         msg = "the store does not answer"
         raise Busy(msg, "store", str(error)) from error
-
-
-class _Batch:
-    """What arrived within the lateness."""
-
-    def __init__(self) -> None:
-        self.spans: list[RecordedSpan] = []
-        self.task: asyncio.Task[dict[SpanId, Annotation]]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_loopguard._util.logger import Log, logger
-from otel_loopguard.settings import needing
+from otel_loopguard.settings import Settings, needing
 from otel_loopguard.stores.write_behind import PublishedValue, State, Writer, WriterStatus
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.settings import Settings
     from otel_loopguard.stores.redis import RedisStore
 
 __all__ = ["PublishedValue", "State", "Writer", "WriterStatus", "open_store", "open_writer"]

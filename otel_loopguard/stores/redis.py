@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import xxhash
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import LogOnce
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores import redis_connection as scripts
-from otel_loopguard.stores.redis_connection import (
-    Connection,
-    RedisSubscription,
-    parse_redis_url,
-)
+from otel_loopguard.stores.redis_connection import Connection, RedisSubscription, parse_redis_url
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -136,11 +132,6 @@ class RedisStore:
         self._log_once = LogOnce("store")
         self._positions: BoundedDict[str, tuple[str, bytes]] = BoundedDict(_MOST_POSITIONS)
         self._lock = new_lock()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: connections and locks are the parent's."""
-        self._lock = new_lock()
 
     def add_records(self, tool: str, records: Sequence[bytes]) -> None:
         """Adds to the profile of a tool, of which the newest 100 of 7 days are kept.
@@ -236,10 +227,7 @@ class RedisStore:
         self.connection.call("PUBLISH", self.keys.topic(topic), message)
 
     def subscribe(
-        self,
-        topic: str,
-        take: Callable[[bytes], None],
-        joined: Callable[[], None] | None = None,
+        self, topic: str, take: Callable[[bytes], None], joined: Callable[[], None] | None = None
     ) -> RedisSubscription:
         """Subscribes to a topic. Does not wait, and resumes after an outage of Redis.
 

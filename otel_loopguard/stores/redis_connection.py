@@ -17,12 +17,7 @@ from urllib.parse import quote
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
-from redis.exceptions import (
-    InvalidResponse,
-    NoScriptError,
-    RedisClusterException,
-    RedisError,
-)
+from redis.exceptions import InvalidResponse, NoScriptError, RedisClusterException, RedisError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 

@@ -11,14 +11,13 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import Log, LogOnce, logger
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
 
 if TYPE_CHECKING:
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores.redis import RedisStore
 
@@ -236,7 +235,7 @@ class Writer:
         """
         until = time.monotonic() + (self._tuning.flush_s if limit_s is None else limit_s)
         self._retry_at = 0.0
-        while not (empty := self._is_empty()) and not self._thread.is_current:
+        while (left := bool(self._waiting or self._asks)) and not self._thread.is_current:
             # Again and again, for others may add writes meanwhile.
             with self._lock:
                 self._due = 0.0 if self._writes else inf
@@ -245,7 +244,7 @@ class Writer:
                 break
             self._thread.stand_in()
             time.sleep(_NAP_S)
-        return empty
+        return not left
 
     def close(self, limit_s: float | None = None) -> None:
         """Flushes, drops and counts what could not be stored in time, and closes the store.
@@ -264,9 +263,6 @@ class Writer:
             self._log_once.log("", f"{left} writes were given up: {why}")
         with swallow(self._faults, "store_close"), suppress(StoreError):
             self.store.close()
-
-    def _is_empty(self) -> bool:
-        return not self._waiting and not self._asks
 
     def _add(self, write: Write) -> bool:
         tuning, count = self._tuning, len(write.items)
@@ -353,7 +349,7 @@ class Writer:
         if self._state == "healthy":
             return None
         if now >= self._ping_at:
-            self._answer((lambda store: store.ping(), lambda _: None, None))
+            self._call("read", lambda store: store.ping())
         return max(self._ping_at - time.monotonic(), 0)
 
     def _store(self, write: Write, batch: list[Write]) -> bool:
@@ -376,23 +372,19 @@ class Writer:
     def _answer_next(self) -> None:
         if not self._asks:
             return
-        question = self._asks[0]
+        read, then, failed = question = self._asks[0]
         try:
-            self._answer(question)
+            found = self._call("read", read)
+            with swallow(self._faults, "store_answer"):
+                if not isinstance(found, StoreError):
+                    then(found)
+                elif failed is not None:
+                    failed()
         finally:
             # It counts as waiting until it is answered; `close` may have cleared it.
             with self._lock:
                 if self._asks and self._asks[0] is question:
                     self._asks.popleft()
-
-    def _answer(self, question: Ask) -> None:
-        read, then, failed = question
-        found = self._call("read", read)
-        with swallow(self._faults, "store_answer"):
-            if not isinstance(found, StoreError):
-                then(found)
-            elif failed is not None:
-                failed()
 
     def _call(
         self, operation: Literal["read", "write"], do: Callable[[RedisStore], object]

@@ -270,7 +270,7 @@ def test_a_line_never_blocks_the_agent(
         program.write_text(f'{begin}{script}; echo " $*"\n', encoding="utf-8")
         program.chmod(0o755)
     said = "{} hook run codex --mode enforce\n" if script == "cat" else "{}\n"
-    line = command_of(str(program), "codex", "enforce").shell
+    line = command_of(str(program), "codex", "enforce")["SHELL"]
     assert subprocess.check_output([shell, "-c", line], input="{}", text=True) == said
 
 

@@ -230,7 +230,7 @@ def test_a_signal_ends_it_with_an_answer(home: Home, number: int) -> None:
 def test_thirty_two_at_once_lose_no_step_and_count_none_twice(home: Home) -> None:
     """Of two sessions, by the line that is installed, each event twice as by two hooks."""
     home.begin()
-    line = command_of(str(PROGRAM), "claude-code", "enforce").shell
+    line = command_of(str(PROGRAM), "claude-code", "enforce")["SHELL"]
     running: list[subprocess.Popen[bytes]] = []
     for number in range(32):
         session, call = ("one", "other")[number % 2], number // 2 % 8

@@ -228,7 +228,7 @@ def test_who_waits_for_the_flag_is_answered_when_it_ends(path: str) -> None:
         with serving() as server:
             url = f"{server.url}/v1/sessions/chat-1/{path}"
             answer = asker.submit(httpx.get, url, timeout=60)
-            wait_for(lambda: server._api._made and server._api._made._events)
+            wait_for(lambda: server._api._changes._events)
         assert answer.result().status_code == 200
         assert "allow" in answer.result().text
 

@@ -8,23 +8,13 @@ failed stands in `extra`, where Harbor's converters put what the agent itself sa
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
-from otel_loopguard.replay.fields import (
-    Report,
-    instant,
-    mapping,
-    rows,
-    sequence,
-    text,
-)
+from otel_loopguard.replay.fields import JsonObject, instant, mapping, rows, sequence, text
 from otel_loopguard.replay.transcripts.session import (
     Reader,
     Session,
     Transcript,
-    blocks,
-    map_of,
     tokens,
 )
 
@@ -42,41 +32,37 @@ class Atif(Reader):
 
     agent = "atif"
 
+    def _begin(self) -> None:
+        super()._begin()
+        self._last = self._calls = 0
+
     @staticmethod
-    def begins(line: Mapping[str, object]) -> bool:
+    def begins(line: JsonObject) -> bool:
         """True if an object is a trajectory."""
         return text(line.get("schema_version")).startswith(_VERSION)
 
-    def take(self, line: Mapping[str, object]) -> Transcript | None:
+    def take(self, line: JsonObject) -> Transcript | None:
         """Adds a trajectory; returns the one before."""
         before = self._begin_anew()
-        agent = map_of(line, "agent", self.report)
+        agent = self._map(line, "agent")
         name = text(agent.get("name"))
         session = self.session = Session(_AGENTS.get(name, name) or self.agent, self.report)
         session.id = text(line.get("session_id")) or text(line.get("trajectory_id"))
         session.version = text(agent.get("version"))
         session.cwd = text(mapping(agent.get("extra")).get("cwd"))
-        _Steps(session, self.report, text(agent.get("model_name"))).take(line, None, 0)
+        session.model = text(agent.get("model_name")) or None
+        self._steps(line, None, 0)
         return before
 
-
-class _Steps:
-    """Puts the steps of a trajectory, and of those inside of it, into a session."""
-
-    def __init__(self, session: Session, report: Report, model: str) -> None:
-        self.session = session
-        self._report = report
-        self._last = self._calls = 0
-        session.model = model or None
-
-    def take(self, trajectory: Mapping[str, object], agent: str | None, depth: int) -> None:
+    def _steps(self, trajectory: JsonObject, agent: str | None, depth: int) -> None:
+        """Puts the steps of a trajectory, and of those inside of it, into the session."""
         inner = {
             text(one.get("trajectory_id")) or text(one.get("session_id")): one
             for one in map(mapping, sequence(trajectory.get("subagent_trajectories")))
         }
         if trajectory.get("steps") is None:
-            self._report("a trajectory has no `steps`")
-        for step in rows(trajectory, ("steps",), self._report):
+            self.report("a trajectory has no `steps`")
+        for step in rows(trajectory, ("steps",), self.report):
             time = instant(step.get("timestamp"))
             if step.get("source") == "user" and agent is None:
                 self.session.prompt(time)
@@ -84,11 +70,11 @@ class _Steps:
                 keys = self._answered(step, time, agent)
                 for reference in self._references(step) if depth < _DEPTH else ():
                     if reference in inner:
-                        self.take(inner.pop(reference), reference or None, depth + 1)
+                        self._steps(inner.pop(reference), reference or None, depth + 1)
                 self._observed(step, keys, time)
             self._last = max(self._last, time)
 
-    def _references(self, step: Mapping[str, object]) -> list[str]:
+    def _references(self, step: JsonObject) -> list[str]:
         results = sequence(mapping(step.get("observation")).get("results"))
         found = (
             reference
@@ -97,14 +83,14 @@ class _Steps:
         )
         return [text(one.get("trajectory_id")) or text(one.get("session_id")) for one in found]
 
-    def _answered(self, step: Mapping[str, object], time: int, agent: str | None) -> list[str]:
+    def _answered(self, step: JsonObject, time: int, agent: str | None) -> list[str]:
         """Adds an answer of a model; returns the keys of the calls that it asks for."""
         session = self.session
         model = text(step.get("model_name")) or None
         answer = session.answer(model, self._last or time, time, agent)
-        said = blocks(step.get("message"), self._report)
+        said = self._blocks(step.get("message"))
         session.say(answer, "\n".join(text(block.get("text")) for block in said))
-        metrics = map_of(step, "metrics", self._report)
+        metrics = self._map(step, "metrics")
         if metrics:
             whole, out = tokens(metrics, "prompt_tokens"), tokens(metrics, "completion_tokens")
             session.used(answer, whole, out, tokens(metrics, "cached_tokens"))
@@ -113,9 +99,9 @@ class _Steps:
             session.ending = "unknown" if keys else "finished"
         return keys
 
-    def _called(self, step: Mapping[str, object], time: int, agent: str | None) -> list[str]:
+    def _called(self, step: JsonObject, time: int, agent: str | None) -> list[str]:
         keys: list[str] = []
-        for call in rows(step, ("tool_calls",), self._report):
+        for call in rows(step, ("tool_calls",), self.report):
             self._calls += 1
             # An id needs to be unique only within its step.
             key = f"{text(call.get('tool_call_id')) or 'call'}#{self._calls}"
@@ -124,8 +110,8 @@ class _Steps:
             self.session.call(key, name, args, time, agent)
         return keys
 
-    def _observed(self, step: Mapping[str, object], keys: list[str], time: int) -> None:
-        results = sequence(map_of(step, "observation", self._report).get("results"))
+    def _observed(self, step: JsonObject, keys: list[str], time: int) -> None:
+        results = sequence(self._map(step, "observation").get("results"))
         extra = mapping(step.get("extra"))
         for result in map(mapping, results):
             source = text(result.get("source_call_id"))
@@ -145,7 +131,7 @@ class _Steps:
             self.session.result(key, content, end, error="" if failed else None)
 
 
-def _first(*maps: Mapping[str, object]) -> bool | None:
+def _first(*maps: JsonObject) -> bool | None:
     """True if something says that a call failed."""
     for one in maps:
         for name in ("tool_result_is_error", "is_error"):

@@ -8,18 +8,11 @@ lines of the session: with their `agentId`, or in old versions only as a side ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.replay.fields import instant, kind_of, mapping, sequence, text
-from otel_loopguard.replay.transcripts.session import (
-    Reader,
-    Transcript,
-    blocks,
-    map_of,
-    tokens,
-)
+from otel_loopguard.replay.fields import JsonObject, instant, kind_of, mapping, sequence, text
+from otel_loopguard.replay.transcripts.session import Reader, Transcript, tokens
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -65,7 +58,7 @@ class ClaudeCode(Reader):
         self._sides: dict[str, str] = {}  # side chains by the `uuid` of their lines
 
     @staticmethod
-    def begins(line: Mapping[str, object]) -> bool:
+    def begins(line: JsonObject) -> bool:
         """True if a line says that it belongs to a session, in the words of Claude Code."""
         kind = text(line.get("type"))
         if kind in _TALK:
@@ -73,7 +66,7 @@ class ClaudeCode(Reader):
             return message.get("role") == kind and ("content" in message or "uuid" in line)
         return kind in _BESIDE and any(name in line for name in _IDS)
 
-    def take(self, line: Mapping[str, object]) -> Transcript | None:
+    def take(self, line: JsonObject) -> Transcript | None:
         """Takes a line; one of another session starts a new one."""
         key = text(line.get("sessionId")) or text(line.get("session_id"))
         before = self._named(key) if key else None
@@ -94,18 +87,15 @@ class ClaudeCode(Reader):
             self.report(f"`type` is {kind_of(line.get('type'))}, expected text")
         return before
 
-    def _message(self, line: Mapping[str, object], *, answers: bool) -> None:
-        message = map_of(line, "message", self.report)
+    def _message(self, line: JsonObject, *, answers: bool) -> None:
+        message = self._map(line, "message")
         time = instant(line.get("timestamp"))
         agent = self._agent(line)
-        found = blocks(message.get("content"), self.report)
-        if answers:
-            self._answer(line, message, found, time, agent)
-        else:
-            self._user(line, found, time, agent)
+        read = self._answer if answers else self._user
+        read(line, message, time, agent)
         self._last[agent] = max(time, self._last.get(agent, 0))
 
-    def _agent(self, line: Mapping[str, object]) -> str | None:
+    def _agent(self, line: JsonObject) -> str | None:
         """Id of the sub-agent that a line is of."""
         named = next((name for key in _AGENTS if (name := text(line.get(key)))), None)
         if named is not None or line.get("isSidechain") is not True:
@@ -117,15 +107,8 @@ class ClaudeCode(Reader):
             self._sides[text(line.get("uuid"))] = side
         return side
 
-    def _answer(
-        self,
-        line: Mapping[str, object],
-        message: Mapping[str, object],
-        found: list[Mapping[str, object]],
-        time: int,
-        agent: str | None,
-    ) -> None:
-        model = text(message.get("model"))
+    def _answer(self, line: JsonObject, message: JsonObject, time: int, agent: str | None) -> None:
+        found, model = self._blocks(message.get("content")), text(message.get("model"))
         if line.get("isApiErrorMessage") is True or model == "<synthetic>":
             return
         session, key = self.session, text(message.get("id"))
@@ -139,7 +122,7 @@ class ClaudeCode(Reader):
                 session.say(step, text(block.get("text")))
             elif block.get("type") == "tool_use":
                 session.call(block.get("id"), block.get("name"), block.get("input"), time, agent)
-        usage = map_of(message, "usage", self.report)
+        usage = self._map(message, "usage")
         if usage:
             out = max(tokens(usage, "output_tokens"), step.tokens_out or 0)
             read, written = (tokens(usage, name) for name in _CACHE)
@@ -147,13 +130,8 @@ class ClaudeCode(Reader):
         if agent is None and message.get("stop_reason") in ("end_turn", "stop_sequence"):
             session.ending = "finished"
 
-    def _user(
-        self,
-        line: Mapping[str, object],
-        found: list[Mapping[str, object]],
-        time: int,
-        agent: str | None,
-    ) -> None:
+    def _user(self, line: JsonObject, message: JsonObject, time: int, agent: str | None) -> None:
+        found = self._blocks(message.get("content"))
         answered = False
         stopped = _stopped(line)
         for block in found:
@@ -173,14 +151,14 @@ class ClaudeCode(Reader):
             self.session.prompt(time)
 
 
-def _is_prompt(line: Mapping[str, object], found: list[Mapping[str, object]], written: str) -> bool:
+def _is_prompt(line: JsonObject, found: list[JsonObject], written: str) -> bool:
     unseen = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly")
     if any(line.get(name) is True for name in unseen):
         return False
     return bool(found) and not written.startswith(_NO_PROMPT)
 
 
-def _stopped(line: Mapping[str, object]) -> bool:
+def _stopped(line: JsonObject) -> bool:
     """True if a person refused the call that a line answers, or interrupted it."""
     told = map(mapping, sequence(line.get("tool_result_meta")))
     decisions = [line.get("permissionDecision"), *(one.get("permission_decision") for one in told)]

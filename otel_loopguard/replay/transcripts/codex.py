@@ -7,17 +7,10 @@ have the payload alone. A sub-agent has a rollout of its own, which names the on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.replay.fields import instant, kind_of, mapping, sequence, text
-from otel_loopguard.replay.transcripts.session import (
-    Reader,
-    Transcript,
-    blocks,
-    map_of,
-    tokens,
-)
+from otel_loopguard.replay.fields import JsonObject, instant, kind_of, mapping, sequence, text
+from otel_loopguard.replay.transcripts.session import Reader, Transcript, tokens
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -45,27 +38,27 @@ class Codex(Reader):
         self._last = 0  # when the model had last been given something
 
     @staticmethod
-    def begins(line: Mapping[str, object]) -> bool:
+    def begins(line: JsonObject) -> bool:
         """True if a line is one of a rollout."""
         if text(line.get("type")) in _LINES:
             return "payload" in line
         return "instructions" in line and "id" in line and "timestamp" in line
 
-    def take(self, line: Mapping[str, object]) -> Transcript | None:
+    def take(self, line: JsonObject) -> Transcript | None:
         """Takes a line; the head of another rollout starts a new session."""
         kind, time = text(line.get("type")), instant(line.get("timestamp"))
         before = None
         if kind == "session_meta" or (not kind and "instructions" in line):
-            before = self._meta(map_of(line, "payload", self.report) or line)
+            before = self._meta(self._map(line, "payload") or line)
         elif kind in _ITEMS:
             self._item(line, time)
         elif kind:
-            self._payload(kind, map_of(line, "payload", self.report), time)
+            self._payload(kind, self._map(line, "payload"), time)
         elif "record_type" not in line:
             self.report(f"`type` is {kind_of(line.get('type'))}, expected text")
         return before
 
-    def _meta(self, meta: Mapping[str, object]) -> Transcript | None:
+    def _meta(self, meta: JsonObject) -> Transcript | None:
         own = text(meta.get("id"))
         above = text(meta.get("session_id")) or own
         spawned = mapping(mapping(mapping(meta.get("source")).get("subagent")).get("thread_spawn"))
@@ -79,7 +72,7 @@ class Codex(Reader):
         self._agent = own if own != above or spawned else None
         return before
 
-    def _payload(self, kind: str, payload: Mapping[str, object], time: int) -> None:
+    def _payload(self, kind: str, payload: JsonObject, time: int) -> None:
         if kind == "response_item":
             self._item(payload, time)
         elif kind == "event_msg":
@@ -87,9 +80,9 @@ class Codex(Reader):
         elif kind == "turn_context":
             self.session.model = text(payload.get("model")) or self.session.model
         elif kind == "token_usage_record":
-            self._tokens(map_of(payload, "usage", self.report))
+            self._tokens(self._map(payload, "usage"))
 
-    def _item(self, item: Mapping[str, object], time: int) -> None:
+    def _item(self, item: JsonObject, time: int) -> None:
         kind = text(item.get("type"))
         if kind == "message":
             self._message(item, time)
@@ -114,22 +107,22 @@ class Codex(Reader):
             self.session.call(key, "web_search", item.get("action"), time, self._agent)
             self.session.result(key, None, time)
 
-    def _message(self, item: Mapping[str, object], time: int) -> None:
-        found = blocks(item.get("content"), self.report)
+    def _message(self, item: JsonObject, time: int) -> None:
+        found = self._blocks(item.get("content"))
         written = "\n".join(text(block.get("text")) for block in found)
         if item.get("role") == "assistant":
             self.session.say(self._answering(time), written)
         elif item.get("role") == "user" and self._is_prompt(item, written):
             self._prompt(time)
 
-    def _is_prompt(self, item: Mapping[str, object], written: str) -> bool:
+    def _is_prompt(self, item: JsonObject, written: str) -> bool:
         meta = mapping(item.get("internal_chat_message_metadata_passthrough"))
         kinds = sequence(meta.get("content_item_kinds"))
         if kinds:
             return any(text(kind).startswith("user.") for kind in kinds)
         return bool(written) and not written.lstrip().startswith(_HARNESS)
 
-    def _event(self, event: Mapping[str, object], time: int) -> None:
+    def _event(self, event: JsonObject, time: int) -> None:
         kind = event.get("type")
         if kind == "user_message" or (
             kind == "item_completed" and mapping(event.get("item")).get("type") == "UserMessage"
@@ -155,7 +148,7 @@ class Codex(Reader):
         self._answer.end = max(self._answer.end or 0, time)
         return self._answer
 
-    def _tokens(self, usage: Mapping[str, object]) -> None:
+    def _tokens(self, usage: JsonObject) -> None:
         """Counts the tokens of the last answer once; a second event repeats them."""
         if self._asked is None or not usage:
             return

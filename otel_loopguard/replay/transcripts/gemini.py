@@ -8,17 +8,11 @@ one document. A sub-agent's session lies in a folder named after the session abo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.replay.fields import instant, is_map, kind_of, mapping, rows, text
-from otel_loopguard.replay.transcripts.session import (
-    Reader,
-    Transcript,
-    blocks,
-    tokens,
-)
+from otel_loopguard.replay.fields import JsonObject, instant, is_map, kind_of, mapping, rows, text
+from otel_loopguard.replay.transcripts.session import Reader, Transcript, tokens
 from otel_loopguard.spans.coding_tools import gemini_result
 
 _CONTEXT: Final = "<session_context>"
@@ -35,16 +29,16 @@ class Gemini(Reader):
     def _begin(self) -> None:
         super()._begin()
         self._agent: str | None = None
-        self._waiting: Mapping[str, object] | None = None  # the message that may grow yet
+        self._waiting: JsonObject | None = None  # the message that may grow yet
         self._known: BoundedDict[str, None] = BoundedDict(_MESSAGES)
         self._last = 0
 
     @staticmethod
-    def begins(line: Mapping[str, object]) -> bool:
+    def begins(line: JsonObject) -> bool:
         """True if a line is the head of a session, or all of it."""
         return isinstance(line.get("sessionId"), str) and "projectHash" in line
 
-    def take(self, line: Mapping[str, object]) -> Transcript | None:
+    def take(self, line: JsonObject) -> Transcript | None:
         """Takes a line; the head of another session starts a new one."""
         before = None
         if self.begins(line):
@@ -65,11 +59,11 @@ class Gemini(Reader):
         self._let_go()
         return super().finish()
 
-    def _messages(self, within: Mapping[str, object]) -> None:
+    def _messages(self, within: JsonObject) -> None:
         for message in rows(within, ("messages",), self.report):
             self._message(message)
 
-    def _message(self, message: Mapping[str, object]) -> None:
+    def _message(self, message: JsonObject) -> None:
         key = text(message.get("id"))
         if self._waiting is not None and text(self._waiting.get("id")) != key:
             self._let_go()
@@ -86,7 +80,7 @@ class Gemini(Reader):
         if message.get("type") == "gemini":
             self._answer(message, time)
         elif message.get("type") == "user":
-            found = blocks(message.get("content"), self.report)
+            found = self._blocks(message.get("content"))
             written = "".join(text(block.get("text")) for block in found)
             if written and self._agent is None and not written.startswith(_CONTEXT):
                 self.session.prompt(time)
@@ -94,12 +88,12 @@ class Gemini(Reader):
             self.report(f"the `type` of a message is {kind_of(message.get('type'))}, expected text")
         self._last = max(self._last, time)
 
-    def _answer(self, message: Mapping[str, object], time: int) -> None:
+    def _answer(self, message: JsonObject, time: int) -> None:
         session = self.session
         model = text(message.get("model")) or None
         step = session.answer(model, self._last or time, time, self._agent)
         content = message.get("content")
-        said = blocks([content] if is_map(content) else content, self.report)
+        said = self._blocks([content] if is_map(content) else content)
         session.say(step, "".join(text(block.get("text")) for block in said))
         used = mapping(message.get("tokens"))
         if used:
@@ -111,7 +105,7 @@ class Gemini(Reader):
             session.ending = "unknown"
             self._call(call, time)
 
-    def _call(self, call: Mapping[str, object], time: int) -> None:
+    def _call(self, call: JsonObject, time: int) -> None:
         key, status = call.get("id"), text(call.get("status"))
         self.session.call(key, call.get("name"), call.get("args"), time, self._agent)
         if status not in _OVER:

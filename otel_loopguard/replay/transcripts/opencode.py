@@ -13,22 +13,16 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_loopguard._util.tables import read_parts
-from otel_loopguard.replay.fields import integer, is_map, kind_of, mapping, text, time
+from otel_loopguard.replay.fields import JsonObject, integer, is_map, kind_of, mapping, text, time
 from otel_loopguard.replay.file import RecordedFile, unreadable
-from otel_loopguard.replay.transcripts.session import (
-    Ending,
-    Reader,
-    Transcript,
-    map_of,
-    tokens,
-)
+from otel_loopguard.replay.transcripts.session import Ending, Reader, Transcript, tokens
 
 _PATIENCE_S: Final = 0.5
 """A recovery after a crash locks readers out for a moment; the next look tries again."""
@@ -205,14 +199,14 @@ class OpenCode(Reader):
     def _begin(self) -> None:
         super()._begin()
         self._agent: str | None = None
-        self._parts: list[tuple[str, Mapping[str, object]]] = []  # of the message that follows
+        self._parts: list[tuple[str, JsonObject]] = []  # of the message that follows
 
     @staticmethod
-    def begins(line: Mapping[str, object]) -> bool:
+    def begins(line: JsonObject) -> bool:
         """True if a line is a row of a session."""
         return text(line.get("opencode")) in _ROWS and "data" in line
 
-    def take(self, line: Mapping[str, object]) -> Transcript | None:
+    def take(self, line: JsonObject) -> Transcript | None:
         """Takes a line; that of another session starts a new one."""
         kind, key = text(line.get("opencode")), text(line.get("id"))
         data = line.get("data")
@@ -234,7 +228,7 @@ class OpenCode(Reader):
             self._parts.append((key, data))
         return before
 
-    def _message(self, key: str, message: Mapping[str, object]) -> None:
+    def _message(self, key: str, message: JsonObject) -> None:
         made = _moment(mapping(message.get("time")), "created")
         if message.get("role") == "assistant":
             self._answer(message, made)
@@ -246,11 +240,11 @@ class OpenCode(Reader):
         else:
             self.report(f"the `role` of message {key[:40]} is neither `user` nor `assistant`")
 
-    def _answer(self, message: Mapping[str, object], made: int) -> None:
+    def _answer(self, message: JsonObject, made: int) -> None:
         session = self.session
         texts = [part for _, part in self._parts if part.get("type") == "text"]
         calls = [
-            (key, part, map_of(part, "state", self.report))
+            (key, part, self._map(part, "state"))
             for key, part in self._parts
             if part.get("type") == "tool"
         ]
@@ -266,7 +260,7 @@ class OpenCode(Reader):
         read, written = (tokens(mapping(used.get("cache")), name) for name in ("read", "write"))
         whole = tokens(used, "input") + read + written
         session.used(step, whole, tokens(used, "output", "reasoning"), read, written)
-        ended: list[tuple[int, str, Mapping[str, object]]] = []
+        ended: list[tuple[int, str, JsonObject]] = []
         for key, part, state in calls:
             moments = mapping(state.get("time"))
             begun = _moment(moments, "start") or made
@@ -277,7 +271,7 @@ class OpenCode(Reader):
             self._result(key, state, end)
         session.ending = _ending(message)
 
-    def _result(self, key: str, state: Mapping[str, object], end: int) -> None:
+    def _result(self, key: str, state: JsonObject, end: int) -> None:
         if state.get("status") == "error":
             why = text(state.get("error"))
             self.session.result(key, None, end, error=why, stopped=why.startswith(_STOPPED))
@@ -287,7 +281,7 @@ class OpenCode(Reader):
         self.session.result(key, state.get("output"), end, error="" if code else None)
 
 
-def _ending(message: Mapping[str, object]) -> Ending:
+def _ending(message: JsonObject) -> Ending:
     """How the turn ended, if this message is its last."""
     error = mapping(message.get("error"))
     if error:
@@ -295,5 +289,5 @@ def _ending(message: Mapping[str, object]) -> Ending:
     return "finished" if message.get("finish") == "stop" else "unknown"
 
 
-def _moment(moments: Mapping[str, object], name: str) -> int:
+def _moment(moments: JsonObject, name: str) -> int:
     return time(moments.get(name), 1_000_000) or 0  # milliseconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from operator import itemgetter
@@ -13,7 +13,16 @@ from xxhash import xxh3_64_hexdigest
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.replay.fields import Report, integer, is_list, is_map, kind_of, mapping, text
+from otel_loopguard.replay.fields import (
+    JsonObject,
+    Report,
+    integer,
+    is_list,
+    is_map,
+    kind_of,
+    mapping,
+    text,
+)
 from otel_loopguard.replay.labelled_runs import MAX_STEPS, Run
 from otel_loopguard.spans.coding_tools import answer_step, prompt_step, tool_step
 
@@ -210,11 +219,11 @@ class Reader(ABC):
 
     @staticmethod
     @abstractmethod
-    def begins(line: Mapping[str, object]) -> bool:
+    def begins(line: JsonObject) -> bool:
         """True if a transcript of this agent may begin with such a line."""
 
     @abstractmethod
-    def take(self, line: Mapping[str, object]) -> Transcript | None:
+    def take(self, line: JsonObject) -> Transcript | None:
         """Takes a line; returns the session before it, where another one begins."""
 
     def _begin(self) -> None:
@@ -237,6 +246,26 @@ class Reader(ABC):
         """The session so far."""
         return self.session.finish()
 
+    def _map(self, line: JsonObject, name: str) -> JsonObject:
+        """A field that is an object; empty if it is missing, or something else (reported)."""
+        value = line.get(name)
+        if value is not None and not is_map(value):
+            self.report(f"`{name}` is {kind_of(value)}, expected an object")
+        return mapping(value)
+
+    def _blocks(self, content: object) -> list[JsonObject]:
+        """The blocks of a message; one that is only text is one block."""
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}] if content else []
+        if not is_list(content):
+            if content is not None:
+                self.report(f"`content` is {kind_of(content)}, expected text or a list")
+            return []
+        found = [block for block in content if is_map(block)]
+        if len(found) < len(content):
+            self.report("an entry of `content` is no object")
+        return found
+
 
 def merged(runs: Iterable[Iterable[_Step]], end: Callable[[_Step], int]) -> Iterator[_Step]:
     """Steps of several runs by their ends, each run in its order, however its clock jumps."""
@@ -250,32 +279,10 @@ def merged(runs: Iterable[Iterable[_Step]], end: Callable[[_Step], int]) -> Iter
     return (step for _, step in merge(*map(timed, runs), key=itemgetter(0)))
 
 
-def blocks(content: object, report: Report) -> list[Mapping[str, object]]:
-    """The blocks of a message; one that is only text is one block."""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content else []
-    if not is_list(content):
-        if content is not None:
-            report(f"`content` is {kind_of(content)}, expected text or a list")
-        return []
-    found = [block for block in content if is_map(block)]
-    if len(found) < len(content):
-        report("an entry of `content` is no object")
-    return found
-
-
-def tokens(usage: Mapping[str, object], *names: str) -> int:
+def tokens(usage: JsonObject, *names: str) -> int:
     """The sum of counts that are there."""
     found = (integer(usage.get(name)) for name in names)
     return sum(count for count in found if count is not None and 0 < count < 10**12)
-
-
-def map_of(line: Mapping[str, object], name: str, report: Report) -> Mapping[str, object]:
-    """A field that is an object; empty if it is missing or, which is reported, something else."""
-    value = line.get(name)
-    if value is not None and not is_map(value):
-        report(f"`{name}` is {kind_of(value)}, expected an object")
-    return mapping(value)
 
 
 def _kept(outcome: object) -> object:

@@ -158,7 +158,9 @@ def test_without_a_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     assert places.sockets() == []
-    found = places.trusted_folder(make=True)
+    with suppress(OSError):  # the path of a test may be too long for a socket
+        places.path_of("auto", 1)
+    found = places.trusted_folder()
     assert found == tmp_path / f"otel-loopguard-{os.getuid()}"
     assert stat.S_IMODE(found.stat().st_mode) == 0o700
 
