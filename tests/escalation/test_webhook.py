@@ -205,7 +205,8 @@ def test_the_queue_is_bounded(hook: Hook, caplog: pytest.LogCaptureFixture) -> N
     # What still waits would be tried again, and logged, in the middle of other tests.
     let_on.set()
     assert carrier(guard).flush(60)
-    assert len(hook.posts) <= 3
+    # On a slow machine one may be tried again.
+    assert len({headers["webhook-id"] for headers, _ in hook.posts}) <= 3
 
 
 @pytest.mark.parametrize(
