@@ -105,11 +105,13 @@ def test_changes_are_sent_as_events() -> None:
 def test_a_false_alarm_is_allowed_and_only_noted_from_then_on(scope: str) -> None:
     with serving() as server:
         send(server, 50, session="fine")
-        assert act(server, "allow", "fine").json()["setting"] == ""  # nothing was stopped
+        found = act(server, "allow", "fine").json()
+        assert (found["setting"], found["stopped"]) == ("", False)
         send(server, 0, 1, 2, 3)
         assert control(server)["action"] == "deny"
         allowed = act(server, "allow", scope=scope, by="ann").json()
         assert (allowed["action"], allowed["setting"]) == ("allow", 'exempt_tools = ["search"]')
+        assert allowed["stopped"]
         send(server, *range(4, 12))
         assert control(server)["action"] == "allow"
         # Another loop of the session is stopped, unless all of it is allowed.
