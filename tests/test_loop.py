@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry import trace
@@ -409,6 +409,8 @@ def test_misuse_is_told() -> None:
     assert len(keys) == 3
     with pytest.raises(ValueError, match="key of a session"):
         turn("")
+    with pytest.raises(TypeError, match="content"):
+        turn(content=cast("Any", "yes"))
     with pytest.raises(RuntimeError, match="not begun"):
         turn().tool("search", None, str)
     once = turn(tracer_provider=provider_with())
@@ -454,7 +456,11 @@ from otel_loopguard import LoopGuardSpanProcessor
 provider = TracerProvider()
 provider.add_span_processor(LoopGuardSpanProcessor())
 """
-
+_SET = f"""
+{_UNSET}
+from opentelemetry import trace
+trace.set_tracer_provider(provider)
+"""
 
 _LOGFIRE = """
 import logfire
@@ -472,3 +478,12 @@ raise_faults(True)
 def test_it_works_in_a_process_without_anything_set_up(before: str) -> None:
     """No provider, no processor; or a provider that nobody made the global one."""
     assert printed(_ALONE.format(before=before)).startswith("4 stopped\n")
+
+
+@pytest.mark.parametrize("switch", ["OTEL_SDK_DISABLED=true", "LOOPGUARD_ENABLED=false"])
+@pytest.mark.parametrize("before", ["", _SET], ids=["no processor", "a processor"])
+def test_a_guard_that_is_off_stays_off_and_a_turn_says_so_once(before: str, switch: str) -> None:
+    name, _, value = switch.partition("=")
+    told = printed(_ALONE.format(before=before) + "\nprint(ran, 'made')", **{name: value})
+    assert told.count("nothing is guarded, as") == told.count("otel-loopguard:") == 1
+    assert "30 made" in told

@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
+from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_DISABLED: Final = "OTEL_SDK_DISABLED"
 
 
 class _Watched:
@@ -131,9 +131,14 @@ def setup(
             known.exports = True
             out = LoopGuardSpanExporter(exporter, known.processor.guard)
             provider.add_span_processor(BatchSpanProcessor(out))
-    if os.environ.get(_DISABLED, "").strip().lower() == "true":
-        warn_blind("sdk_disabled", _DISABLED)
+    if sdk_disabled():
+        warn_blind("sdk_disabled", OTEL_SDK_DISABLED)
     return known.processor.guard
+
+
+def sdk_disabled() -> bool:
+    """Whether the environment has the SDK make no spans."""
+    return os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true"
 
 
 def remember(provider: Any, processor: LoopGuardSpanProcessor) -> None:
@@ -166,8 +171,10 @@ def ensure_followed(span: Span, provider: Any, context: Context) -> bool:
 def guard_only_provider() -> TracerProvider | None:
     """A provider whose spans only a guard sees, for where others make none or drop them.
 
-    None where the guard is switched off.
+    None where the guard is switched off, or the SDK makes no spans at all.
     """
+    if sdk_disabled():
+        return None
     with _providers.lock:
         guard = _present_guard()
         if not guard.settings.enabled:
