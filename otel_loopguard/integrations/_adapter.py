@@ -53,7 +53,7 @@ from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.execution import admit
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
-from otel_loopguard.sdk.provider import sdk_disabled
+from otel_loopguard.sdk.provider import GuardOnlyProvider, is_followed, sdk_disabled
 from otel_loopguard.settings import Settings
 from otel_loopguard.version import __version__
 
@@ -455,9 +455,7 @@ class Adapter:
         """Starts a span of a tool call where the user's spans go."""
         tracer = trace.get_tracer(self._scope, __version__, self._provider)
         span = self._started(call, tracer, content=self._content)
-        guards = LoopGuard.all_attached()
-        seen = any(guard.follows(span.get_span_context().span_id) for guard in guards)
-        if guards and not seen and not self._warns_of_no_sdk():
+        if LoopGuard.all_attached() and not is_followed(span) and not self._warns_of_no_sdk():
             warn_blind("adapter_unseen", self._framework)
         return span
 
@@ -492,7 +490,7 @@ class Adapter:
 
     def _default_tracer(self) -> Tracer | None:
         """The tracer that only the default guard sees; None where a processor is, or it is off."""
-        if has_processor():
+        if has_processor() or isinstance(self._provider, GuardOnlyProvider):
             return None
         if self._warns_of_no_sdk():
             return None
