@@ -10,7 +10,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from otel_loopguard import Action
+from otel_loopguard import Action, Settings
 from otel_loopguard._control.flag import Flag
 from otel_loopguard.server import Server
 from otel_loopguard.server.app import Changes
@@ -32,6 +32,13 @@ def test_the_control_says_what_was_decided_and_why() -> None:
         assert "search" in row["reason"]
         assert row["hint"]
         assert "nothing was found" not in json.dumps(row)
+
+
+def test_a_guard_that_is_off_judges_nothing() -> None:
+    with serving(guard=Settings(enabled=False)) as server:
+        assert send(server, *range(12)).is_success
+        assert control(server)["action"] == "allow"
+        assert CLIENT.get(f"{server.url}/v1/sessions").json()["sessions"] == []
 
 
 def test_a_question_waits_for_a_change() -> None:
