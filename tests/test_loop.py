@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry import trace
@@ -409,6 +409,8 @@ def test_misuse_is_told() -> None:
     assert len(keys) == 3
     with pytest.raises(ValueError, match="key of a session"):
         turn("")
+    with pytest.raises(TypeError, match="content"):
+        turn(content=cast("Any", "yes"))
     with pytest.raises(RuntimeError, match="not begun"):
         turn().tool("search", None, str)
     once = turn(tracer_provider=provider_with())
@@ -454,7 +456,11 @@ from otel_loopguard import LoopGuardSpanProcessor
 provider = TracerProvider()
 provider.add_span_processor(LoopGuardSpanProcessor())
 """
-
+_SET = f"""
+{_UNSET}
+from opentelemetry import trace
+trace.set_tracer_provider(provider)
+"""
 
 _LOGFIRE = """
 import logfire
@@ -472,3 +478,67 @@ raise_faults(True)
 def test_it_works_in_a_process_without_anything_set_up(before: str) -> None:
     """No provider, no processor; or a provider that nobody made the global one."""
     assert printed(_ALONE.format(before=before)).startswith("4 stopped\n")
+
+
+_INNER = """
+from otel_loopguard import LoopGuardAbort, turn
+{before}
+ran = 0
+
+def search(query):
+    global ran
+    ran += 1
+    return "No results."
+
+try:
+    with turn("chat-1") as outer:
+        for _ in range(30):
+            outer.hint()
+            with turn(agent="inner") as now:
+                now.tool("search", {{"query": "x"}}, search)
+except LoopGuardAbort as stop:
+    print("stopped", stop.session, ran < 30)
+"""
+
+
+@pytest.mark.parametrize("before", ["", _UNSET], ids=["nothing", "a provider not the global one"])
+def test_a_sub_agent_is_guarded_in_a_process_without_anything_set_up(before: str) -> None:
+    """Where no span is made, what stands for the inner turn's has the id of the outer one's."""
+    assert printed(_INNER.format(before=before)).startswith("stopped chat-1 True\n")
+
+
+_ADAPTED = """
+from otel_loopguard import LoopGuardAbort, turn
+from otel_loopguard.integrations._adapter import Adapter
+
+def run(session):
+    adapter, ran = Adapter("test"), 0
+    try:
+        for _ in range(30):
+            adapter.before_model(session)
+            call = adapter.tool_call("search", {"query": "x"}, session=session)
+            if call.refusal() is None:
+                with call:
+                    ran += 1
+                    call.set_result("No results.")
+    except LoopGuardAbort as stop:
+        print(ran, stop.session)
+
+with turn("chat-1"):
+    run("inside")
+run("after")
+"""
+
+
+def test_an_adapter_within_a_turn_and_after_it_is_guarded_without_anything_set_up() -> None:
+    """Each counts once; that a turn has begun keeps no call of an adapter from the guard."""
+    assert printed(_ADAPTED).startswith("4 chat-1\n4 after\n")
+
+
+@pytest.mark.parametrize("switch", ["OTEL_SDK_DISABLED=true", "LOOPGUARD_ENABLED=false"])
+@pytest.mark.parametrize("before", ["", _SET], ids=["no processor", "a processor"])
+def test_a_guard_that_is_off_stays_off_and_a_turn_says_so_once(before: str, switch: str) -> None:
+    name, _, value = switch.partition("=")
+    told = printed(_ALONE.format(before=before) + "\nprint(ran, 'made')", **{name: value})
+    assert told.count("nothing is guarded, as") == told.count("otel-loopguard:") == 1
+    assert "30 made" in told

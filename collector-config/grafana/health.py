@@ -31,7 +31,7 @@ def health() -> build.Dashboard:
     """The whole dashboard."""
     about = "What the guard costs, what it loses on the way, and whether its store is there."
     made = board("Loop guard: its own health", UID, about, AGENTS)
-    for part in (_now, _cost, _held, _store, _export, _estimates, _collector):
+    for part in (_now, _cost, _held, _store, _export, _estimates, _collector, _servers):
         made = part(made)
     return made
 
@@ -233,5 +233,54 @@ def _collector(made: build.Dashboard) -> build.Dashboard:
         .with_panel(
             lines("Queues", "Share that is full.", Query(full, "{{exporter}}"),
                   unit="percentunit", limit=0.8, width=8)
+        )
+    )  # fmt: skip
+
+
+def _servers(made: build.Dashboard) -> build.Dashboard:
+    of = "loopguard_server_{}".format
+    rate = "sum by (%s) (rate(%s{%s}[$__rate_interval]))"
+    delay, forward = of("judging_delay_seconds"), of("forward_duration_seconds")
+    shares = (
+        ("memory", of("held_usage_bytes"), of("held_limit_bytes")),
+        *((f"to be {done}", of(f"{name}_queue_size"), of(f"{name}_queue_capacity"))
+          for name, done in (("judging", "judged"), ("forward", "sent on"))),
+    )  # fmt: skip
+    full = [
+        Query(f"max(sum by (job, instance) ({used}{{{_JOB}}})"
+              f" / sum by (job, instance) ({most}{{{_JOB}}}))", word)
+        for word, used, most in shares
+    ]  # fmt: skip
+    requests = rate % ("http_route, rpc_method", of("request_duration_seconds_count"), _JOB)
+    checks = f"min by (instance, loopguard_server_check) ({of('ready')}{{{_JOB}}})"
+    leases = rate % ("loopguard_server_lease", of("leases_total"), _JOB)
+    return (
+        made.with_row(build.Row("Servers"))
+        .with_panel(
+            lines("Requests per second", "By route, over HTTP and gRPC.",
+                  Query(requests, "{{http_route}}{{rpc_method}}"), stacked=True, width=8)
+        )
+        .with_panel(
+            lines("Refused per second", "By cause; and what the next hop did not take.",
+                  Query(rate % ("error_type", of("refusals_total"), _JOB), "{{error_type}}"),
+                  Query(rate % ("error_type", f"{forward}_count", _LOST),
+                        "next hop: {{error_type}}"), width=8)
+        )
+        .with_panel(
+            lines("Checks of readiness", "1 holds, 0 fails; the lowest of all that are chosen.",
+                  Query(checks, "{{loopguard_server_check}} {{instance}}"), width=8)
+        )
+        .with_panel(
+            lines("How late steps are judged", "The later, the later an agent is warned.",
+                  Query(_quantile(0.5, delay), "half"), Query(_quantile(0.95, delay), "95 of 100"),
+                  Query(_quantile(0.95, forward), "next hop, 95 of 100"), unit="s", width=8)
+        )
+        .with_panel(
+            lines("What is full", "Share at the fullest server; full, it refuses.", *full,
+                  unit="percentunit", width=8)
+        )
+        .with_panel(
+            lines("Leases of sessions per second", "Of workers that share a store.",
+                  Query(leases, "{{loopguard_server_lease}}"), width=8)
         )
     )  # fmt: skip

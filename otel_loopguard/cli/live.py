@@ -85,6 +85,8 @@ def send_request(transport: Transport, **request: str | None) -> int:
             process = reply.get("process") or ""
             if "escalation" in sent:
                 what = f"escalation {sent['escalation']}: {sent['by']} answered {sent['answer']}"
+            elif sent.get("scope") == "call" and not reply.get("stopped", True):
+                what = f"nothing of session {sent['session']} is stopped: it goes on as before"
             else:
                 done = _DONE[sent["scope"] if sent["op"] == "allow" else sent["op"]]
                 what = f"session {sent['session']} {done}, by {sent['by']}"

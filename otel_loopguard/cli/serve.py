@@ -48,7 +48,7 @@ def run(guard: Settings, tokens: str | None, headers: Sequence[str], **options: 
     telemetry = ServerTelemetry.unless_set_up()
     reread = type(guard)  # from the environment and its file
     server = Server(settings, guard, _tenants(tokens), telemetry, reread)
-    asyncio.run(_run(server, settings))
+    asyncio.run(_run(server, settings, on=guard.enabled))
     return 0
 
 
@@ -77,7 +77,7 @@ def _tenants(tokens: str | None) -> Tenants:
         raise LoopGuardSettingsError(msg) from None
 
 
-async def _run(server: Server, settings: ServerSettings) -> None:
+async def _run(server: Server, settings: ServerSettings, *, on: bool) -> None:
     async with server:
         say(f"a page for people, OTLP over HTTP and the flag's API: {server.url}")
         if server.grpc_port:
@@ -85,6 +85,8 @@ async def _run(server: Server, settings: ServerSettings) -> None:
             say(f"OTLP over gRPC: {host}:{server.grpc_port}")
         hop = without_user(settings.forward)
         say(f"spans go on to {hop}" if hop else "spans go nowhere else")
+        if not on:
+            say("nothing is judged: enabled (LOOPGUARD_ENABLED) is false")
         if server.is_open:
             say(f"no token is set: only this machine is served (set {TOKEN} or --tokens)")
         await server.wait()

@@ -215,7 +215,9 @@ class AdminHandlers:
                 scope = request.get("scope", "call")
                 if scope not in ("call", "session"):
                     return refusal("refused", f"scope must be call or session, got {scope!r:.100}")
+                stopped, before = session.flag.stops, session.allowed
                 done["setting"] = session.allow(scope, by)
+                done["stopped"] = stopped or session.allowed != before
             case "resume":
                 hint = request.get("guidance", "")[:GUIDANCE] or None
                 for flag in _flags(session):

@@ -38,6 +38,10 @@ class UntrustedPlaceError(OSError):
     """A folder for sockets belongs to another user, or others may write into it."""
 
 
+class _TakenError(OSError):
+    """Another process listens at the path, or may."""
+
+
 def user() -> int:
     """Number of the user of this process."""
     if not hasattr(os, "getuid"):
@@ -96,6 +100,8 @@ def sockets() -> list[Path]:
 
 # Between two looks whether its guard is gone, or the socket in its place is dead.
 _LOOK_S: Final = 0.5
+# Between two tries for the path of another process: one that is restarted ends within seconds.
+_AGAIN_S: Final = 5.0
 # Between two tries for a lock, or a descriptor, that others hold for milliseconds.
 _REST_S: Final = 0.05
 # A request is there at once, and a reply is taken at once: both are of this machine.
@@ -111,15 +117,15 @@ class SocketServer:
     """Answers requests on a Unix socket that only its user may open (0600).
 
     One request and one reply a connection, of two seconds each; 64 are open at most, and further
-    ones wait. What is no request is refused; what is too long is cut off. It ends with the guard,
-    and removes its socket.
+    ones wait. What is no request is refused; what is too long is cut off. Where another process has
+    the path, it takes it once that is gone. It ends with the guard, and removes its socket.
     """
 
     def __init__(self, settings: Settings, admin: AdminHandlers, faults: InternalErrors) -> None:
         self._setting = settings.control_socket
         self._admin = weakref.ref(admin)
         self._faults = faults
-        self._ended = False
+        self._ended = self._taken = False
         self._thread = BackgroundThread("socket", self._turn, faults, weak=False, suppress=False)
         self._listening: socket.socket | None = None
         self._open: set[socket.socket] = set()
@@ -151,6 +157,8 @@ class SocketServer:
         if self._listening is None and not self._ended:
             self._listen()
         listening = self._listening
+        if listening is None and self._taken and not self._ended and self._admin() is not None:
+            return _AGAIN_S
         if listening is None or self._ended or self._admin() is None:
             # Removed while it is still bound: its inode cannot be another socket's meanwhile.
             self.close()
@@ -177,8 +185,13 @@ class SocketServer:
             self._listening = _bound(path)
             found = path.lstat()
         except (OSError, ValueError) as error:
-            logger.warning("control_socket = %r: cannot be served: %s", self._setting, error)
+            told, self._taken = self._taken, isinstance(error, _TakenError)
+            if not (told and self._taken):
+                logger.warning("control_socket = %r: cannot be served: %s", self._setting, error)
             return
+        if self._taken:
+            self._taken = False
+            logger.info("control_socket = %r: is served now", self._setting)
         # At the end of the program too.
         place = found.st_dev, found.st_ino
         self._remove = weakref.finalize(self, _remove, path, os.getpid(), place)
@@ -283,9 +296,9 @@ def _make_room(path: Path) -> None:
             return
         except OSError as error:
             msg = f"socket {str(path)!r} may be in use, and is left as it is: {error}"
-            raise OSError(msg) from None
+            raise _TakenError(msg) from None
     msg = f"another process listens at {str(path)!r}"
-    raise OSError(msg)
+    raise _TakenError(msg)
 
 
 @contextmanager

@@ -668,6 +668,8 @@ def reports_failure(
 def _tells_failure(
     outcome: object, said: object, *, shell: bool = False, quotes: bool = False
 ) -> bool:
+    if isinstance(outcome, str) and not isinstance(said, dict):
+        said = _elements(outcome)
     if not isinstance(said, dict):
         if not isinstance(outcome, str):
             return False

@@ -52,7 +52,8 @@ class HookGuard:
     """Answers the events of coding agents. May be called from any thread.
 
     Args:
-        settings: Settings of the guard; in mode `shadow` nothing is answered.
+        settings: Settings of the guard; in mode `shadow` nothing is answered, and nothing is judged
+            where it is not `enabled`.
         state: What outlives the process.
         lock: Held while the state is used; that of guards that share one.
         command: Returns the command line for what is to be done, and the quoted key of a session.
@@ -89,6 +90,7 @@ class HookGuard:
         self._spans = spans
         self._command = command
         self._mode = settings.mode
+        self._on = settings.enabled
         self._lock = lock or Lock()
         self._known: BoundedDict[str, None] = BoundedDict(settings.max_sessions)
         # Calls that have begun in this process, for one whose answer never comes. What they say
@@ -109,7 +111,7 @@ class HookGuard:
         Raises:
             StoreError: The state can be neither read nor written.
         """
-        if event.kind is EventKind.OTHER:
+        if not self._on or event.kind is EventKind.OTHER:
             return NOTHING
         if not answered:
             event = replace(event, accepts_hint=False)

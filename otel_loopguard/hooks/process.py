@@ -82,12 +82,14 @@ class RequestHandler:
 
     Attributes:
         outdated: True once a client of another version called, whose process has to take over.
+        off: Why no event is judged, where that is wanted.
     """
 
     def __init__(self, folder: StateFolder) -> None:
         self.outdated = False
         self._folder = folder
         self._settings = Settings()
+        self.off = "" if self._settings.enabled else "enabled (LOOPGUARD_ENABLED) is false"
         self._state = HookState(Path(folder.path))
         self._lock = threading.Lock()
         self._log = _Log(Path(folder.log))
@@ -324,7 +326,7 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S) -> int:
             return 2
         last.callback(handler.send, _SENDS_S)
         stack.callback(handler.close)
-        folder.problem = ""
+        folder.problem = handler.off
         handler.handle_spooled()
         listening = stack.enter_context(_listening(folder))
         Path(folder.starting).unlink(missing_ok=True)

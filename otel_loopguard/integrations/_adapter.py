@@ -53,6 +53,7 @@ from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.execution import admit
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
+from otel_loopguard.sdk.provider import GuardOnlyProvider, is_followed, sdk_disabled
 from otel_loopguard.settings import Settings
 from otel_loopguard.version import __version__
 
@@ -216,7 +217,7 @@ class Options(TypedDict, total=False):
 _OPTIONS: Final = tuple(Options.__annotations__)
 
 
-def _check(options: Mapping[str, object]) -> None:
+def check_options(options: Mapping[str, object]) -> None:
     """Refuses what would do nothing, or fail in the middle of a run."""
     for name, value in options.items():
         if name in Settings.fields:
@@ -260,7 +261,7 @@ class Adapter:
         passing: tuple[type[BaseException], ...] = (),
         **options: Unpack[Options],
     ) -> None:
-        _check(options)
+        check_options(options)
         asks()
         self.limit_s = options.get("limit_s")
         self.on_choice = options.get("on_choice")
@@ -300,15 +301,19 @@ class Adapter:
 
     def begin(self, session: str | None, span: Span | None = None) -> None:
         """A run begins, a turn of the user: what the policy stopped in the last run may go on."""
-        self._default_tracer()
-        if LoopGuard.any_switched_off() and not LoopGuard.all_attached():
-            warn_blind("adapter_off", self._framework, "enabled is False")
+        self.warn_if_off()
         found = (span or trace.get_current_span()).get_span_context()
         # Where nothing is traced the run is a span that nobody sees.
         span_id = found.span_id if found.is_valid else uuid.uuid4().int >> 64
         key = named_session() or session
         for guard in live_guards():
             guard.next_run(key, found.trace_id, span_id)
+
+    def warn_if_off(self) -> None:
+        """Warns where the guard was switched off, so that it sees no call."""
+        self._default_tracer()
+        if LoopGuard.any_switched_off() and not LoopGuard.all_attached():
+            warn_blind("adapter_off", self._framework, "enabled is False")
 
     def start_run_span(self, agent: str | None, session: str | None, began: int) -> Span | None:
         """Starts the span of a run, so that its calls are one trace; None where a span is open.
@@ -450,8 +455,7 @@ class Adapter:
         """Starts a span of a tool call where the user's spans go."""
         tracer = trace.get_tracer(self._scope, __version__, self._provider)
         span = self._started(call, tracer, content=self._content)
-        guards = LoopGuard.all_attached()
-        if guards and not any(guard.follows(span.get_span_context().span_id) for guard in guards):
+        if LoopGuard.all_attached() and not is_followed(span) and not self._warns_of_no_sdk():
             warn_blind("adapter_unseen", self._framework)
         return span
 
@@ -486,15 +490,20 @@ class Adapter:
 
     def _default_tracer(self) -> Tracer | None:
         """The tracer that only the default guard sees; None where a processor is, or it is off."""
-        if has_processor():
+        if has_processor() or isinstance(self._provider, GuardOnlyProvider):
             return None
-        if os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
-            warn_blind("adapter_off", self._framework, f"{OTEL_SDK_DISABLED} is true")
+        if self._warns_of_no_sdk():
             return None
         if not LoopGuard.default().settings.enabled:
             warn_blind("adapter_off", self._framework, "LOOPGUARD_ENABLED is false")
             return None
         return _default_provider().get_tracer(self._scope, __version__)
+
+    def _warns_of_no_sdk(self) -> bool:
+        """Warns where the SDK makes no spans, so that no guard can see a call."""
+        if off := sdk_disabled():
+            warn_blind("adapter_off", self._framework, f"{OTEL_SDK_DISABLED} is true")
+        return off
 
     def _hint(
         self, found: SessionHandle | None, place: Hashable, limit: Limit | None

@@ -24,9 +24,8 @@ from otel_loopguard._control.context import (
 )
 from otel_loopguard._control.flag import NOTHING
 from otel_loopguard._control.limits import Block
-from otel_loopguard._util.logger import warn_blind
-from otel_loopguard._util.text import check_limit, expected, named
-from otel_loopguard.integrations._adapter import Adapter, end_run, plain
+from otel_loopguard._util.text import expected, named
+from otel_loopguard.integrations._adapter import Adapter, check_options, end_run, plain
 from otel_loopguard.sdk.provider import ensure_followed, guard_only_provider
 from otel_loopguard.version import __version__
 
@@ -83,7 +82,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         tracer_provider: Where spans are made; the global one by default.
 
     Raises:
-        TypeError: The limit is no number.
+        TypeError: The limit is no number, or `content` neither true nor false.
         ValueError: The key, or the name of the agent, is empty or no text.
         LoopGuardSettingsError: On entering, where the guard is made: a setting cannot be used.
 
@@ -103,7 +102,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         self.session = ""
         self._asked = None if session is None else named("key of a session", session)
         self._agent = named("name of an agent", agent)
-        check_limit(limit_s)
+        check_options({"limit_s": limit_s, "content": content})
         self._limit_s = limit_s
         self._content = content
         self._provider = tracer_provider
@@ -250,6 +249,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             "turn", spans=True, limit_s=self._limit_s, tracer_provider=self._provider,
             content=self._content,
         )  # fmt: skip
+        adapter.warn_if_off()
         if own is not None and not within:
             span_id = span.get_span_context().span_id
             for guard in live_guards():
@@ -285,10 +285,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         if isinstance(span, ReadableSpan):
             span.end()
         self._provider = own
-        span = start()
-        if not span.is_recording():
-            warn_blind("no_spans")
-        return span
+        return start()
 
     def _tool_call(
         self, adapter: Adapter, name: str, args: object, call_id: str | None, function: object

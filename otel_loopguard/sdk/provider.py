@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
+from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
@@ -30,7 +31,21 @@ if TYPE_CHECKING:
 
 _EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_DISABLED: Final = "OTEL_SDK_DISABLED"
+
+
+class GuardOnlyProvider(TracerProvider):
+    """Its spans only a guard sees, for where others make none or drop them."""
+
+    def __init__(self, guard: LoopGuard) -> None:
+        super().__init__(sampler=ALWAYS_ON)
+        self.guard = guard
+        self.add_span_processor(_GuardOnlyProcessor(guard))
+
+
+class _GuardOnlyProcessor(LoopGuardSpanProcessor):
+    """Feeds a guard the spans of turns; adapters that ask for a processor are to find none."""
+
+    attaches = False
 
 
 class _Watched:
@@ -48,7 +63,7 @@ class _Providers:
 
     def __init__(self) -> None:
         self.watched: list[_Watched] = []
-        self.guard_only: tuple[TracerProvider, LoopGuard] | None = None
+        self.guard_only: GuardOnlyProvider | None = None
         self.forked()
 
     def forked(self) -> None:
@@ -131,9 +146,14 @@ def setup(
             known.exports = True
             out = LoopGuardSpanExporter(exporter, known.processor.guard)
             provider.add_span_processor(BatchSpanProcessor(out))
-    if os.environ.get(_DISABLED, "").strip().lower() == "true":
-        warn_blind("sdk_disabled", _DISABLED)
+    if sdk_disabled():
+        warn_blind("sdk_disabled", OTEL_SDK_DISABLED)
     return known.processor.guard
+
+
+def sdk_disabled() -> bool:
+    """Whether the environment has the SDK make no spans."""
+    return os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true"
 
 
 def remember(provider: Any, processor: LoopGuardSpanProcessor) -> None:
@@ -147,7 +167,7 @@ def ensure_followed(span: Span, provider: Any, context: Context) -> bool:
 
     False where the span records nothing, so that no guard can follow it.
     """
-    if off() or _followed(span):
+    if off() or is_followed(span):
         return True
     there = provider or trace.get_tracer_provider()
     if not isinstance(span, ReadableSpan) or not span.is_recording() or not _takes(there):
@@ -160,23 +180,24 @@ def ensure_followed(span: Span, provider: Any, context: Context) -> bool:
         span_of_sdk: Any = span
         # It started before the processor was there.
         known.processor.on_start(span_of_sdk, context)
-    return _followed(span)
+    return is_followed(span)
 
 
-def guard_only_provider() -> TracerProvider | None:
-    """A provider whose spans only a guard sees, for where others make none or drop them.
+def guard_only_provider() -> GuardOnlyProvider | None:
+    """The provider whose spans only a guard sees.
 
-    None where the guard is switched off.
+    None where the guard is switched off, or the SDK makes no spans at all.
     """
+    if sdk_disabled():
+        return None
     with _providers.lock:
         guard = _present_guard()
         if not guard.settings.enabled:
             return None
-        if _providers.guard_only is None or _providers.guard_only[1] is not guard:
-            provider = TracerProvider(sampler=ALWAYS_ON)
-            provider.add_span_processor(LoopGuardSpanProcessor(guard))
-            _providers.guard_only = provider, guard
-        return _providers.guard_only[0]
+        known = _providers.guard_only
+        if known is None or known.guard is not guard:
+            known = _providers.guard_only = GuardOnlyProvider(guard)
+        return known
 
 
 def _watch(provider: Any, guard: LoopGuard) -> _Watched:
@@ -220,9 +241,11 @@ def _from_environment() -> str | None:
     return "otlp" if any(os.environ.get(name) for name in _ENDPOINTS) else None
 
 
-def _followed(span: Span) -> bool:
+def is_followed(span: Span) -> bool:
+    """Whether a guard follows a span; one that records nothing may have the id of its parent."""
     span_id = span.get_span_context().span_id
-    return any(guard.follows(span_id) for guard in LoopGuard.all_attached())
+    guards = LoopGuard.all_attached() if span.is_recording() else ()
+    return any(guard.follows(span_id) for guard in guards)
 
 
 def _takes(provider: Any) -> bool:

@@ -292,7 +292,7 @@ class TenantGuard:
         guard.subscribe("server", on_decision=self._decide, on_event=self._report)
 
     async def judge(self, spans: Sequence[RecordedSpan]) -> dict[SpanId, Annotation]:
-        """Judges spans, and log records as spans.
+        """Judges spans, and log records as spans; none where the guard is not `enabled`.
 
         Returns:
             The annotations of the spans, by trace and span id.
@@ -300,6 +300,8 @@ class TenantGuard:
         Raises:
             Busy: Too many wait already; a request that is alone may have any number.
         """
+        if not self.guard.settings.enabled:
+            return {}
         count = len(spans)
         if self.waiting and self.waiting + count > MOST_WAITING:
             msg = f"more than {MOST_WAITING:,} spans would wait to be judged"

@@ -367,8 +367,9 @@ class Settings(Group):
     store_url: SecretStr = NO_SECRET
     """Store of profiles, journals, control and preferences: `redis://`, `rediss://`, `unix://`,
     `redis+sentinel://HOST:PORT,…/SERVICE`, `redis+cluster://HOST:PORT,…`; empty: in memory."""
-    store_prefix: str = value("loopguard", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
-    """Prefix of all keys in the store; letters, digits, `_.:-`."""
+    # A prefix and the name of a tenant behind it are one, too.
+    store_prefix: str = value("loopguard", pattern=r"^[^\x00-\x1f\x7f]{1,200}$")
+    """Prefix of all keys in the store."""
 
     # Telemetry.
     telemetry_metrics: bool = True

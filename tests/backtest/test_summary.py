@@ -59,7 +59,7 @@ def test_the_page_says_what_was_found_and_loads_nothing(source: Path, tmp_path: 
     assert sum(tag == "meter" for tag, _ in tags) >= 6
     words = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", page))
     for part in (
-        "4 sessions, 32 steps", "exact_repeat", "2 sessions would have been stopped",
+        "4 sessions, 32 steps", "exact_repeat", "2 would have been stopped",
         "healthy 2 0 0 0", "stuck 1 1 1 100", "not labelled 1 1 1 100",
         "seconds 14 8 57 2 tool calls 16 8 50 2 USD 0",
     ):  # fmt: skip

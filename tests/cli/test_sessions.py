@@ -174,6 +174,8 @@ def test_a_false_alarm_is_explained_and_allowed_from_another_process(
     assert "to allow this for good, set exempt_tools = [" in done.stdout
     agent.says("goes on")
     assert listed(command)["run-1"]["action"] == "allow"
+    done = command("allow", "run-1")
+    assert (done.exit_code, "nothing of session run-1 is stopped" in done.stdout) == (0, True)
 
 
 def test_pause_and_resume_by_hand(agents: Start, command: Command) -> None:

@@ -12,7 +12,7 @@ import pytest
 from otel_loopguard import Settings
 from otel_loopguard.errors import StoreError
 from otel_loopguard.hooks.agents import AGENTS, EventKind, HookAnswer, HookEvent, Reply
-from otel_loopguard.hooks.hook_guard import HookGuard
+from otel_loopguard.hooks.hook_guard import NOTHING, HookGuard
 from otel_loopguard.hooks.state import HookState
 from tests.hooks.exchanges import every_exchange
 from tests.hooks.recorded import outcomes
@@ -126,6 +126,13 @@ def test_what_an_agent_does_and_hears(agent: Agent, _name: str, script: str) -> 
             more |= {"text": "On I go."} if event in ("response", "prompt") else {}
             answer = agent.tell(kind or EventKind(event), **more)
             assert answer.reply is Reply(said or "nothing"), word
+
+
+def test_a_guard_that_is_off_hears_and_says_nothing(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, enabled=False)
+    answers = [agent.call() for _ in range(12)]
+    agent.end()
+    assert {answer for pair in answers for answer in pair} == {NOTHING}
 
 
 def test_an_honest_agent_hears_nothing(agent: Agent) -> None:

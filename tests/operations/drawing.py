@@ -7,7 +7,7 @@ dashboard. The picture reads in light and dark.
 import math
 import re
 import time as clock
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from xml.sax.saxutils import escape
@@ -56,13 +56,15 @@ class Line(NamedTuple):
     colour: str
 
 
-def drawn(board: Mapping[str, Any], source: Source, note: str, without: str = "") -> str:
-    """The picture of a dashboard, with a sentence below its title, without the row of a title."""
+def drawn(
+    board: Mapping[str, Any], source: Source, note: str, without: Collection[str] = ()
+) -> str:
+    """The picture of a dashboard, with a sentence below its title, without the rows of titles."""
     parts = [_text(16, 26, board["title"], "head"), _text(16, 45, note, "small quiet")]
     height, left_out = 0.0, False
     for panel in board["panels"]:
         if panel["type"] == "row":
-            left_out = panel["title"] == without
+            left_out = panel["title"] in without
         if not left_out:
             at = panel["gridPos"]
             height = max(height, _HEAD + (at["y"] + at["h"]) * _UNIT)

@@ -59,7 +59,7 @@ _CALL: Final = {
     "gen_ai.tool.name": "search",
     "gen_ai.tool.call.arguments": '{"query": "refund policy for order 4711"}',
 }
-_WITHOUT: Final = {"operators": "", "health": "Collector"}
+_WITHOUT: Final = {"operators": (), "health": ("Collector", "Servers")}
 
 
 def pages() -> None:

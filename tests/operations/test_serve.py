@@ -8,6 +8,7 @@ import yaml
 
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.telemetry.metrics import METRICS
+from tests.operations import boards
 from tests.operations.boards import in_prometheus
 from tests.operations.programs import OPERATIONS, ROOT
 from tests.operations.servers import Prometheus
@@ -26,6 +27,15 @@ def questions() -> list[str]:
     return re.findall(r"^\| [^|`]+ \| `([^`]+)` \|$", section, re.MULTILINE)
 
 
+def panels() -> list[str]:
+    """The expressions of the dashboard about servers."""
+    return [
+        boards.filled(target["expr"])
+        for _, target in boards.queries(boards.board("health"))
+        if "loopguard_server_" in target["expr"]
+    ]
+
+
 def test_the_questions_of_the_page_name_metrics_that_there_are() -> None:
     known = {in_prometheus(one) + suffix for one in (*METRICS, *OF_SERVERS) for suffix in _SUFFIXES}
     asked = {name for one in questions() for name in re.findall(r"\bloopguard_\w+", one)}
@@ -35,7 +45,7 @@ def test_the_questions_of_the_page_name_metrics_that_there_are() -> None:
 
 
 def test_prometheus_reads_a_server(tmp_path: Path) -> None:
-    """As the page configures it; and what is asked there has an answer."""
+    """As the page configures it; and what is asked there, and by panels, has an answer."""
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(f'metrics = "{SCRAPES}"\n[tokens]\none = "{TOKEN}"\n', encoding="utf-8")
     with (
@@ -62,10 +72,12 @@ def test_prometheus_reads_a_server(tmp_path: Path) -> None:
 
             def answered() -> list[str]:
                 """The questions that have no answer yet."""
-                return [one for one in questions() if not prometheus.newest(one)]
+                return [one for one in asked if not prometheus.newest(one)]
 
+            asked = (*questions(), *panels())
             # All is ready, and there is no store.
-            silent = [one for one in questions() if "ready == 0" in one or "_store_" in one]
+            without = ("ready == 0", "_store_", "_server_leases")
+            silent = [one for one in asked if any(name in one for name in without)]
             wait_for(lambda: answered() == silent)
         finally:
             prometheus.stop()

@@ -10,7 +10,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from otel_loopguard import Action
+from otel_loopguard import Action, Settings
 from otel_loopguard._control.flag import Flag
 from otel_loopguard.server import Server
 from otel_loopguard.server.app import Changes
@@ -32,6 +32,13 @@ def test_the_control_says_what_was_decided_and_why() -> None:
         assert "search" in row["reason"]
         assert row["hint"]
         assert "nothing was found" not in json.dumps(row)
+
+
+def test_a_guard_that_is_off_judges_nothing() -> None:
+    with serving(guard=Settings(enabled=False)) as server:
+        assert send(server, *range(12)).is_success
+        assert control(server)["action"] == "allow"
+        assert CLIENT.get(f"{server.url}/v1/sessions").json()["sessions"] == []
 
 
 def test_a_question_waits_for_a_change() -> None:
@@ -105,11 +112,13 @@ def test_changes_are_sent_as_events() -> None:
 def test_a_false_alarm_is_allowed_and_only_noted_from_then_on(scope: str) -> None:
     with serving() as server:
         send(server, 50, session="fine")
-        assert act(server, "allow", "fine").json()["setting"] == ""  # nothing was stopped
+        found = act(server, "allow", "fine").json()
+        assert (found["setting"], found["stopped"]) == ("", False)
         send(server, 0, 1, 2, 3)
         assert control(server)["action"] == "deny"
         allowed = act(server, "allow", scope=scope, by="ann").json()
         assert (allowed["action"], allowed["setting"]) == ("allow", 'exempt_tools = ["search"]')
+        assert allowed["stopped"]
         send(server, *range(4, 12))
         assert control(server)["action"] == "allow"
         # Another loop of the session is stopped, unless all of it is allowed.

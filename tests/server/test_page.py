@@ -166,10 +166,10 @@ _UNREADABLE = Path(__file__).with_name("unreadable.js").read_text(encoding="utf-
 _LINES = "node => Math.round(node.getBoundingClientRect().height / 15 / 1.45)"
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 820, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_can_be_read(page: Page, width: int, scheme: Literal["light", "dark"]) -> None:
-    """On a phone and on a screen: badges whole, nothing wider than the page, contrast enough."""
+    """On phone, tablet and screen: badges whole, nothing wider than the page, contrast enough."""
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(color_scheme=scheme)
     long = "order-4711-of-a-customer-with-a-long-name-and-9f1c2d3e4b5a69788796a5b4c3d2e1f0"

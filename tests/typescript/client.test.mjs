@@ -104,6 +104,17 @@ test("a server that does not answer stops nobody, and is told of once", async ()
   assert.match(problems[0], / 127\.0\.0\.1:1: fetch failed: bad port; the run goes on unguarded/);
 });
 
+for (const onProblem of [() => { throw new Error("no log"); }, async () => { throw new Error("no log"); }]) {
+  test("a listener that fails ends neither the run nor Node", async () => {
+    const control = new LoopGuardControl({ session: "x", url: "http://127.0.0.1:1", onProblem });
+    assert.equal((await control.gate()).action, "allow");
+    const following = new LoopGuardControl({ session: "x", url: "http://127.0.0.1:1", onProblem });
+    following.abortSignal();
+    await sleep(20);
+    following.close();
+  });
+}
+
 for (const body of ["null", "[]", "7", '"x"', "{}", '{"action":"deny","stops":true}', "<html>\u001b[2J", ""]) {
   test(`an answer of another program is none: ${JSON.stringify(body)}`, async () => {
     const told = [];

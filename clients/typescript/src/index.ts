@@ -234,7 +234,9 @@ export class LoopGuardControl {
     this.#told.add(kind);
     const say = this.#options.onProblem ?? ((text: string) => console.warn(text));
     // What the text quotes may be anything.
-    say(`otel-loopguard: ${text.replace(/[\u0000-\u001f\u007f-\u009f]/g, " ")}`);
+    const said = `otel-loopguard: ${text.replace(/[\u0000-\u001f\u007f-\u009f]/g, " ")}`;
+    // What throws here would end the run, or Node.
+    new Promise((resolve) => resolve(say(said))).catch(() => {});
   }
 }
 

@@ -225,7 +225,7 @@ def test_what_is_no_socket_of_ours_is_left_alone(
 
 
 def test_two_that_want_the_same_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Of eight that begin at once one has it, and keeps it when the others end."""
+    """Of eight that begin at once one has it, and keeps it until it ends; another takes it then."""
     path = tmp_path / "own.sock"
     guards = [watched(control_socket=str(path)) for _ in range(8)]
     for number, each in enumerate(guards):
@@ -233,11 +233,16 @@ def test_two_that_want_the_same_path(tmp_path: Path, caplog: pytest.LogCaptureFi
     until(lambda: caplog.text.count("another process listens") == 7)
     having = [each for each in guards if server_of(each).path]
     assert len(having) == 1
-    for each in guards:
-        if each is not having[0]:
-            each.shutdown()
-    assert len(listed(path)) == 1
+    waiting = [each for each in guards if each is not having[0]]
+    for each in waiting[1:]:
+        each.shutdown()
+    first = listed(path)
+    assert len(first) == 1
     having[0].shutdown()
+    assert path_of(waiting[0]) == path
+    assert first.keys().isdisjoint(listed(path))
+    assert caplog.text.count("cannot be served") == 7
+    waiting[0].shutdown()
     assert not path.exists()
 
 

@@ -310,7 +310,11 @@ public final class LoopGuard {
     /** Tells of each kind once; there are few. */
     private void tell(String kind, String text) {
         if (told.add(kind)) {
-            warn.accept("otel-loopguard: " + text.replaceAll("\\p{Cntrl}", " "));
+            try {
+                warn.accept("otel-loopguard: " + text.replaceAll("\\p{Cntrl}", " "));
+            } catch (RuntimeException failed) {
+                // The agent goes on, and so does the worker that follows its flag.
+            }
         }
     }
 
