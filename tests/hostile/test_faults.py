@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -25,8 +26,8 @@ from otel_loopguard.evidence import EXTRACTORS
 from otel_loopguard.guard import guard as guards
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.control.messages import begin, flag, new_name
-from tests.detectors.judges import wait_until
 from tests.hostile.rig import LOOP, TOOL, Rig
+from tests.stores.servers import wait_for
 
 pytestmark = pytest.mark.usefixtures("no_raise")
 
@@ -86,7 +87,7 @@ def runs_on(rig: Rig, calls: int = LOOP) -> None:
 
 def skipped(caplog: pytest.LogCaptureFixture) -> int:
     """How many lines tell of a fault; they wait until no lock is held, or another thread writes."""
-    wait_until(lambda: not locks.waits())
+    wait_for(lambda: not locks.waits())
     return sum("was skipped" in line for line in caplog.messages)
 
 
@@ -233,7 +234,7 @@ def test_a_timer_without_a_thread_gets_another(ends: bool, monkeypatch: pytest.M
     tracer = provider_with(LoopGuardSpanProcessor(LoopGuard(on_step=hear))).get_tracer("my.agent")
     if ends:
         tool_call(tracer)
-        assert wait_until(lambda: bool(heard))
+        wait_for(lambda: bool(heard))
     else:
         with monkeypatch.context() as short:
             short.setattr(threading.Thread, "start", out_of_threads)
@@ -241,8 +242,8 @@ def test_a_timer_without_a_thread_gets_another(ends: bool, monkeypatch: pytest.M
     # Nobody asks; the thread that ends may not have said so at the first of them.
     for _ in range(20):
         tool_call(tracer)
-        if wait_until(lambda: len(heard) > 1, 0.5):
-            break
+        with suppress(AssertionError):
+            wait_for(lambda: len(heard) > 1, 0.5)
     assert len(heard) > 1
 
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -13,17 +12,12 @@ from otel_loopguard import control
 from otel_loopguard.core import Action, Step
 from tests.agents import agent, tool_call
 from tests.calls import EPOCH, SECOND, Run, call
-from tests.detectors.judges import wait_until
+from tests.control.messages import action_of, flag
 from tests.hostile.rig import LOOP, MARK, TOOL, Rig
+from tests.stores.servers import wait_for
 
 NOTHING = "No results found."
 STOPS = {action.value for action in Action if action.stops}
-
-
-def flag_of(rig: Rig, session: str) -> Any:
-    flag = rig.guard.flag_of(session)
-    assert flag is not None
-    return flag
 
 
 def test_workers_that_each_read_the_same_file(rig: Rig) -> None:
@@ -48,28 +42,12 @@ def turn(rig: Rig, session: str = "chat", calls: int = 1, result: str = "balance
                 span.set_attribute("gen_ai.tool.call.result", result)
 
 
-def test_a_user_who_asks_the_same_again(rig: Rig) -> None:
-    """Ten questions of a user in one conversation, each a trace with one equal call."""
-    for _ in range(10):
-        turn(rig)
-    assert not STOPS.intersection(rig.actions)
-
-
-def test_a_conversation_goes_on_after_an_abort(rig: Rig) -> None:
-    """A run was aborted; the user's next question in the conversation is a new run."""
-    turn(rig, calls=LOOP, result=NOTHING)
-    assert rig.actions == ["hint", "deny", "abort"]
-    with agent(rig.tracer, gen_ai__conversation__id="chat"):
-        turn(rig)
-        control.check()
-
-
 def test_a_resumed_session_is_still_watched(rig: Rig) -> None:
     """Who resumes an aborted session gets the next loop stopped, too."""
     turn(rig, calls=LOOP, result=NOTHING)
     assert control.resume("chat")
     turn(rig, calls=20, result=NOTHING)
-    assert flag_of(rig, "chat").stops
+    assert flag(rig.guard, "chat").stops
 
 
 def test_a_pause_by_hand_stays(rigs: Callable[..., Rig]) -> None:
@@ -78,26 +56,9 @@ def test_a_pause_by_hand_stays(rigs: Callable[..., Rig]) -> None:
     turn(rig)
     assert control.pause("chat")
     turn(rig, calls=LOOP, result=NOTHING)
-    assert flag_of(rig, "chat").held
+    assert flag(rig.guard, "chat").held
     assert rig.actions == ["hint", "deny"]
     assert control.resume("chat")
-
-
-def test_an_id_on_the_open_agent_span_names_its_session(rig: Rig) -> None:
-    """The conversation that the agent span names at its start can be paused while it runs."""
-    with agent(rig.tracer, gen_ai__conversation__id="early"):
-        tool_call(rig.tracer)
-        assert control.current().session == "early"
-
-
-def test_the_stronger_of_two_guards_speaks(rigs: Callable[..., Rig]) -> None:
-    """A guard in shadow mode, made first, does not hide what another one decides."""
-    shadow, rig = rigs({"mode": "shadow"}), Rig()
-    rig.provider.add_span_processor(shadow.processor)
-    with agent(rig.tracer):
-        for _ in range(LOOP):
-            tool_call(rig.tracer)
-        assert control.current().action == "abort"
 
 
 def test_a_clock_that_is_set_back_blinds_no_session() -> None:
@@ -115,7 +76,7 @@ def test_a_stall_belongs_to_the_session_of_its_call(rigs: Callable[..., Rig]) ->
         turn(rig, "one")
         own = {**TOOL, "gen_ai.conversation.id": "two"}
         with rig.tracer.start_as_current_span("execute_tool slow", attributes=own):
-            assert wait_until(lambda: bool(rig.decisions))
+            wait_for(lambda: bool(rig.decisions))
     assert {decision.session for decision in rig.decisions} == {"two"}
 
 
@@ -144,7 +105,7 @@ def test_a_session_in_use_is_not_evicted(rigs: Callable[..., Rig]) -> None:
         time.sleep(0.001)
         span.end()
         rig.guard.observe(call("x", {"n": number}, "y"), f"other {number}")
-    assert flag_of(rig, "long").control.action == "abort"
+    assert action_of(rig.guard, "long") == "abort"
 
 
 NOW = time.time_ns

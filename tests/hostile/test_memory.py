@@ -18,8 +18,8 @@ from otel_loopguard.dialects import RecordedSpan
 from otel_loopguard.execution import admit
 from tests.agents import agent, provider_with, tool_call
 from tests.calls import EPOCH, SECOND, call
-from tests.detectors.judges import wait_until
 from tests.hostile.rig import TOOL, ended, sizes
+from tests.stores.servers import wait_for
 
 MOST = 500
 ROOM = 300
@@ -120,7 +120,7 @@ def test_age_leaves_nothing_behind() -> None:
     for number in range(3_000):
         conversation(tracer, number)
     # Milestones stay with what the process knows of sessions.
-    assert wait_until(lambda: {*(alive() - before)} <= {"Milestones"}, 120)
+    wait_for(lambda: {*(alive() - before)} <= {"Milestones"}, 120)
     processor.shutdown()
 
 

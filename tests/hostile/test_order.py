@@ -8,31 +8,24 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import RandomIdGenerator, TracerProvider
 
-from otel_loopguard import LoopGuardSpanProcessor, control
+from otel_loopguard import LoopGuardSpanProcessor
 from otel_loopguard.core import Kind, Step
 from tests.agents import Ended, agent, provider_with, tool_call
 from tests.calls import SECOND
-from tests.detectors.judges import wait_until
 from tests.hostile.rig import LOOP, TOOL, Rig, ended
+from tests.stores.servers import wait_for
 
 DONE = {**TOOL, "gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "nothing found"}
 
 
-def test_a_span_that_ends_twice_counts_once(rig: Rig) -> None:
-    """The SDK passes the first end on; the second changes nothing."""
-    for _ in range(3):
-        span = rig.tracer.start_span("execute_tool search", attributes=DONE)
-        span.end()
-        span.end()
-    assert len(rig.steps) == len(rig.exported) == 3
-
-
-def test_a_processor_that_was_added_twice_counts_each_call_once(rig: Rig) -> None:
-    """It took itself for another one, and judged nothing."""
+def test_a_span_that_ends_twice_at_a_processor_that_was_added_twice_counts_once(rig: Rig) -> None:
+    """The SDK passes the first end on; the processor took itself for another one."""
     rig.provider.add_span_processor(rig.processor)
     with agent(rig.tracer):
         for _ in range(LOOP):
-            rig.tracer.start_span("execute_tool search", attributes=DONE).end()
+            span = rig.tracer.start_span("execute_tool search", attributes=DONE)
+            span.end()
+            span.end()
     assert [step.name for step in rig.steps] == ["search"] * LOOP + ["a"]
     assert rig.actions == ["hint", "deny", "abort"]
 
@@ -121,7 +114,7 @@ def test_a_span_from_the_future_does_not_hide_the_others(rigs: Callable[..., Rig
     rig = rigs({"step_timeout_s": 0.2})
     rig.tracer.start_span("execute_tool odd", attributes=TOOL, start_time=NOW + 10**18)
     rig.tracer.start_span("execute_tool slow", attributes=TOOL)
-    assert wait_until(lambda: bool(rig.decisions))
+    wait_for(lambda: bool(rig.decisions))
 
 
 def test_spans_that_never_end_are_bounded(rigs: Callable[..., Rig]) -> None:
@@ -157,16 +150,6 @@ def test_processors_before_and_after_see_the_same_span() -> None:
     tool_call(provider.get_tracer("my.agent"), args="\ud800", result=b"\xff")
     assert before.spans[0] is after.spans[0]
     assert not any("loopguard" in key for key in before.spans[0].attributes or {})
-
-
-def test_a_control_asked_in_odd_contexts_answers_allow() -> None:
-    """No span, an invalid span, a span nobody knows: nothing is raised."""
-    control.check()
-    with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(2**127, 5, is_remote=True))):
-        control.check()
-        assert control.current().action == "allow"
-    assert not control.pause("nobody")
-    assert not control.resume("")
 
 
 RUN = {"gen_ai.operation.name": "invoke_agent"}

@@ -12,8 +12,8 @@ import otel_loopguard
 from otel_loopguard import LoopGuardSpanProcessor
 from otel_loopguard._util import locks
 from tests.agents import provider_with, tool_call
-from tests.detectors.judges import wait_until
 from tests.hostile.rig import printed
+from tests.stores.servers import wait_for
 
 PACKAGE = Path(otel_loopguard.__file__).parent
 
@@ -54,7 +54,7 @@ def test_the_timers_thread_ends_without_being_told() -> None:
     (thread,) = (one for one in new if one.name == "loopguard-timer")
     del provider
     # The thread itself may hold the guard while it settles.
-    assert wait_until(lambda: gc.collect() >= 0 and not thread.is_alive())
+    wait_for(lambda: gc.collect() >= 0 and not thread.is_alive())
 
 
 def test_every_lock_is_made_in_one_place() -> None:

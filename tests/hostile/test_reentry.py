@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -21,13 +20,14 @@ from opentelemetry.trace import Span
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard._control.flag import STOPPING
+from otel_loopguard._control.flag import STOPPING, Flag
 from otel_loopguard._util import locks
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.sessions import Session
 from tests.agents import agent, tool_call
-from tests.detectors.judges import wait_until
+from tests.control.messages import action_of, flag
 from tests.hostile.rig import TOOL, Finalized, Rig, printed
+from tests.stores.servers import wait_for
 
 
 class Watched(logging.Handler):
@@ -89,8 +89,8 @@ def test_what_a_collected_span_decides_is_said_without_a_lock(
         within(monkeypatch, gc.collect)
         loop(rig, 6)
     # What the collector ended while a step was judged is judged by whoever settles next.
-    assert wait_until(lambda: len([one for one in rig.steps if one.name == "search"]) == 9)
-    assert wait_until(lambda: bool(handler.told))
+    wait_for(lambda: len([one for one in rig.steps if one.name == "search"]) == 9)
+    wait_for(lambda: bool(handler.told))
     assert handler.under_lock == []
     assert {*listened} == {False}
 
@@ -213,7 +213,6 @@ _SIGNALS = """
 import signal, sys, time
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from tests.agents import agent, provider_with, tool_call
-from tests.detectors.judges import wait_until
 
 steps = []
 guard = LoopGuard(
@@ -252,16 +251,10 @@ def again(guard: LoopGuard, session: str, times: int = 1) -> None:
         guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="none found"), session)
 
 
-def flag_of(guard: LoopGuard, session: str) -> Any:
-    flag = guard.flag_of(session)
-    assert flag is not None
-    return flag
-
-
 def calls_to_abort(guard: LoopGuard) -> int:
     for number in range(100):
         again(guard, "undisturbed")
-        if flag_of(guard, "undisturbed").control.action is Action.ABORT:
+        if action_of(guard, "undisturbed") is Action.ABORT:
             return number
     pytest.fail("no abort")
 
@@ -311,8 +304,8 @@ def test_an_interrupted_abort_is_made_good(every: int) -> None:
             break
         assert not locks.held(), where
         again(guard, session, before + 2)
-        flag = flag_of(guard, session)
-        assert (flag.control.action, flag.stops) == (Action.ABORT, True), where
+        assert action_of(guard, session) is Action.ABORT, where
+        assert flag(guard, session).stops, where
         assert STOPPING, where
     assert number > 100
 
@@ -331,15 +324,13 @@ def test_an_abort_without_its_flag_is_made_good_by_the_same_call(
     guard = LoopGuard()
     again(guard, "s", calls_to_abort(guard))
     with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
-        patched.setattr(type(flag_of(guard, "s")), "set", fails)
+        patched.setattr(Flag, "set", fails)
         again(guard, "s")
-    assert flag_of(guard, "s").control.action is Action.DENY
+    assert action_of(guard, "s") is Action.DENY
     if users_turn:
         guard.observe(Step(Kind.OTHER, "user"), "s")
         guard.observe(Step(Kind.TOOL, "other", args={}, outcome="news"), "s")
     else:
         again(guard, "s")
-    flag = flag_of(guard, "s")
-    assert flag.control.action.stops is flag.stops is not users_turn
-    faults = {} if error is KeyboardInterrupt else {"judge:RuntimeError": 1}
-    assert guard.faults.counts == faults
+    assert action_of(guard, "s").stops is flag(guard, "s").stops is not users_turn
+    assert guard.faults.counts == ({} if error is KeyboardInterrupt else {"judge:RuntimeError": 1})

@@ -20,8 +20,8 @@ import otel_loopguard
 from otel_loopguard import Action, LoopGuard, LoopGuardAbort, LoopGuardPaused, control
 from otel_loopguard.core import Kind, Step
 from tests.agents import agent, tool_call
-from tests.detectors.judges import wait_until
 from tests.hostile.rig import TOOL, Finalized, Rig, printed
+from tests.stores.servers import wait_for
 
 Rigs = Callable[..., Rig]
 SECONDS = 2.5
@@ -226,7 +226,7 @@ def test_a_finalizer_that_ends_a_span_inside(threads: int, rig: Rig) -> None:
     finally:
         gc.set_threshold(*before)
     # Another thread may be at it, and this one is turned away then.
-    assert wait_until(lambda: gc.collect() >= 0 and len(rig.exported) == threads * 120)
+    wait_for(lambda: gc.collect() >= 0 and len(rig.exported) == threads * 120)
 
 
 def one_run(tracer: Tracer, key: str) -> None:
