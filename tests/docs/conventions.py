@@ -10,14 +10,10 @@ from typing import Any
 from otel_loopguard import semconv, spans, telemetry
 from otel_loopguard.core import Kind
 from otel_loopguard.spans.dialects.genai import KINDS
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
+from tests.tables import toml
 
 Row = Mapping[str, Any]
-TABLE: Mapping[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+TABLE: Mapping[str, Any] = toml(Path(__file__).with_suffix(".toml"))
 VERSIONS = {
     "old": "to v1.36", "current": "v1.37 to v1.41", "newest": "v0.1.0", "proposed": "proposed",
 }  # fmt: skip
