@@ -155,20 +155,15 @@ def test_an_argument_that_does_not_say_its_class_reaches_its_tool() -> None:
 
 
 @pytest.fixture
-def broken_log() -> Iterator[None]:
+def broken_log(listens: Callable[[logging.Handler], None]) -> None:
     """A handler of the application's that throws."""
 
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise OSError(record.getMessage())
 
-    handler, log = Broken(), logging.getLogger("otel_loopguard")
     settle()  # what others left to be logged
-    log.addHandler(handler)
-    log.setLevel(logging.DEBUG)
-    yield
-    log.removeHandler(handler)
-    log.setLevel(logging.NOTSET)
+    listens(Broken())
 
 
 @pytest.mark.usefixtures("broken_log")

@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -43,13 +43,10 @@ class Watched(logging.Handler):
 
 
 @pytest.fixture
-def handler() -> Iterator[Watched]:
-    watched, package = Watched(), logging.getLogger("otel_loopguard")
-    package.addHandler(watched)
-    package.setLevel(logging.INFO)
-    yield watched
-    package.removeHandler(watched)
-    package.setLevel(logging.NOTSET)
+def handler(listens: Callable[[logging.Handler], None]) -> Watched:
+    watched = Watched()
+    listens(watched)
+    return watched
 
 
 def within(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:

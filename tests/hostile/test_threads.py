@@ -193,20 +193,19 @@ class Calls(logging.Handler):
 
 
 @pytest.mark.parametrize("where", ["log", "listener"])
-def test_who_hears_of_a_decision_may_start_and_end_spans(where: str, rig: Rig) -> None:
+def test_who_hears_of_a_decision_may_start_and_end_spans(
+    where: str, rig: Rig, listens: Callable[[logging.Handler], None]
+) -> None:
     """Decisions are logged and told where no lock is in the way."""
-    log, calls = logging.getLogger("otel_loopguard"), Calls(rig.tracer)
+    calls = Calls(rig.tracer)
     if where == "log":
-        log.addHandler(calls)
-        log.setLevel(logging.INFO)
+        listens(calls)
     else:
         rig.guard.subscribers.decisions.append(("on_decision", calls))
     with agent(rig.tracer):
         for _ in range(7):
             tool_call(rig.tracer)
     rig.guard.settle()
-    log.removeHandler(calls)
-    log.setLevel(logging.NOTSET)
     assert [step.name for step in rig.steps].count("heard") >= 3
 
 
