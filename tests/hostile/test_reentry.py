@@ -26,7 +26,8 @@ from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.sessions import Session
 from tests.agents import agent, tool_call
 from tests.control.messages import action_of, flag
-from tests.hostile.rig import TOOL, Finalized, Rig, printed
+from tests.hostile.rig import TOOL, Finalized, Rig
+from tests.programs import ran
 from tests.stores.servers import wait_for
 
 
@@ -200,7 +201,8 @@ def test_what_waits_is_done_without_another_span(rig: Rig, monkeypatch: pytest.M
 @pytest.mark.parametrize("seconds", [1.0, pytest.param(20.0, marks=pytest.mark.rare)])
 def test_spans_in_a_signal_handler(seconds: float) -> None:
     """Run by a timer signal anywhere in the guard's code: all count, and nothing fails."""
-    outer, inner, counted, faults = printed(_SIGNALS, str(seconds)).split(maxsplit=3)
+    done = ran(sys.executable, "-c", _SIGNALS, str(seconds))
+    outer, inner, counted, faults = done.stdout.split(maxsplit=3)
     assert int(inner) > 10
     assert int(counted) == int(outer) + int(inner)
     assert faults.strip() == "{}"

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import random
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -20,7 +21,8 @@ import otel_loopguard
 from otel_loopguard import Action, LoopGuard, LoopGuardAbort, LoopGuardPaused, control
 from otel_loopguard.core import Kind, Step
 from tests.agents import agent, tool_call
-from tests.hostile.rig import TOOL, Finalized, Rig, printed
+from tests.hostile.rig import TOOL, Finalized, Rig
+from tests.programs import ran
 from tests.stores.servers import wait_for
 
 Rigs = Callable[..., Rig]
@@ -331,4 +333,4 @@ def test_locks_may_be_of_another_class_once_it_is_imported(how: str) -> None:
 
     Each hook failed, and each question raised a TypeError.
     """
-    assert printed(how).strip() == "['hint', 'deny', 'abort'] {}"
+    assert ran(sys.executable, "-c", how).stdout.strip() == "['hint', 'deny', 'abort'] {}"
