@@ -8,18 +8,18 @@ asked for in the background is there when it is fetched for the third time.
 import base64
 import json
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_loopguard.server.otlp import decode, decompressed
+from tests.server.serving import listening
 
 Call = tuple[str, dict[str, Any]]
 Turn = Call | list[Call]
@@ -111,61 +111,38 @@ def recording(
 ) -> Iterator[Recorder]:
     recorder = Recorder(script, home, sub)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = _body(self)
-            body = decompressed(body, self.headers.get("content-encoding", ""), LIMIT)
-            media = self.headers.get("content-type", "")
-            path = self.path.partition("?")[0]
+    def answer(to: BaseHTTPRequestHandler, body: bytes) -> None:
+        path, media = to.path.partition("?")[0], to.headers.get("content-type", "")
+        if to.command == "GET":
+            said: object = recorder.fetched(path.rpartition("/")[2])
+        else:
+            if to.headers.get("transfer-encoding") == "chunked":
+                body = b"".join(_chunks_of(to.rfile))
+            body = decompressed(body, to.headers.get("content-encoding", ""), LIMIT)
             if path in _KINDS:
                 recorder.take(path, body, media)
-                self._answer(b"{}" if "json" in media else b"", media)
-                return
-            answer = recorder.answered(path.rpartition("/")[2], json.loads(body))
-            if isinstance(answer, bytes):
-                self._answer(answer, "text/event-stream")
+                said = b"{}" if "json" in media else b""
             else:
-                code = 200 if answer else 404
-                self._answer(json.dumps(answer).encode(), "application/json", code)
+                said = recorder.answered(path.rpartition("/")[2], json.loads(body))
+                media = "text/event-stream"
+        if not isinstance(said, bytes):
+            said, media = json.dumps(said).encode(), "application/json"
+        to.send_response(404 if said == b"{}" and path not in _KINDS else 200)
+        to.send_header("content-type", media)
+        to.send_header("content-length", str(len(said)))
+        to.end_headers()
+        to.wfile.write(said)
 
-        def do_GET(self) -> None:
-            answer = recorder.fetched(self.path.rpartition("/")[2])
-            self._answer(json.dumps(answer).encode(), "application/json")
-
-        def _answer(self, body: bytes, media: str, code: int = 200) -> None:
-            self.send_response(code)
-            self.send_header("content-type", media)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    recorder.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with listening(answer) as recorder.url:
         yield recorder
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
-def _body(handler: BaseHTTPRequestHandler) -> bytes:
-    """The body of a request, with its length or in chunks."""
-    if handler.headers.get("transfer-encoding") != "chunked":
-        return handler.rfile.read(int(handler.headers.get("content-length", 0)))
-    chunks: list[bytes] = []
-    while size := int(handler.rfile.readline(), 16):
-        chunks.append(handler.rfile.read(size))
-        handler.rfile.readline()
-    handler.rfile.readline()
-    return b"".join(chunks)
+def _chunks_of(stream: IO[bytes]) -> Iterator[bytes]:
+    """The chunks of a body whose length nobody told."""
+    while size := int(stream.readline(), 16):
+        yield stream.read(size)
+        stream.readline()
+    stream.readline()
 
 
 def _usage(turn: int) -> tuple[int, int]:
