@@ -4,11 +4,11 @@ import json
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -69,11 +69,13 @@ def test_jaeger_finds_it_by_the_decision(service: str, stack: Stack, shared: Pat
 def test_sampling_drops_no_span_of_any_agent(stack: Stack, shared: Path) -> None:
     """Every capture, sent raw and with nothing else kept, arrives with all of its spans."""
     sent: dict[str, set[str]] = {}
+    url = f"http://127.0.0.1:{stack.ports.gateway_http}/v1/traces"
     for path in sorted((shared / "spans").glob("*.otlp.jsonl")):
         spans = spans_in(path)
         shift = time.time_ns() - max(span.end or 0 for span in spans)
         for line in path.read_text(encoding="utf-8").splitlines():
-            _post(stack.ports.gateway_http, _shifted(json.loads(line), shift))
+            request = _shifted(json.loads(line), shift)
+            httpx.post(url, json=request, timeout=60).raise_for_status()
         for span in spans:
             sent.setdefault(f"{span.trace_id:032x}", set()).add(f"{span.span_id:016x}")
     assert len(sent) > 59
@@ -121,10 +123,3 @@ def _shifted(value: Any, by: int) -> Any:
         name: str(int(each) + by) if name.endswith("UnixNano") and int(each) else _shifted(each, by)
         for name, each in value.items()
     }
-
-
-def _post(port: int, request: dict[str, Any]) -> None:
-    url, headers = f"http://127.0.0.1:{port}/v1/traces", {"Content-Type": "application/json"}
-    asked = urllib.request.Request(url, json.dumps(request).encode(), headers)
-    with urllib.request.urlopen(asked, timeout=10) as answer:
-        assert answer.status == 200

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import yaml
 
 from tests.operations.programs import CONFIG, RULES, need, run
@@ -33,22 +30,11 @@ class _Server:
 
     def get(self, path: str, **parameters: str | float) -> Any:
         """What a GET answers, as JSON; an error's answer too."""
-        return self._ask(f"{self.url}{path}?{urllib.parse.urlencode(parameters)}", None)
+        return httpx.get(f"{self.url}{path}", params=parameters, timeout=_SLOW_S).json()
 
     def post(self, path: str, body: object) -> None:
         """Sends JSON."""
-        self._ask(f"{self.url}{path}", json.dumps(body).encode())
-
-    def _ask(self, url: str, body: bytes | None) -> Any:
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(url, body, headers)
-        try:
-            with urllib.request.urlopen(request, timeout=_SLOW_S) as answer:
-                said = answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                said = error.read()
-        return json.loads(said) if said else None
+        httpx.post(f"{self.url}{path}", json=body, timeout=_SLOW_S)
 
     def _start(self, command: list[str]) -> None:
         with (self.folder / "log").open("ab") as log:
@@ -59,9 +45,8 @@ class _Server:
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "log").read_text()
         try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:
-                return answer.status == 200
-        except OSError:
+            return httpx.get(f"{self.url}/-/ready").is_success
+        except httpx.TransportError:
             return False
 
     def stop(self) -> None:
