@@ -52,9 +52,7 @@ def test_what_made_room_is_freed() -> None:
     assert [part() for part in parts] == [None, None]
 
 
-def test_a_session_in_use_that_makes_room_is_told_of_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_session_in_use_that_makes_room_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """Of more agents than there is room for, nothing is ever found in any."""
     with set_testing(True) as rehearsal:
         processor = shown(10, max_sessions=10)
