@@ -375,7 +375,7 @@ def test_a_thread_that_lost_the_context_is_told(caplog: pytest.LogCaptureFixture
     """Only while some session is stopped, and never where one is named."""
     guard, key = LoopGuard(), new_name()
     guard.bind(1, key)
-    with caplog.at_level(logging.WARNING), session(key):
+    with session(key):
         threading.Thread(target=control.check).start()
         control.abort(key)
         with session("not begun yet"):
