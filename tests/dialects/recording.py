@@ -145,14 +145,17 @@ def _chunks_of(stream: IO[bytes]) -> Iterator[bytes]:
     stream.readline()
 
 
-def _usage(turn: int) -> tuple[int, int]:
-    return 10 * turn, 5
+WROTE = 5
+"""Tokens of an answer; a request has ten for each turn."""
+
+
+def _said(calls: Sequence[Call]) -> str:
+    return "Let me look." if calls else "I found nothing."
 
 
 def _chat(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": "I found nothing."}
+    message: dict[str, Any] = {"role": "assistant", "content": _said(calls)}
     if calls:
-        message["content"] = "Let me look."
         message["tool_calls"] = [
             {
                 "id": f"call_{turn + place}", "type": "function",
@@ -160,14 +163,14 @@ def _chat(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
             }
             for place, (name, args) in enumerate(calls)
         ]  # fmt: skip
-    read, wrote = _usage(turn)
+    read = 10 * turn
     return {
         "id": f"response_{turn}", "object": "chat.completion", "created": 0,
         "model": "scripted-model",
         "choices": [
             {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
         ],
-        "usage": {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote},
+        "usage": {"prompt_tokens": read, "completion_tokens": WROTE, "total_tokens": read + WROTE},
     }  # fmt: skip
 
 
@@ -188,11 +191,10 @@ def _chunks(answer: dict[str, Any]) -> bytes:
 
 
 def _response(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
-    said = "Let me look." if calls else "I found nothing."
     output: list[dict[str, Any]] = [
         {
             "type": "message", "id": f"msg_{turn}", "role": "assistant", "status": "completed",
-            "content": [{"type": "output_text", "text": said, "annotations": []}],
+            "content": [{"type": "output_text", "text": _said(calls), "annotations": []}],
         },
         *(
             {
@@ -202,12 +204,12 @@ def _response(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
             for place, (name, args) in enumerate(calls)
         ),
     ]  # fmt: skip
-    read, wrote = _usage(turn)
+    read = 10 * turn
     return {
         "id": f"response_{turn}", "object": "response", "created_at": 0, "status": "completed",
         "model": "scripted-model", "output": output, "parallel_tool_calls": False, "tools": [],
         "usage": {
-            "input_tokens": read, "output_tokens": wrote, "total_tokens": read + wrote,
+            "input_tokens": read, "output_tokens": WROTE, "total_tokens": read + WROTE,
             "input_tokens_details": {"cached_tokens": 0},
             "output_tokens_details": {"reasoning_tokens": 0},
         },
@@ -216,16 +218,16 @@ def _response(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
 
 def _message(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
     content: list[dict[str, Any]] = [
-        {"type": "text", "text": "Let me look." if calls else "I found nothing."},
+        {"type": "text", "text": _said(calls)},
         *(
             {"type": "tool_use", "id": f"toolu_{name}_{turn + place}", "name": name, "input": args}
             for place, (name, args) in enumerate(calls)
         ),
     ]
-    read, wrote = _usage(turn)
+    read = 10 * turn
     return {
         "id": f"msg_{turn}", "type": "message", "role": "assistant", "content": content,
-        "usage": {"input_tokens": read, "output_tokens": wrote}, "model": "claude-sonnet-4-5",
+        "usage": {"input_tokens": read, "output_tokens": WROTE}, "model": "claude-sonnet-4-5",
         "stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None,
     }  # fmt: skip
 
