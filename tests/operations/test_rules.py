@@ -91,8 +91,9 @@ ALERTMANAGER = CONFIG / "alertmanager/alertmanager.yaml"
 def alertmanager(tmp_path: Path) -> Iterator[Alertmanager]:
     """One of its own for each case: a silent pipeline would hold back alerts of the Collector."""
     server = Alertmanager(tmp_path)
-    yield server.start()
-    server.stop()
+    server.start()
+    yield server
+    server.kill()
 
 
 def test_alertmanager_takes_the_configuration() -> None:

@@ -45,8 +45,8 @@ def test_prometheus_reads_a_server(tmp_path: Path) -> None:
         job["authorization"]["credentials_file"] = str(secret)
         job["static_configs"] = [{"targets": [server.url.partition("//")[2]]}]
         config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s"}
-        prometheus = Prometheus(tmp_path / "prometheus", "# EOF\n")
-        prometheus.start(config)
+        prometheus = Prometheus(tmp_path / "prometheus", "# EOF\n", config)
+        prometheus.start()
         try:
             assert server.send(0, TOKEN) == 200
             hop.answers = [503]
@@ -62,4 +62,4 @@ def test_prometheus_reads_a_server(tmp_path: Path) -> None:
             silent = [one for one in questions() if "ready == 0" in one or "_store_" in one]
             wait_for(lambda: answered() == silent)
         finally:
-            prometheus.stop()
+            prometheus.kill()
