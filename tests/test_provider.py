@@ -96,12 +96,10 @@ def test_a_provider_without_processors_is_refused_by_name() -> None:
 
 _SEEN = """
 from otel_loopguard import control, session
+from tests.agents import tool_call
 with session("s"):
-    tracer = trace.get_tracer("my.agent")
     for _ in range(3):
-        attributes = {"gen_ai.tool.name": "t", "gen_ai.tool.call.arguments": "{}"}
-        with tracer.start_as_current_span("execute_tool t", attributes=attributes) as span:
-            span.set_attribute("gen_ai.tool.call.result", "nothing found")
+        tool_call(trace.get_tracer("my.agent"))
     print("now:", control.current().action)
 """
 
