@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tests.operations.boards import unknown
+from tests.operations import boards
 from tests.operations.programs import OPERATIONS, ROOT
 from tests.operations.servers import Prometheus
 from tests.server.process import Serve
@@ -25,7 +25,7 @@ def questions() -> list[str]:
 
 def test_the_questions_of_the_page_name_metrics_that_there_are() -> None:
     assert len(questions()) == 8
-    assert {name for one in questions() for name in unknown(one)} == set()
+    assert {name for one in questions() for name in boards.unknown(one)} == set()
 
 
 def test_prometheus_reads_a_server(tmp_path: Path) -> None:
