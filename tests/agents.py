@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.trace import Tracer
+from opentelemetry.trace import StatusCode, Tracer
 
 from otel_loopguard import LoopGuard
 
@@ -42,14 +42,16 @@ def provider_with(*processors: SpanProcessor) -> TracerProvider:
 def tool_call(
     tracer: Tracer, tool: str = "search", args: object = '{"q": "x"}',
     result: object = "nothing found",
-    more: Mapping[str, str] | None = None,
+    more: Mapping[str, str] | None = None, *, error: str | None = None,
 ) -> trace.Span:  # fmt: skip
-    """One ended tool span with arguments at its start and the result at its end."""
+    """One ended tool span with arguments at its start and the result, or an error, at its end."""
     attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool, **(more or {})}
     if args is not None:
         attributes["gen_ai.tool.call.arguments"] = args  # type: ignore[assignment]
     with tracer.start_as_current_span(f"execute_tool {tool}", attributes=attributes) as span:
-        if result is not None:
+        if error is not None:
+            span.set_status(StatusCode.ERROR, error)
+        elif result is not None:
             span.set_attribute("gen_ai.tool.call.result", result)  # type: ignore[arg-type]
     return span
 

@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -120,6 +120,22 @@ def threadless(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError(msg)
 
     monkeypatch.setattr(threading.Thread, "start", start)
+
+
+@pytest.fixture
+def listens() -> Iterator[Callable[[logging.Handler], None]]:
+    """Has a handler told all that the package logs, until the test ends."""
+    log, added = logging.getLogger("otel_loopguard"), list[logging.Handler]()
+
+    def add(handler: logging.Handler) -> None:
+        added.append(handler)
+        log.addHandler(handler)
+        log.setLevel(logging.DEBUG)
+
+    yield add
+    for handler in added:
+        log.removeHandler(handler)
+    log.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 _SERVE = """
 import importlib, json, os, signal, sys
@@ -90,12 +91,18 @@ class Interpreter:
             self._process.communicate()
 
 
+def ran(
+    *command: str | Path, limit_s: float = 600, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, which has to go well, with what it printed."""
+    given = {"capture_output": True, "encoding": "utf-8", "timeout": limit_s, **options}
+    done = subprocess.run([str(word) for word in command], check=False, **given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
 def printed(program: str, **environment: str) -> str:
     """What a Python program prints, on both of its streams; it has to end well."""
     known = {name: value for name, value in os.environ.items() if "LOOPGUARD" not in name}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False,
-        env={**known, **environment},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = ran(sys.executable, "-c", program, env={**known, **environment})
     return done.stdout + done.stderr

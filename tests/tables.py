@@ -1,10 +1,16 @@
 """Cases that are data: in a text file beside the test, `[section]` and then rows, `a | b`."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 SECTION = re.compile(r"\[\w+\]")
 
@@ -17,3 +23,8 @@ def rows(test: str, section: str) -> list[Any]:
     cells = [line.split(" | ") for line in lines[first:last] if line and line[0] != "#"]
     width = max(map(len, cells))
     return [pytest.param(*row, *[""] * (width - len(row)), id=row[0][:60]) for row in cells]
+
+
+def toml(path: Path) -> dict[str, Any]:
+    """What a file of TOML has."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))

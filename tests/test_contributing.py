@@ -7,13 +7,13 @@ package, as a new file and a line that registers it, and the trial runs with tha
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.markdown import ROOT, Block, blocks
+from tests.programs import ran
 from tests.tables import rows
 
 PAGE = ROOT / "CONTRIBUTING.md"
@@ -79,8 +79,6 @@ def test_it_works_in_the_package_by_one_file_and_one_line(name: str, package: Pa
     for now, then in given("trial", name):
         assert now in program
         program = program.replace(now, then)
-    command = [sys.executable, "-W", "error", "-c", program]
-    options = {"cwd": package, "env": {**os.environ, "PYTHONPATH": str(package)}}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    assert done.returncode == 0, done.stderr
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    done = ran(sys.executable, "-W", "error", "-c", program, cwd=package, env=environment)
     assert done.stdout == output.text

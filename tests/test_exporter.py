@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -12,7 +13,12 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import (
+    ConsoleSpanExporter,
+    SimpleSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from otel_loopguard import (
@@ -26,6 +32,7 @@ from otel_loopguard._util import errors as faults
 from otel_loopguard.core.decision import Annotation
 from otel_loopguard.sdk import exporter as onward
 from otel_loopguard.spans.views import SpanView
+from tests.agents import provider_with, tool_call
 from tests.tables import rows
 
 HINT = {semconv.DECISION_ACTION: "hint", semconv.DETECTION_REPEAT_COUNT: 3.0}
@@ -349,3 +356,32 @@ def test_each_outage_is_told_once(
         assert "s3cret" not in told[0]
     if len(said) > 1:
         assert f"{answers.index(UP, answers.index(DOWN)) - answers.index(DOWN)} were" in told[1]
+
+
+def test_an_exporter_by_name_takes_what_it_is_made_with() -> None:
+    """As in a configuration file; what is empty is not given, and more or less than one name is an
+    error that has what was given."""
+    exporter = LoopGuardSpanExporter({"console": {"service_name": "here", "out": None}})
+    inner: Any = exporter._inner
+    assert isinstance(inner, ConsoleSpanExporter)
+    assert inner.service_name == "here"
+    assert LoopGuardSpanExporter({"none": None})._inner is None
+    wrong: list[dict[str, object]] = [{}, {"console": {}, "otlp": {}}]
+    for names in wrong:
+        with pytest.raises(LoopGuardSettingsError, match=r"one name with its options, got \["):
+            LoopGuardSpanExporter(names)
+
+
+def test_a_mistake_in_the_environment_loses_no_span(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The exporter passes spans on as they are, and says why once."""
+    monkeypatch.setattr(LoopGuard, "default", classmethod(lambda cls: cls()))
+    monkeypatch.setattr(LoopGuard, "all_attached", staticmethod(lambda: ()))
+    monkeypatch.setenv("LOOPGUARD_MODE", "loud")
+    inner = Collecting()
+    provider = provider_with(SimpleSpanProcessor(LoopGuardSpanExporter(inner)))
+    for _ in range(4):
+        tool_call(provider.get_tracer("agent"))
+    assert len(inner.spans) == 4
+    assert caplog.text.count("spans go on as they are") == 1

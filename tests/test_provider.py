@@ -1,9 +1,10 @@
 """`setup()` and the instrumentor: the guard on the tracer provider that is there."""
 
-import logging
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -27,7 +28,7 @@ from otel_loopguard import (
 )
 from otel_loopguard.sdk import exporter as exporters
 from otel_loopguard.sdk.instrumentor import LoopGuardInstrumentor
-from tests.agents import provider_with, settle, tool_call
+from tests.agents import agent, provider_with, settle, tool_call
 from tests.calls import handle_of
 from tests.programs import printed
 
@@ -95,12 +96,10 @@ def test_a_provider_without_processors_is_refused_by_name() -> None:
 
 _SEEN = """
 from otel_loopguard import control, session
+from tests.agents import tool_call
 with session("s"):
-    tracer = trace.get_tracer("my.agent")
     for _ in range(3):
-        attributes = {"gen_ai.tool.name": "t", "gen_ai.tool.call.arguments": "{}"}
-        with tracer.start_as_current_span("execute_tool t", attributes=attributes) as span:
-            span.set_attribute("gen_ai.tool.call.result", "nothing found")
+        tool_call(trace.get_tracer("my.agent"))
     print("now:", control.current().action)
 """
 
@@ -155,17 +154,11 @@ for _ in range(2):
     assert "now: hint" in printed(program)
 
 
-TOOL = {
-    "gen_ai.operation.name": "execute_tool",
-    "gen_ai.tool.name": "search",
-    "gen_ai.tool.call.arguments": '{"query": "weather"}',
-    "gen_ai.tool.call.result": "No results were found for this query.",
-}
-
-
 @pytest.fixture
 def instrumentor(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopGuardInstrumentor]:
     """The one instrumentor of the process, at rest before and after, without earlier exporters."""
+    monkeypatch.delenv("OTEL_CONFIG_FILE", raising=False)
+    monkeypatch.setattr(LoopGuard, "default", classmethod(lambda cls: cls()))
     monkeypatch.setattr(exporters, "_given_settings", WeakKeyDictionary())
     one = LoopGuardInstrumentor()
     yield one
@@ -176,10 +169,9 @@ def instrumentor(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopGuardInstrumen
 def loop(provider: TracerProvider, calls: int = 7) -> None:
     """Calls the same tool with the same outcome inside one run, each when the last is judged."""
     tracer = provider.get_tracer("agent")
-    with tracer.start_as_current_span("invoke_agent"):
+    with agent(tracer):
         for _ in range(calls):
-            with tracer.start_as_current_span("execute_tool search", attributes=TOOL):
-                pass
+            tool_call(tracer)
             settle()
 
 
@@ -247,9 +239,30 @@ def test_a_provider_that_takes_no_processors_is_warned_about(
     instrumentor: LoopGuardInstrumentor, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without an SDK there is one clear warning and no error."""
-    with caplog.at_level(logging.WARNING, "otel_loopguard"):
-        instrumentor.instrument(tracer_provider=trace.NoOpTracerProvider())
-        instrumentor.uninstrument()
+    instrumentor.instrument(tracer_provider=trace.NoOpTracerProvider())
+    instrumentor.uninstrument()
     (message,) = [one.getMessage() for one in caplog.records if one.name == "otel_loopguard"]
     assert "NoOpTracerProvider" in message
     assert "tracer_provider" in message
+
+
+def test_empty_settings_are_not_given(instrumentor: LoopGuardInstrumentor) -> None:
+    """A variable that is not set leaves None in a configuration file."""
+    assert LoopGuardSpanExporter("none", mode=None)._settings is None
+    instrumentor.instrument(tracer_provider=TracerProvider(), mode=None, repeat_threshold=4)
+    processor = instrumentor._processor
+    assert processor is not None
+    assert processor.guard.settings.mode == "guard"
+    assert processor.guard.settings.repeat_threshold == 4
+
+
+def test_a_configuration_file_that_nobody_can_read_is_passed_over(
+    instrumentor: LoopGuardInstrumentor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without the package that reads such files OpenTelemetry does not read it either."""
+    monkeypatch.setenv("OTEL_CONFIG_FILE", str(tmp_path / "otel.yaml"))
+    missing = Mock(side_effect=ImportError)
+    monkeypatch.setattr("otel_loopguard.sdk.instrumentor.import_module", missing)
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", TracerProvider)
+    instrumentor.instrument()
+    assert instrumentor._processor is not None

@@ -126,3 +126,12 @@ def test_an_argument_that_cannot_be_used_is_explained(argument: str) -> None:
     with pytest.raises(LoopGuardSettingsError, match="expected a ratio from 0 to 1") as caught:
         from_environment(argument)
     assert f"OTEL_TRACES_SAMPLER_ARG is {argument!r}" in str(caught.value)
+
+
+def test_the_argument_of_the_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is given goes before the variable, also an empty text."""
+    monkeypatch.delenv("OTEL_TRACES_SAMPLER_ARG", raising=False)
+    assert "AlwaysOnSampler" in from_environment(None).get_description()
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.25")
+    for given, inner in ((None, "Based{0.25}"), (0.5, "Based{0.5}"), ("", "AlwaysOnSampler")):
+        assert inner in from_environment(given).get_description()

@@ -2,11 +2,7 @@
 
 import json
 import logging
-import socket
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from pydantic import SecretStr
@@ -17,6 +13,7 @@ from otel_loopguard.stores import open_store
 from otel_loopguard.stores.redis_connection import parse_redis_url
 from tests.escalation.agents import stuck, until, watched
 from tests.escalation.hooks import Hook, served
+from tests.hostile.test_odd_redis import odd_redis
 from tests.tables import rows
 
 SECRETS = dict.fromkeys(("webhook_secret", "propagation_key", "digest_key"), "s3cret-s3cret-s3cret")
@@ -84,31 +81,6 @@ def test_no_password_of_a_store_is_told(address: str, sign: str) -> None:
         assert part not in told
 
 
-@contextmanager
-def repeating(reply: bytes) -> Iterator[int]:
-    """A server that answers everything with one line; yields its port."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                line, _ = listener.accept()
-            except OSError:
-                return
-            with line:
-                line.recv(4096)
-                line.sendall(reply)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(5)
-
-
 @pytest.mark.parametrize(
     "reply",
     [
@@ -120,8 +92,8 @@ def repeating(reply: bytes) -> Iterator[int]:
 def test_a_server_that_repeats_the_password(reply: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """Servers without AUTH write it into their error: it is not passed on, nor logged."""
     caplog.set_level(logging.DEBUG)
-    with repeating(reply) as port:
-        store = open_store(Settings(store_url=f"redis://:s3cret-of-many-signs@127.0.0.1:{port}"))
+    with odd_redis(lambda _: reply) as url:
+        store = open_store(Settings(store_url=url.replace("//", "//:s3cret-of-many-signs@")))
         with pytest.raises(StoreError, match="127") as error:
             store.ping()
     assert "s3cret" not in chained(error.value)

@@ -4,7 +4,7 @@ import io
 import logging
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -22,18 +22,13 @@ FORGED = "a\n2026-01-01 CRITICAL root: all is lost\r\x1b]0;owned\x07\x1b[2J\u202
 
 
 @pytest.fixture
-def log() -> Iterator[io.StringIO]:
+def log(listens: Callable[[logging.Handler], None]) -> io.StringIO:
     """What a plain handler of the application prints."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-    ours = logging.getLogger("otel_loopguard")
-    level = ours.level
-    ours.addHandler(handler)
-    ours.setLevel(logging.DEBUG)
-    yield stream
-    ours.removeHandler(handler)
-    ours.setLevel(level)
+    listens(handler)
+    return stream
 
 
 def is_safe(line: str) -> bool:
@@ -56,21 +51,6 @@ def test_nothing_gets_through(text: str) -> None:
     """No text leaves a control character, a line end or a sign of formatting."""
     assert is_safe(printable(text))
     assert printable(printable(text)) == printable(text)
-
-
-def test_what_is_shown_of_a_value() -> None:
-    """About as JSON would write it."""
-    values = [None, "a  b\nc", {"q": "x", "n": [1, 2.5, True, None]}, "x" * 50, 10**5000, b"ab", []]
-    shown = [
-        "",
-        "a b c",
-        '{"q": "x", "n": [1, 2.5, tr...',
-        "x" * 27 + "...",
-        "...",
-        "<bytes>",
-        "[]",
-    ]
-    assert [truncate(value, 30) for value in values] == shown
 
 
 @given(st.recursive(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.lists))

@@ -460,14 +460,11 @@ def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one for one in said if "no tool span was seen" in one or "neither arguments" in one]
 
 
-@pytest.mark.parametrize("name", ["chat__v2-default"])
-def test_tools_that_are_asked_for_unseen_are_warned_of(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tools_that_are_asked_for_unseen_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     """Five answers that ask for tools and say nothing more: one warning, with the remedy."""
     seen = Seen(live=True)
     for _ in range(2):
-        seen.end(*loops.spans(name))
+        seen.end(*loops.spans("chat__v2-default"))
     assert len(_warnings(caplog)) == 1
     assert "5 model calls asked for tools and no tool span was seen" in _warnings(caplog)[0]
     assert "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in _warnings(caplog)[0]

@@ -58,25 +58,9 @@ def _called(*given: Any) -> None:
         now.tool(*given)
 
 
-def _recovered(*, attempts: Any) -> None:
-    resilience.recoveries().register("again", print, attempts=attempts)
-
-
-def _settled(*, limit_s: Any) -> None:
-    LoopGuard().settle(limit_s)
-
-
-def _flushed(*, limit_s: Any) -> None:
-    LoopGuard().flush(limit_s)
-
-
 def _advanced(*, seconds: Any) -> None:
     with set_testing() as clock:
         clock.advance(seconds)
-
-
-def _shared(*, share: Any) -> None:
-    control.milestones({"a": share})
 
 
 def _asserted(*, min_steps: Any) -> None:
@@ -127,14 +111,18 @@ NUMBERS: list[tuple[Any, str, bool]] = [
     (partial(resilience.recovering, "edit"), "limit_s", False),
     (partial(Task, "read"), "priority", False),
     (partial(Task, "read"), "estimate_ms", False),
-    (_recovered, "attempts", True),
+    (
+        lambda attempts: resilience.recoveries().register("again", print, attempts=attempts),
+        "attempts",
+        True,
+    ),
     (partial(resilience.Checkpoints, resilience.Callbacks(str, print)), "keep", True),
     (partial(resilience.GitWorkspace, "."), "limit_s", False),
     (partial(control.milestone, "read"), "of", True),
-    (_shared, "share", False),
+    (lambda share: control.milestones({"a": share}), "share", False),
     (partial(turn, "run"), "limit_s", False),
-    (_settled, "limit_s", False),
-    (_flushed, "limit_s", False),
+    (lambda limit_s: LoopGuard().settle(limit_s), "limit_s", False),
+    (lambda limit_s: LoopGuard().flush(limit_s), "limit_s", False),
     (set_testing, "gate_limit_s", False),
     (_advanced, "seconds", False),
     (_asserted, "min_steps", True),

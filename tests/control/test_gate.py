@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import trio
 from opentelemetry import context as otel_context
+from opentelemetry import trace
 
 from otel_loopguard import (
     Action,
@@ -46,12 +47,15 @@ async def _awaited(limit_s: float | None = None) -> control.Control:
 
 
 def test_without_a_guard_nothing_happens() -> None:
-    """An agent may ask where nobody guards; who sets a flag that nobody keeps is told."""
+    """An agent may ask where nobody guards, also below a span that nobody knows."""
     control.check()
+    with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(2**127, 5, is_remote=True))):
+        control.check()
+        assert control.current().action == "allow"
     assert control.gate().control.action == "allow"
     assert asyncio.run(_awaited()).action == "allow"
     told = control.pause, control.resume, control.abort, control.allow
-    assert not any(say("nobody") for say in told)
+    assert not any(say(key) for say in told for key in ("nobody", ""))
 
 
 def test_a_gate_waits_while_the_session_is_paused(run: Run) -> None:
@@ -371,7 +375,7 @@ def test_a_thread_that_lost_the_context_is_told(caplog: pytest.LogCaptureFixture
     """Only while some session is stopped, and never where one is named."""
     guard, key = LoopGuard(), new_name()
     guard.bind(1, key)
-    with caplog.at_level(logging.WARNING), session(key):
+    with session(key):
         threading.Thread(target=control.check).start()
         control.abort(key)
         with session("not begun yet"):
@@ -387,10 +391,10 @@ def test_a_thread_that_lost_the_context_is_told(caplog: pytest.LogCaptureFixture
 
 
 def test_of_several_guards_the_one_with_the_strongest_action_answers() -> None:
-    """What people do goes to all of them."""
-    guards = [LoopGuard() for _ in range(3)]
+    """One in shadow mode hides nothing; what people do goes to all of them."""
+    guards = [LoopGuard(Settings(mode="shadow")), *(LoopGuard() for _ in range(3))]
     with session(new_name()) as key:
-        for guard, times in zip(guards, (1, 4, 2), strict=True):
+        for guard, times in zip(guards, (4, 1, 4, 2), strict=True):
             for _ in range(times):
                 guard.observe(call(), key)
         assert control.current().action is Action.DENY

@@ -1,7 +1,6 @@
 """Judges for tests, and runs that show weak signs."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -66,17 +65,6 @@ class Judged:
     def worker(self) -> JudgeWorker:
         (entry,) = [one for one in self.guard._registry.entries if one.name == "judge"]
         return entry.make.worker
-
-
-def wait_until(done: Callable[[], bool], limit_s: float = 60) -> bool:
-    """Waits for something that another thread does."""
-    deadline = time.monotonic() + limit_s
-    while not done():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.0005)
-    time.sleep(0.0005)
-    return done()
 
 
 def failing() -> Iterator[Step]:

@@ -186,12 +186,11 @@ def spend(guard: LoopGuard, calls: int) -> None:
 def test_what_cannot_be_seen_is_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """A model without a price, and a call without tokens; not where there is no such limit."""
     guard, found = live(budget_cost=0.04)
-    with caplog.at_level("WARNING", "otel_loopguard"):
-        LoopGuard(Settings(budget_tokens=1_000_000)).observe(model("house"), "spends")
-        assert "price" not in caplog.text
-        for step in (model("house"), Step(Kind.MODEL, "m"), model("house"), model()):
-            guard.observe(step, "spends")
-        spend(guard, 1)
+    LoopGuard(Settings(budget_tokens=1_000_000)).observe(model("house"), "spends")
+    assert "price" not in caplog.text
+    for step in (model("house"), Step(Kind.MODEL, "m"), model("house"), model()):
+        guard.observe(step, "spends")
+    spend(guard, 1)
     guard.shutdown()
     assert caplog.text.count("no price is known of the model 'house'") == 1
     assert caplog.text.count("neither a cost nor tokens") == 1

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.dialects.recording import PARIS, SCRIPT, SUB_TASK, Call, Recorder, recording
+from tests.programs import ran
 
 HERE = Path(__file__).resolve().parent
 JAVA, GO, NODE = HERE / "java_capture", HERE / "go_capture", HERE / "node_captures"
@@ -58,10 +59,7 @@ CONTENT = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}
 
 
 def run(*command: str, at: Path, **variables: str) -> str:
-    env = {**os.environ, **variables}
-    done = subprocess.run(command, cwd=at, env=env, text=True, capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return ran(*command, limit_s=1800, cwd=at, env={**os.environ, **variables}).stdout
 
 
 def built_java(folder: Path) -> list[str]:
@@ -175,12 +173,8 @@ def _claude_code(into: Recorder, home: Path, _script: Sequence[Call]) -> None:
 def _coding_agent(home: Path, program: str, *arguments: str, **variables: str) -> None:
     """Runs one with nothing of this machine's environment, so that it finds no account."""
     path = Path(os.environ.get("AGENTS_HOME", ".")).resolve() / "node_modules" / program
-    done = subprocess.run(
-        [str(path), *arguments], cwd=home, timeout=300, stdin=subprocess.DEVNULL, text=True,
-        capture_output=True, check=False,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), **variables},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), **variables}
+    ran(path, *arguments, limit_s=300, cwd=home, env=env, stdin=subprocess.DEVNULL)
 
 
 class Agent(NamedTuple):

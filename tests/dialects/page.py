@@ -1,12 +1,13 @@
 """Tables of the pages about dialects, made from the code and the captures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import registered
 from otel_loopguard.spans.dialects.registry import collect_keys
 from tests.dialects import captures
 from tests.dialects.captures import PARTLY, SCRIPT, UNREADABLE
+from tests.docs.markdown import table
 
 
 def recovered() -> str:
@@ -18,13 +19,13 @@ def recovered() -> str:
     rows = ((*given, ", ".join(found)) for given, found in groups.items())
     whys = UNREADABLE | {name: why for name, (_, why) in PARTLY.items()}
     left = "".join(f"* `{name}`: {whys[name]}.\n" for name in sorted(whys) if name in names)
-    heads = "| calls | arguments | results | failures with text | session id | captures |"
-    return f"{_table(heads, rows)}\nNot or only partly readable:\n\n{left}"
+    heads = "calls|arguments|results|failures with text|session id|captures"
+    return f"{table(heads, rows)}\nNot or only partly readable:\n\n{left}"
 
 
 def keys() -> str:
     rows = ((name, _code(collect_keys(f"{name}_keys"))) for name in ("session", "agent"))
-    return _table("| | read from |", rows)
+    return table("|read from", rows)
 
 
 def dialects() -> str:
@@ -33,12 +34,7 @@ def dialects() -> str:
         about = (type(dialect).__doc__ or "").partition("\n")[0]
         more = "" if about.startswith("Reads spans that have") else about
         rows.append((dialect.name, _code(sorted(dialect.marks)), more))
-    return _table("| dialect | marks: one of | |", rows)
-
-
-def _table(heads: str, rows: Iterable[Sequence[str]]) -> str:
-    below = "|" + "---|" * (heads.count("|") - 1)
-    return "\n".join([heads, below, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+    return table("dialect|marks: one of|", rows)
 
 
 def _code(names: Iterable[str]) -> str:

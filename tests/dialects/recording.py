@@ -8,18 +8,18 @@ asked for in the background is there when it is fetched for the third time.
 import base64
 import json
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_loopguard.server.otlp import decode, decompressed
+from tests.server.serving import listening
 
 Call = tuple[str, dict[str, Any]]
 Turn = Call | list[Call]
@@ -111,71 +111,51 @@ def recording(
 ) -> Iterator[Recorder]:
     recorder = Recorder(script, home, sub)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = _body(self)
-            body = decompressed(body, self.headers.get("content-encoding", ""), LIMIT)
-            media = self.headers.get("content-type", "")
-            path = self.path.partition("?")[0]
+    def answer(to: BaseHTTPRequestHandler, body: bytes) -> None:
+        path, media = to.path.partition("?")[0], to.headers.get("content-type", "")
+        if to.command == "GET":
+            said: object = recorder.fetched(path.rpartition("/")[2])
+        else:
+            if to.headers.get("transfer-encoding") == "chunked":
+                body = b"".join(_chunks_of(to.rfile))
+            body = decompressed(body, to.headers.get("content-encoding", ""), LIMIT)
             if path in _KINDS:
                 recorder.take(path, body, media)
-                self._answer(b"{}" if "json" in media else b"", media)
-                return
-            answer = recorder.answered(path.rpartition("/")[2], json.loads(body))
-            if isinstance(answer, bytes):
-                self._answer(answer, "text/event-stream")
+                said = b"{}" if "json" in media else b""
             else:
-                code = 200 if answer else 404
-                self._answer(json.dumps(answer).encode(), "application/json", code)
+                said = recorder.answered(path.rpartition("/")[2], json.loads(body))
+                media = "text/event-stream"
+        if not isinstance(said, bytes):
+            said, media = json.dumps(said).encode(), "application/json"
+        to.send_response(404 if said == b"{}" and path not in _KINDS else 200)
+        to.send_header("content-type", media)
+        to.send_header("content-length", str(len(said)))
+        to.end_headers()
+        to.wfile.write(said)
 
-        def do_GET(self) -> None:
-            answer = recorder.fetched(self.path.rpartition("/")[2])
-            self._answer(json.dumps(answer).encode(), "application/json")
-
-        def _answer(self, body: bytes, media: str, code: int = 200) -> None:
-            self.send_response(code)
-            self.send_header("content-type", media)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    recorder.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with listening(answer) as recorder.url:
         yield recorder
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
-def _body(handler: BaseHTTPRequestHandler) -> bytes:
-    """The body of a request, with its length or in chunks."""
-    if handler.headers.get("transfer-encoding") != "chunked":
-        return handler.rfile.read(int(handler.headers.get("content-length", 0)))
-    chunks: list[bytes] = []
-    while size := int(handler.rfile.readline(), 16):
-        chunks.append(handler.rfile.read(size))
-        handler.rfile.readline()
-    handler.rfile.readline()
-    return b"".join(chunks)
+def _chunks_of(stream: IO[bytes]) -> Iterator[bytes]:
+    """The chunks of a body whose length nobody told."""
+    while size := int(stream.readline(), 16):
+        yield stream.read(size)
+        stream.readline()
+    stream.readline()
 
 
-def _usage(turn: int) -> tuple[int, int]:
-    return 10 * turn, 5
+WROTE = 5
+"""Tokens of an answer; a request has ten for each turn."""
+
+
+def _said(calls: Sequence[Call]) -> str:
+    return "Let me look." if calls else "I found nothing."
 
 
 def _chat(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": "I found nothing."}
+    message: dict[str, Any] = {"role": "assistant", "content": _said(calls)}
     if calls:
-        message["content"] = "Let me look."
         message["tool_calls"] = [
             {
                 "id": f"call_{turn + place}", "type": "function",
@@ -183,14 +163,14 @@ def _chat(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
             }
             for place, (name, args) in enumerate(calls)
         ]  # fmt: skip
-    read, wrote = _usage(turn)
+    read = 10 * turn
     return {
         "id": f"response_{turn}", "object": "chat.completion", "created": 0,
         "model": "scripted-model",
         "choices": [
             {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
         ],
-        "usage": {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote},
+        "usage": {"prompt_tokens": read, "completion_tokens": WROTE, "total_tokens": read + WROTE},
     }  # fmt: skip
 
 
@@ -211,11 +191,10 @@ def _chunks(answer: dict[str, Any]) -> bytes:
 
 
 def _response(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
-    said = "Let me look." if calls else "I found nothing."
     output: list[dict[str, Any]] = [
         {
             "type": "message", "id": f"msg_{turn}", "role": "assistant", "status": "completed",
-            "content": [{"type": "output_text", "text": said, "annotations": []}],
+            "content": [{"type": "output_text", "text": _said(calls), "annotations": []}],
         },
         *(
             {
@@ -225,12 +204,12 @@ def _response(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
             for place, (name, args) in enumerate(calls)
         ),
     ]  # fmt: skip
-    read, wrote = _usage(turn)
+    read = 10 * turn
     return {
         "id": f"response_{turn}", "object": "response", "created_at": 0, "status": "completed",
         "model": "scripted-model", "output": output, "parallel_tool_calls": False, "tools": [],
         "usage": {
-            "input_tokens": read, "output_tokens": wrote, "total_tokens": read + wrote,
+            "input_tokens": read, "output_tokens": WROTE, "total_tokens": read + WROTE,
             "input_tokens_details": {"cached_tokens": 0},
             "output_tokens_details": {"reasoning_tokens": 0},
         },
@@ -239,16 +218,16 @@ def _response(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
 
 def _message(turn: int, calls: Sequence[Call]) -> dict[str, Any]:
     content: list[dict[str, Any]] = [
-        {"type": "text", "text": "Let me look." if calls else "I found nothing."},
+        {"type": "text", "text": _said(calls)},
         *(
             {"type": "tool_use", "id": f"toolu_{name}_{turn + place}", "name": name, "input": args}
             for place, (name, args) in enumerate(calls)
         ),
     ]
-    read, wrote = _usage(turn)
+    read = 10 * turn
     return {
         "id": f"msg_{turn}", "type": "message", "role": "assistant", "content": content,
-        "usage": {"input_tokens": read, "output_tokens": wrote}, "model": "claude-sonnet-4-5",
+        "usage": {"input_tokens": read, "output_tokens": WROTE}, "model": "claude-sonnet-4-5",
         "stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None,
     }  # fmt: skip
 

@@ -4,7 +4,9 @@ The captures below this folder were written by `tests/dialects/agents.py` with S
 for Go 2.2.0, Copilot CLI 1.0.102, opencode 1.18.33, Claude Code 2.1.330 and LangGraph.js 1.7.3 with
 OpenInference 4.1.1, by `tests/typescript/capture.mjs` with AI SDK 7.0.173 and Mastra 1.71.0, and by
 Claude Code 2.1.330, Codex 0.169.0 and gemini-cli 0.61.0 against model servers with a script;
-without what is of the machine, and without prompts of the system.
+without what is of the machine, and without prompts of the system. `sub_agent_captures/` has a
+manager under OpenInference whose sub-agent is asked the same in every turn, and one whose sub-agent
+gets another task each time.
 """
 
 import json
@@ -13,11 +15,14 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from otel_loopguard.core import Kind, Step
+from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.server.otlp import JSON, decode, log_views
-from tests.dialects import captures
+from tests.dialects import captures, loops
 from tests.dialects.agents import AGENTS, GO, JAVA, NODE, STUCK
+from tests.dialects.sub_agent_captures.record import ANSWERS, TASKS
+from tests.dialects.sub_agent_captures.record import STUCK as SAME
 from tests.dialects.told import sections, told
+from tests.test_untraced import Seen
 
 TABLE = sections("captures.txt")
 FILES = {
@@ -68,3 +73,30 @@ def test_captures_have_nothing_of_the_machine(path: Path) -> None:
     assert json.loads(text.splitlines()[0])
     for word in ("/tmp", "/work", "user.id", "host.name", "installation.id"):
         assert word not in text
+
+
+SUB_AGENTS = Path(__file__).parent / "sub_agent_captures"
+FRAMEWORKS = pytest.mark.parametrize("framework", ["smolagents", "langgraph"])
+
+
+def replayed(name: str) -> tuple[Seen, list[tuple[object, object]]]:
+    """What is decided about a run of a manager, and what its sub-agent was asked and answered."""
+    seen = Seen().replay(loops.spans(name, SUB_AGENTS))
+    runs = [step for step in seen.steps if step.kind is Kind.AGENT and step.parent_id]
+    return seen, [(step.args, step.outcome) for step in runs]
+
+
+@FRAMEWORKS
+def test_a_sub_agent_that_is_asked_the_same_again_is_stopped(framework: str) -> None:
+    seen, runs = replayed(f"{framework}-stuck")
+    assert runs == [*zip(*SAME, strict=True)]
+    told = [(one.action, one.reason) for one in seen.decisions]
+    assert told[:2] == [(Action.HINT, "same_instruction"), (Action.DENY, "same_instruction")]
+
+
+@FRAMEWORKS
+def test_a_sub_agent_that_is_asked_for_something_else_is_left_alone(framework: str) -> None:
+    """Its manager says the same each time, and acts: it asks."""
+    seen, runs = replayed(f"{framework}-fine")
+    assert runs == [*zip(TASKS, ANSWERS, strict=True)]
+    assert {one.action for one in seen.decisions} <= {Action.ALLOW}

@@ -177,36 +177,30 @@ def test_what_cannot_be_compared_contradicts_nothing(one: object, other: object)
 def test_sessions_that_call_at_one_moment_share_nothing(named: bool, before: int) -> None:
     """One call was lost, or counted in the other session, whose span it had waited for."""
     counted: list[tuple[str, int]] = []
-    guard = LoopGuard(
-        clock="replay",
-        on_step=lambda session, _, step: (
-            counted.append((session.key, step.trace_id)) if step.kind is Kind.TOOL else None
-        ),
-    )
+
+    def on_step(session: Any, _: int, step: Step) -> None:
+        if step.kind is Kind.TOOL:
+            counted.append((session.key, step.trace_id))
+
+    guard = LoopGuard(clock="replay", on_step=on_step)
     names = {1: "ann", 2: "bob"} if named else {1: f"{1:032x}", 2: f"{2:032x}"}
 
-    def spans(at: float) -> list[RecordedSpan]:
-        first = int(at) * 10
-        made = [span(f"fw.{one}  {at}..  bare  trace {one}", first + one) for one in (1, 2)]
-        for number, told in enumerate(made):
-            told.view.attributes, told.view.parent_id = BARE, number + 1
-            told.view.end = told.view.start + MS
-        return [told.view for told in made]
+    def view(trace: int, at: int, says: str, place: int) -> RecordedSpan:
+        told = span(f"fw.{trace}  {at}..  {says}  trace {trace}", place)
+        told.view.attributes, told.view.end = told.says, told.view.start + MS
+        return told.view
 
     for trace, key in names.items():
-        line = f"fw.{trace}  0..  agent  name invoke_agent looper  trace {trace}"
-        run = span(line, trace - 1).view
-        run.attributes = SAYS["agent"]
-        guard.on_start(run, key if named else None)
-    for _ in range(before):
-        first, _other = spans(5)
-        guard.on_start(first)
-        guard.on_end(first)
-    both = spans(100)
-    for view in both:
-        guard.on_start(view)
-    for view in both:
-        guard.on_end(view)
+        guard.on_start(
+            view(trace, 0, "agent  name invoke_agent looper", trace), key if named else None
+        )
+    both = [view(n, 100, f"bare  below {n}", n + 99) for n in names]
+    calls = [[view(1, 5, "bare  below 1", 50)]] * before + [both]
+    for together in calls:
+        for one in together:
+            guard.on_start(one)
+        for one in together:
+            guard.on_end(one)
     guard.shutdown()
     apart = named or before > 0
     assert len({key for key, _ in counted}) == 1 + apart

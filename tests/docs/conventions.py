@@ -3,21 +3,18 @@
 import ast
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from otel_loopguard import semconv, spans, telemetry
 from otel_loopguard.core import Kind
 from otel_loopguard.spans.dialects.genai import KINDS
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
+from tests.docs.markdown import table
+from tests.tables import toml
 
 Row = Mapping[str, Any]
-TABLE: Mapping[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+TABLE: Mapping[str, Any] = toml(Path(__file__).with_suffix(".toml"))
 VERSIONS = {
     "old": "to v1.36", "current": "v1.37 to v1.41", "newest": "v0.1.0", "proposed": "proposed",
 }  # fmt: skip
@@ -45,15 +42,14 @@ def named(column: str | None = None) -> set[str]:
 
 
 def names() -> str:
-    heads = ["", *VERSIONS.values()]
-    return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *_rows()]) + "\n"
-
-
-def _rows() -> Iterator[str]:
-    for done in ("read", "written"):
-        for what, row in TABLE[done].items():
-            cells = " | ".join(_cell(row.get(column, ())) for column in VERSIONS)
-            yield f"| {done}: {what} | {cells} |"
+    return table(
+        ("", *VERSIONS.values()),
+        (
+            (f"{done}: {what}", *(_cell(row.get(column, ())) for column in VERSIONS))
+            for done in ("read", "written")
+            for what, row in TABLE[done].items()
+        ),
+    )
 
 
 def operations() -> str:
@@ -65,8 +61,8 @@ def operations() -> str:
         note = f" ({_pull(pull)})" if pull else " (v0.1.0)" if since[name] == "newest" else ""
         found.setdefault(kind, []).append(f"`{name}`{note}")
     called = {Kind.OTHER: "no step of its own"}
-    rows = (f"| {called.get(kind, kind)} | {', '.join(names)} |" for kind, names in found.items())
-    return "\n".join(["| step | `gen_ai.operation.name` |", "|---|---|", *rows]) + "\n"
+    rows = ((called.get(kind, kind), ", ".join(names)) for kind, names in found.items())
+    return table("step|`gen_ai.operation.name`", rows)
 
 
 def _cell(given: Iterable[str] | Mapping[str, int]) -> str:

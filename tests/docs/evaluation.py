@@ -3,7 +3,6 @@
 import gzip
 import json
 import random
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
@@ -16,11 +15,7 @@ from lab import compare
 from lab.peers import AS_SHIPPED, PEERS
 from tests.docs.markdown import ROOT, table
 from tests.docs.programs import SHARED, command_line, module, need_shared
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.tables import toml
 
 SOURCES = ("trail", "magentic", "captainagent", "sentinel", "miniswe", "taubench", "intercode")
 CODING = ("codetracer-claude", "codetracer-kimi")
@@ -36,7 +31,7 @@ STUCK = ("pos_human", "pos_llm_ledger", "pos_injected", "pos_scenario")
 HEALTHY = ("neg_success", "neg_human_annotated", "neg_llm_ledger", "neg_scenario")
 STOPS = ("deny", "pause", "abort")
 
-READ: dict[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+READ: dict[str, str] = toml(Path(__file__).with_suffix(".toml"))
 """What happened in the healthy runs that are noticed, read by a person."""
 
 Row = dict[str, Any]

@@ -2,12 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 from functools import cache
 
 from tests.docs.markdown import ROOT, Block
-from tests.programs import Interpreter
+from tests.programs import Interpreter, ran
 from tests.zero_code.interpreter import lacking
 
 SHARED = ROOT.parent / "shared"
@@ -56,12 +55,7 @@ def module(name: str, *arguments: str) -> str:
 
 
 def _printed(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=_environment(), timeout=600, check=False,
-        capture_output=True, encoding="utf-8",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return ran(sys.executable, *arguments, cwd=ROOT, env=_environment()).stdout
 
 
 def _environment() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -10,15 +9,10 @@ import pytest
 
 from tests.docs.markdown import ROOT
 from tests.docs.programs import SHARED, need_shared
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.tables import toml
 
 PAGE = ROOT / "docs/project/features.md"
-_TOML = Path(__file__).with_name("features.toml").read_text(encoding="utf-8")
-FEATURES: dict[str, dict[str, list[str]]] = tomllib.loads(_TOML)
+FEATURES: dict[str, dict[str, list[str]]] = toml(Path(__file__).with_name("features.toml"))
 
 
 def cells(row: str) -> list[str]:

@@ -10,7 +10,6 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as pa
 
 from bench.house import LOOKED_UP
 from otel_loopguard import LoopGuardError, Settings, semconv
-from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
 from otel_loopguard.settings._names import variable_of
 from otel_loopguard.spans.dialects.genai import KINDS
@@ -226,12 +225,3 @@ def test_every_rule_is_told() -> None:
     rules = {rule for detector in CLASSES for rule in detector.rules}
     assert set(re.findall(r'reason ?= ?"(\w+)"', code)) <= rules
     assert len(rules) > 40
-
-
-def test_every_family_has_a_section() -> None:
-    """Also those outside of the registry."""
-    text = (ROOT / "docs/detectors.md").read_text(encoding="utf-8")
-    registered = {entry.family for entry in Registry(Settings(), DETECTORS).entries}
-    families = {each.family for each in CLASSES}
-    assert registered <= families
-    assert [one for one in families if f"<!-- generated: {one} -->" not in text] == []

@@ -19,12 +19,8 @@ from tests.docs.markdown import ROOT, Block, blocks, pages
 from tests.docs.programs import page_interpreter, plain, programs
 from tests.fields import fields_of
 from tests.programs import Interpreter
+from tests.tables import toml
 from tests.zero_code.interpreter import interpreter, run
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
 
 BLOCKS = [block for page in pages() for block in blocks(page)]
 PROGRAMS = [program for page in pages() for program in programs(blocks(page))]
@@ -128,7 +124,7 @@ def _subcommand_exists(words: list[str]) -> None:
 
 
 def _extras_exist(words: list[str]) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = toml(ROOT / "pyproject.toml")["project"]
     for word in words:
         found = re.fullmatch(r"otel-loopguard\[(.+)\]", word)
         if found:

@@ -1,7 +1,6 @@
 """The site, as it is built."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,18 +8,16 @@ import pytest
 
 from docs.site import MOVED
 from tests.docs.markdown import ROOT
+from tests.programs import ran
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its folder; no link of it leads nowhere."""
     folder = tmp_path_factory.mktemp("site")
-    built = subprocess.run(
-        [Path(sys.executable).with_name("mkdocs"), "build", "--strict", "--site-dir", folder],
-        cwd=ROOT, env={"NO_MKDOCS_2_WARNING": "1", "PATH": "/usr/bin:/bin"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr
+    mkdocs = Path(sys.executable).with_name("mkdocs")
+    environment = {"NO_MKDOCS_2_WARNING": "1", "PATH": "/usr/bin:/bin"}
+    ran(mkdocs, "build", "--strict", "--site-dir", folder, cwd=ROOT, env=environment)
     return folder
 
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from stack.ports import Ports
 from stack.stack import Stack
 
 from tests.e2e.running import need
+from tests.programs import ran
 
 FILES = {"gateway.yaml": COLLECTOR, "agent.yaml": COLLECTOR}
 FILES |= {"scale/balancer.yaml": BALANCER, "jaeger/jaeger.yaml": JAEGER}
@@ -32,12 +32,9 @@ def test_the_program_accepts_its_files(names: tuple[str, ...], tmp_path: Path) -
     """`validate` has nothing against them as they stand, without any variable set."""
     build = FILES[names[0]]
     need(build)
-    done = subprocess.run(
-        [str(build.path()), "validate", *(f"--config={HERE / name}" for name in names)],
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    configs = (f"--config={HERE / name}" for name in names)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = ran(build.path(), "validate", *configs, env=environment, cwd=tmp_path)
     assert "deprecated" not in done.stderr.lower()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ from stack.stack import Stack
 from stack.views import Seen, events, total, traces
 from stack.web import Webhook, get, read
 
-from tests.e2e.running import Decisions, decisions_of, start_agent
+from tests.e2e.running import Agents, Decisions, decisions_of, start_agent
 from tests.operations import boards
 from tests.operations.programs import RULES
 
-ALERT = "LoopGuardAgentAborted"
+ALERT, STALLED = "LoopGuardAgentAborted", "LoopGuardStallInFlight"
 ABORT = {"loopguard.decision.action": "abort"}
 
 
@@ -154,3 +155,21 @@ def test_the_alert_leads_to_the_trace(
     assert [each["traceID"] for each in found] == [spans[0].trace]
     assert first["annotations"]["summary"].startswith(f"{run.service}: agent researcher ")
     assert not {"jaeger_url", "loopguard_docs"} & set(first["labels"])
+
+
+def test_the_alert_fires_while_the_tool_hangs(
+    stack: Stack, webhook: Webhook, agents: Agents
+) -> None:
+    """The call is still open, no span of it has ended, and the webhook knows; then it is over."""
+    words = ("hang", "--service", "hanging", "--seconds", "120")
+    agent = agents(stack.ports.gateway_grpc, *words, "--settings", '{"step_timeout_s": 1}')
+
+    def told(status: str) -> list[object]:
+        return [e for e in webhook.named(STALLED, status) if e["labels"]["job"] == "hanging"]
+
+    wait_for(lambda: told("firing"), f"{STALLED} fires")
+    assert agent.poll() is None, "the tool had ended"
+    assert traces(stack.ports.jaeger_query, "hanging") == [], "a span had ended"
+    agent.send_signal(signal.SIGINT)  # the tool ends
+    assert [each["action"] for each in decisions_of(agent)] != []
+    wait_for(lambda: told("resolved"), f"{STALLED} is over")

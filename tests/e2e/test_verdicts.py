@@ -52,9 +52,12 @@ class Agent:
             spans = [tool_call(self.tracer).get_span_context() for _ in range(calls)]
         return [*spans, run.get_span_context()]
 
-    def close(self) -> None:
+    def runs(self) -> tuple[list[SpanContext], list[str], list[SpanContext]]:
+        """A run that is stopped, the ids of its spans with a decision, and one that goes well."""
+        spans, well = self.run("stuck", 7), self.run("well", 1)
         self.provider.force_flush()
         self.provider.shutdown()
+        return spans, [f"{spans[at].span_id:016x}" for at in (2, 3, 6)], well
 
 
 def test_mlflow_shows_verdicts_as_assessments(
@@ -67,9 +70,7 @@ def test_mlflow_shows_verdicts_as_assessments(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
     endpoint, experiment = f"http://127.0.0.1:{port}/v1/traces", {"x-mlflow-experiment-id": "0"}
     stuck = Agent("mlflow", endpoint, experiment)
-    spans = stuck.run("stuck", 7)
-    well = stuck.run("well", 1)
-    stuck.close()
+    spans, judged, well = stuck.runs()
 
     def found(run: list[SpanContext]) -> list[dict[str, Any]]:
         said = get(port, f"/api/3.0/mlflow/traces/tr-{run[0].trace_id:032x}")
@@ -79,7 +80,6 @@ def test_mlflow_shows_verdicts_as_assessments(
     wait_for(lambda: len(found(spans)) == 3, "MLflow has three", LIMIT_S)
     wait_for(lambda: len(found(well)) == 1, "and the one of the other run", LIMIT_S)
     by_span = {one["span_id"]: one for one in found(spans)}
-    judged = [f"{spans[at].span_id:016x}" for at in (2, 3, 6)]
     assert [by_span[span]["feedback"]["value"] for span in judged] == LABELS
     last = by_span[judged[-1]]
     assert last["assessment_name"] == "agent_loop"
@@ -150,17 +150,13 @@ def test_phoenix_shows_verdicts_on_spans_traces_and_sessions(
     _, port = phoenix
     endpoint = f"http://127.0.0.1:{port}/v1/traces"
     monkeypatch.setenv("PHOENIX_COLLECTOR_ENDPOINT", endpoint)
-    stuck = Agent("phoenix", endpoint)
-    spans = stuck.run("stuck", 7)
-    well = stuck.run("well", 1)
-    stuck.close()
+    spans, judged, well = Agent("phoenix", endpoint).runs()
 
     def found(scope: str, key: str, *ids: str) -> list[dict[str, Any]]:
         path = f"/v1/projects/default/{scope}_annotations?" + "&".join(f"{key}={i}" for i in ids)
         data: list[dict[str, Any]] = get(port, path)["data"]
         return data
 
-    judged = [f"{spans[at].span_id:016x}" for at in (2, 3, 6)]
     wait_for(lambda: len(found("span", "span_ids", *judged)) == 3, "Phoenix has three", LIMIT_S)
     by_span = {one["span_id"]: one for one in found("span", "span_ids", *judged)}
     assert [by_span[span]["result"]["label"] for span in judged] == LABELS

@@ -21,13 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.programs import Interpreter
+from tests.tables import toml
 from tests.zero_code.interpreter import PYTHON, ROOT, environment, lacking
 from tests.zero_code.interpreter import missing as missing_modules
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 HERE = Path(__file__).parent
 _DIR = os.environ.get("LOOPGUARD_FRAMEWORKS_DIR") or "~/.cache/otel-loopguard/frameworks"
@@ -174,6 +170,6 @@ def line_of(out: str) -> dict[str, Any]:
 @cache
 def _ours(extras: tuple[str, ...]) -> str:
     """What our own package brings into an environment, by its pyproject.toml."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = toml(ROOT / "pyproject.toml")["project"]
     brought = [project["optional-dependencies"][name] for name in extras]
     return json.dumps([project["dependencies"], brought])

@@ -1,6 +1,5 @@
 """What adapters do beyond the scenarios, in their real frameworks: `cases.toml`."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,10 @@ import pytest
 
 from tests.frameworks.harness import FRAMEWORKS, Framework, finished, line_of, started
 from tests.frameworks.looper import LIVE
+from tests.tables import toml
+from tests.zero_code.interpreter import interpreter
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-_TOML = Path(__file__).with_name("cases.toml").read_text(encoding="utf-8")
-TABLE: dict[str, dict[str, Any]] = tomllib.loads(_TOML)
+TABLE: dict[str, dict[str, Any]] = toml(Path(__file__).with_name("cases.toml"))
 MORE = {"autogen": ("openinference", "both")}
 
 
@@ -42,3 +37,30 @@ def test_every_case_comes_to_what_is_told(framework: Framework, variant: str) ->
     if variant == "unguarded":
         names = {"unguarded"}
     assert said == {name: rows.get(f"{name}, {variant}", rows.get(name)) for name in names}
+
+
+NAMES = ["alice", "bob", "carol", "dave", "erin", "frank"]
+NEEDS = {"logfire": "logfire"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "how"),
+    [
+        *(("pydantic_ai", how) for how in ("logfire", "first", "last")),
+        *((one, how) for one in ("pydantic_ai", "langchain") for how in ("instrumented", "models")),
+    ],
+)
+def test_six_different_calls_count_once_each_and_are_no_loop(framework: str, how: str) -> None:
+    """Scrubbed, rewritten, or told by messages alone, the calls are read as they were made.
+
+    logfire scrubs "session" out of arguments and results before other processors see the ended
+    span: six different calls would look like one.
+    """
+    interpreter(NEEDS.get(how, "openinference.instrumentation.pydantic_ai"))
+    seen = line_of(finished(started(FRAMEWORKS[framework], "six", "--variant", how)))
+    assert (seen["decisions"], seen["faults"]) == ([], {})
+    assert len(seen["calls"]) == len(NAMES)
+    for (dialect, args, outcome), one in zip(seen["calls"], NAMES, strict=True):
+        assert (dialect == "messages") is (how == "models")
+        assert f"reset session for {one}" in args
+        assert outcome == f"the session cookie was reset: reset session for {one}"

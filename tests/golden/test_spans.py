@@ -5,7 +5,6 @@ of the recording. Whoever asks after each span has it judged at once; whoever as
 batch.
 """
 
-import gzip
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 import pytest
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
@@ -22,7 +20,7 @@ from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard.core import Decision, Kind, Step
-from otel_loopguard.replay.labelled_runs import Run, run
+from otel_loopguard.replay import Recording, Run
 from otel_loopguard.sessions import Session
 from tests.agents import provider_with
 from tests.golden.decisions import SHARED, golden
@@ -33,13 +31,6 @@ BEGAN: Final = 1_700_000_000_000_000_000
 
 Decided = tuple[str, int, str, str, str]
 """Session, number of the step, action, detector and reason."""
-
-
-def runs(file: Path) -> Iterator[Run]:
-    raw = file.read_bytes()
-    lines = (gzip.decompress(raw) if file.suffix == ".gz" else raw).splitlines()
-    for number, line in enumerate(lines):
-        yield run(orjson.loads(line), f"{file.name}:{number}", lambda _: None)
 
 
 def decided(recorded: Sequence[Run], every: int, **settings: Any) -> list[Decided]:
@@ -130,7 +121,7 @@ FEW = 12
 @cache
 def recorded(name: str, most: int | None) -> list[Run]:
     """Runs of a file; at most so many with decisions, and as many without."""
-    all_runs = list(runs(PATHS[name]))
+    all_runs = [run for run in Recording(str(PATHS[name]), print) if isinstance(run, Run)]
     if most is None:
         return all_runs
     said = {run: len(each.decisions) for (_, run), each in golden().items()}

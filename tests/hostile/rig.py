@@ -1,8 +1,6 @@
 """A provider with a guard between two plain observers, and bad values to put on its spans."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,15 +70,6 @@ class Rig:
     def faults(self) -> dict[str, int]:
         self.guard.settle()
         return dict(self.guard.faults.counts)
-
-
-def printed(program: str, *arguments: str, limit_s: float = 300) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True, text=True, timeout=limit_s, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
 
 
 class Finalized:

@@ -14,7 +14,8 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import RecordedSpan, registered
 from tests.calls import EPOCH, SECOND, Run, call
 from tests.dialects.test_readings import CASES, TABLE, span_of
-from tests.hostile.rig import MARK, TOOL, printed, texts
+from tests.hostile.rig import MARK, TOOL, texts
+from tests.programs import printed
 
 
 @pytest.mark.parametrize("size", [20_000, pytest.param(1_000_000, marks=pytest.mark.rare)])

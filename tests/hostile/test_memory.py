@@ -18,8 +18,8 @@ from otel_loopguard.dialects import RecordedSpan
 from otel_loopguard.execution import admit
 from tests.agents import agent, provider_with, tool_call
 from tests.calls import EPOCH, SECOND, call
-from tests.detectors.judges import wait_until
-from tests.hostile.rig import TOOL, ended, sizes
+from tests.hostile.rig import TOOL, sizes
+from tests.stores.servers import wait_for
 
 MOST = 500
 ROOM = 300
@@ -120,7 +120,7 @@ def test_age_leaves_nothing_behind() -> None:
     for number in range(3_000):
         conversation(tracer, number)
     # Milestones stay with what the process knows of sessions.
-    assert wait_until(lambda: {*(alive() - before)} <= {"Milestones"}, 120)
+    wait_for(lambda: {*(alive() - before)} <= {"Milestones"}, 120)
     processor.shutdown()
 
 
@@ -233,13 +233,3 @@ def test_long_texts_stay_in_no_table(make: Callable[[int, str], RecordedSpan]) -
         guard.on_start(made)
         guard.on_end(made)
     assert characters(guard) < 600 * TEXT
-
-
-def test_many_traces_through_the_processor() -> None:
-    """Sessions and traces stay within `max_sessions` and its multiple."""
-    processor = LoopGuardSpanProcessor(max_sessions=100)
-    for number in range(5_000):
-        processor.on_end(ended(TOOL, span_id=number + 1, trace_id=number + 1))
-    assert len(processor.guard._sessions) == 100
-    assert len(processor.guard._sessions._by_trace) <= 400
-    assert processor.faults.counts == {}

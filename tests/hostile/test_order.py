@@ -8,31 +8,23 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import RandomIdGenerator, TracerProvider
 
-from otel_loopguard import LoopGuardSpanProcessor, control
+from otel_loopguard import LoopGuardSpanProcessor
 from otel_loopguard.core import Kind, Step
-from tests.agents import Ended, agent, provider_with, tool_call
+from tests.agents import agent, provider_with, tool_call
 from tests.calls import SECOND
-from tests.detectors.judges import wait_until
 from tests.hostile.rig import LOOP, TOOL, Rig, ended
 
 DONE = {**TOOL, "gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "nothing found"}
 
 
-def test_a_span_that_ends_twice_counts_once(rig: Rig) -> None:
-    """The SDK passes the first end on; the second changes nothing."""
-    for _ in range(3):
-        span = rig.tracer.start_span("execute_tool search", attributes=DONE)
-        span.end()
-        span.end()
-    assert len(rig.steps) == len(rig.exported) == 3
-
-
-def test_a_processor_that_was_added_twice_counts_each_call_once(rig: Rig) -> None:
-    """It took itself for another one, and judged nothing."""
+def test_a_span_that_ends_twice_at_a_processor_that_was_added_twice_counts_once(rig: Rig) -> None:
+    """The SDK passes the first end on; the processor took itself for another one."""
     rig.provider.add_span_processor(rig.processor)
     with agent(rig.tracer):
         for _ in range(LOOP):
-            rig.tracer.start_span("execute_tool search", attributes=DONE).end()
+            span = rig.tracer.start_span("execute_tool search", attributes=DONE)
+            span.end()
+            span.end()
     assert [step.name for step in rig.steps] == ["search"] * LOOP + ["a"]
     assert rig.actions == ["hint", "deny", "abort"]
 
@@ -56,19 +48,6 @@ def test_an_end_without_a_start_counts(rig: Rig) -> None:
     for number in range(3):
         rig.processor.on_end(ended(DONE, span_id=number, at=number))
     assert rig.actions == ["hint"]
-
-
-def test_a_child_may_end_after_its_parents(rig: Rig) -> None:
-    """Every span counts, in whatever order they end."""
-    spans, context = [], None
-    for _ in range(50):
-        spans.append(rig.tracer.start_span("execute_tool search", context, attributes=DONE))
-        context = trace.set_span_in_context(spans[-1])
-        time.sleep(0.0005)
-    for span in spans:
-        span.end()
-    assert len(rig.exported) == 50
-    assert rig.steps
 
 
 class OneId(RandomIdGenerator):
@@ -116,14 +95,6 @@ def test_times_that_cannot_be_lose_no_call_and_hide_no_loop(start: Any, end: Any
     assert rig.actions == ["hint", "deny", "abort"]
 
 
-def test_a_span_from_the_future_does_not_hide_the_others(rigs: Callable[..., Rig]) -> None:
-    """One never-ended span with a wrong clock must not switch the finding of stalls off."""
-    rig = rigs({"step_timeout_s": 0.2})
-    rig.tracer.start_span("execute_tool odd", attributes=TOOL, start_time=NOW + 10**18)
-    rig.tracer.start_span("execute_tool slow", attributes=TOOL)
-    assert wait_until(lambda: bool(rig.decisions))
-
-
 def test_spans_that_never_end_are_bounded(rigs: Callable[..., Rig]) -> None:
     """12,000 open spans leave no more than twice the bound behind, and later calls are judged."""
     rig = rigs({"tuning": {"stalls": {"open_steps": 1000}}})
@@ -148,25 +119,6 @@ def test_a_chain_of_turns_that_start_the_next_one_is_not_kept(rig: Rig) -> None:
     while place is not None:
         place, length = place.parent, length + 1
     assert length < 10
-
-
-def test_processors_before_and_after_see_the_same_span() -> None:
-    """What the guard does not decide about, it does not touch."""
-    before, after = Ended(), Ended()
-    provider = provider_with(before, LoopGuardSpanProcessor(), after)
-    tool_call(provider.get_tracer("my.agent"), args="\ud800", result=b"\xff")
-    assert before.spans[0] is after.spans[0]
-    assert not any("loopguard" in key for key in before.spans[0].attributes or {})
-
-
-def test_a_control_asked_in_odd_contexts_answers_allow() -> None:
-    """No span, an invalid span, a span nobody knows: nothing is raised."""
-    control.check()
-    with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(2**127, 5, is_remote=True))):
-        control.check()
-        assert control.current().action == "allow"
-    assert not control.pause("nobody")
-    assert not control.resume("")
 
 
 RUN = {"gen_ai.operation.name": "invoke_agent"}
@@ -223,7 +175,9 @@ def test_a_run_that_cannot_be_read_any_more_does_not_hide_its_calls() -> None:
     assert list(rig.faults.values()) == [1]
 
 
-@pytest.mark.parametrize("start", [float("nan"), float("inf"), float("-inf"), "soon", [], 1.5])
+@pytest.mark.parametrize(
+    "start", [float("nan"), float("inf"), float("-inf"), "soon", [], 1.5, NOW + 10**18]
+)
 def test_a_start_that_is_no_time_is_unknown(start: Any, rig: Rig) -> None:
     """Ticks end, and find that it hangs, and what else does."""
     spans = [opened(rig, start_time=one) for one in (start, None)]

@@ -3,6 +3,7 @@
 import ast
 import gc
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import otel_loopguard
 from otel_loopguard import LoopGuardSpanProcessor
 from otel_loopguard._util import locks
 from tests.agents import provider_with, tool_call
-from tests.detectors.judges import wait_until
-from tests.hostile.rig import printed
+from tests.programs import ran
+from tests.stores.servers import wait_for
 
 PACKAGE = Path(otel_loopguard.__file__).parent
 
@@ -42,7 +43,7 @@ print("over")
 @pytest.mark.parametrize("with_", ["timer", "journal"])
 def test_a_guard_that_goes_last_ends_with_its_process(with_: str) -> None:
     """Its threads are gone with all that they held, and nobody waits for them."""
-    assert printed(LAST, with_) == "over\n"
+    assert ran(sys.executable, "-c", LAST, with_).stdout == "over\n"
 
 
 def test_the_timers_thread_ends_without_being_told() -> None:
@@ -54,7 +55,7 @@ def test_the_timers_thread_ends_without_being_told() -> None:
     (thread,) = (one for one in new if one.name == "loopguard-timer")
     del provider
     # The thread itself may hold the guard while it settles.
-    assert wait_until(lambda: gc.collect() >= 0 and not thread.is_alive())
+    wait_for(lambda: gc.collect() >= 0 and not thread.is_alive())
 
 
 def test_every_lock_is_made_in_one_place() -> None:
@@ -62,8 +63,9 @@ def test_every_lock_is_made_in_one_place() -> None:
     found = [
         f"{path.relative_to(PACKAGE)}: {ast.unparse(node.func)}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.name != "locks.py"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for text in [path.read_text(encoding="utf-8")]
+        if path.name != "locks.py" and "threading" in text
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call)
         if ast.unparse(node) == "threading.Condition()"
         or ast.unparse(node.func) in {"threading.Lock", "threading.RLock", "threading.Event"}
@@ -165,4 +167,5 @@ print(codes)
 @pytest.mark.parametrize("children", [10, pytest.param(100, marks=pytest.mark.rare)])
 def test_children_of_a_busy_parent_judge_and_end(children: int) -> None:
     """Each child stops its stuck session, leaves its healthy one alone, and exits."""
-    assert printed(PROGRAM, str(children), limit_s=600).strip() == str([0] * children)
+    done = ran(sys.executable, "-c", PROGRAM, str(children))
+    assert done.stdout.strip() == str([0] * children)

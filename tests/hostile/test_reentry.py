@@ -9,11 +9,10 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -21,13 +20,15 @@ from opentelemetry.trace import Span
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard._control.flag import STOPPING
+from otel_loopguard._control.flag import STOPPING, Flag
 from otel_loopguard._util import locks
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.sessions import Session
 from tests.agents import agent, tool_call
-from tests.detectors.judges import wait_until
-from tests.hostile.rig import TOOL, Finalized, Rig, printed
+from tests.control.messages import action_of, flag
+from tests.hostile.rig import TOOL, Finalized, Rig
+from tests.programs import ran
+from tests.stores.servers import wait_for
 
 
 class Watched(logging.Handler):
@@ -43,13 +44,10 @@ class Watched(logging.Handler):
 
 
 @pytest.fixture
-def handler() -> Iterator[Watched]:
-    watched, package = Watched(), logging.getLogger("otel_loopguard")
-    package.addHandler(watched)
-    package.setLevel(logging.INFO)
-    yield watched
-    package.removeHandler(watched)
-    package.setLevel(logging.NOTSET)
+def handler(listens: Callable[[logging.Handler], None]) -> Watched:
+    watched = Watched()
+    listens(watched)
+    return watched
 
 
 def within(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
@@ -89,8 +87,8 @@ def test_what_a_collected_span_decides_is_said_without_a_lock(
         within(monkeypatch, gc.collect)
         loop(rig, 6)
     # What the collector ended while a step was judged is judged by whoever settles next.
-    assert wait_until(lambda: len([one for one in rig.steps if one.name == "search"]) == 9)
-    assert wait_until(lambda: bool(handler.told))
+    wait_for(lambda: len([one for one in rig.steps if one.name == "search"]) == 9)
+    wait_for(lambda: bool(handler.told))
     assert handler.under_lock == []
     assert {*listened} == {False}
 
@@ -203,7 +201,8 @@ def test_what_waits_is_done_without_another_span(rig: Rig, monkeypatch: pytest.M
 @pytest.mark.parametrize("seconds", [1.0, pytest.param(20.0, marks=pytest.mark.rare)])
 def test_spans_in_a_signal_handler(seconds: float) -> None:
     """Run by a timer signal anywhere in the guard's code: all count, and nothing fails."""
-    outer, inner, counted, faults = printed(_SIGNALS, str(seconds)).split(maxsplit=3)
+    done = ran(sys.executable, "-c", _SIGNALS, str(seconds))
+    outer, inner, counted, faults = done.stdout.split(maxsplit=3)
     assert int(inner) > 10
     assert int(counted) == int(outer) + int(inner)
     assert faults.strip() == "{}"
@@ -213,7 +212,6 @@ _SIGNALS = """
 import signal, sys, time
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from tests.agents import agent, provider_with, tool_call
-from tests.detectors.judges import wait_until
 
 steps = []
 guard = LoopGuard(
@@ -252,16 +250,10 @@ def again(guard: LoopGuard, session: str, times: int = 1) -> None:
         guard.observe(Step(Kind.TOOL, "search", args={"q": 1}, outcome="none found"), session)
 
 
-def flag_of(guard: LoopGuard, session: str) -> Any:
-    flag = guard.flag_of(session)
-    assert flag is not None
-    return flag
-
-
 def calls_to_abort(guard: LoopGuard) -> int:
     for number in range(100):
         again(guard, "undisturbed")
-        if flag_of(guard, "undisturbed").control.action is Action.ABORT:
+        if action_of(guard, "undisturbed") is Action.ABORT:
             return number
     pytest.fail("no abort")
 
@@ -311,8 +303,8 @@ def test_an_interrupted_abort_is_made_good(every: int) -> None:
             break
         assert not locks.held(), where
         again(guard, session, before + 2)
-        flag = flag_of(guard, session)
-        assert (flag.control.action, flag.stops) == (Action.ABORT, True), where
+        assert action_of(guard, session) is Action.ABORT, where
+        assert flag(guard, session).stops, where
         assert STOPPING, where
     assert number > 100
 
@@ -331,15 +323,13 @@ def test_an_abort_without_its_flag_is_made_good_by_the_same_call(
     guard = LoopGuard()
     again(guard, "s", calls_to_abort(guard))
     with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
-        patched.setattr(type(flag_of(guard, "s")), "set", fails)
+        patched.setattr(Flag, "set", fails)
         again(guard, "s")
-    assert flag_of(guard, "s").control.action is Action.DENY
+    assert action_of(guard, "s") is Action.DENY
     if users_turn:
         guard.observe(Step(Kind.OTHER, "user"), "s")
         guard.observe(Step(Kind.TOOL, "other", args={}, outcome="news"), "s")
     else:
         again(guard, "s")
-    flag = flag_of(guard, "s")
-    assert flag.control.action.stops is flag.stops is not users_turn
-    faults = {} if error is KeyboardInterrupt else {"judge:RuntimeError": 1}
-    assert guard.faults.counts == faults
+    assert action_of(guard, "s").stops is flag(guard, "s").stops is not users_turn
+    assert guard.faults.counts == ({} if error is KeyboardInterrupt else {"judge:RuntimeError": 1})

@@ -8,8 +8,7 @@ happens is made up, what the guard makes of it is not.
 import json
 import random
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import Span, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace import Span, Tracer, set_span_in_context
 from prometheus_client import CollectorRegistry
 
 from otel_loopguard import (
@@ -33,6 +32,7 @@ from otel_loopguard import (
     session,
     sessions,
 )
+from tests.agents import agent, tool_call
 from tests.stores.servers import Server
 
 START_S: Final = 3600
@@ -208,7 +208,7 @@ class Agents:
 
     def works(self, name: str, key: str) -> None:
         """A run that gets somewhere."""
-        with session(key), self._run(name):
+        with session(key), agent(self._tracer, gen_ai__agent__name=name):
             for turn in range(self._dice.randint(2, 5)):
                 self._model()
                 about = {"query": f"{key} part {turn}"}
@@ -216,7 +216,7 @@ class Agents:
 
     def loops(self, name: str, key: str) -> None:
         """A run that makes one call until it is told to end."""
-        with session(key), self._run(name):
+        with session(key), agent(self._tracer, gen_ai__agent__name=name):
             try:
                 for _ in range(20):
                     control.check()
@@ -228,7 +228,7 @@ class Agents:
 
     def hesitates(self, name: str, key: str) -> None:
         """A run that goes in circles until a hint tells it."""
-        with session(key), self._run(name):
+        with session(key), agent(self._tracer, gen_ai__agent__name=name):
             for turn in range(12):
                 self._model()
                 tool = ("list_orders", "list_customers")[turn % 2]
@@ -239,7 +239,7 @@ class Agents:
 
     def crawls(self, name: str, key: str, *, well: bool) -> None:
         """A run with a tool that may be out of order, and then helps itself; or tries again."""
-        with session(key), self._run(name):
+        with session(key), agent(self._tracer, gen_ai__agent__name=name):
             about = {"url": f"https://example.com/{key}"}
             if not well or self._dice.random() < 0.1:
                 self._call(name, "crawl", about, None)
@@ -250,7 +250,7 @@ class Agents:
 
     def insists(self, name: str, key: str) -> None:
         """A run whose tools all fail, for what they need is down."""
-        with session(key), self._run(name):
+        with session(key), agent(self._tracer, gen_ai__agent__name=name):
             for turn in range(8):
                 self._model()
                 self._call(name, ("crawl", "search")[turn % 2], {"try": f"{key} {turn}"}, None)
@@ -258,7 +258,7 @@ class Agents:
 
     def asks(self, key: str, turn: int) -> None:
         """A runtime that asks before a call, and does as it likes."""
-        with session(key), self._run("support"):
+        with session(key), agent(self._tracer, gen_ai__agent__name="support"):
             tool = ("search", "data_analysis", "video_process", "crawl")[turn % 4]
             found = execution.admit(tool, {"path": f"{turn}.csv"}, user="ada")
             if turn % 3 == 0:
@@ -269,7 +269,8 @@ class Agents:
     def begins(self, name: str, key: str) -> Span:
         """A run that thinks for long; its open span."""
         with session(key):
-            return self._tracer.start_span(f"invoke_agent {name}", attributes=_agent(name))
+            attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+            return self._tracer.start_span(f"invoke_agent {name}", attributes=attributes)
 
     def hangs(self, name: str, key: str) -> list[Span]:
         """A run whose call does not come back; its open spans, the innermost last."""
@@ -290,31 +291,17 @@ class Agents:
         self.decided.append(flag.decision_id)
         return True
 
-    @contextmanager
-    def _run(self, name: str) -> Iterator[None]:
-        with self._tracer.start_as_current_span(f"invoke_agent {name}", attributes=_agent(name)):
-            yield
-
     def _model(self) -> None:
         used = {"gen_ai.usage.input_tokens": 800, "gen_ai.usage.output_tokens": 60}
         about: Mapping[str, Any] = {"gen_ai.operation.name": "chat", **used}
         with self._tracer.start_as_current_span("chat model", attributes=about):
             pass
 
-    def _call(self, agent: str, tool: str, args: Mapping[str, object], answer: str | None) -> None:
-        about = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": tool,
-            "gen_ai.agent.name": agent,
-            "gen_ai.tool.call.arguments": json.dumps(args),
-        }
-        with self._tracer.start_as_current_span(f"execute_tool {tool}", attributes=about) as span:
-            time.sleep(self._dice.uniform(0.0005, 0.002))
-            if answer is None:
-                span.set_attribute("error.type", "ConnectionError")
-                span.set_status(Status(StatusCode.ERROR, "connection refused"))
-            else:
-                span.set_attribute("gen_ai.tool.call.result", answer)
+    def _call(self, name: str, tool: str, args: Mapping[str, object], answer: str | None) -> None:
+        failed = answer is None
+        more = {"gen_ai.agent.name": name, **({"error.type": "ConnectionError"} if failed else {})}
+        error = "connection refused" if failed else None
+        tool_call(self._tracer, tool, json.dumps(args), answer, more, error=error)
 
 
 def _settings(store: str) -> Settings:
@@ -324,10 +311,6 @@ def _settings(store: str) -> Settings:
         "resources": {"sample_s": 0}, "resilience": {"breaker_open_s": 0.5},
     }  # fmt: skip
     return Settings(store_url=store, step_timeout_s=0.1, breaker="shared", tuning=tuning)
-
-
-def _agent(name: str) -> dict[str, str]:
-    return {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
 
 
 def _end(spans: list[Span]) -> None:

@@ -188,7 +188,7 @@ def dashboards() -> dict[str, str]:
             server.start()
             return shown(server, now - STEP_S)
         finally:
-            server.stop()
+            server.kill()
 
 
 def shown(server: Prometheus, end: float) -> dict[str, str]:

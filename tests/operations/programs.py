@@ -1,10 +1,10 @@
 """Programs that these tests need, and where the files are that they look at."""
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
+from tests.programs import ran
 from tests.zero_code.interpreter import lacking
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -26,8 +26,4 @@ def need(program: str, *others: str) -> str:
 
 def run(*command: str | Path) -> str:
     """What a command prints, which has to go well."""
-    done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return ran(*command).stdout

@@ -2,74 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+import httpx
 import yaml
+from stack.programs import Program
+from stack.web import answers
 
 from tests.operations.programs import CONFIG, RULES, need, run
-from tests.stores.servers import free_port, wait_for
+from tests.stores.servers import free_port
 
-_SLOW_S: Final = 60
+_SLOW_S = 60
 
 
-class _Server:
+class _Server(Program):
     """A program that serves HTTP from a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = free_port()
-        self.process: subprocess.Popen[bytes] | None = None
+    def __init__(self, folder: Path, program: str, *options: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        port = free_port()
+        command = [program, *options, f"--web.listen-address=127.0.0.1:{port}"]
+        super().__init__(Path(program).name, command, folder, answers(port, "/-/ready"))
+        self._url = f"http://127.0.0.1:{port}"
 
     def get(self, path: str, **parameters: str | float) -> Any:
         """What a GET answers, as JSON; an error's answer too."""
-        return self._ask(f"{self.url}{path}?{urllib.parse.urlencode(parameters)}", None)
+        return httpx.get(f"{self._url}{path}", params=parameters, timeout=_SLOW_S).json()
 
     def post(self, path: str, body: object) -> None:
         """Sends JSON."""
-        self._ask(f"{self.url}{path}", json.dumps(body).encode())
-
-    def _ask(self, url: str, body: bytes | None) -> Any:
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(url, body, headers)
-        try:
-            with urllib.request.urlopen(request, timeout=_SLOW_S) as answer:
-                said = answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                said = error.read()
-        return json.loads(said) if said else None
-
-    def _start(self, command: list[str]) -> None:
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
-        wait_for(self._ready, _SLOW_S)
-
-    def _ready(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, (self.folder / "log").read_text()
-        try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    def stop(self) -> None:
-        """Ends it, and waits until it has."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
+        httpx.post(f"{self._url}{path}", json=body, timeout=_SLOW_S)
 
 
 class Prometheus(_Server):
@@ -78,23 +41,15 @@ class Prometheus(_Server):
     It knows a history from the start, in the format of OpenMetrics with times.
     """
 
-    def __init__(self, folder: Path, history: str) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, history: str, config: dict[str, Any] | None = None) -> None:
+        options = "--config.file=prometheus.yaml", "--storage.tsdb.path=data"
+        super().__init__(folder, need("prometheus"), *options)
         past = folder / "history.om"
         past.write_text(history, encoding="utf-8")
         run(need("promtool"), "tsdb", "create-blocks-from", "openmetrics", past, folder / "data")
-
-    def start(self, config: dict[str, Any] | None = None) -> Prometheus:
         rules = [str(path) for path in RULES]
         config = config or {"global": {"evaluation_interval": "1s"}, "rule_files": rules}
-        (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-        self._start([
-            need("prometheus"),
-            "--config.file=prometheus.yaml",
-            "--storage.tsdb.path=data",
-            f"--web.listen-address=127.0.0.1:{self.port}",
-        ])  # fmt: skip
-        return self
+        (folder / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
 
     def query(self, expr: str, time: float) -> dict[str, Any]:
         """The answer to an instant query."""
@@ -114,12 +69,7 @@ class Prometheus(_Server):
 class Alertmanager(_Server):
     """An Alertmanager with the configuration of this repository."""
 
-    def start(self) -> Alertmanager:
-        self._start([
-            need("prometheus-alertmanager", "alertmanager"),
-            f"--config.file={CONFIG / 'alertmanager/alertmanager.yaml'}",
-            "--storage.path=data",
-            f"--web.listen-address=127.0.0.1:{self.port}",
-            "--cluster.listen-address=",
-        ])  # fmt: skip
-        return self
+    def __init__(self, folder: Path) -> None:
+        file = f"--config.file={CONFIG / 'alertmanager/alertmanager.yaml'}"
+        program = need("prometheus-alertmanager", "alertmanager")
+        super().__init__(folder, program, file, "--storage.path=data", "--cluster.listen-address=")

@@ -73,9 +73,10 @@ def hour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hour]:
     need_redis()
     folder, now = tmp_path_factory.mktemp("hour"), time.time()
     scraped = Shop(folder / "redis", now).play()
-    server = Prometheus(folder / "prometheus", scraped).start()
+    server = Prometheus(folder / "prometheus", scraped)
+    server.start()
     yield Hour(scraped, server, now - STEP_S)
-    server.stop()
+    server.kill()
 
 
 def test_dashboards_are_fresh(tmp_path: Path) -> None:
@@ -145,7 +146,8 @@ def test_the_first_deny_of_an_agent_counts(tmp_path: Path) -> None:
             for sample in family.samples:
                 past.add(sample.name, sample.labels, sample.value, now - 600 + 30 * turn)
     meters.shutdown()
-    server = Prometheus(tmp_path, past.text).start()
+    server = Prometheus(tmp_path, past.text)
+    server.start()
     shown = {
         panel["title"]: sum(
             float(each["value"][1])
@@ -154,7 +156,7 @@ def test_the_first_deny_of_an_agent_counts(tmp_path: Path) -> None:
         for panel, target in boards.queries(boards.board("operators"))
         if panel["title"] in {"Denied", "Aborted", "Stopped agents"}
     }
-    server.stop()
+    server.kill()
     assert {title: round(value) for title, value in shown.items()} == {
         "Denied": 1, "Aborted": 0, "Stopped agents": 1,
     }  # fmt: skip

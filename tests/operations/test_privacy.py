@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import Status, StatusCode, Tracer
+from opentelemetry.trace import Tracer
 from prometheus_client import CollectorRegistry, generate_latest
 
 from otel_loopguard import (
@@ -26,7 +26,7 @@ from otel_loopguard import (
     semconv,
     session,
 )
-from tests.agents import agent, provider_with
+from tests.agents import agent, provider_with, tool_call
 from tests.docs.markdown import ROOT
 from tests.stores.servers import Server
 
@@ -84,27 +84,17 @@ def test_nothing_of_what_calls_say_leaves(
 
 def _runs(tracer: Tracer, place: int) -> None:
     """Work that is well, and then loops: equal calls until the abort, and equal errors."""
-    for key, error in (("run-1", False), ("run-2", True)):
+    for key, error in (("run-1", None), ("run-2", "saffron is not known")):
         # Keys of its own: guards of other tests may still know the others.
         with session(f"{key}-at-{place}"), agent(tracer):
-            _call(tracer, "write_file", {"path": "juniper.py", "content": "juniper"}, "juniper")
+            written = '{"path": "juniper.py", "content": "juniper"}'
+            tool_call(tracer, "write_file", written, "juniper")
             try:
                 for _ in range(20):
                     control.check()
-                    answer = None if error else "orchid is out of stock"
-                    _call(tracer, "search", {"query": "tulip"}, answer)
+                    tool_call(tracer, "search", '{"query": "tulip"}', "orchid is gone", error=error)
             except LoopGuardAbort:
                 continue
-
-
-def _call(tracer: Tracer, tool: str, args: dict[str, str], answer: str | None) -> None:
-    about = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
-    about["gen_ai.tool.call.arguments"] = json.dumps(args)
-    with tracer.start_as_current_span(f"execute_tool {tool}", attributes=about) as span:
-        if answer is None:
-            span.set_status(Status(StatusCode.ERROR, "saffron is not known"))
-        else:
-            span.set_attribute("gen_ai.tool.call.result", answer)
 
 
 def _ours(span: ReadableSpan) -> str:

@@ -294,36 +294,25 @@ def test_names_and_numbers_of_dependencies(name: str, needs: object) -> None:
         ("depends_on", [None], "is a list of ids, got None"),
         ("depends_on", 1.5, "is a list of ids, got 1.5"),
         ("tool", ["x"], "is a text, got a list"),
+        # Misspelt: what depends on it would run too soon, and nobody would know why.
+        ("dependson", ["b"], "'depends_on'"),
+        ("depends", "b", "'depends_on'"),
+        ("dependancies", ["b"], "'dependencies'"),
+        ("priorty", "high", "'priority'"),
+        ("estimated_ms", 500, "'estimate_ms'"),
+        ("arg", {"q": "x"}, "'args'"),
+        ("tools", "search", "'tool'"),
     ],
-    ids=range(9),
+    ids=range(16),
 )
 def test_a_wrong_field_is_a_problem_and_the_task_stays(name: str, value: object, said: str) -> None:
     """So that the rest of the plan is looked at all the same."""
     tasks, (problem,) = read([{"id": "a", name: value}])
     assert [task.id for task in tasks] == ["a"]
     assert problem.kind == "field"
-    assert problem.message.startswith(f"task 'a': {name} {said}")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "meant"),
-    [
-        ("dependson", ["b"], "depends_on"),
-        ("depends", "b", "depends_on"),
-        ("dependancies", ["b"], "dependencies"),
-        ("priorty", "high", "priority"),
-        ("estimated_ms", 500, "estimate_ms"),
-        ("arg", {"q": "x"}, "args"),
-        ("tools", "search", "tool"),
-    ],
-)
-def test_a_misspelt_field_is_a_problem(name: str, value: object, meant: str) -> None:
-    """What depends on it would run too soon, and nobody would know why."""
-    tasks, (problem,) = read([{"id": "a", name: value}])
-    assert [task.id for task in tasks] == ["a"]
-    assert problem.kind == "field"
-    assert repr(name) in problem.message
-    assert repr(meant) in problem.message
+    assert problem.message.startswith("task 'a': ")
+    assert name in problem.message
+    assert said in problem.message
 
 
 @pytest.mark.parametrize(

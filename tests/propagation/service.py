@@ -11,21 +11,16 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from opentelemetry import trace
 from opentelemetry.instrumentation.wsgi import OpenTelemetryMiddleware
-from opentelemetry.sdk.trace import TracerProvider
 
 from otel_loopguard import LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, control
 from otel_loopguard._control.context import named_session
-
-CALL = {
-    "gen_ai.operation.name": "execute_tool",
-    "gen_ai.tool.name": "search",
-    "gen_ai.tool.call.arguments": '{"q": "x"}',
-}
+from tests.agents import agent, provider_with, tool_call
 
 
 def look() -> dict[str, Any]:
@@ -38,15 +33,12 @@ def search() -> dict[str, Any]:
     """A sub-agent that asks the same five times, and is stopped by the guard of this process."""
     tracer = trace.get_tracer("service")
     calls = 0
-    with tracer.start_as_current_span("invoke_agent b", attributes={"gen_ai.agent.name": "b"}):
-        try:
+    with agent(tracer):
+        with suppress(LoopGuardAbort):
             for _ in range(20):
                 control.check()
-                with tracer.start_as_current_span("execute_tool search", attributes=CALL) as span:
-                    span.set_attribute("gen_ai.tool.call.result", "No results.")
+                tool_call(tracer)
                 calls += 1
-        except LoopGuardAbort:
-            pass
         return {**look(), "calls": calls}
 
 
@@ -54,7 +46,7 @@ def work() -> dict[str, Any]:
     """A sub-agent that works until it is stopped from elsewhere, for 20 seconds at most."""
     began = time.monotonic()
     tracer = trace.get_tracer("service")
-    with tracer.start_as_current_span("execute_tool work", attributes=CALL):
+    with agent(tracer):
         while time.monotonic() < began + 20:
             try:
                 control.check()
@@ -81,9 +73,7 @@ class Quiet(WSGIRequestHandler):
 
 
 def serve() -> None:
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(LoopGuardSpanProcessor(LoopGuard.default()))
-    trace.set_tracer_provider(provider)
+    trace.set_tracer_provider(provider_with(LoopGuardSpanProcessor(LoopGuard.default())))
     app: Any = OpenTelemetryMiddleware(application)
     with make_server("127.0.0.1", 0, app, handler_class=Quiet) as server:
         print(server.server_port, flush=True)

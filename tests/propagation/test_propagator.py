@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from opentelemetry import baggage, propagate, trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
@@ -38,6 +37,7 @@ from tests.control.messages import new_name
 from tests.zero_code.interpreter import interpreter, run
 
 TRACER = TracerProvider(shutdown_on_exit=False).get_tracer("t")
+ANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def sent(context: Context | None = None) -> dict[str, str]:
@@ -191,12 +191,25 @@ def test_a_session_that_only_spans_name_is_sent_too(propagator: LoopGuardPropaga
         assert ours(sent())["loopguard.session"] == run
 
 
-def test_a_long_session_is_sent_as_a_digest(propagator: LoopGuardPropagator) -> None:
-    """Whatever an application calls its sessions, the header stays short."""
-    key = "tenant/" + "ä" * 500
+@ANY
+@example("tenant/" + "ä" * 500)
+@given(st.text(min_size=1))
+def test_whatever_a_session_is_called_the_header_stays_short(
+    propagator: LoopGuardPropagator, key: str
+) -> None:
+    """What is read of it names the session, in every process alike."""
     carrier = sent_in(key)
     assert len(carrier["baggage"]) <= 128
-    assert named_session(received(carrier)) == wire_name(key) != key
+    assert named_session(received(carrier)) == wire_name(key) == wire_name(wire_name(key))
+
+
+def test_a_short_key_is_its_own_name(propagator: LoopGuardPropagator) -> None:
+    """A UUID, and what people write; longer keys and control characters are digests."""
+    for key in ("run-42", "0123456789abcdef" * 2, "12345678-1234-5678-1234-567812345678", "Größe"):
+        assert named_session(received(sent_in(key))) == key
+    digests = {named_session(received(sent_in(key))) for key in ("x" * 49, "x" * 50, "a\nb")}
+    assert len(digests) == 3
+    assert all(str(one).startswith("~") for one in digests)
 
 
 def test_nothing_is_sent_where_nothing_can_be_signed() -> None:
@@ -218,44 +231,57 @@ def test_third_parties_get_nothing_of_ours(propagator: LoopGuardPropagator) -> N
     assert (carrier["baggage"], len(carrier)) == ("a=1", 2)
 
 
-UNTRUSTED: dict[str, Any] = {
-    "unsigned": ("loopguard.session=victim", "unsigned"),
-    "unsigned action": ("loopguard.session=victim,loopguard.control=abort", "garbage"),
-    "forged": (
-        "loopguard.session=victim,loopguard.control=abort.69000000.AAAAAAAAAAAAAAAA", "forged",
-    ),
-    "oversized": (f"loopguard.session={'x' * 200},loopguard.control=abort", "oversized"),
-    "oversized header": (f"a={'x' * 9000},loopguard.session=victim", "oversized"),
-    "twice": ("loopguard.session=victim,loopguard.session=other", "oversized"),
-    "garbage": ("loopguard.session=%ff%fe,loopguard.control=abort;;==", "garbage"),
-    "a broken header": (",,=,loopguard.control=abort,;", "garbage"),
-}  # fmt: skip
+UNTRUSTED: dict[str, tuple[str, str]] = {
+    "unsigned": ("S=victim", "unsigned"),
+    "unsigned action": ("S=victim,C=abort", "garbage"),
+    "forged": ("S=victim,C=abort.69000000.AAAAAAAAAAAAAAAA", "forged"),
+    "for another session": ("S=victim,C={action}.{at:08x}.{seal}", "forged"),
+    "for another action": ("S={run},C=pause.{at:08x}.{seal}", "forged"),
+    "for another time": ("S={run},C={action}.{later:08x}.{seal}", "forged"),
+    "no session": ("C={action}.{at:08x}.{seal}", "garbage"),
+    "other digits": ("S={run},C={action}.{at:08x}.{seal:.15}%C3%A9", "garbage"),
+    "more than a seal": ("S={run},C={action}.{at:08x}.{seal}x", "garbage"),
+    "a long session": (f"S={'x' * 49},C={{action}}.{{at:08x}}.{{seal}}", "garbage"),
+    "oversized": (f"S={'x' * 200},C=abort", "oversized"),
+    "oversized header": (f"a={'x' * 9000},S=victim", "oversized"),
+    "twice": ("S=victim,S=other", "oversized"),
+    "garbage": ("S=%ff%fe,C=abort;;==", "garbage"),
+    "a broken header": (",,=,C=abort,;", "garbage"),
+}
+"""Session and control in a header, perhaps with parts of one that is right, and why it is not."""
 
 
 @pytest.mark.parametrize(("header", "why"), UNTRUSTED.values(), ids=UNTRUSTED.keys())
 def test_what_an_outsider_sends_does_nothing(
-    propagator: LoopGuardPropagator, header: str, why: str
+    propagator: LoopGuardPropagator, stopped: tuple[dict[str, str], str], header: str, why: str
 ) -> None:
     """It joins no session, stops none, is counted, and is not handed on."""
-    guard = LoopGuard()
-    victim = guard.flag_named("victim")
-    context = propagator.extract({"baggage": header}, Context())
+    (carrier, run), guard = stopped, LoopGuard()
+    victims = [guard.flag_named(name) for name in ("victim", run)]
+    action, at, seal = ours(carrier)["loopguard.control"].split(".")
+    when = int(at, 16)
+    header = header.format(run=run, action=action, at=when, later=when + 1, seal=seal)
+    header = header.replace("S=", "loopguard.session=").replace("C=", "loopguard.control=")
+    context = propagator.extract({**carrier, "baggage": header}, Context())
     assert named_session(context) is None
-    assert victim.control.action is Action.ALLOW
+    assert [victim.control.action for victim in victims] == [Action.ALLOW] * 2
     assert dict(propagator.ignored) == {why: 1}
     assert not [name for name in baggage.get_all(context) if name.startswith("loopguard.")]
     assert not propagator.faults.counts
 
 
-def test_by_default_nobody_is_believed(stopped: tuple[dict[str, str], str]) -> None:
-    """A process without a key ignores what another one signed."""
+@pytest.mark.parametrize(("key", "why"), [("", "no_key"), ("the key of another", "forged")])
+def test_by_default_nobody_is_believed(
+    stopped: tuple[dict[str, str], str], key: str, why: str
+) -> None:
+    """A process without a key, or with another one, ignores what somebody signed."""
     carrier, run = stopped
     keyring.forget()
-    outsider = LoopGuardPropagator()
+    outsider = LoopGuardPropagator(propagation_key=key)
     guard = LoopGuard()
     assert named_session(outsider.extract(carrier, Context())) is None
     assert guard.flag_of(run) is None
-    assert dict(outsider.ignored) == {"no_key": 1}
+    assert dict(outsider.ignored) == {why: 1}
 
 
 def test_a_replayed_header_is_of_no_use(
@@ -263,14 +289,15 @@ def test_a_replayed_header_is_of_no_use(
     stopped: tuple[dict[str, str], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither in another trace nor later."""
+    """Neither in another trace, or in none, nor later, or before it was sent."""
     carrier, run = stopped
-    other = {**carrier, "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
-    assert named_session(received(other)) is None
-    now = time.time()
-    monkeypatch.setattr("otel_loopguard.sdk.propagator.time.time", lambda: now + 301)
-    assert named_session(received(carrier)) is None
-    assert dict(propagator.ignored) == {"forged": 1, "expired": 1}
+    now, header = time.time(), {"baggage": carrier["baggage"]}
+    for other in (header, {**header, "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}):
+        assert named_session(received(other)) is None
+    for passed in (302, -62):
+        monkeypatch.setattr("otel_loopguard.sdk.propagator.time.time", lambda s=passed: now + s)
+        assert named_session(received(carrier)) is None
+    assert dict(propagator.ignored) == {"forged": 2, "expired": 2}
     monkeypatch.undo()
     assert named_session(received(carrier)) == run
 
@@ -310,7 +337,7 @@ def test_a_resume_goes_before_an_older_header(
     assert flag.control.action is Action.ALLOW
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@ANY
 @given(st.text(max_size=400), st.sampled_from(["", "loopguard.session=", "loopguard.control="]))
 def test_no_header_makes_it_raise(propagator: LoopGuardPropagator, text: str, before: str) -> None:
     """Whatever stands in it, what was there before stays."""

@@ -3,16 +3,18 @@
 import gc
 import weakref
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context as Variables
 from typing import Any
 
 import pytest
+from opentelemetry.context import Context
+from opentelemetry.trace import set_span_in_context
 
 import otel_loopguard
 from otel_loopguard import Action, LoopGuard, LoopGuardSpanProcessor, Settings, control, set_testing
 from otel_loopguard._control.flag import STOPPING
 from tests.agents import agent, provider_with, tool_call
-from tests.calls import call
+from tests.calls import call, handle_of
 from tests.hostile.rig import TOOL, ended
 from tests.sessions.journals import until
 
@@ -50,9 +52,7 @@ def test_what_made_room_is_freed() -> None:
     assert [part() for part in parts] == [None, None]
 
 
-def test_a_session_in_use_that_makes_room_is_told_of_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_session_in_use_that_makes_room_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """Of more agents than there is room for, nothing is ever found in any."""
     with set_testing(True) as rehearsal:
         processor = shown(10, max_sessions=10)
@@ -82,17 +82,22 @@ def test_many_of_an_age_go_in_small_parts() -> None:
 
 
 def test_an_open_session_goes_after_those_that_are_not() -> None:
-    """However long a call takes its session is known, and so is one around another; then by age."""
+    """However long a call takes its session is known, and so is one around another; then by age.
+
+    A call below it belongs to it, where nothing else names the session.
+    """
     with set_testing(True) as testing:
         processor = LoopGuardSpanProcessor(max_sessions=3, session_ttl_s=60)
         guard = processor.guard
         tracer = provider_with(processor).get_tracer("my.agent")
-        with otel_loopguard.session("outer"), agent(tracer):
+        with otel_loopguard.session("outer"), agent(tracer) as run:
             with otel_loopguard.session("inner"):
                 tool_call(tracer)
-            Context().run(work, processor, *range(1, 20))
+            Variables().run(work, processor, *range(1, 20))
             assert known(guard, *range(1, 20)) == [19]
-            assert guard.flag_of("outer") is not None
+            below = set_span_in_context(run, Context())
+            tracer.start_span("execute_tool search", below, attributes=TOOL).end()
+            assert handle_of(guard, "outer").report().steps == 1
             testing.advance(100)
             assert guard.flag_of("outer") is not None
         testing.advance(61)

@@ -1,17 +1,18 @@
 """The history of a session: small entries without content, written behind, and taken in again."""
 
 import hashlib
-import logging
 import random
 import struct
 import threading
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab import recorded, tables
+from lab.tables import Table
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Action, Decision, Evidence, Kind, Severity, Step
@@ -29,9 +30,8 @@ from otel_loopguard.sessions.journal import (
     Unread,
 )
 from tests.calls import EPOCH, SECOND
-from tests.calls import call as tool_call
 from tests.hostile.rig import TOOL, ended
-from tests.sessions.journals import JournalsInMemory, call, guard, new, news, session_of, until
+from tests.sessions.journals import JournalsInMemory, call, guard, new, session_of, until
 
 CODEC = Codec(b"ab")
 BIG = (1 << 64) - 1
@@ -229,77 +229,20 @@ def test_what_only_a_journal_knows_of_a_loop_is_not_foretold() -> None:
     assert known == [("hint", None, None), ("deny", 1, Action.ABORT)]
 
 
-def poll(number: int) -> Step:
-    """A poll of minutes, which is no loop."""
-    return tool_call("job_status", {"id": 7}, "state: pending, not ready yet", at=number * 30)
+TABLES = tables.load(Path(__file__).with_name("restarts.txt"))
 
 
-def check(number: int) -> Step:
-    """Short equal answers to many different calls are work."""
-    said = "fine" if number % 2 else news(number + 100)
-    return call(number, "check_item", news(number), outcome=said)
-
-
-def missing(number: int) -> Step:
-    """Another user each time, and none is there."""
-    name = ["ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal"][number]
-    return tool_call("find_user", {"name": name}, error="Error: user not found", at=number * 2)
-
-
-def pays(number: int) -> Step:
-    """After three pauses, longer each time, there is an answer."""
-    tries, args = number % 4, {"city": news(number // 4)}
-    at = number // 4 * 14 + (0, 2.6, 6.2, 11.8)[tries]
-    if tries == 3:
-        return tool_call("geocode", args, f'{{"lat": "{news(number)}"}}', at=at)
-    return tool_call("geocode", args, error="429 Too Many Requests", at=at, took=0.1)
-
-
-def sleeping(number: int) -> Step:
-    """It waits in the command itself."""
-    args = {"command": "sleep 20 && grep -c DONE log"}
-    return tool_call("bash", args, "0", at=number * 22, took=20.5)
-
-
-def dated(number: int) -> Step:
-    """The state of a day, asked for under a name that the time of a call may have."""
-    args = {"room": "hall", "timestamp": f"2023-05-{number + 1:02}T06:00:00Z"}
-    return tool_call("get_state", args, CLOSED, at=number * 2)
-
-
-CLOSED = '{"door": "closed", "alarm": "armed", "lights": "off", "note": "no person was seen"}'
-
-
-def in_turn(number: int) -> Step:
-    """Two jobs that are looked at, and then a rest."""
-    at = number // 2 * 8 + number % 2 * 2
-    return tool_call("job_status", {"job": "ab"[number % 2]}, f"epoch {number // 12}", at=at)
-
-
-def pressed(number: int) -> Step:
-    """It may change something, and did so before."""
-    return tool_call("click", {"button": "Save"}, "clicked", at=number * 2)
-
-
-@pytest.mark.parametrize(
-    ("made", "steps", "hints"),
-    [
-        (poll, 12, 0), (check, 40, 0), (missing, 8, 0), (pays, 40, 0), (sleeping, 24, 0),
-        (dated, 20, 1), (in_turn, 24, 0), (pressed, 6, 1),
-    ],
-)  # fmt: skip
 @pytest.mark.parametrize("every", [2, 3, 7])
-def test_restarts_change_nothing(
-    made: Callable[[int], Step], steps: int, hints: int, every: int
-) -> None:
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_restarts_change_nothing(table: Table, every: int) -> None:
     """What healthy work hears in one process it hears in several, and a loop is found in both."""
-    together = observed(JournalsInMemory(), *map(made, range(steps)))
-    assert decided(together) == ["hint"] * hints
+    steps = recorded.steps(table.draw(bare=True))
+    together = observed(JournalsInMemory(), *steps)
+    assert " ".join(decided(together) or ["nothing"]) == table.told
     journals = JournalsInMemory()
     apart: list[Decision] = []
-    for number in range(0, steps, every):
-        part = range(number, min(number + every, steps))
-        apart += observed(journals, *map(made, part))
+    for number in range(0, len(steps), every):
+        apart += observed(journals, *steps[number : number + every])
     assert [one.detector for one in apart] == [one.detector for one in together]
     assert decided(apart) == decided(together)
 
@@ -414,15 +357,13 @@ def test_entries_that_are_skipped_are_told_once_for_each_reason(
     observed(journals, call(0), call(1))
     journals.store.append("run", [("0-a", bytes((VERSION, 2)) * 9), ("0-b", b"\xff" * 40)])
     journals.store.append("run", [("0-c", b"")])
-    with caplog.at_level(logging.WARNING, "otel_loopguard"):
-        restarted(journals)
+    restarted(journals)
     assert all("session 'run'" in said for said in caplog.messages)
     for why, said in zip(("corrupted", "newer version"), caplog.messages, strict=True):
         assert why in said
     assert decided(observed(journals, call(2))) == ["hint"]
     foreign = guard(journals, manual=True, digest_key="another key of tests")
-    with caplog.at_level(logging.WARNING, "otel_loopguard"):
-        foreign.recall("run", 0)
+    foreign.recall("run", 0)
     assert any("another digest_key" in said for said in caplog.messages)
     foreign.observe(call(2), "run")
     assert foreign.flag_named("run").control.action is Action.ALLOW

@@ -2,13 +2,14 @@
 
 import gc
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.trace import Tracer
 
-from lab import recorded, tables
+from lab import tables
 from lab.tables import Table
 from otel_loopguard import (
     LoopGuard,
@@ -24,6 +25,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.report import Report
 from tests.agents import provider_with, tool_call
 from tests.calls import EPOCH, SECOND, Run, call, handle_of
+from tests.detectors.alone import steps_of
 
 ANSWER = "No results were found for this question, in any of the sources."
 TABLES = Path(__file__).with_name("report.txt")
@@ -35,10 +37,10 @@ def report_of(*steps: Step, **settings: Any) -> Report:
     return handle_of(run.guard).report()
 
 
-def work(agent: str, start: float, end: float, tokens: int | None = None) -> Step:
+def work(agent: str, start: float, end: float) -> Step:
     """A model call of an agent, in seconds after the epoch of the tests."""
     times = {"start": EPOCH + round(start * SECOND), "end": EPOCH + round(end * SECOND)}
-    return Step(Kind.MODEL, "m", agent=agent, tokens_in=tokens, **times)
+    return Step(Kind.MODEL, "m", agent=agent, **times)
 
 
 def shown(value: object) -> str:
@@ -48,19 +50,13 @@ def shown(value: object) -> str:
 @pytest.mark.parametrize("table", tables.load(TABLES), ids=lambda table: table.name)
 def test_what_a_session_came_to(table: Table) -> None:
     """As `report.txt` says it; only one of its runs has times."""
-    steps = recorded.steps(table.draw(bare=True))
+    steps = steps_of(table)
     for step in steps if table.name != "times" else ():
         step.start = step.end = 0
     report = report_of(*steps, **table.settings)
     told = dict(part.split(" ", 1) for part in table.told.split("; "))
-    assert {name: shown(getattr(report, name)) for name in told} == told
+    assert {name: shown(attrgetter(name)(report)) for name in told} == told
     assert sum(report.alerts_by_type.values()) == report.alert_count == len(report.alerts)
-
-
-def test_tokens_are_those_that_spans_say() -> None:
-    told = Step(Kind.MODEL, "m", tokens_in=100, tokens_out=20)
-    report = report_of(told, Step(Kind.MODEL, "m"), told)
-    assert (report.tokens, report.model_calls) == (240, 3)
 
 
 def test_the_most_used_tools_come_first_with_their_errors() -> None:
@@ -96,18 +92,6 @@ def test_phases_follow_the_agents(steps: list[Step], phases: str) -> None:
     """Each stretch of work of one agent, with its time; work side by side is one."""
     told = report_of(*steps).run.phases
     assert ", ".join(f"{one.name} {one.seconds}" for one in told) == phases
-
-
-@pytest.mark.parametrize(
-    ("tokens", "newest", "most"),
-    [((9000, 400, None), 400, 9000), ((None,), None, None), ((-5,), 0, 0)],
-)
-def test_the_size_of_the_context_is_told(
-    tokens: tuple[int | None, ...], newest: int | None, most: int | None
-) -> None:
-    """What says nothing changes nothing, and no number is odd."""
-    run = report_of(*(work("a", n, n + 1, count) for n, count in enumerate(tokens))).run
-    assert (run.context_tokens, run.peak_context_tokens) == (newest, most)
 
 
 class Broken:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -113,15 +113,17 @@ def test_one_run_per_step_is_no_chat(app: App) -> None:
     assert ran < 20
 
 
-@pytest.mark.parametrize("entered", ["once", "each turn"])
-def test_a_turn_goes_on_after_the_one_before_was_stopped(app: App, entered: str) -> None:
+@pytest.mark.parametrize(
+    ("around", "each"), [("session", "genai"), ("", "session, genai"), ("", "conversation")]
+)
+def test_a_turn_goes_on_after_the_one_before_was_stopped(app: App, around: str, each: str) -> None:
     """Every turn of a stuck agent is stopped, and none begins stopped.
 
     Who enters the session to look between the runs lifts no stop, nor does a question there.
     """
-    with app.session() if entered == "once" else nullcontext():
+    with app.within(around):
         for turn in range(6):
-            with app.session(), pytest.raises(LoopGuardAbort), app.run():
+            with pytest.raises(LoopGuardAbort), app.within(each):
                 app.work()  # none begins stopped
                 app.work(20)
             assert app.said.count("abort") == turn + 1

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
@@ -14,6 +13,7 @@ from otel_loopguard import Decision, LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.sessions.journal_worker import WriterJournalStore
 from otel_loopguard.stores import Writer, open_store, open_writer
+from tests.programs import ran
 from tests.sessions.journals import KEYED, call, guard, session_of, until
 from tests.stores.servers import Server
 
@@ -92,7 +92,7 @@ def test_a_process_that_ends_without_a_processor_has_stored_its_calls(
     """Its guard has a provider of its own, which nobody else shuts down."""
     shared = {"LOOPGUARD_STORE_URL": own_redis.url, "LOOPGUARD_DIGEST_KEY": KEYED["digest_key"]}
     environment = {**os.environ, **shared, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", program], env=environment, timeout=60, check=True)
+    ran(sys.executable, "-c", program, env=environment)
     store = open_store(Settings(store_url=own_redis.url))
     assert store.journal("run")
     store.close()
@@ -117,11 +117,7 @@ def test_two_guards_share_a_session_while_both_run(own_redis: Server) -> None:
 def test_the_example_runs(own_redis: Server) -> None:
     """The researcher that was started again is stopped, and the planner with it."""
     environment = {**os.environ, "LOOPGUARD_STORE_URL": own_redis.url, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "examples/two_processes.py"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = ran(sys.executable, "examples/two_processes.py", cwd=ROOT, env=environment)
     *said, last = done.stdout.splitlines()
     assert last.startswith("planner is stopped by the policy: ")
     # How many calls that takes depends on how long they rest, on a busy machine.

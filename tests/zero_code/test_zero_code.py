@@ -109,13 +109,14 @@ class Case(NamedTuple):
     """What is set, and what comes of it."""
 
     given: Mapping[str, str] = {}
-    file: tuple[str, ...] = ()  # exporter and what else stands in a configuration file
+    file: tuple[str, ...] = ()  # exporter, what else stands in a configuration file, processor
     hint: int | None = None  # the call whose exported span has it; 0: no span has any decision
     run: str | None = None  # the action on its span
     flag: str = "allow"  # what the agent finds when it asks
     spans: int = 9  # that are exported
     said: str = ""  # a part of the log
     traceback: bool = False  # `opentelemetry-instrument` logs one, of its own first try
+    once: bool = False  # exporter and instrumentor are both there, and one guard decides
 
 
 CASES = {
@@ -174,6 +175,19 @@ CASES = {
             ("{treshold: 3}", "treshold: there is no such setting"),
         )
     },
+    **{
+        f"both in a file, {where}": Case(
+            {}, ("{loopguard: {exporter: console" + exporter + "}}",
+                 INSTRUMENTATION.format("{" + instrumentor + "}"), "batch"),
+            hint=first, flag="abort" if first == 3 else "deny", once=True,
+        )
+        for where, exporter, instrumentor, first in (
+            ("no options", "", "", 3),
+            ("options on the exporter", ", repeat_threshold: 5", "", 5),
+            ("options on the instrumentor", "", "repeat_threshold: 5", 5),
+            ("options on both", ", span_events: true", "repeat_threshold: 5", 5),
+        )
+    },
     "a bad setting and the exporter": Case(
         {**OURS, "LOOPGUARD_MODE": "loud"}, hint=0, said="spans go on as they are"
     ),
@@ -198,6 +212,9 @@ def test_an_agent_that_was_not_changed_is_watched_as_is_set(case: Case, tmp_path
         assert ("abort" in actions(done.stdout)) is (case.hint == 3)
     if case.run:
         assert actions(done.stdout, "invoke_agent looper") == [case.run]
+    if case.once:
+        assert announced(done.stderr)["deny"] == 1
+        assert set(decided(done.stdout)) >= {_run_decision(done.stdout)}
 
 
 @pytest.mark.parametrize("asking", [("flag",), ()], ids=["asks", "asks nothing"])
@@ -247,25 +264,3 @@ def test_the_environment_and_the_file_of_settings(tmp_path: Path) -> None:
         LOOPGUARD_POLL_TOOLS="job_status,wait_for_build",
     )  # fmt: skip
     assert "settings: 6.0 shadow ['job_status', 'wait_for_build'] 4.0" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("exporter", "instrumentor", "first"),
-    [
-        ("{loopguard: {exporter: console}}", "{}", 3),
-        ("{loopguard: {exporter: console, repeat_threshold: 5}}", "{}", 5),
-        ("{loopguard: {exporter: console}}", "{repeat_threshold: 5}", 5),
-        ("{loopguard: {exporter: console, span_events: true}}", "{repeat_threshold: 5}", 5),
-    ],
-    ids=["no options", "options on the exporter", "options on the instrumentor", "on both"],
-)
-def test_both_in_a_configuration_file_report_once(
-    tmp_path: Path, exporter: str, instrumentor: str, first: int
-) -> None:
-    """Whoever has the options, one guard decides, and the hint is where they say."""
-    rest = INSTRUMENTATION.format(instrumentor)
-    done = instrumented(**configured(tmp_path, exporter, rest, "batch"))
-    found = actions(done.stdout)
-    assert found[:first] == [None] * (first - 1) + ["hint"]
-    assert announced(done.stderr)["deny"] == 1
-    assert set(decided(done.stdout)) >= {_run_decision(done.stdout)}

@@ -217,11 +217,13 @@ def main(way, by):
     answer = trace.get_tracer("my.app").start_as_current_span("answer")
     with recording(SCRIPT) as recorder, answer:
         run(f"{recorder.url}/openai/v1")
-    spans = [written(span) for span in memory.get_finished_spans()]
-    place = Path(__file__).parent / f"{way}__{by}.json"
-    lines = ",\n".join(json.dumps(span) for span in spans)
-    place.write_text(f"[\n{lines}\n]\n")
-    print(place.name, len(spans), place.stat().st_size)
+    save(Path(__file__).parent / f"{way}__{by}.json", map(written, memory.get_finished_spans()))
+
+
+def save(place, spans):
+    lines = ",\n".join(map(json.dumps, spans))
+    place.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    print(place.name, place.stat().st_size)
 
 
 _LEFT_OUT = (

@@ -16,11 +16,10 @@ are lists of answers. What models were sent, their tools and the memory of steps
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
-from tests.dialects.loop_captures.record import written
+from tests.dialects.loop_captures.record import save, written
 
 TASKS = (
     "Find the weather in Paris", "Find a hotel in Rome near the station",
@@ -109,11 +108,9 @@ def main(framework):
     trace.set_tracer_provider(provider)
     for name, script in (("stuck", STUCK), ("fine", (TASKS, ANSWERS))):
         globals()[framework](*script)
-        lines = ",\n".join(json.dumps(kept(span)) for span in memory.get_finished_spans())
-        memory.clear()
         place = Path(__file__).parent / f"{framework}-{name}.json"
-        place.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-        print(place.name, place.stat().st_size)
+        save(place, map(kept, memory.get_finished_spans()))
+        memory.clear()
 
 
 def kept(span):
