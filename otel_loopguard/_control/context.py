@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cas
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from otel_loopguard._control.flag import STOPPING, asks, board_of, declare, plan_of
+from otel_loopguard._control.flag import STOPPING, Flag, asks, board_of, declare, plan_of
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
@@ -21,7 +21,6 @@ from otel_loopguard._util.logger import warn_blind
 from otel_loopguard._util.text import named
 
 if TYPE_CHECKING:
-    from otel_loopguard._control.flag import Flag
     from otel_loopguard.core import Acceptance, Admission, Choice, Remaining
     from otel_loopguard.core.admission import Objection, ResourceUse
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic

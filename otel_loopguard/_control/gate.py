@@ -12,7 +12,7 @@ import functools
 import math
 import sys
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from opentelemetry import trace
@@ -34,7 +34,7 @@ from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import logger, quietly, warn_blind
 from otel_loopguard._util.text import check_limit, expected
-from otel_loopguard.core import Action, Kind
+from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import (
     BreakerOpenError,
     LoopGuardAbort,
@@ -44,10 +44,7 @@ from otel_loopguard.errors import (
 from otel_loopguard.semconv import ERROR_DENY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from otel_loopguard._control.context import SessionHandle
-    from otel_loopguard.core import Step
 
 # Thirty years: with today added they are still nanoseconds of 64 bits.
 _FOREVER_S: Final = 1e9

@@ -14,7 +14,7 @@ from opentelemetry import trace
 
 from otel_loopguard import semconv
 from otel_loopguard._control.context import current_places, flag_at, live_guards, sessions_at
-from otel_loopguard._control.flag import OBSERVERS, asks
+from otel_loopguard._control.flag import OBSERVERS, Flag, asks
 from otel_loopguard._control.gate import check_at
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Action
@@ -23,7 +23,6 @@ from otel_loopguard.errors import LoopGuardLimit
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from otel_loopguard._control.flag import Flag
 
 # Python 3.10 does not count how often a task was asked to end.
 _COUNTS_CANCELS: Final = sys.version_info >= (3, 11)

@@ -11,13 +11,11 @@ from otel_loopguard._control.flag import BOARDS, NOTES, board_of
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import check_number, expected, named
-from otel_loopguard.core import Choice
+from otel_loopguard.core import Choice, Remaining
 from otel_loopguard.core.milestones import Milestones, Reached
-from otel_loopguard.core.report import Memory
+from otel_loopguard.core.report import AgentCycle, Context, Memory, Report, Topic
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Remaining
-    from otel_loopguard.core.report import AgentCycle, Context, Report, Topic
     from otel_loopguard.policy.explain import Explanation
 
 # Names stand in reports, hints and log lines.

@@ -10,15 +10,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from opentelemetry import context as otel_context
 
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import Signal, new_lock, reset_after_fork, start_thread
-
-if TYPE_CHECKING:
-    from otel_loopguard._util.errors import InternalErrors
 
 _SUPPRESSED: Final = "suppress_instrumentation"
 """The key that instrumentations look for (OpenTelemetry's contrib packages)."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from otel_loopguard._util.text import printable, truncate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from otel_loopguard.core.admission import Acceptance
     from otel_loopguard.core.decision import Action, Decision, Severity
     from otel_loopguard.core.progress import Phase

@@ -16,13 +16,12 @@ from otel_loopguard._control.context import (
 from otel_loopguard._control.flag import asks
 from otel_loopguard._util.text import expected, named
 from otel_loopguard.core import Acceptance, Admission, Choice
-from otel_loopguard.core.admission import Factors
+from otel_loopguard.core.admission import Factors, ResourceUse
 from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
 from otel_loopguard.plans import checked
 
 if TYPE_CHECKING:
-    from otel_loopguard.core.admission import ResourceUse
     from otel_loopguard.settings.preferences import Preferences
 
 __all__ = [

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.execution import latency
 from otel_loopguard.plans import needs
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
     from otel_loopguard.core.task import Task
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer

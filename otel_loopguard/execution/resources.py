@@ -7,23 +7,19 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import psutil
 
 from otel_loopguard._util.clock import deterministic
-from otel_loopguard._util.errors import attempt, swallow
+from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.core.admission import UNKNOWN_PRESSURE, Alert, ResourcePressure, ResourceUse
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.execution.latency import ResourceSample
-from otel_loopguard.settings import imported
-
-if TYPE_CHECKING:
-    from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.settings import Settings
+from otel_loopguard.settings import Settings, imported
 
 
 @dataclass(frozen=True, slots=True)

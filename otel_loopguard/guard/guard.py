@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from otel_loopguard._control.context import register_guard
+from otel_loopguard._control.context import CurrentCall, register_guard
 from otel_loopguard._control.escalation import DECISIONS
-from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, asks
+from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, Flag, asks
 from otel_loopguard._control.replication import ControlReplication
-from otel_loopguard._util.backlog import Backlog
+from otel_loopguard._util.backlog import Backlog, Event
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork, settle, waiting
 from otel_loopguard._util.logger import Log, logger
 from otel_loopguard._util.text import check_limit, expected
 from otel_loopguard._util.worker import weak_reference
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.escalation.service import EscalationService
 from otel_loopguard.evidence import prepare
@@ -27,7 +27,7 @@ from otel_loopguard.execution.admission import Admissions
 from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.guard.intake import Intake
 from otel_loopguard.guard.queries import SessionQueries
-from otel_loopguard.guard.untraced import Untraced, warn_of_misnamed
+from otel_loopguard.guard.untraced import Messages, Untraced, warn_of_misnamed
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.resilience import ResilienceRegistry, offer
@@ -39,7 +39,7 @@ from otel_loopguard.sessions.active import (
     ToolSpans,
     first_look,
 )
-from otel_loopguard.sessions.decisions import Decisions
+from otel_loopguard.sessions.decisions import Decisions, Finding
 from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
 from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
 from otel_loopguard.sessions.requested_calls import DIALECT as MESSAGES
@@ -61,14 +61,8 @@ if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.metrics import MeterProvider
 
-    from otel_loopguard._control.context import CurrentCall
-    from otel_loopguard._control.flag import Flag
-    from otel_loopguard._util.backlog import Event
-    from otel_loopguard.core import Decision
     from otel_loopguard.core.decision import Annotation
     from otel_loopguard.detectors.llm_judge import Judge
-    from otel_loopguard.guard.untraced import Messages
-    from otel_loopguard.sessions.decisions import Finding
     from otel_loopguard.sessions.journal_worker import JournalStore
     from otel_loopguard.sessions.observation import Listener
     from otel_loopguard.spans.views import SpanView

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import get_current_span
 
-from otel_loopguard._control.context import named_session
-from otel_loopguard._control.flag import STOPPING
+from otel_loopguard._control.context import CurrentCall, named_session
+from otel_loopguard._control.flag import STOPPING, Flag
 from otel_loopguard.evidence import prepare
-from otel_loopguard.sessions.active import Deferred
+from otel_loopguard.sessions.active import ActiveSpans, Deferred
 from otel_loopguard.spans.keys import INVOKES, tells_late
 from otel_loopguard.spans.reader import TOOL_SPAN, Reader, ScopeKind
 from otel_loopguard.spans.sdk_views import (
@@ -27,12 +27,9 @@ if TYPE_CHECKING:
 
     from opentelemetry.context import Context
 
-    from otel_loopguard._control.context import CurrentCall
-    from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.backlog import Event
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Step
-    from otel_loopguard.sessions.active import ActiveSpans
     from otel_loopguard.sessions.observation import Subscribers
     from otel_loopguard.spans.views import SpanView
     from otel_loopguard.telemetry import Telemetry

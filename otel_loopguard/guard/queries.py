@@ -12,17 +12,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from otel_loopguard import semconv
-from otel_loopguard._control.flag import Control
+from otel_loopguard._control.flag import Control, Flag
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import parsed
 from otel_loopguard.policy import Hearing
-from otel_loopguard.sessions.requested_calls import RequestedCalls
-from otel_loopguard.sessions.session import SavedSession
+from otel_loopguard.sessions.requested_calls import RequestedCalls, WaitingRound
+from otel_loopguard.sessions.session import SavedSession, Session
 
 if TYPE_CHECKING:
-    from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.backlog import Backlog
     from otel_loopguard._util.logger import Log
     from otel_loopguard.core import Acceptance, Admission, Choice, Remaining
@@ -35,9 +34,7 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
     from otel_loopguard.sessions.decisions import Decisions
     from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
-    from otel_loopguard.sessions.requested_calls import WaitingRound
     from otel_loopguard.sessions.resolver import SessionResolver
-    from otel_loopguard.sessions.session import Session
     from otel_loopguard.sessions.watchdog import Watchdog
     from otel_loopguard.settings import Settings
     from otel_loopguard.settings.preferences import Preferences

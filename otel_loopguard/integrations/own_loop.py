@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import Span, SpanKind, TracerProvider
 
 from otel_loopguard._control.context import (
     Entered,
@@ -22,21 +22,18 @@ from otel_loopguard._control.context import (
     named_session,
     naming,
 )
-from otel_loopguard._control.flag import NOTHING
+from otel_loopguard._control.flag import NOTHING, Control
 from otel_loopguard._control.limits import Block
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard._util.text import check_limit, expected, named
-from otel_loopguard.integrations._adapter import Adapter, end_run, plain
+from otel_loopguard.integrations._adapter import Adapter, ToolCall, end_run, plain
 from otel_loopguard.sdk.provider import ensure_followed, guard_only_provider
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Span, TracerProvider
     from typing_extensions import Self
 
-    from otel_loopguard._control.flag import Control
-    from otel_loopguard.integrations._adapter import ToolCall
 
 _Result = TypeVar("_Result")
 _KEY: Final = otel_context.create_key("loopguard-turn")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from otel_loopguard.integrations._adapter import Adapter, Answer, require
+from otel_loopguard.integrations._adapter import Adapter, Answer, Options, require
 from otel_loopguard.integrations._runs import (
     AgentRun,
     GuardedAgent,
@@ -16,7 +16,6 @@ from otel_loopguard.integrations._runs import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations._adapter import Options
 
 _agents: Any = require("smolagents", "smolagents")
 _Agent = TypeVar("_Agent")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.context import get_current
-from opentelemetry.sdk.trace import SpanProcessor
+from opentelemetry.context import Context, get_current
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from otel_loopguard._control.context import current_call, named_session
 from otel_loopguard._control.flag import STOPPING
@@ -21,9 +21,7 @@ from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
-    from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.sdk.trace import ReadableSpan, Span
 
 
 class LoopGuardSpanProcessor(SpanProcessor):

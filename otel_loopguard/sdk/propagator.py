@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote_plus
 
 from opentelemetry import baggage, trace
@@ -27,7 +27,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from otel_loopguard import semconv
 from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.context import flag_at, named_session, naming
-from otel_loopguard._control.flag import POLICY
+from otel_loopguard._control.flag import POLICY, Control
 from otel_loopguard._control.replication import BAGGAGE, ControlMessage, hear_all, wire_name
 from otel_loopguard._control.signing import Entries, Seal, opened, sealed
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
@@ -35,9 +35,6 @@ from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action
 from otel_loopguard.settings import Settings
-
-if TYPE_CHECKING:
-    from otel_loopguard._control.flag import Control
 
 _OURS: Final = (semconv.BAGGAGE_SESSION, semconv.BAGGAGE_CONTROL)
 _HEADER: Final = "baggage"

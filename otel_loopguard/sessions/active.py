@@ -8,8 +8,8 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.core import Kind
-from otel_loopguard.detectors.budget import OPERATION, idle_clocks, phase_clocks, run_clocks
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.detectors.budget import OPERATION, Clock, idle_clocks, phase_clocks, run_clocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_loopguard._control.context import CurrentCall
-    from otel_loopguard.core import Step
-    from otel_loopguard.detectors.budget import Clock
     from otel_loopguard.sessions.session import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.views import SpanView

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard import semconv
 from otel_loopguard._util.text import printable
-from otel_loopguard.core import Action, Decision
+from otel_loopguard.core import Action, Decision, Detection, Diagnosis, Step
 from otel_loopguard.core.decision import Annotation, Severity, outcome_of
 from otel_loopguard.detectors.base import TABLE
 from otel_loopguard.evidence import is_runner, signature_of
@@ -17,7 +17,6 @@ from otel_loopguard.policy import alternatives, certainty_of, diagnose, follow_u
 from otel_loopguard.policy.hints import Call, advice, question
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Detection, Diagnosis, Step
     from otel_loopguard.core.evidence import Evidence
     from otel_loopguard.policy import Diagnoser, Loop, Verdict
     from otel_loopguard.settings import Settings

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import xxhash
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard.core import Action, Decision
+from otel_loopguard.core import Action, Decision, Detection
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
-from otel_loopguard.detectors import DetectorSet
+from otel_loopguard.detectors import DetectorSet, Registry
 from otel_loopguard.evidence import NEWS, Rounds
 from otel_loopguard.evidence.normalize import CALLS
-from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
+from otel_loopguard.evidence.weight import Pace, RepeatBaseline, Since, weigh
 from otel_loopguard.policy import Loop, Policy
 from otel_loopguard.sessions.decisions import is_about
 
@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Detection
     from otel_loopguard.core.progress import Progress
-    from otel_loopguard.detectors import Registry
-    from otel_loopguard.evidence.weight import Since
     from otel_loopguard.settings import Settings
 
 VERSION: Final = 5

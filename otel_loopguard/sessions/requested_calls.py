@@ -9,12 +9,11 @@ from otel_loopguard import semconv
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dedup import contradict
 from otel_loopguard.spans.keys import as_handoff, hands_off
-from otel_loopguard.spans.messages import RequestedCall
+from otel_loopguard.spans.messages import Answered, Message, Request, RequestedCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from otel_loopguard.spans.messages import Answered, Message, Request
 
 DIALECT: Final = "messages"
 """Value of `Step.dialect` of a call that messages tell of."""

@@ -13,11 +13,11 @@ from otel_loopguard._control.gate import recognise
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core import Action, Decision, Detection, Kind, Remaining, Step
 from otel_loopguard.core.evidence import Effect, Evidence, ModelAttempt
 from otel_loopguard.core.milestones import Milestones
 from otel_loopguard.core.progress import Progress
-from otel_loopguard.detectors import DetectorSet, Registry
+from otel_loopguard.detectors import Detector, DetectorSet, Registry
 from otel_loopguard.detectors.budget import NAME as STALL
 from otel_loopguard.detectors.budget import OPERATION, longer_wait
 from otel_loopguard.detectors.errors import tool_key
@@ -31,7 +31,7 @@ from otel_loopguard.evidence import (
     prepare,
 )
 from otel_loopguard.evidence.normalize import NAMED
-from otel_loopguard.policy import UNASKED, Hearing, Policy
+from otel_loopguard.policy import UNASKED, Hearing, Policy, Verdict
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.sessions.agent_cycles import (
     CycleLog,
@@ -50,11 +50,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Mapping, Sequence
 
-    from otel_loopguard.core import Decision, Detection, Remaining
     from otel_loopguard.core.report import Report
-    from otel_loopguard.detectors import Detector
     from otel_loopguard.evidence import Extractor, Factory
-    from otel_loopguard.policy import Verdict
     from otel_loopguard.sessions.journal import JournalBuffer, JournalReplay, MarkName
     from otel_loopguard.sessions.requested_calls import RequestedCalls
 

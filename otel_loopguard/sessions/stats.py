@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.text import truncate
-from otel_loopguard.core import Action, Decision, Kind
+from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.report import (
     SAME,
@@ -25,7 +25,6 @@ from otel_loopguard.evidence.effects import written_file
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_loopguard.core import Step
     from otel_loopguard.core.progress import Progress
     from otel_loopguard.core.report import Happening
     from otel_loopguard.settings import Settings

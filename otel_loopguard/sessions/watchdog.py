@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_loopguard._util.errors import swallow
-from otel_loopguard.core import Kind, Step
+from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard.core import Detection, Kind, Step
 from otel_loopguard.detectors.budget import (
     StallDetector,
     agent_clocks,
@@ -20,8 +20,6 @@ from otel_loopguard.sessions.active import look as look_at
 if TYPE_CHECKING:
     import threading
 
-    from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Detection
     from otel_loopguard.detectors.budget import Clock
     from otel_loopguard.sessions.active import ActiveSpans, Limits, Ticket, ToolSpans
     from otel_loopguard.sessions.registry import SessionRegistry

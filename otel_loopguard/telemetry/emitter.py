@@ -10,38 +10,33 @@ from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from opentelemetry._logs import get_logger
+from opentelemetry._logs import Logger, LoggerProvider, get_logger
 from opentelemetry.trace import Link, Status, StatusCode, get_tracer
 
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import anybody_asks
-from otel_loopguard._util.errors import attempt, swallow
+from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.text import printable
 from otel_loopguard._util.worker import BackgroundWorker, weak_callback
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision
 from otel_loopguard.sessions.decisions import lasting
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry import events
-from otel_loopguard.telemetry.events import SpanRef, context_of, span_context, span_ref
-from otel_loopguard.telemetry.recorder import MetricsRecorder
+from otel_loopguard.telemetry.events import Event, SpanRef, context_of, span_context, span_ref
+from otel_loopguard.telemetry.recorder import Counts, MetricsRecorder, Misses
 from otel_loopguard.telemetry.span_annotator import is_written
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from opentelemetry._logs import Logger, LoggerProvider
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
 
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard._util.logger import Log
-    from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.agent_cycles import CycleNews
     from otel_loopguard.sessions.observation import DecisionRecord, Listener
     from otel_loopguard.settings import Settings
-    from otel_loopguard.telemetry.events import Event
-    from otel_loopguard.telemetry.recorder import Counts, Misses
     from otel_loopguard.telemetry.verdicts import VerdictReporter
 
 _NAME: Final = "otel_loopguard"

@@ -18,12 +18,11 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_s
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision
 from otel_loopguard.sessions.decisions import annotation
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.agent_cycles import CycleNews

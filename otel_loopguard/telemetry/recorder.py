@@ -19,24 +19,20 @@ from opentelemetry.metrics import Observation, get_meter, get_meter_provider
 
 from otel_loopguard import semconv
 from otel_loopguard._util.backlog import settle_all
-from otel_loopguard._util.errors import attempt, swallow
+from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard.core import Action, Choice, Kind
-from otel_loopguard.core.report import SAME
+from otel_loopguard.core import Action, Choice, Decision, Kind
+from otel_loopguard.core.report import SAME, Happening
 from otel_loopguard.telemetry import metrics
 from otel_loopguard.telemetry.events import AGENT, SpanRef, context_of
-from otel_loopguard.telemetry.metrics import CardinalityLimit
+from otel_loopguard.telemetry.metrics import CardinalityLimit, Key, State, Values
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, MeterProvider
 
-    from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Decision
-    from otel_loopguard.core.report import Happening
     from otel_loopguard.sessions import observation as published
     from otel_loopguard.settings import Settings
-    from otel_loopguard.telemetry.metrics import Key, State, Values
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL

@@ -22,22 +22,20 @@ import orjson
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import held, later
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.settings import needing
+from otel_loopguard.settings import Settings, needing
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry.events import INFO, Event, SpanRef
 
 if TYPE_CHECKING:
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.observation import DecisionRecord
-    from otel_loopguard.settings import Settings
 
 NAME: Final = "agent_loop"
 """The name of every verdict: the same for all, so that they can be compared."""
