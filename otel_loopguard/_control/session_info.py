@@ -183,7 +183,7 @@ def feedback(
             known_ones = ", ".join(each.value for each in Choice)
             msg = f"choice must be one of {known_ones}, got {choice!r:.100}"
             raise ValueError(msg) from None
-        known = any(guard.answered(decision_id, chosen) for guard in guards)
+        known = any(guard.admissions.answered(decision_id, chosen) for guard in guards)
     if false_alarm is not None:
         wrong = false_alarm
         known |= any(guard.feedback(decision_id, false_alarm=wrong) for guard in guards)

@@ -122,11 +122,6 @@ def later(what: Callable[[], object]) -> None:
             signal.set()
 
 
-def waits() -> bool:
-    """True if a call is deferred."""
-    return bool(waiting)
-
-
 def settle() -> None:
     """Makes the deferred calls in order, unless this thread holds a lock or another one does it."""
     if not waiting or held() or _here.settles._is_owned():  # noqa: SLF001

@@ -22,6 +22,7 @@ from otel_loopguard.core.task import Task
 from otel_loopguard.plans import checked
 
 if TYPE_CHECKING:
+    from otel_loopguard.execution.admission import Admissions
     from otel_loopguard.settings.preferences import Preferences
 
 __all__ = [
@@ -106,8 +107,8 @@ def preferences(user: str = "") -> Preferences | None:
     Args:
         user: Id of the user; empty for everybody who has none.
     """
-    guard = guard_of(None)
-    return None if guard is None else guard.preferences(user)
+    known = _admissions()
+    return None if known is None else known.users.preferences(user)
 
 
 def prefer(user: str = "", **changes: object) -> Preferences | None:
@@ -127,7 +128,8 @@ def prefer(user: str = "", **changes: object) -> Preferences | None:
     Raises:
         ValueError: A name is unknown, or a value cannot be used; the message has both.
     """
-    changed = [guard.prefer(user, changes) for guard in live_guards()]
+    known: list[Admissions] = [guard.admissions for guard in live_guards()]
+    changed = [one.users.prefer(user, changes) for one in known]
     return changed[-1] if changed else None
 
 
@@ -139,8 +141,8 @@ def acceptance() -> Acceptance | None:
     Returns:
         None if nobody asked.
     """
-    guard = guard_of(None)
-    return None if guard is None else guard.acceptance()
+    known = _admissions()
+    return None if known is None else known.acceptance()
 
 
 def resource_use() -> Mapping[str, ResourceUse]:
@@ -151,8 +153,14 @@ def resource_use() -> Mapping[str, ResourceUse]:
         `rss` in megabytes, `queue` in tasks. What is not known is not there; empty before the
         first call that was asked about.
     """
+    known = _admissions()
+    return {} if known is None else known.resources.use()
+
+
+def _admissions() -> Admissions | None:
+    """Those of the newest guard."""
     guard = guard_of(None)
-    return {} if guard is None else guard.resource_use()
+    return None if guard is None else guard.admissions
 
 
 def _admitted(

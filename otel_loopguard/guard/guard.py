@@ -13,6 +13,7 @@ from otel_loopguard._control.escalation import DECISIONS
 from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, Flag, asks
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.backlog import Backlog, Event
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork, settle, waiting
@@ -36,7 +37,6 @@ from otel_loopguard.sessions.active import (
     ActiveSpan,
     ActiveSpans,
     Deferred,
-    ToolSpans,
     first_look,
 )
 from otel_loopguard.sessions.decisions import Decisions, Finding
@@ -70,6 +70,8 @@ if TYPE_CHECKING:
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
+_TOOL_SPANS: Final = 1024
+"""Names of spans of tools: a process has fewer tools, and a name may be made up for each call."""
 
 StepListener = Callable[[Session, int, Step], None]
 DecisionListener = Callable[[Session, "Decision"], None]
@@ -109,6 +111,7 @@ class LoopGuard(SessionQueries):
         backlog: Spans of the SDK that started or ended and are not judged yet.
         passed_over: Names of scopes whose spans are of no interest, whatever they carry.
         subscribers: The callbacks for steps and decisions.
+        admissions: Answers about calls before they run.
     """
 
     def __init__(  # noqa: PLR0913
@@ -132,7 +135,8 @@ class LoopGuard(SessionQueries):
         self.faults = faults = InternalErrors()
         self.log = log = Log(name) if name else logger
         self.reader = Reader() if like is None else like.reader
-        self.tools = ToolSpans()
+        # By names of spans, the newest; entries are only added, so that readers take no lock.
+        self._tools: BoundedDict[str, str] = BoundedDict(_TOOL_SPANS)
         self._live = live = clock == "live"
         self._local = local
         self._now = 0
@@ -165,12 +169,12 @@ class LoopGuard(SessionQueries):
         known = None if like is None else like._registry  # noqa: SLF001  # of the same class
         self._registry = known or Registry(settings, detectors)
         self.profiler = Profiler(settings, writer=self._writer)
-        self._admissions = Admissions(settings, self.profiler, faults, self._writer)
-        self.profiler.sample = self._admissions.resources.sample
+        self.admissions = Admissions(settings, self.profiler, faults, self._writer)
+        self.profiler.sample = self.admissions.resources.sample
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
             settings, faults, live=live, local=local, detectors=self._registry.names,
-            misses=self.profiler.misses, fields=self._admissions.fields, log=log,
+            misses=self.profiler.misses, fields=self.admissions.fields, log=log,
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(self, self._writer, hints=journal_store is not None)
@@ -642,7 +646,7 @@ class LoopGuard(SessionQueries):
             ("held", self.count_held),
             ("listeners", self.settle),
             ("names", lambda: self._live and warn_of_misnamed(self.settings, self.profiler.tools)),
-            ("resources", self._admissions.resources.stop),
+            ("resources", self.admissions.resources.stop),
             ("journal", self._sessions.close),
             ("sharing", self._replication.close),
             ("escalation", lambda: escalation and escalation.close()),
@@ -665,7 +669,7 @@ class LoopGuard(SessionQueries):
         """Resets in the child of a fork, where locks may be held by threads that are gone."""
         self.backlog.forked()
         self.profiler.forked()
-        self._admissions.forked()
+        self.admissions.forked()
         self.telemetry.forked()
         self._start()
 
@@ -700,7 +704,7 @@ class LoopGuard(SessionQueries):
         self.telemetry.numbers.watch(
             State(
                 self.active, self._sessions, self._index, self._annotator,
-                self._admissions.counts, self._admissions.resources.use,
+                self.admissions.counts, self.admissions.resources.use,
                 self._resilience,
                 self._writer, settings.tuning.stores.queue,
                 self._waiting if self._live else None,
@@ -708,7 +712,7 @@ class LoopGuard(SessionQueries):
         )  # fmt: skip
         self._watchdog = Watchdog(
             settings, self.reader, self.active, self._sessions, lock=self._lock, faults=faults,
-            live=self._live, limits=self.profiler, tools=self.tools,
+            live=self._live, limits=self.profiler, tools=self._tools,
         )  # fmt: skip
         self.subscribers = Subscribers(faults)
         self._subscribe()
@@ -775,7 +779,8 @@ class LoopGuard(SessionQueries):
         """Lets a session observe a step, and notes the observation for those who listen."""
         made: list[DecisionRecord] = []
         with session.lock:
-            index = session.state.progress.steps
+            state = session.state
+            index = state.progress.steps
             try:
                 index, findings = session.observe(step)
                 if findings:
@@ -787,7 +792,7 @@ class LoopGuard(SessionQueries):
                 self.faults.caught("judge", fault)
             seen = Observation(
                 session, index, step, session.evidence, tuple(session.detected), tuple(made),
-                session.state.record.turn, session.state.progress.phases.over, session.shrunk,
+                state.record.turn, state.progress.phases.over, session.shrunk,
                 agent_of(step, opened),
             )  # fmt: skip
         self.subscribers.add(seen)
@@ -796,7 +801,7 @@ class LoopGuard(SessionQueries):
         if session.cycles is not None and session.cycles.lines:
             with swallow(self.faults, "log"):
                 for news in session.cycles.publish(session.key, self._decisions.digest, self.log):
-                    self.subscribers.add_cycle(session.key, news, opened)
+                    self.subscribers.note(self.subscribers.cycles, (session.key, news, opened))
         step.reading = None  # steps are kept for a while, to be compared with those that follow
 
     def _decide(  # noqa: PLR0913, PLR0917

@@ -51,8 +51,8 @@ class Guard(Protocol):
     subscribers: Subscribers
     telemetry: Telemetry
 
-    def flag_in(self, trace_id: int) -> Flag | None:
-        """The flag of the session of a trace."""
+    def flag_of(self, place: str | int) -> Flag | None:
+        """The flag of a session, by its key or a trace of it."""
         ...
 
     def on_start(  # noqa: PLR0913
@@ -199,8 +199,8 @@ class Intake:
             return
         view = found.view or EndedSpanView(span, found.attributes, found.scope)
         began, numbers = 0, guard.telemetry.numbers
-        if numbers.timed.left > 1:
-            numbers.timed.left -= 1
+        if numbers.untimed > 1:
+            numbers.untimed -= 1
         else:
             began = numbers.began()
         guard.end(view, session, found.step, at, read=found.read)
@@ -218,7 +218,7 @@ class Intake:
             or type(name) is not str
             or (bare and name.startswith(INVOKES))
             # It is annotated if its session was stopped.
-            or (STOPPING and (flag := guard.flag_in(own[0])) is not None and flag.stops)
+            or (STOPPING and (flag := guard.flag_of(own[0])) is not None and flag.stops)
         ):
             return False
         above, active = None, guard.active

@@ -84,10 +84,9 @@ class LoopGuardPropagator(TextMapPropagator):
         self._lock = new_lock()
         self._w3c = W3CBaggagePropagator()
         self._ttl_s = 0.0
-        if settings:
-            given = Settings(**settings)
-        else:
-            given = attempt(self.faults, "settings", _from_environment, None)
+        given = Settings(**settings) if settings else None
+        if given is None:
+            given = attempt(self.faults, "settings", lambda _: Settings(), None)
         if given is not None:
             self._ttl_s = given.tuning.replication.baggage_ttl_s
             keyring.add(given.propagation_key.get_secret_value())
@@ -136,12 +135,9 @@ class LoopGuardPropagator(TextMapPropagator):
             The context, without our entries in its baggage: they are written anew for each call.
         """
         before = otel_context.get_current() if context is None else context
-
-        def read(given: otel_context.Context) -> otel_context.Context:
-            return self._read(carrier, given, getter)
-
-        found = attempt(self.faults, "extract", read, before)
-        return before if found is None else found
+        with swallow(self.faults, "extract"):
+            return self._read(carrier, before, getter)
+        return before
 
     def _entries(self, context: otel_context.Context) -> Mapping[str, str | None]:
         keys = keyring.keys()
@@ -194,7 +190,8 @@ class LoopGuardPropagator(TextMapPropagator):
             self.ignored[why] += 1
             first = self.ignored[why] == 1
         if first:
-            attempt(self.faults, "log", _warn, why)
+            with swallow(self.faults, "log"):
+                logger.warning("incoming baggage of a session was ignored: %s", why)
 
 
 @contextmanager
@@ -215,10 +212,6 @@ def detach_baggage() -> Generator[None, None, None]:
         yield
     finally:
         otel_context.detach(token)
-
-
-def _from_environment(_: None) -> Settings:
-    return Settings()
 
 
 def _stop(control: Control | None) -> Action:
@@ -292,7 +285,3 @@ def _without(context: otel_context.Context) -> otel_context.Context:
         if name in known:
             context = baggage.remove_baggage(name, context)
     return context
-
-
-def _warn(why: str) -> None:
-    logger.warning("incoming baggage of a session was ignored: %s", why)

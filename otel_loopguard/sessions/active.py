@@ -12,7 +12,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors.budget import OPERATION, Clock, idle_clocks, phase_clocks, run_clocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -142,21 +142,20 @@ def look(clocks: Iterable[Clock], said: set[str], now: int, warning: float) -> L
     found: list[tuple[Clock, bool]] = []
     then = NEVER
     for clock in clocks:
-        near = f"{clock.reason}_near"
+        near, limit = f"{clock.reason}_near", clock.after()
         if clock.reason in said:
             continue
-        if clock.after() <= now:
+        if limit <= now:
             said.update((clock.reason, near))
             found.append((clock, False))
             continue
-        then = min(then, clock.after())
-        if not clock.warns or near in said:
-            continue
-        if clock.after(warning) <= now:
-            said.add(near)
-            found.append((clock, True))
-        else:
-            then = min(then, clock.after(warning))
+        then = min(then, limit)
+        if clock.warns and near not in said:
+            if (soon := clock.after(warning)) <= now:
+                said.add(near)
+                found.append((clock, True))
+            else:
+                then = min(then, soon)
     return Look(found, then)
 
 
@@ -368,28 +367,6 @@ class ActiveSpan:
                 return
             yield place
             place = place.parent
-
-
-class ToolSpans:
-    """Which tool spans of a name call, of the newest 1024 names.
-
-    Some conventions name the tool only when its span ends. Entries are only ever replaced, so that
-    readers take no lock.
-
-    Attributes:
-        first: The tool that a span of a name called first; None if none did.
-        known: Names of spans that called a tool.
-    """
-
-    def __init__(self) -> None:
-        self._tools: BoundedDict[str, str] = BoundedDict(1024)
-        self.first: Callable[[str], str | None] = self._tools.get
-        self.known: Container[str] = self._tools
-
-    def learn(self, span: str, tool: str) -> None:
-        """A span of a name was a call of a tool. The guard's lock is held."""
-        if span not in self._tools and len(span) < 512:
-            self._tools[span] = tool
 
 
 @dataclass(slots=True)

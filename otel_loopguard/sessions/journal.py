@@ -407,12 +407,13 @@ class JournalBuffer:
     """The newest `journal.steps` (1000) entries of one session, own ones and those of others."""
 
     __slots__ = (
-        "_codec", "_cover", "_moment", "_number", "_process", "after", "before", "decision_id",
-        "entries", "known", "looks", "pending", "round", "since",
+        "_codec", "_cover", "_moment", "_number", "_process", "after", "before", "cover",
+        "decision_id", "entries", "known", "looks", "pending", "round", "since",
     )  # fmt: skip
 
     def __init__(self, cover: Pseudonymizer, size: int) -> None:
         self._cover = cover
+        self.cover = cover.of  # the digest of a key
         self._codec = Codec(cover.id)
         self._process = secrets.token_hex(4)
         self._moment = self._number = 0
@@ -463,10 +464,6 @@ class JournalBuffer:
     def covered(self, found: Sequence[Detection]) -> list[Detection]:
         """Detections by other evidence than calls, with their keys covered."""
         return [self._cover.detection(one) for one in found]
-
-    def cover(self, key: int) -> int:
-        """The digest of a key."""
-        return self._cover.of(key)
 
     def follow(self, known: Known, calls: int, epochs: int, rounds: int, own: Progress) -> None:
         """Numbers what comes after the past."""

@@ -99,10 +99,6 @@ class Subscribers:
         self.note(self.decisions, record)
         self.decided = True
 
-    def add_cycle(self, *line: object) -> None:
-        """Notes a line about a cycle."""
-        self.note(self.cycles, line)
-
     def publish(self, wait_s: float = 0) -> None:
         """Calls the listeners of all that was noted, unless another thread is at it.
 

@@ -30,8 +30,7 @@ from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings import Settings, needing
-from otel_loopguard.spans.sdk_views import ActiveSpanView
-from otel_loopguard.telemetry.events import INFO, Event, SpanRef
+from otel_loopguard.telemetry.events import INFO, Event, is_sampled, span_context
 
 if TYPE_CHECKING:
     from otel_loopguard.sessions import Session
@@ -90,7 +89,7 @@ class Verdict:
 
 def of_decision(made: DecisionRecord) -> Verdict:
     """The verdict of a decision."""
-    decision, opened = made.decision, made.opened
+    decision = made.decision
     metadata: Attributes = {
         semconv.DECISION_ID: decision.id,
         semconv.DECISION_REASON: decision.reason,
@@ -103,7 +102,6 @@ def of_decision(made: DecisionRecord) -> Verdict:
     }
     if decision.shadow:
         metadata[semconv.DECISION_SHADOW] = True
-    view = None if opened is None else opened.view
     return Verdict(
         decision.action.value,
         round(decision.action.rank / Action.ABORT.rank, 2),
@@ -113,7 +111,7 @@ def of_decision(made: DecisionRecord) -> Verdict:
         decision.detector,
         decision.trace_id,
         decision.span_id,
-        view.sampled if isinstance(view, ActiveSpanView) else True,
+        is_sampled(made.opened),
         decision.time,
         metadata,
     )
@@ -139,7 +137,7 @@ def evaluation(verdict: Verdict) -> Event:
         EVALUATION_LABEL: verdict.label,
         EVALUATION_EXPLANATION: verdict.explanation,
     }
-    place = SpanRef(verdict.trace_id, verdict.span_id, verdict.sampled)
+    place = span_context(verdict.trace_id, verdict.span_id, sampled=verdict.sampled)
     return Event(EVENT_EVALUATION, INFO, verdict.explanation, attributes, verdict.time, place)
 
 

@@ -86,7 +86,7 @@ def runs_on(rig: Rig, calls: int = LOOP) -> None:
 
 def skipped(caplog: pytest.LogCaptureFixture) -> int:
     """How many lines tell of a fault; they wait until no lock is held, or another thread writes."""
-    wait_until(lambda: not locks.waits())
+    wait_until(lambda: not locks.waiting)
     return sum("was skipped" in line for line in caplog.messages)
 
 
