@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from opentelemetry import trace
 
-from otel_loopguard._control.context import (
-    guard_of,
-    known_session,
-    live_guards,
-    named_session,
-)
+from otel_loopguard._control import context
 from otel_loopguard._control.flag import asks
 from otel_loopguard._util.text import expected, named
 from otel_loopguard.core import Acceptance, Admission, Choice
@@ -128,7 +123,7 @@ def prefer(user: str = "", **changes: object) -> Preferences | None:
     Raises:
         ValueError: A name is unknown, or a value cannot be used; the message has both.
     """
-    known: list[Admissions] = [guard.admissions for guard in live_guards()]
+    known: list[Admissions] = [guard.admissions for guard in context.live_guards()]
     changed = [one.users.prefer(user, changes) for one in known]
     return changed[-1] if changed else None
 
@@ -159,7 +154,7 @@ def resource_use() -> Mapping[str, ResourceUse]:
 
 def _admissions() -> Admissions | None:
     """Those of the newest guard."""
-    guard = guard_of(None)
+    guard = context.guard_of(None)
     return None if guard is None else guard.admissions
 
 
@@ -167,9 +162,9 @@ def _admitted(
     tasks: Sequence[Task], user: str, session: str | None, parallel: bool | None
 ) -> Admission:
     asks()
-    found = known_session(session or None)
-    key = session or named_session() if found is None else found.key
-    guard = guard_of(found)
+    found = context.known_session(session or None)
+    key = session or context.named_session() if found is None else found.key
+    guard = context.guard_of(found)
     if guard is None:
         return _unguarded(tasks, user, key)
     span = trace.get_current_span().get_span_context().span_id

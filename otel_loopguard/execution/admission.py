@@ -256,7 +256,10 @@ class Admissions:
         """
         preferences = self.users.preferences(user)
         work = self._workload(tasks, preferences, parallel)
-        found, factors = self._advise(work, preferences, user)
+        found, factors = advise(
+            work, preferences, self.resources.pressure,
+            self.users.remembered(user, work.tools), self._lanes,
+        )  # fmt: skip
         key = None if session is None else session.key
         answers: list[Answer] = []
         warnings: list[str] = []
@@ -365,10 +368,6 @@ class Admissions:
             found.parallel_ms if parallel else found.sequential_ms, complexity(tasks).score,
             sum(one.records for one in found.estimates), sources,
         )  # fmt: skip
-
-    def _advise(self, work: Factors, preferences: Preferences, user: str) -> tuple[Answer, Factors]:
-        remembered = self.users.remembered(user, work.tools)
-        return advise(work, preferences, self.resources.pressure, remembered, self._lanes)
 
 
 def _single(tool: str, estimate: Estimate) -> Factors:

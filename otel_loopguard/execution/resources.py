@@ -173,6 +173,9 @@ class Resources:
     """The newest measurements of resources. Thread-safe; no question waits for anything.
 
     A thread measures from the first question until a minute after the last one.
+
+    Attributes:
+        sample: The newest reading as tool profiles take it; None before the first.
     """
 
     def __init__(
@@ -188,7 +191,7 @@ class Resources:
         self._asked = 0.0
         self._fresh_until = 0.0
         self._pressure = UNKNOWN_PRESSURE
-        self._sample: ResourceSample | None = None
+        self.sample: ResourceSample | None = None
         self._depth = depth
         self._limits = {
             "cpu": rule.cpu_percent,
@@ -227,10 +230,6 @@ class Resources:
         with self._lock:
             return tuple(self._readings)
 
-    def sample(self) -> ResourceSample | None:
-        """The newest reading as tool profiles take it; None before the first."""
-        return self._sample
-
     def use(self) -> Mapping[str, ResourceUse]:
         """Mean and peak of every resource that is known, by the names of `Reading`."""
         found: dict[str, ResourceUse] = {}
@@ -246,7 +245,7 @@ class Resources:
         with self._lock:
             self._readings.append(reading)
             newest = list(self._readings)[-_SMOOTHED:]
-        self._sample = ResourceSample(reading.cpu, reading.rss, reading.io_wait)
+        self.sample = ResourceSample(reading.cpu, reading.rss, reading.io_wait)
         means: dict[str, float] = {}
         alerts: list[Alert] = []
         for name, limit in self._limits.items():

@@ -170,7 +170,7 @@ class LoopGuard(SessionQueries):
         self._registry = known or Registry(settings, detectors)
         self.profiler = Profiler(settings, writer=self._writer)
         self.admissions = Admissions(settings, self.profiler, faults, self._writer)
-        self.profiler.sample = self.admissions.resources.sample
+        self.profiler.machine = self.admissions.resources
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
             settings, faults, live=live, local=local, detectors=self._registry.names,

@@ -27,7 +27,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from otel_loopguard import semconv
 from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.context import flag_at, named_session, naming
-from otel_loopguard._control.flag import POLICY, Control
+from otel_loopguard._control.flag import POLICY
 from otel_loopguard._control.replication import BAGGAGE, ControlMessage, hear_all, wire_name
 from otel_loopguard._control.signing import Entries, Seal, opened, sealed
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
@@ -150,7 +150,9 @@ class LoopGuardPropagator(TextMapPropagator):
         session = session or (None if control is None else control.session)
         if session is None:
             return {}
-        seal = Seal(wire_name(session), _stop(control), int(time.time()))
+        # What travels of a control is what stops.
+        action = control.action if control is not None and control.action.stops else Action.ALLOW
+        seal = Seal(wire_name(session), action, int(time.time()))
         return dict(zip(_OURS, sealed(seal, keys[0], trace_id), strict=True))
 
     def _read(
@@ -212,11 +214,6 @@ def detach_baggage() -> Generator[None, None, None]:
         yield
     finally:
         otel_context.detach(token)
-
-
-def _stop(control: Control | None) -> Action:
-    """What travels of a control: what stops."""
-    return control.action if control is not None and control.action.stops else Action.ALLOW
 
 
 def _notice(seal: Seal, ttl_s: float) -> ControlMessage:

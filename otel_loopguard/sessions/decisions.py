@@ -167,15 +167,12 @@ def lasting(decision: Decision, settings: Settings) -> str:
         return f"once_tools without {tool}"
     if decision.tool and not is_runner(decision.tool):
         return f"exempt_tools = [{tool}]"
-    for name in _tuned_by(decision.detector) if decision.tool else ():
+    detector = TABLE.get(decision.detector)
+    for name in detector.tuned_by if detector is not None and decision.tool else ():
         own = getattr(settings.of(decision.tool), name, None)
         if name.endswith("_threshold") and own == decision.threshold:
             return f"tools.{tool}.{name} = {_HIGHEST}"
     return f'switched_off = "{decision.detector}"'
-
-
-def _tuned_by(detector: str) -> tuple[str, ...]:
-    return TABLE[detector].tuned_by if detector in TABLE else ()
 
 
 def annotation(decision: Decision, *, with_session: bool, status: bool = True) -> Annotation:

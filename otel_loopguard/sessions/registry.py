@@ -131,10 +131,12 @@ class SessionRegistry:
 
     def explicit(self, trace_id: int, key: str, now: int) -> Session:
         """Binds a trace to a session that the context names; ids on spans no longer count."""
+        session = self._by_trace.get(trace_id)
+        if session is not None and session.key == key and trace_id in self._explicit:
+            return self.use(session, now)
         session = self.named(key, now)
-        if self._by_trace.get(trace_id) is not session or trace_id not in self._explicit:
-            self._bind(trace_id, session)
-            self._explicit[trace_id] = None
+        self._bind(trace_id, session)
+        self._explicit[trace_id] = None
         return session
 
     def run(self, trace_id: int, key: str, now: int) -> Session | None:

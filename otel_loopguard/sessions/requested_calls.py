@@ -79,7 +79,7 @@ class RequestedCalls:
 
     Attributes:
         blind: Responses that requested tools without naming them.
-        told: The newest calls that were counted out of messages, and that no span told of.
+        counted_calls: The newest calls that were counted out of messages, and no span told of.
         traced: Whether a span told of a tool call: the messages do not count.
     """
 

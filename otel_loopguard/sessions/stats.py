@@ -285,7 +285,9 @@ class SessionStats:
         if new & _STOPPED:
             self._prevented += 1
             if step is not None:
-                self.memory.note("avoided", _approach(step, decision))
+                # For the model: the call, and the rule that stopped it.
+                call = f"{step.name or step.kind} {truncate(step.args, _ARGUMENTS)}"
+                self.memory.note("avoided", f"{call} ({decision.reason})")
 
     def _used(self) -> tuple[ToolReport, ...]:
         found = sorted(self._tools.items(), key=lambda one: (-one[1][0], one[0]))
@@ -321,8 +323,3 @@ def _act(  # noqa: PLR0913, PLR0917  # what was noted of one call
         took,
         content,
     )
-
-
-def _approach(step: Step, decision: Decision) -> str:
-    """Describes a failed attempt for the model: the call, and the rule that stopped it."""
-    return f"{step.name or step.kind} {truncate(step.args, _ARGUMENTS)} ({decision.reason})"

@@ -29,6 +29,7 @@ from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.sessions.decisions import annotation
 from otel_loopguard.settings import Settings, needing
 from otel_loopguard.telemetry.events import INFO, Event, is_sampled, span_context
 
@@ -48,6 +49,13 @@ EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
 EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
 
 Attributes = dict[str, str | bool | int | float]
+
+_METADATA: Final = (
+    semconv.DECISION_ID, semconv.DECISION_REASON, semconv.DETECTOR_NAME,
+    semconv.DETECTION_SEVERITY, semconv.DETECTION_SCORE, semconv.DETECTION_REPEAT_COUNT,
+    semconv.LOOP_ID, semconv.SESSION_ID, semconv.DECISION_SHADOW,
+)  # fmt: skip
+"""What a verdict has of the annotation of its decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +98,8 @@ class Verdict:
 def of_decision(made: DecisionRecord) -> Verdict:
     """The verdict of a decision."""
     decision = made.decision
-    metadata: Attributes = {
-        semconv.DECISION_ID: decision.id,
-        semconv.DECISION_REASON: decision.reason,
-        semconv.DETECTOR_NAME: decision.detector,
-        semconv.DETECTION_SEVERITY: decision.severity.value,
-        semconv.DETECTION_SCORE: decision.confidence,
-        semconv.DETECTION_REPEAT_COUNT: float(decision.count),
-        semconv.LOOP_ID: decision.loop,
-        semconv.SESSION_ID: decision.session,
-    }
-    if decision.shadow:
-        metadata[semconv.DECISION_SHADOW] = True
+    said = annotation(decision, with_session=True).attributes
+    metadata = {name: said[name] for name in _METADATA if name in said}
     return Verdict(
         decision.action.value,
         round(decision.action.rank / Action.ABORT.rank, 2),
