@@ -193,30 +193,30 @@ class LoopGuard(SessionQueries):
     @classmethod
     def default(cls) -> LoopGuard:
         """The guard of this process, made on first use from the environment."""
-        return _guards.default(cls)
+        global _default  # noqa: PLW0603
+        with _making:
+            found = _default = _default or cls()
+        settle()
+        return found
 
     @property
     def attached(self) -> bool:
         """Whether a live span processor feeds it, or did until it was shut down."""
-        return self in _guards.attached
+        return self in _attached
 
     def attach(self) -> None:
-        """Records that a live span processor feeds it."""
-        _guards.attached.add(self)
-
-    def switch_off(self) -> None:
-        """Records that it has a live span processor with the setting `enabled` False."""
-        _guards.off.add(self)
+        """Records that it has a live span processor, which feeds it unless it is not `enabled`."""
+        (_attached if self.settings.enabled else _switched_off).add(self)
 
     @staticmethod
     def any_switched_off() -> bool:
         """Whether a live span processor was made with the setting `enabled` False."""
-        return bool(_guards.off)
+        return bool(_switched_off)
 
     @staticmethod
     def all_attached() -> tuple[LoopGuard, ...]:
         """Every guard that a live span processor feeds."""
-        return tuple(_guards.attached)
+        return tuple(_attached)
 
     def settle(self, limit_s: float = 5.0) -> None:
         """Judges every span that started or ended by now, and lets listeners hear of it.
@@ -953,22 +953,7 @@ def _raise_flag(session: Session, decision: Decision, quote: str = "") -> None:
         )  # fmt: skip
 
 
-class _Guards:
-    """The guards that live span processors feed or that are switched off, and the default one."""
-
-    def __init__(self) -> None:
-        self.attached: weakref.WeakSet[LoopGuard] = weakref.WeakSet()
-        self.off: weakref.WeakSet[LoopGuard] = weakref.WeakSet()
-        self._default: LoopGuard | None = None
-        self._making = new_lock()
-
-    def default(self, make: Callable[[], LoopGuard]) -> LoopGuard:
-        with self._making:
-            if self._default is None:
-                self._default = make()
-            found = self._default
-        settle()
-        return found
-
-
-_guards = _Guards()
+_attached: Final[weakref.WeakSet[LoopGuard]] = weakref.WeakSet()
+_switched_off: Final[weakref.WeakSet[LoopGuard]] = weakref.WeakSet()
+_default: LoopGuard | None = None
+_making: Final = new_lock()

@@ -82,13 +82,10 @@ class LoopGuardSpanProcessor(SpanProcessor):
         self._at_end = self.guard.settings.judging == "at_end"
         self._on = self.guard.settings.enabled
         self._backlog.open()
-        if not self.attaches:
-            return
-        if self._on:
-            compile_patterns()
+        if self.attaches:
+            if self._on:
+                compile_patterns()
             self.guard.attach()
-        else:
-            self.guard.switch_off()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Notes a span that starts. Nothing is read, and no lock is taken."""
