@@ -299,12 +299,8 @@ class Session:
     def _denied_key(self, step: Step) -> int | None:
         """Key under which a call is denied: its own, that it is done again, or its tool's."""
         state, calls = self.state, self._calls(step)
-        call = None if calls is None else calls.call_of(step)
-        keys = (
-            (tool_key(step.name or ""),)
-            if call is None
-            else (call, again_key(call), tool_key(step.name or ""))
-        )
+        call, tool = None if calls is None else calls.call_of(step), tool_key(step.name or "")
+        keys = (tool,) if call is None else (call, again_key(call), tool)
         covered = keys if self.journal is None else map(self.journal.cover, keys)
         return next((key for key in covered if state.policy.denies(key)), None)
 
