@@ -179,10 +179,7 @@ class Resources:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        faults: InternalErrors,
-        depth: Depth | None = None,
+        self, settings: Settings, faults: InternalErrors, depth: Depth | None = None
     ) -> None:
         rule = settings.tuning.resources
         self._faults = faults

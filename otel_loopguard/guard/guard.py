@@ -32,13 +32,7 @@ from otel_loopguard.guard.untraced import Messages, Untraced, warn_of_misnamed
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.resilience import ResilienceRegistry, offer
-from otel_loopguard.sessions.active import (
-    NEVER,
-    ActiveSpan,
-    ActiveSpans,
-    Deferred,
-    first_look,
-)
+from otel_loopguard.sessions.active import NEVER, ActiveSpan, ActiveSpans, Deferred, first_look
 from otel_loopguard.sessions.decisions import Decisions, Finding
 from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
 from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry

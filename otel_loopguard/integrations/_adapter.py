@@ -36,13 +36,7 @@ from otel_loopguard._control.context import (
     set_current_call,
 )
 from otel_loopguard._control.flag import asks
-from otel_loopguard._control.gate import (
-    flag_refuses,
-    gate_at,
-    objected,
-    spellings,
-    told,
-)
+from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings, told
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind

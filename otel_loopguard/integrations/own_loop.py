@@ -194,12 +194,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
     ) -> _Result | Refusal: ...  # fmt: skip
 
     async def atool(
-        self,
-        name: str,
-        args: object,
-        function: Callable[..., Any],
-        *,
-        call_id: str | None = None,
+        self, name: str, args: object, function: Callable[..., Any], *, call_id: str | None = None
     ) -> object:
         """As `tool`, without blocking the event loop while the session is paused.
 

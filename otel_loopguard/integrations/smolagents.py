@@ -6,12 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from otel_loopguard.integrations._adapter import Adapter, Answer, Options, require
-from otel_loopguard.integrations._runs import (
-    AgentRun,
-    GuardedAgent,
-    keeping_stop,
-    raise_stop,
-)
+from otel_loopguard.integrations._runs import AgentRun, GuardedAgent, keeping_stop, raise_stop
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -209,14 +209,10 @@ class Runs:
 
     def look(self, run: Run, session: str | None, now: int) -> Look:
         """What there is to say about an open run, and when to look at it again."""
-        spent, said = self._spent.get(session or "", (0, frozenset[str]()))
-        found = look(
-            self._clocks(run, spent), run.said | said, now, self._settings.tuning.stalls.warning
-        )
-        for clock, near in found.found:
-            run.said.add(f"{clock.reason}_near")
-            if not near:
-                run.said.add(clock.reason)
+        spent, earlier = self._spent.get(session or "", (0, frozenset[str]()))
+        said = run.said | earlier
+        found = look(self._clocks(run, spent), said, now, self._settings.tuning.stalls.warning)
+        run.said |= said - earlier
         return found
 
     def phase_due(self, run: Run) -> int | None:

@@ -93,7 +93,6 @@ class SessionResolver:
         """Identifies a span again when its first child starts, as attributes may arrive late."""
         opened.described = True
         self.begins(opened, step)
-        opened.described = True
         return opened.runs
 
     def ends(self, opened: ActiveSpan, step: Step | None) -> None:

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard.core import Detection, Kind, Step
-from otel_loopguard.detectors.budget import (
-    StallDetector,
-    agent_clocks,
-    model_clocks,
-    step_clocks,
-)
+from otel_loopguard.detectors.budget import StallDetector, agent_clocks, model_clocks, step_clocks
 from otel_loopguard.sessions.active import NEVER, ActiveSpan, Deadlines, Run, Runs, first_look
 from otel_loopguard.sessions.active import look as look_at
 

@@ -267,11 +267,7 @@ class Telemetry:
         self._put(events.cycle(session, news, place))
 
     def manual_change(
-        self,
-        fields: Mapping[str, str],
-        text: str,
-        span: ActiveSpanView | None,
-        here: bool,
+        self, fields: Mapping[str, str], text: str, span: ActiveSpanView | None, here: bool
     ) -> None:
         """Reports a change of a flag that the policy did not make, `here` or elsewhere."""
         place = INVALID_SPAN_CONTEXT
