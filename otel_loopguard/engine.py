@@ -96,7 +96,7 @@ class Engine(LoopGuard):
 
     def session_of(self, trace_id: int) -> str:
         """Returns the session of a trace; as long as nobody named one, the trace id in hex."""
-        flag = self.flag_in(trace_id)
+        flag = self.flag_of(trace_id)
         return (None if flag is None else flag.control.session) or f"{trace_id:032x}"
 
     def lift(self, session: str) -> bool:
@@ -194,7 +194,7 @@ class Engine(LoopGuard):
     def log_event(record: DecisionRecord) -> Event:
         """Returns the log event of a decision, as a guard with a logger provider emits it."""
         decision = record.decision
-        place = events.SpanRef(decision.trace_id, decision.span_id)
+        place = events.span_context(decision.trace_id, decision.span_id)
         return events.decided(decision, record.agent, {}, place)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cas
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from otel_loopguard._control.flag import STOPPING, asks, board_of, declare, plan_of
+from otel_loopguard._control.flag import STOPPING, Flag, asks, board_of, declare, plan_of
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
@@ -21,14 +21,12 @@ from otel_loopguard._util.logger import warn_blind
 from otel_loopguard._util.text import named
 
 if TYPE_CHECKING:
-    from otel_loopguard._control.flag import Flag
-    from otel_loopguard.core import Acceptance, Admission, Choice, Remaining
-    from otel_loopguard.core.admission import Objection, ResourceUse
+    from otel_loopguard.core import Admission, Remaining
+    from otel_loopguard.core.admission import Objection
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.core.task import Task
     from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.settings import Settings
-    from otel_loopguard.settings.preferences import Preferences
 
 _CONFIG: Final = "langchain_core.runnables.config"
 _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
@@ -138,8 +136,9 @@ class Guard(Protocol):
     def sees_steps(self) -> bool: ...
     def find(self, place: str | int) -> SessionHandle | None: ...
     def happened(self, what: Happening, times: int = 1) -> None: ...
+    @property
+    def admissions(self) -> Any: ...  # as `execution` has them, which stands above
     def feedback(self, decision_id: str, *, false_alarm: bool) -> bool: ...
-    def answered(self, admission_id: str, choice: Choice) -> bool: ...
     def admit(
         self,
         tasks: Sequence[Task],
@@ -152,10 +151,6 @@ class Guard(Protocol):
     def objection(
         self, tool: str, args: object, *, session: str | None, span_id: int
     ) -> Objection | None: ...
-    def preferences(self, user: str) -> Preferences: ...
-    def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences: ...
-    def acceptance(self) -> Acceptance | None: ...
-    def resource_use(self) -> Mapping[str, ResourceUse]: ...
     def limit_s(self, tool: str, args: object) -> float: ...
     def tell(self, span_id: int, args: object, outcome: object) -> None: ...
     def next_run(self, session: str | None, trace_id: int, span_id: int) -> None: ...

@@ -10,7 +10,7 @@ import time
 import unicodedata
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -28,7 +28,6 @@ from otel_loopguard.plans import MOST_FOLLOWED, checked, follow
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
 
     from otel_loopguard.core.report import Memory
     from otel_loopguard.core.task import Task

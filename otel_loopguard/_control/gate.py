@@ -12,7 +12,7 @@ import functools
 import math
 import sys
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from opentelemetry import trace
@@ -34,20 +34,18 @@ from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.logger import logger, quietly, warn_blind
 from otel_loopguard._util.text import check_limit, expected
-from otel_loopguard.core import Action, Kind
+from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import (
     BreakerOpenError,
     LoopGuardAbort,
     LoopGuardPaused,
     LoopGuardSettingsError,
+    LoopGuardStop,
 )
 from otel_loopguard.semconv import ERROR_DENY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from otel_loopguard._control.context import SessionHandle
-    from otel_loopguard.core import Step
 
 # Thirty years: with today added they are still nanoseconds of 64 bits.
 _FOREVER_S: Final = 1e9
@@ -77,11 +75,12 @@ def check() -> None:
         check_at(found.flag)
 
 
-def check_at(flag: Flag) -> None:
-    """As `check`, for the session of a flag."""
+def check_at(flag: Flag) -> Control:
+    """As `check`, for the session of a flag, whose control it returns."""
     control = flag.read()
     if control.action is Action.ABORT:
-        raise _abort(flag, control)
+        raise _stop(flag, control)
+    return control
 
 
 def hint() -> str | None:
@@ -205,9 +204,7 @@ def gate(limit_s: float | None = None) -> Gate:
 
 def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) -> Gate:
     """As `gate`, for the session of a flag; `block` waits here even where a loop runs."""
-    control = flag.read()
-    if control.action is Action.ABORT:
-        raise _abort(flag, control)
+    control = check_at(flag)
     if control.action is not Action.PAUSE:
         return Gate(control)
     # A limit of NaN would never end.
@@ -339,28 +336,21 @@ def _check(by: str | None, **texts: object) -> None:
 
 def _passed(flag: Flag, *, in_time: bool) -> Control:
     control = flag.control
-    if control.action is Action.ABORT:
-        raise _abort(flag, control)
-    if not in_time:
-        flag.adopt_parts(context.trace_key())
-        msg = _reason(control, "was paused and not resumed in time")
-        told(flag, msg)
-        parts = flag.parts or ()
-        raise LoopGuardPaused(msg, control.session or "", control.decision, parts, control.by)
+    if control.action is Action.ABORT or not in_time:
+        raise _stop(flag, control)
     return control
 
 
-def _abort(flag: Flag, control: Control) -> LoopGuardAbort:
+def _stop(flag: Flag, control: Control) -> LoopGuardStop:
+    """The exception of a session that is aborted, or was not let go on in time."""
+    aborted = control.action is Action.ABORT
+    happened = "aborted" if aborted else "was paused and not resumed in time"
     flag.adopt_parts(context.trace_key())
-    msg = _reason(control, "aborted")
+    # The reason first: lists of errors show the first words only.
+    msg = f"{control.reason} (session {control.session!r} {happened})"
     told(flag, msg)
-    parts = flag.parts or ()
-    return LoopGuardAbort(msg, control.session or "", control.decision, parts, control.by)
-
-
-def _reason(control: Control, happened: str) -> str:
-    """The reason first: lists of errors show the first words only."""
-    return f"{control.reason} (session {control.session!r} {happened})"
+    kind = LoopGuardAbort if aborted else LoopGuardPaused
+    return kind(msg, control.session or "", control.decision, flag.parts or (), control.by)
 
 
 def _in_asyncio() -> bool:

@@ -14,7 +14,7 @@ from opentelemetry import trace
 
 from otel_loopguard import semconv
 from otel_loopguard._control.context import current_places, flag_at, live_guards, sessions_at
-from otel_loopguard._control.flag import OBSERVERS, asks
+from otel_loopguard._control.flag import OBSERVERS, Flag, asks, running_trio
 from otel_loopguard._control.gate import check_at
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Action
@@ -23,7 +23,6 @@ from otel_loopguard.errors import LoopGuardLimit
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from otel_loopguard._control.flag import Flag
 
 # Python 3.10 does not count how often a task was asked to end.
 _COUNTS_CANCELS: Final = sys.version_info >= (3, 11)
@@ -158,13 +157,10 @@ class _Task:
 
 def _soon() -> Callable[[Callable[[], None]], object]:
     """What has a function called in the event loop that runs here, from any thread."""
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        trio = sys.modules.get("trio")
-        if trio is None:
-            raise
+    trio = running_trio()
+    if trio is not None:
         return trio.lowlevel.current_trio_token().run_sync_soon
+    loop = asyncio.get_running_loop()
     return lambda function: None if loop.is_closed() else loop.call_soon_threadsafe(function)
 
 

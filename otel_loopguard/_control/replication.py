@@ -17,7 +17,7 @@ import orjson
 from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, RESERVED, is_reserved
 from otel_loopguard._util.bounded import BoundedDict, WeakList
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import weak_callback
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from otel_loopguard._control.flag import Control, Flag
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import PublishedValue, Writer
     from otel_loopguard.stores.redis import RedisStore
@@ -190,7 +189,7 @@ class Home(Protocol):
     settings: Settings
     faults: InternalErrors
 
-    def flag_of(self, session: str) -> Flag | None: ...
+    def flag_of(self, place: str) -> Flag | None: ...
     def flag_named(self, session: str) -> Flag: ...
     def concerns(self, session: str, at: int) -> bool: ...
 

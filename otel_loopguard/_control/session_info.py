@@ -11,13 +11,11 @@ from otel_loopguard._control.flag import BOARDS, NOTES, board_of
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import check_number, expected, named
-from otel_loopguard.core import Choice
+from otel_loopguard.core import Choice, Remaining
 from otel_loopguard.core.milestones import Milestones, Reached
-from otel_loopguard.core.report import Memory
+from otel_loopguard.core.report import AgentCycle, Context, Memory, Report, Topic
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Remaining
-    from otel_loopguard.core.report import AgentCycle, Context, Report, Topic
     from otel_loopguard.policy.explain import Explanation
 
 # Names stand in reports, hints and log lines.
@@ -185,7 +183,7 @@ def feedback(
             known_ones = ", ".join(each.value for each in Choice)
             msg = f"choice must be one of {known_ones}, got {choice!r:.100}"
             raise ValueError(msg) from None
-        known = any(guard.answered(decision_id, chosen) for guard in guards)
+        known = any(guard.admissions.answered(decision_id, chosen) for guard in guards)
     if false_alarm is not None:
         wrong = false_alarm
         known |= any(guard.feedback(decision_id, false_alarm=wrong) for guard in guards)

@@ -41,8 +41,7 @@ def forget() -> None:
 
 
 _SIGNED: Final = re.compile(
-    r"(?P<action>allow|deny|pause|abort)\.(?P<at>[0-9a-f]{8})\.(?P<seal>[\w-]{16})",
-    flags=re.ASCII,
+    r"(?P<action>allow|deny|pause|abort)\.(?P<at>[0-9a-f]{8})\.(?P<seal>[\w-]{16})", flags=re.ASCII
 )
 _NAME_CHARS: Final = 48
 """Characters of a session's name, as of `wire_name`."""

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from otel_loopguard._util.bounded import WeakList
-from otel_loopguard._util.locks import held, new_lock, settle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from otel_loopguard._util.locks import held, new_lock, settle, waiting
 
 Event = tuple[Any, Any, Any, int, bool]
 """A span of the SDK that started or ended, what the context named there (for a start the context,
@@ -101,7 +99,8 @@ class Backlog:
             owner.publish()
             if left <= 0 or not (events or self.settling):
                 break
-        settle()
+        if waiting:
+            settle()
 
     def _judge(self, owner: Judging, left: int) -> int:
         """Judges up to so many events, or up to a decision; returns how many are left."""

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from json import decoder
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import orjson
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LONGEST: Final = 1_000_000
 """Characters of the longest text that is parsed."""

@@ -10,13 +10,11 @@ for a fault of ours.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _KINDS: Final = 256
 """Kinds of faults that are counted apart. Some 100 places catch faults, of few classes; only names
@@ -73,20 +71,16 @@ def raise_faults(raising: bool) -> None:
 
 
 def attempt(
-    faults: InternalErrors,
-    where: str,
-    function: Callable[[_Argument], _Result],
-    given: _Argument,
-    failed: _Result | None = None,
+    faults: InternalErrors, where: str, function: Callable[[_Argument], _Result], given: _Argument
 ) -> _Result | None:
-    """Calls a function; returns `failed` for an `Exception`, which is counted and logged."""
+    """Calls a function; returns None for an `Exception`, which is counted and logged."""
     try:
         return function(given)
     except Exception as fault:
         faults.note(where, fault)
         if _raising:
             raise
-        return failed
+        return None
 
 
 class swallow:  # noqa: N801  # reads as a statement: `with swallow(faults, "on_end"):`

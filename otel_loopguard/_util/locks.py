@@ -81,7 +81,8 @@ def new_lock() -> threading.RLock:
     with _making:
         if len(_known) > _state.most_known:
             _own.clear()
-            _known[:] = _used(_known)
+            # Those with another owner. Weak references would have to be called one by one.
+            _known[:] = [known for known in _known if sys.getrefcount(known) > _state.unused]
             _own.extend(_known)
             _state.most_known = 2 * len(_known) + 64
         _known.append(lock)
@@ -122,11 +123,6 @@ def later(what: Callable[[], object]) -> None:
             signal.set()
 
 
-def waits() -> bool:
-    """True if a call is deferred."""
-    return bool(waiting)
-
-
 def settle() -> None:
     """Makes the deferred calls in order, unless this thread holds a lock or another one does it."""
     if not waiting or held() or _here.settles._is_owned():  # noqa: SLF001
@@ -157,11 +153,6 @@ def wake_by(signal: Signal) -> None:
     with _making:
         others = [known for known in _signals if known() not in (None, signal)]
         _signals[:] = [*others, weakref.ref(signal)]
-
-
-def _used(locks: list[threading.RLock]) -> list[threading.RLock]:
-    """Locks with another owner. Weak references would have to be called one by one."""
-    return [lock for lock in locks if sys.getrefcount(lock) > _state.unused]
 
 
 class _State:

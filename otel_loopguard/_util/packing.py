@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any, Final
 
 _KNOWN: Final = frozenset({"array", "builtins", "collections", "functools", "re", "types"})
 _OURS: Final = "otel_loopguard."
@@ -51,7 +50,9 @@ class _Pickler(pickle.Pickler):
                 msg = f"another {kind.__name__} is not packed"
                 raise pickle.PicklingError(msg)
             return _common, (kind,)
-        text = str(getattr(thing, "__module__", None) if _is_named(thing) else kind.__module__)
+        # A class or a function is known by its name.
+        named = isinstance(thing, (type, FunctionType))
+        text = str(thing.__module__ if named else kind.__module__)
         ours = text.startswith(_OURS) and not text.startswith(_JUDGE)
         if not (ours or text in _KNOWN):
             msg = f"something of {text} is not packed"
@@ -68,8 +69,3 @@ class _Unpickler(pickle.Unpickler):
         if module == __name__:
             return self._common.__getitem__
         return super().find_class(module, name)
-
-
-def _is_named(thing: object) -> bool:
-    """True if it is a class or a function, which is known by its name."""
-    return isinstance(thing, type) or type(thing).__name__ == "function"

@@ -7,11 +7,9 @@ A line that begins with `#` is a comment.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pkgutil import get_data
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
 
 
 class Row(NamedTuple):

@@ -7,18 +7,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from opentelemetry import context as otel_context
 
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import Signal, new_lock, reset_after_fork, start_thread
-
-if TYPE_CHECKING:
-    from otel_loopguard._util.errors import InternalErrors
 
 _SUPPRESSED: Final = "suppress_instrumentation"
 """The key that instrumentations look for (OpenTelemetry's contrib packages)."""
@@ -81,7 +78,7 @@ class BackgroundThread:
         self._turn = weak_reference(turn) if weak else lambda: turn
         self._errors = errors
         self._idle_s = idle_s
-        self._suppress = suppress
+        self._suppressed = suppress_instrumentation if suppress else nullcontext
         self.forked()
         reset_after_fork(self)
 
@@ -124,12 +121,8 @@ class BackgroundThread:
         turn = None if self._running else self._turn()
         if turn is None:
             return False
-        with swallow(self._errors, self._name):
-            if self._suppress:
-                with suppress_instrumentation():
-                    turn()
-            else:
-                turn()
+        with swallow(self._errors, self._name), self._suppressed():
+            turn()
         return True
 
     def stop(self) -> None:
@@ -140,8 +133,6 @@ class BackgroundThread:
         signal.set()
 
     def _run(self, signal: Signal) -> None:
-        if self._suppress:
-            otel_context.attach(otel_context.set_value(_SUPPRESSED, True))
         self._ident = threading.get_ident()
         try:
             while signal is self._signal:
@@ -150,7 +141,7 @@ class BackgroundThread:
                 if turn is None:
                     return
                 wait_s: float | None = None
-                with swallow(self._errors, self._name):
+                with swallow(self._errors, self._name), self._suppressed():
                     wait_s = turn()
                 del turn
                 if wait_s is None and self._is_over(signal):

@@ -9,17 +9,6 @@ from otel_loopguard.core.progress import Progress, Remaining
 from otel_loopguard.core.step import Kind, Step
 
 __all__ = [
-    "Acceptance",
-    "Action",
-    "Admission",
-    "Choice",
-    "Decision",
-    "Detection",
-    "Diagnosis",
-    "Evidence",
-    "Kind",
-    "Progress",
-    "Remaining",
-    "Severity",
-    "Step",
-]
+    "Acceptance", "Action", "Admission", "Choice", "Decision", "Detection", "Diagnosis", "Evidence",
+    "Kind", "Progress", "Remaining", "Severity", "Step",
+]  # fmt: skip

@@ -309,8 +309,7 @@ _OUTCOMES: Final = {
         Outcome.STALLED,
     ),
     **dict.fromkeys(
-        ("error_repeat", "error_rate", "outage", "same_verdict", "cannot_succeed"),
-        Outcome.FAILING,
+        ("error_repeat", "error_rate", "outage", "same_verdict", "cannot_succeed"), Outcome.FAILING
     ),
 }
 """By detector; all others find loops, or a limit."""

@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.core.report import act_row
+from otel_loopguard.core.report import Act, Context, Report, act_row
 
 if TYPE_CHECKING:
     from otel_loopguard.core.decision import Decision
-    from otel_loopguard.core.report import Act, Context, Report
 
 _TOOLS: Final = 5
 """Most used tools in a message to people: it fits a screen of a phone."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from otel_loopguard.core.evidence import Waited
+from otel_loopguard.core.evidence import Evidence, Waited
 from otel_loopguard.core.milestones import Milestones
-
-if TYPE_CHECKING:
-    from otel_loopguard.core.evidence import Evidence
 
 _KEPT: Final = 48
 """Phases of a report, and of what a session keeps: a page of names."""

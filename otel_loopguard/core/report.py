@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from otel_loopguard._util.text import printable, truncate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from otel_loopguard.core.admission import Acceptance
     from otel_loopguard.core.decision import Action, Decision, Severity
     from otel_loopguard.core.progress import Phase
@@ -288,12 +286,6 @@ _CHARS: Final = 200
 """Characters of an entry: a sentence or a path."""
 _SAID: Final = 3
 """Newest entries of each topic in a hint, which all four topics then keep below a page."""
-_OFFERED: Final[tuple[tuple[Topic, str], ...]] = (
-    ("insight", "Known so far"),
-    ("pattern", "Learned"),
-    ("file", "Files changed most"),
-    ("avoided", "Tried in vain"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,14 +356,13 @@ class Memory:
         if not self._known:
             return ""
         now = self.context()
-        found: dict[Topic, tuple[str, ...]] = {
-            "insight": now.insights[-_SAID:],
-            "pattern": now.patterns[-_SAID:],
-            "file": now.files[:_SAID],
-            "avoided": now.avoided[-_SAID:],
+        newest = {
+            "Known so far": now.insights[-_SAID:],
+            "Learned": now.patterns[-_SAID:],
+            "Files changed most": now.files[:_SAID],
+            "Tried in vain": now.avoided[-_SAID:],
         }
-        said = (f"{word}: {'; '.join(found[topic])}." for topic, word in _OFFERED if found[topic])
-        return " ".join(said)
+        return " ".join(f"{word}: {'; '.join(said)}." for word, said in newest.items() if said)
 
     @staticmethod
     def _forget(topic: Topic, known: dict[str, int], newest: str) -> None:

@@ -65,7 +65,7 @@ class Step:
         cost: Cost in USD, for model steps only (agent spans repeat the totals).
         task: Id of the task of a plan that it is the work of, if its span names one.
         tasks: Plan that its span declares: tasks as maps.
-        reading: What `identity.prepare` found in arguments and outcome; never part of it.
+        reading: What `evidence.prepare` found in arguments and outcome; never part of it.
         opened: When it was seen to begin, nanoseconds since the epoch by the guard's clock; 0 where
             its start was not seen. A span may be given any time of its own.
     """

@@ -7,22 +7,17 @@ from typing import TYPE_CHECKING, cast
 
 from opentelemetry import trace
 
-from otel_loopguard._control.context import (
-    guard_of,
-    known_session,
-    live_guards,
-    named_session,
-)
+from otel_loopguard._control import context
 from otel_loopguard._control.flag import asks
 from otel_loopguard._util.text import expected, named
 from otel_loopguard.core import Acceptance, Admission, Choice
-from otel_loopguard.core.admission import Factors
+from otel_loopguard.core.admission import Factors, ResourceUse
 from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
 from otel_loopguard.plans import checked
 
 if TYPE_CHECKING:
-    from otel_loopguard.core.admission import ResourceUse
+    from otel_loopguard.execution.admission import Admissions
     from otel_loopguard.settings.preferences import Preferences
 
 __all__ = [
@@ -107,8 +102,8 @@ def preferences(user: str = "") -> Preferences | None:
     Args:
         user: Id of the user; empty for everybody who has none.
     """
-    guard = guard_of(None)
-    return None if guard is None else guard.preferences(user)
+    known = _admissions()
+    return None if known is None else known.users.preferences(user)
 
 
 def prefer(user: str = "", **changes: object) -> Preferences | None:
@@ -128,7 +123,8 @@ def prefer(user: str = "", **changes: object) -> Preferences | None:
     Raises:
         ValueError: A name is unknown, or a value cannot be used; the message has both.
     """
-    changed = [guard.prefer(user, changes) for guard in live_guards()]
+    known: list[Admissions] = [guard.admissions for guard in context.live_guards()]
+    changed = [one.users.prefer(user, changes) for one in known]
     return changed[-1] if changed else None
 
 
@@ -140,8 +136,8 @@ def acceptance() -> Acceptance | None:
     Returns:
         None if nobody asked.
     """
-    guard = guard_of(None)
-    return None if guard is None else guard.acceptance()
+    known = _admissions()
+    return None if known is None else known.acceptance()
 
 
 def resource_use() -> Mapping[str, ResourceUse]:
@@ -152,17 +148,23 @@ def resource_use() -> Mapping[str, ResourceUse]:
         `rss` in megabytes, `queue` in tasks. What is not known is not there; empty before the
         first call that was asked about.
     """
-    guard = guard_of(None)
-    return {} if guard is None else guard.resource_use()
+    known = _admissions()
+    return {} if known is None else known.resources.use()
+
+
+def _admissions() -> Admissions | None:
+    """Those of the newest guard."""
+    guard = context.guard_of(None)
+    return None if guard is None else guard.admissions
 
 
 def _admitted(
     tasks: Sequence[Task], user: str, session: str | None, parallel: bool | None
 ) -> Admission:
     asks()
-    found = known_session(session or None)
-    key = session or named_session() if found is None else found.key
-    guard = guard_of(found)
+    found = context.known_session(session or None)
+    key = session or context.named_session() if found is None else found.key
+    guard = context.guard_of(found)
     if guard is None:
         return _unguarded(tasks, user, key)
     span = trace.get_current_span().get_span_context().span_id

@@ -13,11 +13,11 @@ import orjson
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Acceptance, Action, Admission, Choice, Decision, Kind, Step
-from otel_loopguard.core.admission import Factors, Objection
+from otel_loopguard.core.admission import Factors, Objection, ResourcePressure
 from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
 from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, advise
@@ -29,8 +29,6 @@ from otel_loopguard.policy import certainty_of, follow_ups_of, place_of
 from otel_loopguard.resilience import current
 
 if TYPE_CHECKING:
-    from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core.admission import ResourcePressure
     from otel_loopguard.execution.profiler import Profiler
     from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
@@ -258,7 +256,10 @@ class Admissions:
         """
         preferences = self.users.preferences(user)
         work = self._workload(tasks, preferences, parallel)
-        found, factors = self._advise(work, preferences, user)
+        found, factors = advise(
+            work, preferences, self.resources.pressure,
+            self.users.remembered(user, work.tools), self._lanes,
+        )  # fmt: skip
         key = None if session is None else session.key
         answers: list[Answer] = []
         warnings: list[str] = []
@@ -367,10 +368,6 @@ class Admissions:
             found.parallel_ms if parallel else found.sequential_ms, complexity(tasks).score,
             sum(one.records for one in found.estimates), sources,
         )  # fmt: skip
-
-    def _advise(self, work: Factors, preferences: Preferences, user: str) -> tuple[Answer, Factors]:
-        remembered = self.users.remembered(user, work.tools)
-        return advise(work, preferences, self.resources.pressure, remembered, self._lanes)
 
 
 def _single(tool: str, estimate: Estimate) -> Factors:

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard.core import Choice, Decision
-from otel_loopguard.core.admission import Factors, Vote
+from otel_loopguard.core.admission import Factors, ResourcePressure, Vote
 from otel_loopguard.core.decision import FollowUp, Source
 
 if TYPE_CHECKING:
-    from otel_loopguard.core.admission import ResourcePressure
     from otel_loopguard.settings.preferences import Preferences
 
 

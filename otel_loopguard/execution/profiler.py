@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapreplace
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.execution import latency
 from otel_loopguard.plans import needs
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Step
     from otel_loopguard.core.task import Task
+    from otel_loopguard.execution.resources import Resources
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 
@@ -58,16 +58,10 @@ class Profiler:
     after 30 seconds. Finished calls are written behind.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        writer: Writer | None = None,
-        resources: Callable[[], latency.ResourceSample | None] | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, *, writer: Writer | None = None) -> None:
         self._settings = settings
         self._writer = writer
-        self.sample = resources  # returns the newest reading of the machine
+        self.machine: Resources | None = None  # what is measured of it while calls run
         self._resting_until = 0.0
         self._profiles: BoundedDict[str, latency.Profile] = BoundedDict(_PROFILES)
         # Re-entrant: a finalizer may end a span, and with it a call, while it is held.
@@ -97,7 +91,7 @@ class Profiler:
         size, complexity = latency.measure(step.args)
         record = latency.CallRecord(
             end, (end - start) / 1e6, size, session or step.session or "", not step.error,
-            complexity, None if self.sample is None else self.sample(),
+            complexity, None if self.machine is None else self.machine.sample,
         )  # fmt: skip
         with self._lock:
             profile = self._profile(name)

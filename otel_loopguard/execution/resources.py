@@ -7,23 +7,19 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import psutil
 
 from otel_loopguard._util.clock import deterministic
-from otel_loopguard._util.errors import attempt, swallow
+from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.core.admission import UNKNOWN_PRESSURE, Alert, ResourcePressure, ResourceUse
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.execution.latency import ResourceSample
-from otel_loopguard.settings import imported
-
-if TYPE_CHECKING:
-    from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.settings import Settings
+from otel_loopguard.settings import Settings, imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +173,13 @@ class Resources:
     """The newest measurements of resources. Thread-safe; no question waits for anything.
 
     A thread measures from the first question until a minute after the last one.
+
+    Attributes:
+        sample: The newest reading as tool profiles take it; None before the first.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        faults: InternalErrors,
-        depth: Depth | None = None,
+        self, settings: Settings, faults: InternalErrors, depth: Depth | None = None
     ) -> None:
         rule = settings.tuning.resources
         self._faults = faults
@@ -192,7 +188,7 @@ class Resources:
         self._asked = 0.0
         self._fresh_until = 0.0
         self._pressure = UNKNOWN_PRESSURE
-        self._sample: ResourceSample | None = None
+        self.sample: ResourceSample | None = None
         self._depth = depth
         self._limits = {
             "cpu": rule.cpu_percent,
@@ -231,10 +227,6 @@ class Resources:
         with self._lock:
             return tuple(self._readings)
 
-    def sample(self) -> ResourceSample | None:
-        """The newest reading as tool profiles take it; None before the first."""
-        return self._sample
-
     def use(self) -> Mapping[str, ResourceUse]:
         """Mean and peak of every resource that is known, by the names of `Reading`."""
         found: dict[str, ResourceUse] = {}
@@ -250,7 +242,7 @@ class Resources:
         with self._lock:
             self._readings.append(reading)
             newest = list(self._readings)[-_SMOOTHED:]
-        self._sample = ResourceSample(reading.cpu, reading.rss, reading.io_wait)
+        self.sample = ResourceSample(reading.cpu, reading.rss, reading.io_wait)
         means: dict[str, float] = {}
         alerts: list[Alert] = []
         for name, limit in self._limits.items():

@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from otel_loopguard._control.context import register_guard
+from otel_loopguard._control.context import CurrentCall, register_guard
 from otel_loopguard._control.escalation import DECISIONS
-from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, asks
+from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, Flag, asks
 from otel_loopguard._control.replication import ControlReplication
-from otel_loopguard._util.backlog import Backlog
+from otel_loopguard._util.backlog import Backlog, Event
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork, settle, waiting
 from otel_loopguard._util.logger import Log, logger
 from otel_loopguard._util.text import check_limit, expected
 from otel_loopguard._util.worker import weak_reference
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.escalation.service import EscalationService
 from otel_loopguard.evidence import prepare
@@ -27,19 +28,12 @@ from otel_loopguard.execution.admission import Admissions
 from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.guard.intake import Intake
 from otel_loopguard.guard.queries import SessionQueries
-from otel_loopguard.guard.untraced import Untraced, warn_of_misnamed
+from otel_loopguard.guard.untraced import Messages, Untraced, warn_of_misnamed
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.resilience import ResilienceRegistry, offer
-from otel_loopguard.sessions.active import (
-    NEVER,
-    ActiveSpan,
-    ActiveSpans,
-    Deferred,
-    ToolSpans,
-    first_look,
-)
-from otel_loopguard.sessions.decisions import Decisions
+from otel_loopguard.sessions.active import NEVER, ActiveSpan, ActiveSpans, Deferred, first_look
+from otel_loopguard.sessions.decisions import Decisions, Finding
 from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
 from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
 from otel_loopguard.sessions.requested_calls import DIALECT as MESSAGES
@@ -61,14 +55,8 @@ if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.metrics import MeterProvider
 
-    from otel_loopguard._control.context import CurrentCall
-    from otel_loopguard._control.flag import Flag
-    from otel_loopguard._util.backlog import Event
-    from otel_loopguard.core import Decision
     from otel_loopguard.core.decision import Annotation
     from otel_loopguard.detectors.llm_judge import Judge
-    from otel_loopguard.guard.untraced import Messages
-    from otel_loopguard.sessions.decisions import Finding
     from otel_loopguard.sessions.journal_worker import JournalStore
     from otel_loopguard.sessions.observation import Listener
     from otel_loopguard.spans.views import SpanView
@@ -76,6 +64,8 @@ if TYPE_CHECKING:
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
+_TOOL_SPANS: Final = 1024
+"""Names of spans of tools: a process has fewer tools, and a name may be made up for each call."""
 
 StepListener = Callable[[Session, int, Step], None]
 DecisionListener = Callable[[Session, "Decision"], None]
@@ -115,6 +105,7 @@ class LoopGuard(SessionQueries):
         backlog: Spans of the SDK that started or ended and are not judged yet.
         passed_over: Names of scopes whose spans are of no interest, whatever they carry.
         subscribers: The callbacks for steps and decisions.
+        admissions: Answers about calls before they run.
     """
 
     def __init__(  # noqa: PLR0913
@@ -138,7 +129,8 @@ class LoopGuard(SessionQueries):
         self.faults = faults = InternalErrors()
         self.log = log = Log(name) if name else logger
         self.reader = Reader() if like is None else like.reader
-        self.tools = ToolSpans()
+        # By names of spans, the newest; entries are only added, so that readers take no lock.
+        self._tools: BoundedDict[str, str] = BoundedDict(_TOOL_SPANS)
         self._live = live = clock == "live"
         self._local = local
         self._now = 0
@@ -171,12 +163,12 @@ class LoopGuard(SessionQueries):
         known = None if like is None else like._registry  # noqa: SLF001  # of the same class
         self._registry = known or Registry(settings, detectors)
         self.profiler = Profiler(settings, writer=self._writer)
-        self._admissions = Admissions(settings, self.profiler, faults, self._writer)
-        self.profiler.sample = self._admissions.resources.sample
+        self.admissions = Admissions(settings, self.profiler, faults, self._writer)
+        self.profiler.machine = self.admissions.resources
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
             settings, faults, live=live, local=local, detectors=self._registry.names,
-            misses=self.profiler.misses, fields=self._admissions.fields, log=log,
+            misses=self.profiler.misses, fields=self.admissions.fields, log=log,
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(self, self._writer, hints=journal_store is not None)
@@ -195,30 +187,30 @@ class LoopGuard(SessionQueries):
     @classmethod
     def default(cls) -> LoopGuard:
         """The guard of this process, made on first use from the environment."""
-        return _guards.default(cls)
+        global _default  # noqa: PLW0603
+        with _making:
+            found = _default = _default or cls()
+        settle()
+        return found
 
     @property
     def attached(self) -> bool:
         """Whether a live span processor feeds it, or did until it was shut down."""
-        return self in _guards.attached
+        return self in _attached
 
     def attach(self) -> None:
-        """Records that a live span processor feeds it."""
-        _guards.attached.add(self)
-
-    def switch_off(self) -> None:
-        """Records that it has a live span processor with the setting `enabled` False."""
-        _guards.off.add(self)
+        """Records that it has a live span processor, which feeds it unless it is not `enabled`."""
+        (_attached if self.settings.enabled else _switched_off).add(self)
 
     @staticmethod
     def any_switched_off() -> bool:
         """Whether a live span processor was made with the setting `enabled` False."""
-        return bool(_guards.off)
+        return bool(_switched_off)
 
     @staticmethod
     def all_attached() -> tuple[LoopGuard, ...]:
         """Every guard that a live span processor feeds."""
-        return tuple(_guards.attached)
+        return tuple(_attached)
 
     def settle(self, limit_s: float = 5.0) -> None:
         """Judges every span that started or ended by now, and lets listeners hear of it.
@@ -648,7 +640,7 @@ class LoopGuard(SessionQueries):
             ("held", self.count_held),
             ("listeners", self.settle),
             ("names", lambda: self._live and warn_of_misnamed(self.settings, self.profiler.tools)),
-            ("resources", self._admissions.resources.stop),
+            ("resources", self.admissions.resources.stop),
             ("journal", self._sessions.close),
             ("sharing", self._replication.close),
             ("escalation", lambda: escalation and escalation.close()),
@@ -671,7 +663,7 @@ class LoopGuard(SessionQueries):
         """Resets in the child of a fork, where locks may be held by threads that are gone."""
         self.backlog.forked()
         self.profiler.forked()
-        self._admissions.forked()
+        self.admissions.forked()
         self.telemetry.forked()
         self._start()
 
@@ -706,7 +698,7 @@ class LoopGuard(SessionQueries):
         self.telemetry.numbers.watch(
             State(
                 self.active, self._sessions, self._index, self._annotator,
-                self._admissions.counts, self._admissions.resources.use,
+                self.admissions.counts, self.admissions.resources.use,
                 self._resilience,
                 self._writer, settings.tuning.stores.queue,
                 self._waiting if self._live else None,
@@ -714,7 +706,7 @@ class LoopGuard(SessionQueries):
         )  # fmt: skip
         self._watchdog = Watchdog(
             settings, self.reader, self.active, self._sessions, lock=self._lock, faults=faults,
-            live=self._live, limits=self.profiler, tools=self.tools,
+            live=self._live, limits=self.profiler, tools=self._tools,
         )  # fmt: skip
         self.subscribers = Subscribers(faults)
         self._subscribe()
@@ -781,7 +773,8 @@ class LoopGuard(SessionQueries):
         """Lets a session observe a step, and notes the observation for those who listen."""
         made: list[DecisionRecord] = []
         with session.lock:
-            index = session.state.progress.steps
+            state = session.state
+            index = state.progress.steps
             try:
                 index, findings = session.observe(step)
                 if findings:
@@ -793,7 +786,7 @@ class LoopGuard(SessionQueries):
                 self.faults.caught("judge", fault)
             seen = Observation(
                 session, index, step, session.evidence, tuple(session.detected), tuple(made),
-                session.state.record.turn, session.state.progress.phases.over, session.shrunk,
+                state.record.turn, state.progress.phases.over, session.shrunk,
                 agent_of(step, opened),
             )  # fmt: skip
         self.subscribers.add(seen)
@@ -802,7 +795,7 @@ class LoopGuard(SessionQueries):
         if session.cycles is not None and session.cycles.lines:
             with swallow(self.faults, "log"):
                 for news in session.cycles.publish(session.key, self._decisions.digest, self.log):
-                    self.subscribers.add_cycle(session.key, news, opened)
+                    self.subscribers.note(self.subscribers.cycles, (session.key, news, opened))
         step.reading = None  # steps are kept for a while, to be compared with those that follow
 
     def _decide(  # noqa: PLR0913, PLR0917
@@ -954,22 +947,7 @@ def _raise_flag(session: Session, decision: Decision, quote: str = "") -> None:
         )  # fmt: skip
 
 
-class _Guards:
-    """The guards that live span processors feed or that are switched off, and the default one."""
-
-    def __init__(self) -> None:
-        self.attached: weakref.WeakSet[LoopGuard] = weakref.WeakSet()
-        self.off: weakref.WeakSet[LoopGuard] = weakref.WeakSet()
-        self._default: LoopGuard | None = None
-        self._making = new_lock()
-
-    def default(self, make: Callable[[], LoopGuard]) -> LoopGuard:
-        with self._making:
-            if self._default is None:
-                self._default = make()
-            found = self._default
-        settle()
-        return found
-
-
-_guards = _Guards()
+_attached: Final[weakref.WeakSet[LoopGuard]] = weakref.WeakSet()
+_switched_off: Final[weakref.WeakSet[LoopGuard]] = weakref.WeakSet()
+_default: LoopGuard | None = None
+_making: Final = new_lock()

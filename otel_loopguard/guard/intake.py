@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import get_current_span
 
-from otel_loopguard._control.context import named_session
-from otel_loopguard._control.flag import STOPPING
+from otel_loopguard._control.context import CurrentCall, named_session
+from otel_loopguard._control.flag import STOPPING, Flag
 from otel_loopguard.evidence import prepare
-from otel_loopguard.sessions.active import Deferred
+from otel_loopguard.sessions.active import ActiveSpans, Deferred
 from otel_loopguard.spans.keys import INVOKES, tells_late
 from otel_loopguard.spans.reader import TOOL_SPAN, Reader, ScopeKind
-from otel_loopguard.spans.sdk_views import (
-    REWRITTEN,
-    ActiveSpanView,
-    EndedSpanView,
-    attributes_of,
-)
+from otel_loopguard.spans.sdk_views import REWRITTEN, ActiveSpanView, EndedSpanView, attributes_of
 
 if TYPE_CHECKING:
     from collections import deque
@@ -27,12 +22,9 @@ if TYPE_CHECKING:
 
     from opentelemetry.context import Context
 
-    from otel_loopguard._control.context import CurrentCall
-    from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.backlog import Event
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Step
-    from otel_loopguard.sessions.active import ActiveSpans
     from otel_loopguard.sessions.observation import Subscribers
     from otel_loopguard.spans.views import SpanView
     from otel_loopguard.telemetry import Telemetry
@@ -54,8 +46,8 @@ class Guard(Protocol):
     subscribers: Subscribers
     telemetry: Telemetry
 
-    def flag_in(self, trace_id: int) -> Flag | None:
-        """The flag of the session of a trace."""
+    def flag_of(self, place: str | int) -> Flag | None:
+        """The flag of a session, by its key or a trace of it."""
         ...
 
     def on_start(  # noqa: PLR0913
@@ -202,8 +194,8 @@ class Intake:
             return
         view = found.view or EndedSpanView(span, found.attributes, found.scope)
         began, numbers = 0, guard.telemetry.numbers
-        if numbers.timed.left > 1:
-            numbers.timed.left -= 1
+        if numbers.untimed > 1:
+            numbers.untimed -= 1
         else:
             began = numbers.began()
         guard.end(view, session, found.step, at, read=found.read)
@@ -221,7 +213,7 @@ class Intake:
             or type(name) is not str
             or (bare and name.startswith(INVOKES))
             # It is annotated if its session was stopped.
-            or (STOPPING and (flag := guard.flag_in(own[0])) is not None and flag.stops)
+            or (STOPPING and (flag := guard.flag_of(own[0])) is not None and flag.stops)
         ):
             return False
         above, active = None, guard.active

@@ -7,26 +7,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from otel_loopguard import semconv
-from otel_loopguard._control.flag import Control
+from otel_loopguard._control.flag import Control, Flag
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import parsed
 from otel_loopguard.policy import Hearing
-from otel_loopguard.sessions.requested_calls import RequestedCalls
-from otel_loopguard.sessions.session import SavedSession
+from otel_loopguard.sessions.requested_calls import RequestedCalls, WaitingRound
+from otel_loopguard.sessions.session import SavedSession, Session
 
 if TYPE_CHECKING:
-    from otel_loopguard._control.flag import Flag
     from otel_loopguard._util.backlog import Backlog
     from otel_loopguard._util.logger import Log
-    from otel_loopguard.core import Acceptance, Admission, Choice, Remaining
-    from otel_loopguard.core.admission import Objection, ResourceUse
+    from otel_loopguard.core import Admission, Remaining
+    from otel_loopguard.core.admission import Objection
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.escalation.service import EscalationService
     from otel_loopguard.execution.admission import Admissions
@@ -35,12 +34,9 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
     from otel_loopguard.sessions.decisions import Decisions
     from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
-    from otel_loopguard.sessions.requested_calls import WaitingRound
     from otel_loopguard.sessions.resolver import SessionResolver
-    from otel_loopguard.sessions.session import Session
     from otel_loopguard.sessions.watchdog import Watchdog
     from otel_loopguard.settings import Settings
-    from otel_loopguard.settings.preferences import Preferences
     from otel_loopguard.telemetry import Telemetry
 
 
@@ -61,7 +57,7 @@ class SessionQueries:
     _decisions: Decisions
     active: ActiveSpans
     _resolver: SessionResolver
-    _admissions: Admissions
+    admissions: Admissions
     _watchdog: Watchdog
     profiler: Profiler
 
@@ -90,9 +86,12 @@ class SessionQueries:
     def find(self, place: str | int) -> SessionHandle | None:
         """Returns a session by its key, or by the id of one of its traces; None if not known."""
         self.backlog.settle()
-        sessions = self._sessions
-        found = sessions.find(place) if isinstance(place, str) else sessions.of_trace(place)
+        found = self._session_at(place)
         return None if found is None else SessionHandle(self, found)
+
+    def _session_at(self, place: str | int) -> Session | None:
+        sessions = self._sessions
+        return sessions.find(place) if isinstance(place, str) else sessions.of_trace(place)
 
     @property
     def sees_steps(self) -> bool:
@@ -100,16 +99,10 @@ class SessionQueries:
         self.backlog.settle()
         return bool(self._sessions or len(self.active)) or not self.settings.enabled
 
-    def flag_of(self, session: str) -> Flag | None:
-        """Returns the flag of a session by its key, or None if the session is not known."""
+    def flag_of(self, place: str | int) -> Flag | None:
+        """Returns the flag of a session by its key, or by the id of one of its traces."""
         self.backlog.settle()
-        found = self._sessions.find(session)
-        return None if found is None else found.flag
-
-    def flag_in(self, trace_id: int) -> Flag | None:
-        """Returns the flag of the session of a trace, or None if it is not known."""
-        self.backlog.settle()
-        found = self._sessions.of_trace(trace_id)
+        found = self._session_at(place)
         return None if found is None else found.flag
 
     def flag_named(self, session: str) -> Flag:
@@ -177,7 +170,7 @@ class SessionQueries:
             False if the decision or its session is no longer known.
         """
         with self._settled():
-            about = self._admissions.decision_of(decision_id)
+            about = self.admissions.decision_of(decision_id)
             return self._index.feedback(about, false_alarm=false_alarm)
 
     def admit(
@@ -201,7 +194,7 @@ class SessionQueries:
         self.backlog.settle()
         found = None if session is None else self._sessions.find(session)
         agent = self._agent(span_id)
-        return self._admissions.admit(tasks, found, user=user, agent=agent, parallel=parallel)
+        return self.admissions.admit(tasks, found, user=user, agent=agent, parallel=parallel)
 
     def objection(
         self, tool: str, args: object, *, session: str | None = None, span_id: int = 0
@@ -219,7 +212,7 @@ class SessionQueries:
         """
         self.backlog.settle()
         task = Task("0", tool, args=args, agent=self._agent(span_id))
-        return self._admissions.forbidding(task, session)
+        return self.admissions.forbidding(task, session)
 
     def limit_s(self, tool: str, args: object) -> float:
         """Returns how many seconds a call of a tool may take; 600 without an estimate."""
@@ -254,35 +247,6 @@ class SessionQueries:
         self._resolver.look(self._opened(span_id), trace_id)
         with self._lock:
             self._resolver.next_run(session, trace_id, span_id)
-
-    def answered(self, admission_id: str, choice: Choice) -> bool:
-        """Records a user's choice about calls; False if they are no longer known."""
-        return self._admissions.answered(admission_id, choice)
-
-    def preferences(self, user: str) -> Preferences:
-        """Returns the execution preferences of a user."""
-        return self._admissions.users.preferences(user)
-
-    def prefer(self, user: str, changes: Mapping[str, object]) -> Preferences:
-        """Changes the execution preferences of a user.
-
-        Raises:
-            ValueError: A name is unknown or a value invalid; the message has both.
-        """
-        return self._admissions.users.prefer(user, changes)
-
-    def acceptance(self) -> Acceptance | None:
-        """Returns how users took the execution choices of all sessions; None without requests."""
-        return self._admissions.acceptance()
-
-    def resource_use(self) -> Mapping[str, ResourceUse]:
-        """Returns mean and peak use of the machine over the newest samples."""
-        return self._admissions.resources.use()
-
-    @property
-    def admissions(self) -> Admissions:
-        """The admission control."""
-        return self._admissions
 
 
 class SessionHandle:

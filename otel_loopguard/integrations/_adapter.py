@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
@@ -24,7 +24,7 @@ from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from otel_loopguard import semconv
 from otel_loopguard._control.context import (
@@ -36,13 +36,7 @@ from otel_loopguard._control.context import (
     set_current_call,
 )
 from otel_loopguard._control.flag import asks
-from otel_loopguard._control.gate import (
-    flag_refuses,
-    gate_at,
-    objected,
-    spellings,
-    told,
-)
+from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings, told
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.logger import logger, warn_blind
@@ -59,10 +53,8 @@ from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Mapping
-    from contextlib import AbstractContextManager
 
     from opentelemetry.context import Context
-    from opentelemetry.trace import Span, Tracer
     from opentelemetry.trace import TracerProvider as ApiTracerProvider
     from typing_extensions import Self, Unpack
 

@@ -16,16 +16,13 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from opentelemetry import context as otel_context
 
 from otel_loopguard._control.context import named_session, naming
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import plain
-
-if TYPE_CHECKING:
-    from otel_loopguard.integrations._adapter import Adapter, ToolCall
+from otel_loopguard.integrations._adapter import Adapter, ToolCall, plain
 
 _Message = TypeVar("_Message")
 _run: ContextVar[AgentRun | None] = ContextVar("loopguard-running", default=None)

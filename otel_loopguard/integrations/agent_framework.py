@@ -17,13 +17,12 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_loopguard._control.context import named_session, session
-from otel_loopguard.integrations._adapter import Adapter, Answer, raising_as, require
+from otel_loopguard.integrations._adapter import Adapter, Answer, Options, raising_as, require
 from otel_loopguard.integrations._runs import captured, capturing
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations._adapter import Options
 
 _framework: Any = require("agent_framework", "agent-framework")
 _exceptions: Any = require("agent_framework.exceptions", "agent-framework")

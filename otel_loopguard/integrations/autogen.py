@@ -12,17 +12,14 @@ import functools
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from opentelemetry import context as otel_context
 
 from otel_loopguard._control.context import named_session, naming
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, Answer, require
+from otel_loopguard.integrations._adapter import Adapter, Answer, Options, ToolCall, require
 from otel_loopguard.integrations._runs import captured, capturing
-
-if TYPE_CHECKING:
-    from otel_loopguard.integrations._adapter import Options, ToolCall
 
 _agents: Any = require("autogen_agentchat.agents", "autogen")
 _messages: Any = require("autogen_agentchat.messages", "autogen")

@@ -9,12 +9,11 @@ from opentelemetry import trace
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, Answer, require
+from otel_loopguard.integrations._adapter import Adapter, Answer, Options, require
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations._adapter import Options
 
 _plugins: Any = require("google.adk.plugins.base_plugin", "google-adk")
 _models: Any = require("google.adk.models", "google-adk")

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from otel_loopguard.integrations._adapter import Adapter, Answer, require
+from otel_loopguard.integrations._adapter import Adapter, Answer, Options, require
 from otel_loopguard.integrations._runs import GuardedAgent, keeping_stop, raise_stop
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations._adapter import Options
 
 _llms: Any = require("llama_index.core.llms", "llama-index")
 _Agent = TypeVar("_Agent")

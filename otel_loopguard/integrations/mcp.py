@@ -20,7 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from otel_loopguard._control.context import named_session
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, require, tell_content
+from otel_loopguard.integrations._adapter import Adapter, Options, require, tell_content
 from otel_loopguard.sdk.propagator import LoopGuardPropagator
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
-    from otel_loopguard.integrations._adapter import Options
 
 _types: Any = require("mcp_types", "mcp")
 _CALL: Final = "tools/call"

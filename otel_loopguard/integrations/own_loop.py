@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import Span, SpanKind, TracerProvider
 
 from otel_loopguard._control.context import (
     Entered,
@@ -22,20 +22,23 @@ from otel_loopguard._control.context import (
     named_session,
     naming,
 )
-from otel_loopguard._control.flag import NOTHING
+from otel_loopguard._control.flag import NOTHING, Control
 from otel_loopguard._control.limits import Block
 from otel_loopguard._util.text import expected, named
-from otel_loopguard.integrations._adapter import Adapter, check_options, end_run, plain
+from otel_loopguard.integrations._adapter import (
+    Adapter,
+    ToolCall,
+    check_options,
+    end_run,
+    plain,
+)
 from otel_loopguard.sdk.provider import ensure_followed, guard_only_provider
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Span, TracerProvider
     from typing_extensions import Self
 
-    from otel_loopguard._control.flag import Control
-    from otel_loopguard.integrations._adapter import ToolCall
 
 _Result = TypeVar("_Result")
 _KEY: Final = otel_context.create_key("loopguard-turn")
@@ -196,12 +199,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
     ) -> _Result | Refusal: ...  # fmt: skip
 
     async def atool(
-        self,
-        name: str,
-        args: object,
-        function: Callable[..., Any],
-        *,
-        call_id: str | None = None,
+        self, name: str, args: object, function: Callable[..., Any], *, call_id: str | None = None
     ) -> object:
         """As `tool`, without blocking the event loop while the session is paused.
 

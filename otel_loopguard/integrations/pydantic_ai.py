@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_loopguard.integrations._adapter import Adapter, Answer, Limit, require
+from otel_loopguard.integrations._adapter import Adapter, Answer, Limit, Options, require
 from otel_loopguard.integrations._runs import Round, folded, key_of
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations._adapter import Options
 
 _capabilities: Any = require("pydantic_ai.capabilities", "pydantic-ai")
 _exceptions: Any = require("pydantic_ai.exceptions", "pydantic-ai")

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from otel_loopguard.integrations._adapter import Adapter, Answer, require
-from otel_loopguard.integrations._runs import (
-    AgentRun,
-    GuardedAgent,
-    keeping_stop,
-    raise_stop,
-)
+from otel_loopguard.integrations._adapter import Adapter, Answer, Options, require
+from otel_loopguard.integrations._runs import AgentRun, GuardedAgent, keeping_stop, raise_stop
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations._adapter import Options
 
 _agents: Any = require("smolagents", "smolagents")
 _Agent = TypeVar("_Agent")

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 
-from otel_loopguard.integrations._adapter import Adapter, Answer, raising_as, require
+from otel_loopguard.integrations._adapter import Adapter, Answer, Options, raising_as, require
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from otel_loopguard.integrations._adapter import Options
 
 _hooks: Any = require("strands.hooks", "strands")
 _LoopError: Any = require("strands.types.exceptions", "strands").EventLoopException

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.tables import read_table
+from otel_loopguard._util.tables import Row, read_table
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Diagnosis
 from otel_loopguard.core.decision import Fix
-from otel_loopguard.policy.hints import LOOK, kind_of
+from otel_loopguard.policy.hints import LOOK, Call, kind_of
 from otel_loopguard.settings import imported
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard._util.tables import Row
-    from otel_loopguard.policy.hints import Call
 
 
 def diagnosis_in(row: Row) -> Diagnosis:

@@ -7,15 +7,13 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard._util.text import printable
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.report import decision_line
-from otel_loopguard.policy.ladder import IGNORED, ROUNDING, RUNGS, needs, rank
+from otel_loopguard.policy.ladder import IGNORED, ROUNDING, RUNGS, Loop, Repeat, needs, rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_loopguard.core import Decision
-    from otel_loopguard.policy.ladder import Loop, Repeat
     from otel_loopguard.settings import Settings
 
 # Shown with two digits, these are nothing.

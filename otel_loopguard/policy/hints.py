@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.tables import read_table, read_texts
 from otel_loopguard._util.text import printable, truncate
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision, Detection, Diagnosis, Step
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Decision, Detection, Diagnosis, Step
     from otel_loopguard.core.evidence import Evidence
 
 _TEXTS: Final = read_texts(__name__, "hints.txt")

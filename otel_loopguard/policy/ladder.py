@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.tables import read_texts
-from otel_loopguard.core import Action
-from otel_loopguard.core.evidence import Effect, ErrorClass
+from otel_loopguard.core import Action, Detection
+from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Detection
-    from otel_loopguard.core.evidence import Evidence
     from otel_loopguard.settings import Settings
 
 

@@ -12,7 +12,7 @@ from otel_loopguard._util.lazy import lazy
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import Log, logger
 from otel_loopguard._util.text import check_limit
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.evidence import error_class, is_runner, prepare, signature_of
 from otel_loopguard.resilience.breaker import Breakers, BreakerState, BreakerStatus, Of
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_loopguard._control.gate import partial, parts
-    from otel_loopguard.core import Step
     from otel_loopguard.resilience.checkpoints import (
         Callbacks,
         Checkpoint,

@@ -18,17 +18,14 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from otel_loopguard._control.context import known_session, session_at
+from otel_loopguard._control.context import SessionHandle, known_session, session_at
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import check_number
 from otel_loopguard.errors import CheckpointError
-
-if TYPE_CHECKING:
-    from otel_loopguard._control.context import SessionHandle
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,8 +162,8 @@ class Checks:
         self._faults = faults or InternalErrors()
         self._registered: tuple[tuple[str, str, Check], ...] = ()
         self._failing: BoundedDict[tuple[str, Shape], _Failing] = BoundedDict(_KINDS)
-        self.good: BoundedDict[str, Shape] = BoundedDict(_KINDS)
         # By tool: what the last call that went well was like; how many kinds of calls fail.
+        self.good: BoundedDict[str, Shape] = BoundedDict(_KINDS)
         self.troubled: BoundedDict[str, int] = BoundedDict(_KINDS)
         # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
@@ -227,7 +227,10 @@ class Checks:
         elif error and error_class is not ErrorClass.TRANSIENT:
             self._failed(tool, shape_of(args), signature or "an error without a text")
         elif not error and (tool in self.troubled or tool not in self.good):
-            self._went_well(tool, shape_of(args))
+            shape = shape_of(args)
+            with self._lock:
+                self._forget(tool, shape)
+                self.good[tool] = shape
 
     def _failed(self, tool: str, shape: Shape, signature: str) -> None:
         with self._lock:
@@ -239,11 +242,6 @@ class Checks:
             failing.count += 1
             failing.at = time
             self._failing[tool, shape] = failing
-
-    def _went_well(self, tool: str, shape: Shape) -> None:
-        with self._lock:
-            self._forget(tool, shape)
-            self.good[tool] = shape
 
     def _forget(self, tool: str, shape: Shape) -> None:
         """Calls of this kind are taken: what failed before is over."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.context import get_current
-from opentelemetry.sdk.trace import SpanProcessor
+from opentelemetry.context import Context, get_current
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from otel_loopguard._control.context import current_call, named_session
 from otel_loopguard._control.flag import STOPPING
@@ -21,9 +21,7 @@ from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
-    from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.sdk.trace import ReadableSpan, Span
 
 
 class LoopGuardSpanProcessor(SpanProcessor):
@@ -84,13 +82,10 @@ class LoopGuardSpanProcessor(SpanProcessor):
         self._at_end = self.guard.settings.judging == "at_end"
         self._on = self.guard.settings.enabled
         self._backlog.open()
-        if not self.attaches:
-            return
-        if self._on:
-            compile_patterns()
+        if self.attaches:
+            if self._on:
+                compile_patterns()
             self.guard.attach()
-        else:
-            self.guard.switch_off()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Notes a span that starts. Nothing is read, and no lock is taken."""

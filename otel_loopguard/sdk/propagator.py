@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote_plus
 
 from opentelemetry import baggage, trace
@@ -35,9 +35,6 @@ from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action
 from otel_loopguard.settings import Settings
-
-if TYPE_CHECKING:
-    from otel_loopguard._control.flag import Control
 
 _OURS: Final = (semconv.BAGGAGE_SESSION, semconv.BAGGAGE_CONTROL)
 _HEADER: Final = "baggage"
@@ -87,10 +84,9 @@ class LoopGuardPropagator(TextMapPropagator):
         self._lock = new_lock()
         self._w3c = W3CBaggagePropagator()
         self._ttl_s = 0.0
-        if settings:
-            given = Settings(**settings)
-        else:
-            given = attempt(self.faults, "settings", _from_environment, None)
+        given = Settings(**settings) if settings else None
+        if given is None:
+            given = attempt(self.faults, "settings", lambda _: Settings(), None)
         if given is not None:
             self._ttl_s = given.tuning.replication.baggage_ttl_s
             keyring.add(given.propagation_key.get_secret_value())
@@ -139,12 +135,9 @@ class LoopGuardPropagator(TextMapPropagator):
             The context, without our entries in its baggage: they are written anew for each call.
         """
         before = otel_context.get_current() if context is None else context
-
-        def read(given: otel_context.Context) -> otel_context.Context:
-            return self._read(carrier, given, getter)
-
-        found = attempt(self.faults, "extract", read, before)
-        return before if found is None else found
+        with swallow(self.faults, "extract"):
+            return self._read(carrier, before, getter)
+        return before
 
     def _entries(self, context: otel_context.Context) -> Mapping[str, str | None]:
         keys = keyring.keys()
@@ -157,7 +150,9 @@ class LoopGuardPropagator(TextMapPropagator):
         session = session or (None if control is None else control.session)
         if session is None:
             return {}
-        seal = Seal(wire_name(session), _stop(control), int(time.time()))
+        # What travels of a control is what stops.
+        action = control.action if control is not None and control.action.stops else Action.ALLOW
+        seal = Seal(wire_name(session), action, int(time.time()))
         return dict(zip(_OURS, sealed(seal, keys[0], trace_id), strict=True))
 
     def _read(
@@ -197,7 +192,8 @@ class LoopGuardPropagator(TextMapPropagator):
             self.ignored[why] += 1
             first = self.ignored[why] == 1
         if first:
-            attempt(self.faults, "log", _warn, why)
+            with swallow(self.faults, "log"):
+                logger.warning("incoming baggage of a session was ignored: %s", why)
 
 
 @contextmanager
@@ -218,15 +214,6 @@ def detach_baggage() -> Generator[None, None, None]:
         yield
     finally:
         otel_context.detach(token)
-
-
-def _from_environment(_: None) -> Settings:
-    return Settings()
-
-
-def _stop(control: Control | None) -> Action:
-    """What travels of a control: what stops."""
-    return control.action if control is not None and control.action.stops else Action.ALLOW
 
 
 def _notice(seal: Seal, ttl_s: float) -> ControlMessage:
@@ -295,7 +282,3 @@ def _without(context: otel_context.Context) -> otel_context.Context:
         if name in known:
             context = baggage.remove_baggage(name, context)
     return context
-
-
-def _warn(why: str) -> None:
-    logger.warning("incoming baggage of a session was ignored: %s", why)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import trace
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from otel_loopguard._util.clock import off
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from opentelemetry.context import Context
-    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span
 
 _EXPORTER: Final = "OTEL_TRACES_EXPORTER"

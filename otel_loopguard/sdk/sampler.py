@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -96,10 +97,11 @@ def from_environment(argument: str | float | None = None) -> LoopGuardSampler:
     """
     argument = os.environ.get(_VARIABLE, "") if argument is None else str(argument)
     name, _, value = argument.strip().partition(",")
-    name, value = name.strip().lower(), value.strip()
-    if name and not value and _is_number(name):
-        name, value = "parentbased_traceidratio", name
-    name = name or "parentbased_always_on"
+    name, value = name.strip().lower() or "parentbased_always_on", value.strip()
+    if not value:
+        with suppress(ValueError):  # no ratio
+            float(name)
+            name, value = "parentbased_traceidratio", name
     factory = _factory(name, argument)
     try:
         inner = factory(float(value or 1) if name in _RATIOS else value)
@@ -123,14 +125,6 @@ def _unusable(argument: str | None, why: str) -> LoopGuardSettingsError:
         f"{_VARIABLE} is {argument!r}: {why}; expected a ratio from 0 to 1, a sampler, "
         "or both (`parentbased_traceidratio,0.1`)"
     )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _may_be_agent(name: str, attributes: Attributes) -> bool:

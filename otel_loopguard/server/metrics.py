@@ -284,7 +284,7 @@ class Lateness:
             if step.end is None or (not self._late_s and now - step.end < LATE_S * 1e9):
                 continue
             guard = self._guard
-            flag = guard.flag_of(step.session) if step.session else guard.flag_in(trace_id)
+            flag = guard.flag_of(step.session or trace_id)
             if flag is None or not flag.asked:
                 continue
             session = flag.control.session or ""

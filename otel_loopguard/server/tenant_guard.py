@@ -483,7 +483,7 @@ class TenantGuard:
         self.guard.resume_rounds(session, waiting)
 
     def _bind(self, trace_id: int, session: str) -> None:
-        if session != f"{trace_id:032x}" and self.guard.flag_in(trace_id) is None:
+        if session != f"{trace_id:032x}" and self.guard.flag_of(trace_id) is None:
             self.guard.bind(trace_id, session)
 
     def _watch(self, leases: SessionLeases) -> None:

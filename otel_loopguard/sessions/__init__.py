@@ -12,16 +12,9 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.session import Session
 
 __all__ = [
-    "ControlMessage",
-    "Session",
-    "cycles",
-    "feedback",
-    "recall",
-    "remember",
-    "report",
-    "send",
+    "ControlMessage", "Session", "cycles", "feedback", "recall", "remember", "report", "send",
     "wire_name",
-]
+]  # fmt: skip
 
 __getattr__ = lazy(
     "otel_loopguard",

@@ -8,17 +8,15 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.core import Kind
-from otel_loopguard.detectors.budget import OPERATION, idle_clocks, phase_clocks, run_clocks
+from otel_loopguard.core import Kind, Step
+from otel_loopguard.detectors.budget import OPERATION, Clock, idle_clocks, phase_clocks, run_clocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_loopguard._control.context import CurrentCall
-    from otel_loopguard.core import Step
-    from otel_loopguard.detectors.budget import Clock
     from otel_loopguard.sessions.session import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.views import SpanView
@@ -144,21 +142,20 @@ def look(clocks: Iterable[Clock], said: set[str], now: int, warning: float) -> L
     found: list[tuple[Clock, bool]] = []
     then = NEVER
     for clock in clocks:
-        near = f"{clock.reason}_near"
+        near, limit = f"{clock.reason}_near", clock.after()
         if clock.reason in said:
             continue
-        if clock.after() <= now:
+        if limit <= now:
             said.update((clock.reason, near))
             found.append((clock, False))
             continue
-        then = min(then, clock.after())
-        if not clock.warns or near in said:
-            continue
-        if clock.after(warning) <= now:
-            said.add(near)
-            found.append((clock, True))
-        else:
-            then = min(then, clock.after(warning))
+        then = min(then, limit)
+        if clock.warns and near not in said:
+            if (soon := clock.after(warning)) <= now:
+                said.add(near)
+                found.append((clock, True))
+            else:
+                then = min(then, soon)
     return Look(found, then)
 
 
@@ -212,14 +209,10 @@ class Runs:
 
     def look(self, run: Run, session: str | None, now: int) -> Look:
         """What there is to say about an open run, and when to look at it again."""
-        spent, said = self._spent.get(session or "", (0, frozenset[str]()))
-        found = look(
-            self._clocks(run, spent), run.said | said, now, self._settings.tuning.stalls.warning
-        )
-        for clock, near in found.found:
-            run.said.add(f"{clock.reason}_near")
-            if not near:
-                run.said.add(clock.reason)
+        spent, earlier = self._spent.get(session or "", (0, frozenset[str]()))
+        said = run.said | earlier
+        found = look(self._clocks(run, spent), said, now, self._settings.tuning.stalls.warning)
+        run.said |= said - earlier
         return found
 
     def phase_due(self, run: Run) -> int | None:
@@ -370,28 +363,6 @@ class ActiveSpan:
                 return
             yield place
             place = place.parent
-
-
-class ToolSpans:
-    """Which tool spans of a name call, of the newest 1024 names.
-
-    Some conventions name the tool only when its span ends. Entries are only ever replaced, so that
-    readers take no lock.
-
-    Attributes:
-        first: The tool that a span of a name called first; None if none did.
-        known: Names of spans that called a tool.
-    """
-
-    def __init__(self) -> None:
-        self._tools: BoundedDict[str, str] = BoundedDict(1024)
-        self.first: Callable[[str], str | None] = self._tools.get
-        self.known: Container[str] = self._tools
-
-    def learn(self, span: str, tool: str) -> None:
-        """A span of a name was a call of a tool. The guard's lock is held."""
-        if span not in self._tools and len(span) < 512:
-            self._tools[span] = tool
 
 
 @dataclass(slots=True)

@@ -88,12 +88,12 @@ class CycleEntry:
     """One cycle of agents: an `AgentCycle` that goes on, and the identities of its agents."""
 
     id: int
-    patterns: tuple[str, ...]
-    count: float
     found: int
     last: int
-    keys: frozenset[int]
-    severity: Severity
+    patterns: tuple[str, ...] = ()
+    count: float = 0.0
+    severity: Severity = Severity.WARNING
+    keys: frozenset[int] = frozenset()
     agents: frozenset[str] = frozenset()
     topic: int | None = None
     begin: int = 0
@@ -101,6 +101,22 @@ class CycleEntry:
     intervention: str | None = None
     escalated: bool = False
     resolution: str | None = None
+
+    def extend(self, detection: Detection) -> None:
+        """Adds what a detection says of it; names of agents are kept as many as keys."""
+        if detection.reason not in self.patterns:
+            self.patterns = (*self.patterns, detection.reason)
+        self.count = max(self.count, detection.count)
+        self.severity = max(self.severity, detection.severity, key=_SEVERITIES.index)
+        among = detection.among
+        if len(self.keys) < _AGENTS:
+            self.keys |= detection.keys
+            self.agents |= set(among.agents if among else ())
+        if among is not None:
+            if self.topic is None and among.words:
+                self.topic = key_of(among.words)
+            self.begin = min(self.begin or among.begin, among.begin)
+            self.end = max(self.end, among.end)
 
     def cycle(self, digest: Callable[[int], str]) -> AgentCycle:
         """The cycle as it stands, with the digest of its topic."""
@@ -129,10 +145,9 @@ class CycleLog:
     and when it is over (INFO). Lines wait until `publish`, which is called without the lock.
     """
 
-    __slots__ = ("_number", "_over", "entries", "lines")
+    __slots__ = ("_number", "entries", "lines")
 
-    def __init__(self, over: int = _OVER) -> None:
-        self._over = over
+    def __init__(self) -> None:
         self._number = 0
         self.lines: deque[tuple[str, CycleEntry, str | None]] = deque(maxlen=_LINES)
         self.entries: deque[CycleEntry] = deque(maxlen=_KEPT)
@@ -149,7 +164,7 @@ class CycleLog:
     def pass_by(self, step: int) -> None:
         """A step was taken: cycles that were not seen for long are over."""
         for entry in self.entries:
-            if entry.resolution is None and step - entry.last > self._over:
+            if entry.resolution is None and step - entry.last > _OVER:
                 self._end(entry, "faded")
 
     def end(self, resolution: str) -> None:
@@ -181,21 +196,16 @@ class CycleLog:
         return told
 
     def _see(self, detection: Detection, step: int) -> None:
-        entry = self._open(detection)
-        if entry is None:
-            self._number += 1
-            entry = CycleEntry(
-                self._number, (detection.reason,), detection.count, step, step, detection.keys,
-                detection.severity,
-            )  # fmt: skip
-            self.entries.append(entry)
-            _extend(entry, detection)
-            self._line("found", entry)
+        known = self._open(detection)
+        if known is not None:
+            known.last = step
+            known.extend(detection)
             return
-        if detection.reason not in entry.patterns:
-            entry.patterns = (*entry.patterns, detection.reason)
-        entry.last = step
-        _extend(entry, detection)
+        self._number += 1
+        entry = CycleEntry(self._number, found=step, last=step)
+        self.entries.append(entry)
+        entry.extend(detection)
+        self._line("found", entry)
 
     def _intervene(self, detection: Detection, intervention: str) -> None:
         entry = self._open(detection)
@@ -219,21 +229,6 @@ class CycleLog:
 
     def _line(self, state: str, entry: CycleEntry, outcome: str | None = None) -> None:
         self.lines.append((state, replace(entry), outcome))
-
-
-def _extend(entry: CycleEntry, detection: Detection) -> None:
-    """Adds what a detection says of a cycle; names of agents are kept as many as keys."""
-    entry.count = max(entry.count, detection.count)
-    entry.severity = max(entry.severity, detection.severity, key=_SEVERITIES.index)
-    among = detection.among
-    if len(entry.keys) < _AGENTS:
-        entry.keys |= detection.keys
-        entry.agents |= set(among.agents if among else ())
-    if among is not None:
-        if entry.topic is None and among.words:
-            entry.topic = key_of(among.words)
-        entry.begin = min(entry.begin or among.begin, among.begin)
-        entry.end = max(entry.end, among.end)
 
 
 def is_cycle(detection: Detection) -> bool:

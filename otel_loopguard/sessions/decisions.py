@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard import semconv
 from otel_loopguard._util.text import printable
-from otel_loopguard.core import Action, Decision
+from otel_loopguard.core import Action, Decision, Detection, Diagnosis, Step
 from otel_loopguard.core.decision import Annotation, Severity, outcome_of
 from otel_loopguard.detectors.base import TABLE
 from otel_loopguard.evidence import is_runner, signature_of
@@ -17,7 +17,6 @@ from otel_loopguard.policy import alternatives, certainty_of, diagnose, follow_u
 from otel_loopguard.policy.hints import Call, advice, question
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Detection, Diagnosis, Step
     from otel_loopguard.core.evidence import Evidence
     from otel_loopguard.policy import Diagnoser, Loop, Verdict
     from otel_loopguard.settings import Settings
@@ -168,15 +167,12 @@ def lasting(decision: Decision, settings: Settings) -> str:
         return f"once_tools without {tool}"
     if decision.tool and not is_runner(decision.tool):
         return f"exempt_tools = [{tool}]"
-    for name in _tuned_by(decision.detector) if decision.tool else ():
+    detector = TABLE.get(decision.detector)
+    for name in detector.tuned_by if detector is not None and decision.tool else ():
         own = getattr(settings.of(decision.tool), name, None)
         if name.endswith("_threshold") and own == decision.threshold:
             return f"tools.{tool}.{name} = {_HIGHEST}"
     return f'switched_off = "{decision.detector}"'
-
-
-def _tuned_by(detector: str) -> tuple[str, ...]:
-    return TABLE[detector].tuned_by if detector in TABLE else ()
 
 
 def annotation(decision: Decision, *, with_session: bool, status: bool = True) -> Annotation:

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import xxhash
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard.core import Action, Decision
+from otel_loopguard.core import Action, Decision, Detection
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
-from otel_loopguard.detectors import DetectorSet
+from otel_loopguard.detectors import DetectorSet, Registry
 from otel_loopguard.evidence import NEWS, Rounds
 from otel_loopguard.evidence.normalize import CALLS
-from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
+from otel_loopguard.evidence.weight import Pace, RepeatBaseline, Since, weigh
 from otel_loopguard.policy import Loop, Policy
 from otel_loopguard.sessions.decisions import is_about
 
@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Detection
     from otel_loopguard.core.progress import Progress
-    from otel_loopguard.detectors import Registry
-    from otel_loopguard.evidence.weight import Since
     from otel_loopguard.settings import Settings
 
 VERSION: Final = 5
@@ -410,12 +407,13 @@ class JournalBuffer:
     """The newest `journal.steps` (1000) entries of one session, own ones and those of others."""
 
     __slots__ = (
-        "_codec", "_cover", "_moment", "_number", "_process", "after", "before", "decision_id",
-        "entries", "known", "looks", "pending", "round", "since",
+        "_codec", "_cover", "_moment", "_number", "_process", "after", "before", "cover",
+        "decision_id", "entries", "known", "looks", "pending", "round", "since",
     )  # fmt: skip
 
     def __init__(self, cover: Pseudonymizer, size: int) -> None:
         self._cover = cover
+        self.cover = cover.of  # the digest of a key
         self._codec = Codec(cover.id)
         self._process = secrets.token_hex(4)
         self._moment = self._number = 0
@@ -466,10 +464,6 @@ class JournalBuffer:
     def covered(self, found: Sequence[Detection]) -> list[Detection]:
         """Detections by other evidence than calls, with their keys covered."""
         return [self._cover.detection(one) for one in found]
-
-    def cover(self, key: int) -> int:
-        """The digest of a key."""
-        return self._cover.of(key)
 
     def follow(self, known: Known, calls: int, epochs: int, rounds: int, own: Progress) -> None:
         """Numbers what comes after the past."""

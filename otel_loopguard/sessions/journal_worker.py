@@ -8,7 +8,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
@@ -23,7 +23,6 @@ from otel_loopguard.sessions.journal import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.detectors import Registry
     from otel_loopguard.sessions.journal import Entry, Noted, Written
     from otel_loopguard.sessions.session import Session

@@ -6,13 +6,12 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Decision, Detection, Kind, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Decision, Detection, Step
     from otel_loopguard.core.evidence import Evidence
     from otel_loopguard.core.progress import Phase
     from otel_loopguard.core.report import Meaning, Spent, Turn
@@ -99,10 +98,6 @@ class Subscribers:
         self._call(self.marks, record)
         self.note(self.decisions, record)
         self.decided = True
-
-    def add_cycle(self, *line: object) -> None:
-        """Notes a line about a cycle."""
-        self.note(self.cycles, line)
 
     def publish(self, wait_s: float = 0) -> None:
         """Calls the listeners of all that was noted, unless another thread is at it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._control.flag import NOTES
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import warn_blind
-from otel_loopguard.core import Kind
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.sessions.active import NEVER
 from otel_loopguard.sessions.session import Session
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Step
     from otel_loopguard.detectors import Registry
     from otel_loopguard.sessions.journal_worker import JournalStore, JournalWorker
     from otel_loopguard.settings import Settings
@@ -132,6 +131,9 @@ class SessionRegistry:
 
     def explicit(self, trace_id: int, key: str, now: int) -> Session:
         """Binds a trace to a session that the context names; ids on spans no longer count."""
+        session = self._by_trace.get(trace_id)
+        if session is not None and session.key == key and trace_id in self._explicit:
+            return self.use(session, now)
         session = self.named(key, now)
         self._bind(trace_id, session)
         self._explicit[trace_id] = None

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from otel_loopguard import semconv
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dedup import contradict
 from otel_loopguard.spans.keys import as_handoff, hands_off
-from otel_loopguard.spans.messages import RequestedCall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from otel_loopguard.spans.messages import Answered, Message, Request
+from otel_loopguard.spans.messages import Answered, Message, Request, RequestedCall
 
 DIALECT: Final = "messages"
 """Value of `Step.dialect` of a call that messages tell of."""
@@ -83,7 +79,7 @@ class RequestedCalls:
 
     Attributes:
         blind: Responses that requested tools without naming them.
-        told: The newest calls that were counted out of messages, and that no span told of.
+        counted_calls: The newest calls that were counted out of messages, and no span told of.
         traced: Whether a span told of a tool call: the messages do not count.
     """
 

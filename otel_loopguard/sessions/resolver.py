@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.errors import attempt
-from otel_loopguard.core import Kind
+from otel_loopguard._util.errors import InternalErrors, attempt
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.evidence.normalize import canonical, key_of
 from otel_loopguard.spans.keys import RUNS, holds_runs, is_message, is_nested, is_task, tells_late
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Step
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
     from otel_loopguard.sessions.registry import SessionRegistry
     from otel_loopguard.sessions.session import Session
@@ -95,7 +93,6 @@ class SessionResolver:
         """Identifies a span again when its first child starts, as attributes may arrive late."""
         opened.described = True
         self.begins(opened, step)
-        opened.described = True
         return opened.runs
 
     def ends(self, opened: ActiveSpan, step: Step | None) -> None:

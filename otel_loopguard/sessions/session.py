@@ -13,11 +13,11 @@ from otel_loopguard._control.gate import recognise
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core import Action, Decision, Detection, Kind, Remaining, Step
 from otel_loopguard.core.evidence import Effect, Evidence, ModelAttempt
 from otel_loopguard.core.milestones import Milestones
 from otel_loopguard.core.progress import Progress
-from otel_loopguard.detectors import DetectorSet, Registry
+from otel_loopguard.detectors import Detector, DetectorSet, Registry
 from otel_loopguard.detectors.budget import NAME as STALL
 from otel_loopguard.detectors.budget import OPERATION, longer_wait
 from otel_loopguard.detectors.errors import tool_key
@@ -31,7 +31,7 @@ from otel_loopguard.evidence import (
     prepare,
 )
 from otel_loopguard.evidence.normalize import NAMED
-from otel_loopguard.policy import UNASKED, Hearing, Policy
+from otel_loopguard.policy import UNASKED, Hearing, Policy, Verdict
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.sessions.agent_cycles import (
     CycleLog,
@@ -50,11 +50,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Mapping, Sequence
 
-    from otel_loopguard.core import Decision, Detection, Remaining
     from otel_loopguard.core.report import Report
-    from otel_loopguard.detectors import Detector
     from otel_loopguard.evidence import Extractor, Factory
-    from otel_loopguard.policy import Verdict
     from otel_loopguard.sessions.journal import JournalBuffer, JournalReplay, MarkName
     from otel_loopguard.sessions.requested_calls import RequestedCalls
 
@@ -227,26 +224,27 @@ class Session:
 
     def observe(self, step: Step) -> tuple[int, Sequence[Finding]]:
         """Counts a canonical step and judges it."""
-        kind, index = step.kind, self.state.progress.steps
+        kind, state = step.kind, self.state
+        index = state.progress.steps
         recognise(step, self.flag)
         self.evidence, self.detected, self.shrunk = None, (), False
-        self._count(step)
+        self._count(step, state)
         if self._cleared != self.flag.cleared:
             self._start_over()
         if kind is not _TOOL:
-            self._read(step)
+            self._read(step, state)
         if self.cycles is not None:
             self.cycles.pass_by(index)
-        found = self._refused(step) if step.error and step.refused else self._seen(step)
+        found = self._refused(step) if step.error and step.refused else self._seen(step, state)
         if kind is _MODEL and STOPPING and self.flag.stops and not found:
             found = self._model_called(step)
         return index, found
 
-    def _read(self, step: Step) -> None:
+    def _read(self, step: Step, state: State) -> None:
         """Handles steps other than tool calls: a user's turn, a compacted context."""
-        state = self.state
-        if step.kind is _MODEL:
-            self.shrunk = self._compacts(step)
+        if step.kind is _MODEL and step.tokens_in is not None:
+            state.contexts = state.contexts or ContextSizes()
+            self.shrunk = state.contexts.compacted(step, step.tokens_in)
             if self.shrunk:
                 self.compacted()
         elif step.kind is Kind.AGENT:
@@ -255,8 +253,8 @@ class Session:
         elif step.kind is Kind.OTHER and step.name == "user":
             self._next_turn(step.end or 0, prompted=True)
 
-    def _count(self, step: Step) -> None:
-        state = self.state
+    @staticmethod
+    def _count(step: Step, state: State) -> None:
         progress, end = state.progress, step.end or 0
         progress.steps += 1
         if progress.phases.over:
@@ -274,15 +272,6 @@ class Session:
                 step.agent = callers.get(name, step.agent)
             elif len(callers) < _MOST or name in callers:
                 callers[name] = step.agent
-
-    def _compacts(self, step: Step) -> bool:
-        """Whether a model call shows that its context was compacted."""
-        state = self.state
-        if step.tokens_in is None:
-            return False
-        if state.contexts is None:
-            state.contexts = ContextSizes()
-        return state.contexts.compacted(step, step.tokens_in)
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
@@ -310,12 +299,8 @@ class Session:
     def _denied_key(self, step: Step) -> int | None:
         """Key under which a call is denied: its own, that it is done again, or its tool's."""
         state, calls = self.state, self._calls(step)
-        call = None if calls is None else calls.call_of(step)
-        keys = (
-            (tool_key(step.name or ""),)
-            if call is None
-            else (call, again_key(call), tool_key(step.name or ""))
-        )
+        call, tool = None if calls is None else calls.call_of(step), tool_key(step.name or "")
+        keys = (tool,) if call is None else (call, again_key(call), tool)
         covered = keys if self.journal is None else map(self.journal.cover, keys)
         return next((key for key in covered if state.policy.denies(key)), None)
 
@@ -430,9 +415,8 @@ class Session:
                 source="journal",
             )
 
-    def _seen(self, step: Step) -> Sequence[Finding]:
+    def _seen(self, step: Step, state: State) -> Sequence[Finding]:
         """Runs extractors, detectors and policy on a step."""
-        state = self.state
         # Steps without a round get a unique negative moment.
         progress, journal, troubled = state.progress, self.journal, self.troubled
         number = progress.calls if journal is None else progress.calls + journal.before.calls
@@ -448,7 +432,7 @@ class Session:
             if evidence is None:
                 continue
             if isinstance(evidence, Evidence):
-                self._note(step, evidence)
+                self._note(step, evidence, state)
                 seen, moment = evidence, evidence.round
                 if step.name in self._exempt:
                     continue
@@ -490,9 +474,8 @@ class Session:
                 self.flag.lower()
                 self._mark("LOWERED")
 
-    def _note(self, step: Step, seen: Evidence) -> None:
+    def _note(self, step: Step, seen: Evidence, state: State) -> None:
         """Writes a finished call down: for the journal, and for links and reports of later."""
-        state = self.state
         self.evidence = seen
         if self.journal is not None:
             self.journal.call(seen, opened=state.progress.epoch > seen.epoch)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.text import truncate
-from otel_loopguard.core import Action, Decision, Kind
+from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.report import (
     SAME,
@@ -25,7 +25,6 @@ from otel_loopguard.evidence.effects import written_file
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_loopguard.core import Step
     from otel_loopguard.core.progress import Progress
     from otel_loopguard.core.report import Happening
     from otel_loopguard.settings import Settings
@@ -286,7 +285,9 @@ class SessionStats:
         if new & _STOPPED:
             self._prevented += 1
             if step is not None:
-                self.memory.note("avoided", _approach(step, decision))
+                # For the model: the call, and the rule that stopped it.
+                call = f"{step.name or step.kind} {truncate(step.args, _ARGUMENTS)}"
+                self.memory.note("avoided", f"{call} ({decision.reason})")
 
     def _used(self) -> tuple[ToolReport, ...]:
         found = sorted(self._tools.items(), key=lambda one: (-one[1][0], one[0]))
@@ -322,8 +323,3 @@ def _act(  # noqa: PLR0913, PLR0917  # what was noted of one call
         took,
         content,
     )
-
-
-def _approach(step: Step, decision: Decision) -> str:
-    """Describes a failed attempt for the model: the call, and the rule that stopped it."""
-    return f"{step.name or step.kind} {truncate(step.args, _ARGUMENTS)} ({decision.reason})"

@@ -6,24 +6,18 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_loopguard._util.errors import swallow
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.detectors.budget import (
-    StallDetector,
-    agent_clocks,
-    model_clocks,
-    step_clocks,
-)
+from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard.core import Detection, Kind, Step
+from otel_loopguard.detectors.budget import StallDetector, agent_clocks, model_clocks, step_clocks
 from otel_loopguard.sessions.active import NEVER, ActiveSpan, Deadlines, Run, Runs, first_look
 from otel_loopguard.sessions.active import look as look_at
 
 if TYPE_CHECKING:
     import threading
 
-    from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Detection
+    from otel_loopguard._util.bounded import BoundedDict
     from otel_loopguard.detectors.budget import Clock
-    from otel_loopguard.sessions.active import ActiveSpans, Limits, Ticket, ToolSpans
+    from otel_loopguard.sessions.active import ActiveSpans, Limits, Ticket
     from otel_loopguard.sessions.registry import SessionRegistry
     from otel_loopguard.sessions.session import Session
     from otel_loopguard.settings import Settings
@@ -37,6 +31,8 @@ class InconsistentState(RuntimeError):  # noqa: N818  # it is noted, never raise
 
 _TOOL: Final = Kind.TOOL
 _OWN: Final = frozenset({Kind.MODEL, Kind.AGENT, Kind.TOOL})
+_LONGEST: Final = 512
+"""Characters of a span's name by which its tool is known; one that is longer has content in it."""
 
 
 class Stall(NamedTuple):
@@ -67,7 +63,8 @@ class Watchdog:
 
     def __init__(  # noqa: PLR0913
         self, settings: Settings, reader: Reader, active: ActiveSpans, sessions: SessionRegistry, *,
-        lock: threading.RLock, faults: InternalErrors, live: bool, limits: Limits, tools: ToolSpans,
+        lock: threading.RLock, faults: InternalErrors, live: bool, limits: Limits,
+        tools: BoundedDict[str, str],
     ) -> None:  # fmt: skip
         self._settings = settings
         self._reader = reader
@@ -77,6 +74,7 @@ class Watchdog:
         self._faults = faults
         self._live = live
         self._limits = limits
+        # By name of a span the tool that it called: some conventions name it only at the end.
         self._tools = tools
         self._runs = Runs(settings)
         self._checks = live and settings.tuning.stalls.health_s > 0
@@ -119,8 +117,8 @@ class Watchdog:
         if opened.ticket is not None:
             self.deadlines.drop(opened.ticket)
         tool = step.name if step is not None and step.kind is _TOOL else None
-        if tool is not None and self._tools.first(name) != tool:
-            self._tools.learn(name, tool)
+        if tool is not None and name not in self._tools and len(name) < _LONGEST:
+            self._tools[name] = tool
         run = opened.run
         if run is None:
             return
@@ -239,12 +237,10 @@ class Watchdog:
             return agent_clocks(self._settings, since, self._limits.agent_limit(name or ""))
         if tool is None:
             return step_clocks(self._settings, since, None)
-        own = self._settings.of(tool)
-        set_own = tool in self._settings.tools and self._settings.tools[tool].step_timeout_s
-        if set_own:
-            return step_clocks(own, since, None)
-        args = None if step is None else step.args
-        return step_clocks(own, since, self._limits.limit_for(tool, args))
+        declared, limit_s = self._settings.tools.get(tool), None
+        if declared is None or declared.step_timeout_s is None:
+            limit_s = self._limits.limit_for(tool, None if step is None else step.args)
+        return step_clocks(self._settings.of(tool), since, limit_s)
 
     def _look_at_run(self, run: Run, now: int) -> list[Stall]:
         with self._lock:
@@ -305,4 +301,4 @@ class Watchdog:
     def _tool(self, span: SpanView, step: Step | None) -> str | None:
         if step is not None and step.kind is not _TOOL:
             return None
-        return (None if step is None else step.name) or self._tools.first(span.name)
+        return (None if step is None else step.name) or self._tools.get(span.name)

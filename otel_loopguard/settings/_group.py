@@ -18,21 +18,18 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Secret:
-    """A `pydantic.SecretStr` that was not checked, by default that of a setting nobody set."""
-
-    def __init__(self, secret: str = "") -> None:
-        self._secret = secret
+class _NoSecret:
+    """The empty `pydantic.SecretStr` of a setting that nobody set."""
 
     def __bool__(self) -> bool:
-        return bool(self._secret)
+        return False
 
     def get_secret_value(self) -> str:
         """The text."""
-        return self._secret
+        return ""
 
 
-NO_SECRET: Final[Any] = Secret()
+NO_SECRET: Final[Any] = _NoSecret()
 
 
 class Value(NamedTuple):

@@ -10,38 +10,33 @@ from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from opentelemetry._logs import get_logger
-from opentelemetry.trace import Link, Status, StatusCode, get_tracer
+from opentelemetry._logs import Logger, LoggerProvider, get_logger
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, Link, Status, StatusCode, get_tracer
 
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import anybody_asks
-from otel_loopguard._util.errors import attempt, swallow
+from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.text import printable
 from otel_loopguard._util.worker import BackgroundWorker, weak_callback
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision
 from otel_loopguard.sessions.decisions import lasting
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry import events
-from otel_loopguard.telemetry.events import SpanRef, context_of, span_context, span_ref
-from otel_loopguard.telemetry.recorder import MetricsRecorder
+from otel_loopguard.telemetry.events import Event, context_of, is_sampled, span_context
+from otel_loopguard.telemetry.recorder import Counts, MetricsRecorder, Misses
 from otel_loopguard.telemetry.span_annotator import is_written
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
-    from opentelemetry._logs import Logger, LoggerProvider
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
 
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard._util.logger import Log
-    from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.agent_cycles import CycleNews
     from otel_loopguard.sessions.observation import DecisionRecord, Listener
     from otel_loopguard.settings import Settings
-    from otel_loopguard.telemetry.events import Event
-    from otel_loopguard.telemetry.recorder import Counts, Misses
     from otel_loopguard.telemetry.verdicts import VerdictReporter
 
 _NAME: Final = "otel_loopguard"
@@ -133,7 +128,7 @@ class EventQueue:
             f"loopguard {event.attributes[semconv.DECISION_ACTION]}",
             context,
             attributes=attributes,
-            links=[Link(span_context(SpanRef(*ids))) for ids in event.links],
+            links=[Link(span_context(*ids)) for ids in event.links],
             start_time=event.time,
         )
         if event.error is not None:
@@ -199,7 +194,7 @@ class Telemetry:
         self._write(decision, fields)
         if self._queue is None:
             return
-        place = span_ref(decision.trace_id, decision.span_id, opened)
+        place = span_context(decision.trace_id, decision.span_id, sampled=is_sampled(opened))
         span = self._has_span(decision, opened)
         if span or self._events:
             self._queue.put(events.decided(decision, made.agent, fields, place, span=span))
@@ -265,21 +260,19 @@ class Telemetry:
     def cycled(self, session: str, news: CycleNews, opened: ActiveSpan | None) -> None:
         """Counts and reports a change of a cycle of agents."""
         self.numbers.counts.add(semconv.METRIC_CYCLES, (news.state,))
-        view = None if opened is None else opened.view
-        ids = (0, 0) if view is None else (view.trace_id, view.span_id)
-        self._put(events.cycle(session, news, span_ref(*ids, opened)))
+        place = INVALID_SPAN_CONTEXT
+        if opened is not None:
+            view = opened.view
+            place = span_context(view.trace_id, view.span_id, sampled=is_sampled(opened))
+        self._put(events.cycle(session, news, place))
 
     def manual_change(
-        self,
-        fields: Mapping[str, str],
-        text: str,
-        span: ActiveSpanView | None,
-        here: bool,
+        self, fields: Mapping[str, str], text: str, span: ActiveSpanView | None, here: bool
     ) -> None:
         """Reports a change of a flag that the policy did not make, `here` or elsewhere."""
-        place = SpanRef()
+        place = INVALID_SPAN_CONTEXT
         if span is not None:
-            place = SpanRef(span.trace_id, span.span_id, span.sampled)
+            place = span_context(span.trace_id, span.span_id, sampled=span.sampled)
         # What others made they send to that one place, too.
         (self._put if here else self._queued)(events.manual_change(fields, text, place))
         if self._conventions is not None:

@@ -14,53 +14,42 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from opentelemetry._logs import SeverityNumber
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+from opentelemetry.trace import (
+    INVALID_SPAN_CONTEXT,
+    NonRecordingSpan,
+    SpanContext,
+    TraceFlags,
+    set_span_in_context,
+)
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision
 from otel_loopguard.sessions.decisions import annotation
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Decision
     from otel_loopguard.core.escalation import Escalation
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.agent_cycles import CycleNews
     from otel_loopguard.sessions.observation import DecisionRecord, Observation
 
 
-class SpanRef(NamedTuple):
-    """A span, by its ids.
-
-    Attributes:
-        trace_id: Its trace; 0 if there is none.
-        span_id: Its id; 0 if there is none.
-        sampled: True if it is exported.
-    """
-
-    trace_id: int = 0
-    span_id: int = 0
-    sampled: bool = True
+def span_context(trace_id: int, span_id: int, *, sampled: bool = True) -> SpanContext:
+    """A span of this process; not a valid one where an id is 0."""
+    flags = TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT)
+    return SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags)
 
 
-def span_ref(trace_id: int, span_id: int, opened: ActiveSpan | None) -> SpanRef:
-    """The place of a decision."""
+def is_sampled(opened: ActiveSpan | None) -> bool:
+    """True if a span is exported, as far as that is known."""
     view = None if opened is None else opened.view
-    return SpanRef(trace_id, span_id, view.sampled if isinstance(view, ActiveSpanView) else True)
+    return view.sampled if isinstance(view, ActiveSpanView) else True
 
 
-def context_of(place: SpanRef) -> Context:
+def context_of(place: SpanContext) -> Context:
     """A context in which a span is the current one; empty for no span."""
-    if not place.trace_id or not place.span_id:
-        return Context()
-    return set_span_in_context(NonRecordingSpan(span_context(place)), Context())
-
-
-def span_context(place: SpanRef) -> SpanContext:
-    """The context of a span of this process."""
-    flags = TraceFlags(TraceFlags.SAMPLED if place.sampled else TraceFlags.DEFAULT)
-    return SpanContext(place.trace_id, place.span_id, is_remote=False, trace_flags=flags)
+    return set_span_in_context(NonRecordingSpan(place), Context()) if place.is_valid else Context()
 
 
 AGENT: Final = "gen_ai.agent.name"
@@ -94,7 +83,7 @@ class Event:
     body: str
     attributes: Mapping[str, Value]
     time: int
-    place: SpanRef
+    place: SpanContext
     span: bool = False
     links: tuple[tuple[int, int], ...] = ()
     error: str | None = None
@@ -104,7 +93,7 @@ def decided(
     decision: Decision,
     agent: str | None,
     fields: Mapping[str, Value],
-    place: SpanRef,
+    place: SpanContext,
     *,
     span: bool = False,
 ) -> Event:
@@ -134,9 +123,9 @@ def escalated(found: Escalation, by: str | None, answer: str | None) -> Event:
         semconv.ESCALATION_ID: found.id,
         semconv.ESCALATION_CAUSE: found.cause,
     }
-    place = SpanRef()
+    place = INVALID_SPAN_CONTEXT
     if decision is not None:
-        place = SpanRef(decision.trace_id, decision.span_id)
+        place = span_context(decision.trace_id, decision.span_id)
         attributes |= annotation(decision, with_session=True, status=False).attributes
     add_names(attributes, found.agent, "" if decision is None else decision.tool)
     if by is None:
@@ -148,12 +137,12 @@ def escalated(found: Escalation, by: str | None, answer: str | None) -> Event:
     return Event(semconv.EVENT_ESCALATION, INFO, said, attributes, 0, place)
 
 
-def manual_change(fields: Mapping[str, str], text: str, place: SpanRef) -> Event:
+def manual_change(fields: Mapping[str, str], text: str, place: SpanContext) -> Event:
     """The event of a change of a flag that the policy did not make."""
     return Event(semconv.EVENT_CONTROL, INFO, text, fields, 0, place)
 
 
-def cycle(session: str, news: CycleNews, place: SpanRef) -> Event:
+def cycle(session: str, news: CycleNews, place: SpanContext) -> Event:
     """The event of a cycle of agents."""
     one = news.cycle
     attributes: dict[str, Value] = {
@@ -234,11 +223,11 @@ class ConventionEvents:
         if flag.stops and flag.standing:
             attributes[semconv.DECISION_ID] = flag.standing
         add_names(attributes, seen.agent, step.name or "")
-        place = SpanRef(step.trace_id, step.span_id)
+        place = span_context(step.trace_id, step.span_id)
         said = f"a call of {step.name or 'a tool'} was refused"
         self._put(Event(EVENT_CALL, INFO, said, attributes, step.end or 0, place))
 
-    def on_decision(self, made: DecisionRecord, place: SpanRef) -> None:
+    def on_decision(self, made: DecisionRecord, place: SpanContext) -> None:
         """Reports a pause that was decided; whatever calls come wait for a person."""
         decision = made.decision
         if decision.shadow:
@@ -257,7 +246,7 @@ class ConventionEvents:
             pause = _Pause(decision.id, made.agent)
             self._pauses(decision.session, pause, said, decision.time, place)
 
-    def on_change(self, fields: Mapping[str, str], text: str, place: SpanRef) -> None:
+    def on_change(self, fields: Mapping[str, str], text: str, place: SpanContext) -> None:
         """Reports what a person, a time limit or the application did to a session."""
         session, action = fields[semconv.SESSION_ID], fields[semconv.DECISION_ACTION]
         if action == Action.PAUSE.value:
@@ -273,7 +262,9 @@ class ConventionEvents:
         add_names(attributes, pause.agent, "")
         self._put(Event(EVENT_RESUMED, INFO, text, attributes, 0, place))
 
-    def _pauses(self, session: str, pause: _Pause, text: str, time: int, place: SpanRef) -> None:
+    def _pauses(
+        self, session: str, pause: _Pause, text: str, time: int, place: SpanContext
+    ) -> None:
         self._paused[session] = pause
         attributes: dict[str, Value] = {
             EXECUTION_ID: session, PAUSE_ID: pause.id, PAUSE_REASON: "human_input",

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
 
 from otel_loopguard import semconv
-from otel_loopguard._util.tables import read_table
+from otel_loopguard._util.tables import Row, read_table
 from otel_loopguard.telemetry.events import AGENT
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard._util.tables import Row
     from otel_loopguard.core import Choice
     from otel_loopguard.core.admission import ResourceUse
     from otel_loopguard.resilience import ResilienceRegistry

@@ -19,24 +19,21 @@ from opentelemetry.metrics import Observation, get_meter, get_meter_provider
 
 from otel_loopguard import semconv
 from otel_loopguard._util.backlog import settle_all
-from otel_loopguard._util.errors import attempt, swallow
+from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard.core import Action, Choice, Kind
-from otel_loopguard.core.report import SAME
+from otel_loopguard.core import Action, Choice, Decision, Kind
+from otel_loopguard.core.report import SAME, Happening
 from otel_loopguard.telemetry import metrics
-from otel_loopguard.telemetry.events import AGENT, SpanRef, context_of
-from otel_loopguard.telemetry.metrics import CardinalityLimit
+from otel_loopguard.telemetry.events import AGENT, context_of, span_context
+from otel_loopguard.telemetry.metrics import CardinalityLimit, Key, State, Values
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, MeterProvider
+    from opentelemetry.trace import SpanContext
 
-    from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Decision
-    from otel_loopguard.core.report import Happening
     from otel_loopguard.sessions import observation as published
     from otel_loopguard.settings import Settings
-    from otel_loopguard.telemetry.metrics import Key, State, Values
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
@@ -64,26 +61,6 @@ _HAPPENINGS: Final[Mapping[Happening, str]] = {
 
 Misses = Callable[[], "Iterable[float]"]
 """Returns and forgets the errors of estimates, each in percent of the duration of its call."""
-
-
-class Sampling:
-    """Samples the first 64, then one in `every`. Takes no lock: a lost count does no harm."""
-
-    __slots__ = ("_every", "_first", "left")
-
-    def __init__(self, every: int) -> None:
-        self._every = every
-        self._first = _FIRST_TIMED
-        self.left = 1
-
-    def hit(self) -> bool:
-        """True if this one is sampled."""
-        self.left -= 1
-        if self.left > 0:
-            return False
-        self.left = 1 if self._first > 0 else self._every
-        self._first -= 1
-        return True
 
 
 class Counts:
@@ -136,13 +113,16 @@ class Value(NamedTuple):
     metric: str
     value: float
     attributes: Mapping[str, str]
-    place: SpanRef | None = None
+    place: SpanContext | None = None
 
 
 class Instruments:
     """The instruments of one meter provider, which add up the counts of all its guards.
 
     Guards are held weakly; the counts of one that is gone stay, as counters only go up.
+
+    Attributes:
+        values: Values of histograms, until a reader collects; the newest 4096.
     """
 
     def __init__(self, provider: MeterProvider | None, faults: InternalErrors) -> None:
@@ -150,7 +130,7 @@ class Instruments:
         self._gone = Counts()
         self._lock = new_lock()
         self._faults = faults
-        self._values: deque[Value] = deque(maxlen=_MOST_VALUES)
+        self.values: deque[Value] = deque(maxlen=_MOST_VALUES)
         self._histograms: dict[str, Histogram] = {}
         with swallow(faults, "telemetry.meter"):
             self._make(provider)
@@ -160,7 +140,7 @@ class Instruments:
         """In the child of a fork: earlier counts are the parent's."""
         self._joined = [one for one in self._joined if one[0]() is not None]
         self._gone.forked()
-        self._values.clear()
+        self.values.clear()
 
     def join(self, recorder: MetricsRecorder) -> None:
         """Adds a guard."""
@@ -168,23 +148,19 @@ class Instruments:
             self._present()
             self._joined.append((weakref.ref(recorder), recorder.counts))
 
-    def keep(self, value: Value) -> None:
-        """Keeps a value of a histogram until a reader collects; the newest 4096."""
-        self._values.append(value)
-
     def store_answered(self, operation: str, seconds: float, error: str) -> None:
         """Records a call of the store, answered or failed; on the thread that made it."""
         # Redis is the one store that is written behind.
         attributes = {metrics.SYSTEM: "redis", metrics.OPERATION: operation}
         if error:
             attributes[semconv.ERROR_TYPE] = error
-        self.keep(Value(semconv.METRIC_STORE_OPERATION_DURATION, seconds, attributes))
+        self.values.append(Value(semconv.METRIC_STORE_OPERATION_DURATION, seconds, attributes))
 
     def observe(self, metric: metrics.Metric, _: object) -> list[Observation]:
         """The present observations of a metric."""
-        while self._values:
+        while self.values:
             with suppress(IndexError):  # another reader was faster
-                attempt(self._faults, "telemetry.record", self._record, self._values.popleft())
+                attempt(self._faults, "telemetry.record", self._record, self.values.popleft())
         with self._lock:
             recorders = self._present()
             found = self._gone.get(metric.name)
@@ -283,7 +259,7 @@ class MetricsRecorder:
         counts: The counts so far.
         agents: Names of agents on metrics.
         tools: Names of tools on metrics.
-        timed: Which ended spans are timed.
+        untimed: Ended spans up to the next one that is timed.
         state: What is read when metrics are collected; None before the guard is whole.
     """
 
@@ -302,7 +278,9 @@ class MetricsRecorder:
         self.agents = CardinalityLimit(tuning.agents)
         self.tools = CardinalityLimit(tuning.tools)
         self.counts = Counts()
-        self.timed = Sampling(tuning.sample)
+        self.untimed = 1
+        self._first_timed = _FIRST_TIMED
+        self._sample = tuning.sample
         self.state: State | None = None
         # Those of the settings, and as many that an application adds.
         self._detectors = CardinalityLimit(2 * len(detectors))
@@ -429,21 +407,27 @@ class MetricsRecorder:
     def began(self) -> int:
         """When the work on an ended span began; 0 for one that is not timed.
 
-        Callers that find `timed.left` above 1 may count it down instead.
+        The first 64 are, then one in `tuning.telemetry.sample`. Takes no lock: a lost count does no
+        harm. Callers that find `untimed` above 1 may count it down instead.
         """
-        return time.perf_counter_ns() if self.timed.hit() and self.on else 0
+        self.untimed -= 1
+        if self.untimed > 0:
+            return 0
+        self._first_timed -= 1
+        self.untimed = 1 if self._first_timed >= 0 else self._sample
+        return time.perf_counter_ns() if self.on else 0
 
     def ended(self, began: int, trace_id: int, span_id: int) -> None:
         """Records how long the work on an ended span took."""
-        with swallow(self.faults, "ended"):
-            took, place = (time.perf_counter_ns() - began) / 1e9, SpanRef(trace_id, span_id)
-            self._keep(semconv.METRIC_EVALUATION_DURATION, took, {}, place)
+        took, place = (time.perf_counter_ns() - began) / 1e9, span_context(trace_id, span_id)
+        self._keep(semconv.METRIC_EVALUATION_DURATION, took, {}, place)
 
     def _keep(
-        self, metric: str, value: float, attributes: Mapping[str, str], place: SpanRef | None = None
-    ) -> None:
+        self, metric: str, value: float, attributes: Mapping[str, str],
+        place: SpanContext | None = None,
+    ) -> None:  # fmt: skip
         if self._instruments is not None:
-            self._instruments.keep(Value(metric, value, attributes, place))
+            self._instruments.values.append(Value(metric, value, attributes, place))
 
 
 def _share_saved(decision: Decision, calls: int) -> float:

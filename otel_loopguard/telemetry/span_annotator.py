@@ -7,9 +7,9 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard import semconv
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard.core import Action, Kind
+from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.core.decision import Annotation
 from otel_loopguard.evidence import prepare
 from otel_loopguard.sessions.decisions import annotation
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from otel_loopguard._control.flag import Control
-    from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core import Step
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.observation import DecisionRecord

@@ -22,22 +22,20 @@ import orjson
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import held, later
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.settings import needing
-from otel_loopguard.spans.sdk_views import ActiveSpanView
-from otel_loopguard.telemetry.events import INFO, Event, SpanRef
+from otel_loopguard.sessions.decisions import annotation
+from otel_loopguard.settings import Settings, needing
+from otel_loopguard.telemetry.events import INFO, Event, is_sampled, span_context
 
 if TYPE_CHECKING:
-    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.observation import DecisionRecord
-    from otel_loopguard.settings import Settings
 
 NAME: Final = "agent_loop"
 """The name of every verdict: the same for all, so that they can be compared."""
@@ -51,6 +49,13 @@ EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
 EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
 
 Attributes = dict[str, str | bool | int | float]
+
+_METADATA: Final = (
+    semconv.DECISION_ID, semconv.DECISION_REASON, semconv.DETECTOR_NAME,
+    semconv.DETECTION_SEVERITY, semconv.DETECTION_SCORE, semconv.DETECTION_REPEAT_COUNT,
+    semconv.LOOP_ID, semconv.SESSION_ID, semconv.DECISION_SHADOW,
+)  # fmt: skip
+"""What a verdict has of the annotation of its decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +97,9 @@ class Verdict:
 
 def of_decision(made: DecisionRecord) -> Verdict:
     """The verdict of a decision."""
-    decision, opened = made.decision, made.opened
-    metadata: Attributes = {
-        semconv.DECISION_ID: decision.id,
-        semconv.DECISION_REASON: decision.reason,
-        semconv.DETECTOR_NAME: decision.detector,
-        semconv.DETECTION_SEVERITY: decision.severity.value,
-        semconv.DETECTION_SCORE: decision.confidence,
-        semconv.DETECTION_REPEAT_COUNT: float(decision.count),
-        semconv.LOOP_ID: decision.loop,
-        semconv.SESSION_ID: decision.session,
-    }
-    if decision.shadow:
-        metadata[semconv.DECISION_SHADOW] = True
-    view = None if opened is None else opened.view
+    decision = made.decision
+    said = annotation(decision, with_session=True).attributes
+    metadata = {name: said[name] for name in _METADATA if name in said}
     return Verdict(
         decision.action.value,
         round(decision.action.rank / Action.ABORT.rank, 2),
@@ -115,7 +109,7 @@ def of_decision(made: DecisionRecord) -> Verdict:
         decision.detector,
         decision.trace_id,
         decision.span_id,
-        view.sampled if isinstance(view, ActiveSpanView) else True,
+        is_sampled(made.opened),
         decision.time,
         metadata,
     )
@@ -141,7 +135,7 @@ def evaluation(verdict: Verdict) -> Event:
         EVALUATION_LABEL: verdict.label,
         EVALUATION_EXPLANATION: verdict.explanation,
     }
-    place = SpanRef(verdict.trace_id, verdict.span_id, verdict.sampled)
+    place = span_context(verdict.trace_id, verdict.span_id, sampled=verdict.sampled)
     return Event(EVENT_EVALUATION, INFO, verdict.explanation, attributes, verdict.time, place)
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar
 
 from otel_loopguard._control.context import session, unregister_guard
-from otel_loopguard._util.clock import now, set_testing
+from otel_loopguard._util.clock import TestMode, now, set_testing
 from otel_loopguard._util.text import check_number
-from otel_loopguard.core import Action
+from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.errors import LoopGuardSettingsError, LoopGuardStop
 from otel_loopguard.guard.guard import LoopGuard
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
     from opentelemetry.trace import Tracer
 
-    from otel_loopguard._util.clock import TestMode
-    from otel_loopguard.core import Decision
     from otel_loopguard.sessions import Session
 
 __all__ = ["LoopGuardFixture", "Outcome", "options", "watching"]

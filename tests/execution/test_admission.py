@@ -112,7 +112,7 @@ def test_a_batch_runs_in_parallel_where_it_may() -> None:
     linked = [{"id": "a", "tool": "file_process"}, {"tool": "file_process", "depends_on": ["a"]}]
     assert not execution.admit_batch(linked).factors.parallel
     assert execution.admit_batch(linked, parallel=True).factors.parallel
-    kept.prefer("", {"parallel_execution_preferred": False})
+    kept.admissions.users.prefer("", {"parallel_execution_preferred": False})
     assert not execution.admit_batch(calls).factors.parallel
 
 

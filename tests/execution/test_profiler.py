@@ -21,6 +21,7 @@ from otel_loopguard.execution.latency import (
     measure,
 )
 from otel_loopguard.execution.profiler import Profiler
+from otel_loopguard.execution.resources import Resources
 from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import time_of
 from tests.execution.past import SECOND, START, call, encoded, record
@@ -106,9 +107,10 @@ def test_agent_limits() -> None:
 def test_resource_profile() -> None:
     """Means over what was measured say whether a tool needs much CPU, memory or I/O."""
     waiting = ResourceSample(io_wait_percent=20)
-    samples = iter([ResourceSample(90, 700, 10), None, ResourceSample(50, 500), waiting])
-    profiler = Profiler(Settings(), resources=lambda: next(samples))
-    for number in range(4):
+    samples = (ResourceSample(90, 700, 10), None, ResourceSample(50, 500), waiting)
+    profiler = Profiler(Settings())
+    profiler.machine = machine = Resources(Settings(), InternalErrors())
+    for number, machine.sample in enumerate(samples):
         profiler.finished(call(number, 1.0))
     assert profiler.resources("t") == ResourceProfile(3, 70, 600, 15, True, True, False)
     assert profiler.resources("other") is None

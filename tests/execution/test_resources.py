@@ -120,7 +120,7 @@ def test_the_newest_hundred_are_kept() -> None:
     for number in range(150):
         known.add(Reading(number, cpu=number % 100, rss=50))
     assert known.use() == {"cpu": ResourceUse(49.5, 99, 100), "rss": ResourceUse(50, 50, 100)}
-    assert known.sample() == (49, 50, None)
+    assert known.sample == (49, 50, None)
 
 
 def test_the_thread_ends_with_the_shutdown_of_its_guard() -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from weakref import WeakSet
 
 import pytest
 from opentelemetry import trace
@@ -50,10 +51,11 @@ class Seen:
 @pytest.fixture(autouse=True)
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     """What the default guard of a process without any other was shown."""
-    steps, guards = Seen(), type(guard_module._guards)()
-    monkeypatch.setattr(guard_module, "_guards", guards)
+    steps = Seen()
+    for name in ("_attached", "_switched_off"):
+        monkeypatch.setattr(guard_module, name, WeakSet[LoopGuard]())
     _default_provider.cache_clear()
-    monkeypatch.setattr(guards, "default", lambda _make: steps.guard())
+    monkeypatch.setattr(LoopGuard, "default", staticmethod(steps.guard))
     yield steps
     for guard in steps.guards:
         unregister_guard(guard)

@@ -37,7 +37,7 @@ def shown(count: int, **settings: Any) -> LoopGuardSpanProcessor:
 
 def known(guard: LoopGuard, *traces: int) -> list[int]:
     """Those of these traces whose session is known."""
-    return [trace for trace in traces if guard.flag_in(trace) is not None]
+    return [trace for trace in traces if guard.flag_of(trace) is not None]
 
 
 def test_what_made_room_is_freed() -> None:
@@ -160,7 +160,7 @@ def test_a_span_that_never_ends_keeps_no_session() -> None:
 def test_a_guard_that_nobody_holds_is_freed_with_its_sessions() -> None:
     """After `shutdown` no thread, timer or list of the package keeps a guard."""
     processor = shown(5)
-    guard, flag = weakref.ref(processor.guard), processor.guard.flag_in(1)
+    guard, flag = weakref.ref(processor.guard), processor.guard.flag_of(1)
     assert flag is not None
     flag.set(Action.ABORT, reason="enough", by="ada")
     gone = weakref.ref(flag)

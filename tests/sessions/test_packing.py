@@ -105,7 +105,7 @@ def test_what_is_asked_of_a_session_that_was_put_away_is_there() -> None:
     assert (one.report(), one.context()) == before
     assert put_away(guard)
     assert guard.feedback(before[0].alerts[0].id, false_alarm=True)
-    assert guard.answered(given.id, given.choice)
+    assert guard.admissions.answered(given.id, given.choice)
     assert one.report().false_alarms == 1
 
 
