@@ -436,7 +436,8 @@ class SameVerdict(CountingDetector):
     Counts: failures of one tool with the same line, numbers included, and the same below it; equal
     answers that turn down what was tried. Changes in between do not matter.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
-    call; what else is new. A test that fails between edits is asked for another way at most.
+    call. A test that fails between edits is asked for another way at most, and not where something
+    else in it is new.
     Cannot see: verdicts in words that nobody knows.
     """
 
@@ -475,12 +476,13 @@ class SameVerdict(CountingDetector):
         if fails and not changed:
             # Who comes back to it after a rest waits for something that others do.
             weight *= 1.0 - evidence.rested
-        if fails and last is not None:
-            # What else is said tells another error under the same summary.
-            weight *= max(1.0 - (evidence.novelty or 0.0) / _ANOTHER, 0.0)
-        # Of failures that share a line the whole answers may differ.
-        equal = verdict if last is None or last.mark == verdict else None
-        counted = self._counts.add(place, evidence, weight, equal)
+        equal, alike = verdict, 1.0
+        if last is not None:
+            # Of failures that share a line the whole answers may differ, and tell another error.
+            before, alike = last.mark
+            equal = verdict if before == verdict else None
+            alike += max(1.0 - (evidence.novelty or 0.0) / _ANOTHER, 0.0)
+        counted = self._counts.add(place, evidence, weight, (equal, alike))
         threshold = self._settings.tuning.calls.verdict_threshold
         needed = evidence.needs(threshold)
         if counted is None or not reaches(counted.count, needed):
@@ -488,7 +490,7 @@ class SameVerdict(CountingDetector):
         said = {"what": "failed" if evidence.failing else "turned down what was tried"}
         if not rejects or equal is None:
             # The successes in between would take every confirmation back: this is on no ladder.
-            further = reaches(counted.count, needed * _STEER)
+            further = reaches(min(counted.count, alike), needed * _STEER)
             steers = further and not self._steered.get(key, False)
             keep(self._steered, key, further, 64)
             return self.found(

@@ -28,6 +28,8 @@ _QUOTES: Final = b"'\"`"
 _QUOTED: Final = re.compile(
     rb"'[^'\n]{1,200}'|\"[^\"\n]{1,200}\"|`[^`\n]{1,200}`|[\w/-]{0,100}[./][\w./-]{2,100}"
 )
+_WHERE: Final = re.compile(r"\s{1,20}--> \S{1,200}:\d{1,7}")
+_FRAME: Final = re.compile(r"  File (\"[^\"\n]{1,300}\"), line \d{1,7}, in (\S{1,100})")
 _COUNTS: Final = re.compile(rb"\b\d{1,20}\b")
 """Numbers that stand alone below a headline: of lines, columns and times."""
 _SESSION_LINE: Final = re.compile(rb"\A((?:\S{0,60}/)?(?:ba|da|k|z|a)?sh: line )\d{1,9}(?=: )")
@@ -106,12 +108,24 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
     if line is None or text is None:
         return None
     text = look(text)
-    if len(text) > _LINE and not _naming(text):
+    named = _naming(text)
+    if len(text) > _LINE and not named:
         return None
-    _, said, below = text.rpartition(line.decode("utf-8", "replace"))
-    first = _SESSION_LINE.sub(rb"\1#", masked_outcome(line))
-    detail = _COUNTS.sub(b"#", masked_outcome(text_bytes(below if said else "")))
-    return key_of(b"%b\n%b" % (first, detail))
+    above, said, below = text.rpartition(line.decode("utf-8", "replace"))
+    below = below if said else ""
+    said_first = _SESSION_LINE.sub(rb"\1#", masked_outcome(line))
+    raw = [said_first, _COUNTS.sub(b"#", masked_outcome(text_bytes(below)))]
+    if "--> " in text:
+        # Of one error in many places the compiler names the place in the line below, and sums up
+        # how many errors it found: of those above, the file.
+        where = _WHERE.match(below)
+        others = (_WHERE.match(text, text.find(one) + len(one)) for one in named[:-1])
+        raw += [text_bytes(where[0])] if where is not None else []
+        raw += [_COUNTS.sub(b"#", text_bytes(one[0])) for one in others if one is not None]
+    frames = _FRAME.findall(above)
+    # A traceback names the place above its error: file and function, as each edit moves the lines.
+    raw += [text_bytes(" ".join(frames[-1]))] if frames else []
+    return key_of(b"\n".join(raw))
 
 
 def says_absent(step: Step) -> bool:
