@@ -115,10 +115,16 @@ class HookGuard:
             return NOTHING
         if not answered:
             event = replace(event, accepts_hint=False)
-        with self._lock, self._state.together():
-            self._recall(event.session)
-            answer = self._handle(event, at or now(), answered=answered)
-            self.guard.write_journals()
+        with self._lock:
+            try:
+                with self._state.together():
+                    self._recall(event.session)
+                    answer = self._handle(event, at or now(), answered=answered)
+                    self.guard.write_journals()
+            except BaseException:
+                # Nobody hears what cannot be kept: the next event begins where the state is.
+                self.guard.forget(event.session)
+                raise
         return NOTHING if self._mode == "shadow" else answer
 
     def undelivered(self, event: HookEvent, answer: HookAnswer) -> None:
