@@ -17,12 +17,14 @@ import pytest
 
 from otel_loopguard import LoopGuardSettingsError, __version__
 from otel_loopguard.errors import StoreError
+from otel_loopguard.hooks import client
 from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.install import BACKUP, install, states, uninstall
 from otel_loopguard.hooks.process import RequestHandler
 from otel_loopguard.hooks.state import HookState, secret_of
 from otel_loopguard.hooks.state_folder import GREETING, StateFolder
 from tests.hooks.running import Home
+from tests.stores.servers import wait_for
 
 NESTED = b"[" * 800 + b"]" * 800
 INPUTS = {
@@ -133,6 +135,43 @@ def test_who_is_there_when_it_gives_way_is_answered(
     assert {line.recv(10) for line in lines} == {b"{}"}
     for line in lines:
         line.close()
+
+
+def test_two_versions_in_use_do_not_take_turns(home: Home) -> None:
+    """As where a user's hook and a project's are of different installations."""
+    folder = StateFolder(str(home.state))
+    folder.make()
+    folder.take_over("0")
+    number = home.begin()
+    client.send(folder, f"{GREETING} 0 claude-code observe\n{{}}".encode())
+    assert home.call() == ({}, {})
+    assert home.up() == number
+    client.send(folder, f"{GREETING} 99.0.0 claude-code observe\n{{}}".encode())
+    wait_for(lambda: not home.is_up())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "garbage"])
+def test_what_is_no_event_in_the_spool_holds_nobody_up(home: Home, kind: str) -> None:
+    folder = StateFolder(str(home.state))
+    folder.make()
+    path = Path(folder.spool, "00000000000000000001-1")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b"\xff\0" * 1000)
+    home.event("SessionStart")  # its own process reads it: none has, for long
+    assert not path.exists()
+    home.begin()
+
+
+@pytest.mark.parametrize("name", ["key", "hooks.sqlite", "hook.sock"])
+def test_a_folder_in_place_of_a_file_is_named(home: Home, name: str) -> None:
+    (home.state / name / "kept").mkdir(parents=True)
+    home.state.chmod(0o700)
+    assert home.run("hook", "serve").returncode == 2
+    assert b"fault" in (home.state / "hook.log").read_bytes()
 
 
 def test_it_outlives_too_many_open_files(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
