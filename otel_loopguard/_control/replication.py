@@ -285,7 +285,7 @@ class ControlReplication:
                 # Of two changes at once both threads may see the second.
                 if control is self._sent.get(name):
                     return
-                last = self._last.get(name)
+                last = self._before(name)
                 notice = self._notice(name, control, last)
                 if notice is None or (last is not None and takes_precedence(last, notice)):
                     return
@@ -310,7 +310,7 @@ class ControlReplication:
         lifts = notice.action is Action.ALLOW
         idle = lifts and notice.who == POLICY and flag.control.source != "journal"
         with self._lock:
-            last = self._last.get(notice.session)
+            last = self._before(notice.session)
             if idle if last is None else takes_precedence(last, notice):
                 return False
             self._last[notice.session] = notice
@@ -339,6 +339,11 @@ class ControlReplication:
                 source="notice",
                 remote_decision_id=notice.decision_id,
             )
+
+    def _before(self, name: str) -> ControlMessage | None:
+        """The last message about a session. One of before a clock was set back is the oldest."""
+        last = self._last.get(name)
+        return replace(last, at=0) if last is not None and last.at > time.time_ns() else last
 
     def _notice(
         self, name: str, control: Control, last: ControlMessage | None

@@ -205,7 +205,7 @@ class HookGuard:
         known = self._state.call(session, call_id)
         if known is not None and known.state != "refused":
             return NOTHING  # the same event again, by another hook of the same agent
-        if known is not None and (event.call_id or at - known.begun < _SAME_NS):
+        if known is not None and (event.call_id or abs(at - known.begun) < _SAME_NS):
             return HookAnswer(Reply.DENY, known.said)
         answer = self._refusal(event, step) if answered else NOTHING
         who = event.sub_agent or ""
@@ -260,7 +260,7 @@ class HookGuard:
         denial = self._denial(session)
         if denial is None or denial.decision is None:
             return False
-        heard = self._flag(session).heard.get(denial.decision.id)
+        heard = self._flag(session).heard_by(at).get(denial.decision.id)
         return heard is not None and at - heard >= _SAME_NS
 
     def _hear(self, session: str, decision: Decision, at: int) -> None:

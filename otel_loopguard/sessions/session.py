@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag
 from otel_loopguard._control.gate import recognise
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard.core import Action, Kind, Step
@@ -581,7 +582,7 @@ class Session:
         flag = self.flag
         if not flag.asked:
             return UNASKED
-        return Hearing(flag.heard, flag.standing, step.opened or step.start)
+        return Hearing(flag.heard_by(clock()), flag.standing, step.opened or step.start)
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         """Returns a verdict with the spans that first showed the parts of its loop."""

@@ -192,6 +192,27 @@ def test_an_older_word_is_not_heard(one: One) -> None:
     assert action_of(guard, run) is ALLOW
 
 
+@pytest.mark.parametrize("lifted", ["here", "there"])
+def test_a_clock_that_was_set_back_lifts_a_stop_all_the_same(
+    two: Two, guards: Guards, lifted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person stops a session while a machine's clock is ahead, and resumes it after."""
+    here, there, run = two
+    true = time.time_ns
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time_ns", lambda: true() + 3600 * 10**9)
+        say(here, run)
+        heard(there, run, PAUSE)
+    flag(here if lifted == "here" else there, run).clear(by="bob")
+    heard(here, run, ALLOW)
+    heard(there, run, ALLOW)
+    late = guards()
+    begin(run, late)
+    assert late._writer is not None
+    assert late._writer.flush(60)
+    assert action_of(late, run) is ALLOW
+
+
 def test_the_next_turn_is_not_stopped_by_what_stopped_the_last(
     one: One, guards: Guards, store: RedisStore
 ) -> None:
