@@ -159,7 +159,7 @@ KIND: Final = "control"
 
 def published(notice: ControlMessage, ttl_s: float) -> PublishedValue:
     """Returns a value for a writer to store, for late joiners, and to publish."""
-    remaining = ttl_s if notice.until is None else (notice.until - notice.at) / 1e9
+    remaining = ttl_s if notice.until is None else (notice.until - time.time_ns()) / 1e9
     kept_s = max(0.001, min(remaining, ttl_s))
     from otel_loopguard.stores import PublishedValue  # noqa: PLC0415  # there is a store
 
@@ -233,6 +233,8 @@ class ControlReplication:
         limit = self._settings.max_sessions
         self._last: BoundedDict[str, ControlMessage] = BoundedDict(limit)
         self._sent: BoundedDict[str, Control] = BoundedDict(limit)
+        # The newest time of a message about a session, as its sender had it.
+        self._newest: BoundedDict[str, int] = BoundedDict(limit)
         self._known: BoundedDict[str, str] = BoundedDict(limit)
         # The parent's subscriptions are kept and never used: their threads may hold their locks.
         self._parents += self._subscriptions
@@ -268,7 +270,7 @@ class ControlReplication:
             return
         name = wire_name(session)
         with self._lock:
-            for table in (self._known, self._last, self._sent):
+            for table in (self._known, self._last, self._sent, self._newest):
                 table.pop(name, None)
 
     def changed(self, flag: Flag) -> None:
@@ -289,7 +291,8 @@ class ControlReplication:
                 notice = self._notice(name, control, last)
                 if notice is None or (last is not None and takes_precedence(last, notice)):
                     return
-                self._last[name], self._sent[name] = notice, control
+                at, self._newest[name] = min(notice.at, time.time_ns()), notice.at
+                self._last[name], self._sent[name] = replace(notice, at=at), control
             if self._writer is not None:
                 ttl_s = self._settings.tuning.replication.control_ttl_s
                 self._writer.publish(KIND, name, published(notice, ttl_s))
@@ -299,7 +302,8 @@ class ControlReplication:
         home = self._home()
         if home is None or (notice.origin == self.origin and not late):
             return False
-        notice = replace(notice, at=min(notice.at, time.time_ns()))
+        sent_at = notice.at
+        notice = replace(notice, at=min(sent_at, time.time_ns()))
         key = self._known.get(notice.session, notice.session)
         flag = home.flag_of(key)
         if flag is None and notice.origin == BAGGAGE and notice.action.stops:
@@ -314,6 +318,7 @@ class ControlReplication:
             if idle if last is None else takes_precedence(last, notice):
                 return False
             self._last[notice.session] = notice
+            self._newest[notice.session] = sent_at
         self._apply(flag, notice)
         return True
 
@@ -371,8 +376,11 @@ class ControlReplication:
             hint=text if shared else None,
             who=who,
             decision_id=control.decision_id,
-            # The decision may be older than the change.
-            at=now if decision is None else min(decision.time or now, now),
+            # What was heard came before, whatever the clock of its sender says; a decision may be
+            # older than its change.
+            at=max(now, self._newest.get(name, 0) + 1)
+            if decision is None
+            else min(decision.time or now, now),
             until=control.until,
             guidance=None if shared else control.hint,
             origin=self.origin,

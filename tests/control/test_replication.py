@@ -13,7 +13,13 @@ import pytest
 
 from otel_loopguard import Action, LoopGuard, LoopGuardSpanProcessor, Settings, control, session
 from otel_loopguard._control.flag import Control
-from otel_loopguard._control.replication import KIND, ControlMessage, send, wire_name
+from otel_loopguard._control.replication import (
+    KIND,
+    ControlMessage,
+    send,
+    takes_precedence,
+    wire_name,
+)
 from otel_loopguard.stores import open_store
 from otel_loopguard.stores.redis import RedisStore
 from tests.agents import Ended, agent, provider_with
@@ -211,6 +217,18 @@ def test_a_clock_that_was_set_back_lifts_a_stop_all_the_same(
     assert late._writer is not None
     assert late._writer.flush(60)
     assert action_of(late, run) is ALLOW
+
+
+def test_who_answers_a_clock_that_is_ahead_is_heard_there(one: One, store: RedisStore) -> None:
+    """What a person says to what was heard is newer than that, by whichever clock."""
+    here, run = one
+    told = notice(session=run, action=PAUSE, who="bob", at=time.time_ns() + 600 * 10**9)
+    assert here._replication.hear(told)
+    flag(here, run).clear(by="ada")
+    wait_for(lambda: store.get(KIND, run))
+    sent = ControlMessage.decode(store.get(KIND, run) or b"")
+    assert sent is not None
+    assert not takes_precedence(told, sent)
 
 
 def test_the_next_turn_is_not_stopped_by_what_stopped_the_last(
