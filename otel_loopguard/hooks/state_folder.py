@@ -88,4 +88,8 @@ def default_folder() -> str:
     home = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(home):
         home = os.path.join(os.path.expanduser("~"), ".local", "state")
+    if not os.path.isabs(home) and hasattr(os, "getuid"):  # of a user without a name
+        from tempfile import gettempdir  # noqa: PLC0415  # an agent waits for this at every event
+
+        return os.path.join(gettempdir(), f"otel-loopguard-state-{os.getuid()}")
     return os.path.join(home, "otel-loopguard")

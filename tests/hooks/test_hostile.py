@@ -2,11 +2,13 @@
 
 import json
 import os
+import pwd
 import resource
 import signal
 import socket
 import sqlite3
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from otel_loopguard.hooks.install import BACKUP, install, states, uninstall
 from otel_loopguard.hooks.process import RequestHandler
 from otel_loopguard.hooks.state import HookState, secret_of
 from otel_loopguard.hooks.state_folder import GREETING, StateFolder
+from otel_loopguard.replay.transcripts.folders import usual_folders
 from tests.hooks.running import Home
 from tests.stores.servers import wait_for
 
@@ -232,6 +235,26 @@ def test_a_process_that_never_ends_forgets_what_is_old(
         state.submit("new", [("1", b"x")])
     assert (state.mode("old"), state.mode("new")) == (None, "guard")
     state.close()
+
+
+def test_a_user_without_a_home_writes_nothing_where_an_agent_works(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a container that runs under a number which it has no name for."""
+
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for name in ("HOME", "XDG_STATE_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    folder = Path(StateFolder().path)
+    assert folder.parent == Path(tempfile.gettempdir())
+    assert str(os.getuid()) in folder.name
+    with pytest.raises(FileNotFoundError, match="HOME"):
+        list(states(tmp_path))
+    with pytest.raises(FileNotFoundError, match="HOME"):
+        usual_folders()
 
 
 HOOK = {"type": "command", "command": "otel-loopguard hook run claude-code"}
