@@ -17,6 +17,7 @@ import orjson
 from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, RESERVED, is_reserved
 from otel_loopguard._util.bounded import BoundedDict, WeakList
+from otel_loopguard._util.clock import AHEAD_NS
 from otel_loopguard._util.errors import swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
@@ -151,8 +152,6 @@ def takes_precedence(last: ControlMessage, new: ControlMessage) -> bool:
     return (new.at, new.action.rank) <= (last.at, last.action.rank)
 
 
-_EARLY_NS: Final = 60 * 10**9
-"""Nanoseconds that the clock of another host may be ahead."""
 KIND: Final = "control"
 """Kind of the values in the store, and topic on which they are published."""
 
@@ -175,7 +174,7 @@ def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
     """True if the stored message takes precedence; an invalid one does not."""
     stored = ControlMessage.decode(raw)
     # One with a time in the future would never be replaced.
-    if stored is None or stored.at > time.time_ns() + _EARLY_NS:
+    if stored is None or stored.at > time.time_ns() + AHEAD_NS:
         return False
     return takes_precedence(stored, notice)
 

@@ -1,6 +1,7 @@
 """No turn is ended that was not hinted at and refused, in answers that were delivered."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,6 +115,28 @@ def test_whatever_becomes_of_the_process_a_stop_has_a_refusal_before_it(
         machine.end()
         machine.starts_s = starts_s
     assert [*dict.fromkeys([*heard, *machine.run(pace_s)])] == ["hint", "deny", "abort"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("word", ["allow", "resume", "prompt"])
+def test_a_person_s_word_stands_where_the_clock_was_set_back(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch, word: str, restarts: bool
+) -> None:
+    """The turn is ended while the machine's clock is an hour ahead."""
+    machine, true = Machine(tmp_path, clock, 0), time.time_ns
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time_ns", lambda: true() + 3600 * 10**9)
+        assert "abort" in machine.run(2)
+        assert machine.call(CALLS, 2) == ["abort"]
+    if word == "prompt":
+        machine.answer(event("UserPromptSubmit", CALLS, prompt="Try something else."))
+    else:
+        assert machine.handler is not None
+        asked = {"op": word, "session": "chat", "by": "ada"}
+        assert b'"ok":true' in machine.handler.handle(json.dumps(asked).encode())[0]
+    if restarts:
+        machine.end()
+    assert machine.call(CALLS + 1, 2) in ([], ["hint"])
 
 
 @pytest.mark.parametrize("lost", ["hint", "deny"])
