@@ -64,8 +64,11 @@ class StateFolder:
             former = ""
         if former == version:
             return ""
-        with open(self._version, "w", encoding="ascii") as file:
-            file.write(version)
+        try:
+            with open(self._version, "w", encoding="ascii") as file:
+                file.write(version)
+        except OSError:
+            pass  # it serves all the same
         return former
 
     def make(self) -> None:

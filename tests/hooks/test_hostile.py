@@ -153,6 +153,12 @@ def test_two_versions_in_use_do_not_take_turns(home: Home) -> None:
     wait_for(lambda: not home.is_up())
 
 
+def test_it_serves_where_its_version_cannot_be_noted(home: Home) -> None:
+    (home.state / "version").mkdir(parents=True)
+    home.state.chmod(0o700)
+    home.begin()
+
+
 @pytest.mark.parametrize("kind", ["pipe", "device", "garbage"])
 def test_what_is_no_event_in_the_spool_holds_nobody_up(home: Home, kind: str) -> None:
     folder = StateFolder(str(home.state))
