@@ -228,6 +228,13 @@ class Flag:
             self._read = None
             self.heard = {known: at for known, at in self.heard.items() if known != decision_id}
 
+    def heard_by(self, now: int) -> Mapping[str, int]:
+        """When decisions were heard first: by now, also where the clock was set back since."""
+        if self.heard and max(self.heard.values()) > now:
+            with _changing:
+                self.heard = {known: min(at, now) for known, at in self.heard.items()}
+        return self.heard
+
     @property
     def is_heard(self) -> bool:
         """True if the runtime has heard what stands now, or never asked."""

@@ -17,6 +17,7 @@ import orjson
 from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, RESERVED, is_reserved
 from otel_loopguard._util.bounded import BoundedDict, WeakList
+from otel_loopguard._util.clock import AHEAD_NS
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import logger
@@ -150,15 +151,13 @@ def takes_precedence(last: ControlMessage, new: ControlMessage) -> bool:
     return (new.at, new.action.rank) <= (last.at, last.action.rank)
 
 
-_EARLY_NS: Final = 60 * 10**9
-"""Nanoseconds that the clock of another host may be ahead."""
 KIND: Final = "control"
 """Kind of the values in the store, and topic on which they are published."""
 
 
 def published(notice: ControlMessage, ttl_s: float) -> PublishedValue:
     """Returns a value for a writer to store, for late joiners, and to publish."""
-    remaining = ttl_s if notice.until is None else (notice.until - notice.at) / 1e9
+    remaining = ttl_s if notice.until is None else (notice.until - time.time_ns()) / 1e9
     kept_s = max(0.001, min(remaining, ttl_s))
     from otel_loopguard.stores import PublishedValue  # noqa: PLC0415  # there is a store
 
@@ -174,7 +173,7 @@ def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
     """True if the stored message takes precedence; an invalid one does not."""
     stored = ControlMessage.decode(raw)
     # One with a time in the future would never be replaced.
-    if stored is None or stored.at > time.time_ns() + _EARLY_NS:
+    if stored is None or stored.at > time.time_ns() + AHEAD_NS:
         return False
     return takes_precedence(stored, notice)
 
@@ -232,6 +231,8 @@ class ControlReplication:
         limit = self._settings.max_sessions
         self._last: BoundedDict[str, ControlMessage] = BoundedDict(limit)
         self._sent: BoundedDict[str, Control] = BoundedDict(limit)
+        # The newest time of a message about a session, as its sender had it.
+        self._newest: BoundedDict[str, int] = BoundedDict(limit)
         self._known: BoundedDict[str, str] = BoundedDict(limit)
         # The parent's subscriptions are kept and never used: their threads may hold their locks.
         self._parents += self._subscriptions
@@ -267,7 +268,7 @@ class ControlReplication:
             return
         name = wire_name(session)
         with self._lock:
-            for table in (self._known, self._last, self._sent):
+            for table in (self._known, self._last, self._sent, self._newest):
                 table.pop(name, None)
 
     def changed(self, flag: Flag) -> None:
@@ -284,11 +285,12 @@ class ControlReplication:
                 # Of two changes at once both threads may see the second.
                 if control is self._sent.get(name):
                     return
-                last = self._last.get(name)
+                last = self._before(name)
                 notice = self._notice(name, control, last)
                 if notice is None or (last is not None and takes_precedence(last, notice)):
                     return
-                self._last[name], self._sent[name] = notice, control
+                at, self._newest[name] = min(notice.at, time.time_ns()), notice.at
+                self._last[name], self._sent[name] = replace(notice, at=at), control
             if self._writer is not None:
                 ttl_s = self._settings.tuning.replication.control_ttl_s
                 self._writer.publish(KIND, name, published(notice, ttl_s))
@@ -298,7 +300,8 @@ class ControlReplication:
         home = self._home()
         if home is None or (notice.origin == self.origin and not late):
             return False
-        notice = replace(notice, at=min(notice.at, time.time_ns()))
+        sent_at = notice.at
+        notice = replace(notice, at=min(sent_at, time.time_ns()))
         key = self._known.get(notice.session, notice.session)
         flag = home.flag_of(key)
         if flag is None and notice.origin == BAGGAGE and notice.action.stops:
@@ -309,10 +312,11 @@ class ControlReplication:
         lifts = notice.action is Action.ALLOW
         idle = lifts and notice.who == POLICY and flag.control.source != "journal"
         with self._lock:
-            last = self._last.get(notice.session)
+            last = self._before(notice.session)
             if idle if last is None else takes_precedence(last, notice):
                 return False
             self._last[notice.session] = notice
+            self._newest[notice.session] = sent_at
         self._apply(flag, notice)
         return True
 
@@ -338,6 +342,11 @@ class ControlReplication:
                 source="notice",
                 remote_decision_id=notice.decision_id,
             )
+
+    def _before(self, name: str) -> ControlMessage | None:
+        """The last message about a session. One of before a clock was set back is the oldest."""
+        last = self._last.get(name)
+        return replace(last, at=0) if last is not None and last.at > time.time_ns() else last
 
     def _notice(
         self, name: str, control: Control, last: ControlMessage | None
@@ -365,8 +374,11 @@ class ControlReplication:
             hint=text if shared else None,
             who=who,
             decision_id=control.decision_id,
-            # The decision may be older than the change.
-            at=now if decision is None else min(decision.time or now, now),
+            # What was heard came before, whatever the clock of its sender says; a decision may be
+            # older than its change.
+            at=max(now, self._newest.get(name, 0) + 1)
+            if decision is None
+            else min(decision.time or now, now),
             until=control.until,
             guidance=None if shared else control.hint,
             origin=self.origin,

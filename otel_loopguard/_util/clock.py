@@ -114,6 +114,11 @@ def waits(limit_s: float) -> float:
     return min(limit_s, state.gate_limit_s)
 
 
+AHEAD_NS: Final = 60 * 10**9
+"""Nanoseconds that the clock of another host may be ahead. What lies further in the future was
+before a clock was set back."""
+
+
 def now() -> int:
     """The time by the clock of live guards, nanoseconds since the epoch."""
     return time.time_ns() + _ahead if _ahead else time.time_ns()

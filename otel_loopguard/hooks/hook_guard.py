@@ -115,10 +115,16 @@ class HookGuard:
             return NOTHING
         if not answered:
             event = replace(event, accepts_hint=False)
-        with self._lock, self._state.together():
-            self._recall(event.session)
-            answer = self._handle(event, at or now(), answered=answered)
-            self.guard.write_journals()
+        with self._lock:
+            try:
+                with self._state.together():
+                    self._recall(event.session)
+                    answer = self._handle(event, at or now(), answered=answered)
+                    self.guard.write_journals()
+            except BaseException:
+                # Nobody hears what cannot be kept: the next event begins where the state is.
+                self.guard.forget(event.session)
+                raise
         return NOTHING if self._mode == "shadow" else answer
 
     def undelivered(self, event: HookEvent, answer: HookAnswer) -> None:
@@ -199,7 +205,7 @@ class HookGuard:
         known = self._state.call(session, call_id)
         if known is not None and known.state != "refused":
             return NOTHING  # the same event again, by another hook of the same agent
-        if known is not None and (event.call_id or at - known.begun < _SAME_NS):
+        if known is not None and (event.call_id or abs(at - known.begun) < _SAME_NS):
             return HookAnswer(Reply.DENY, known.said)
         answer = self._refusal(event, step) if answered else NOTHING
         who = event.sub_agent or ""
@@ -254,7 +260,7 @@ class HookGuard:
         denial = self._denial(session)
         if denial is None or denial.decision is None:
             return False
-        heard = self._flag(session).heard.get(denial.decision.id)
+        heard = self._flag(session).heard_by(at).get(denial.decision.id)
         return heard is not None and at - heard >= _SAME_NS
 
     def _hear(self, session: str, decision: Decision, at: int) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from otel_loopguard._util.home import home
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks import jsonc
@@ -62,7 +63,7 @@ class HookFile:
         """The file of the user's own hooks."""
         variable, usual, file = self._user
         named = os.environ.get(variable)
-        return (Path(named) if named else Path.home() / usual) / file
+        return (Path(named) if named else home() / usual) / file
 
     def handler(self, command: Mapping[str, str]) -> dict[str, Any]:
         """The entry that calls a command, in the agent's own form."""

@@ -50,6 +50,8 @@ _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_E
 _IDLE_S: Final = 30 * 60.0
 # Events that clients stored meanwhile are looked for, and whether the process may end.
 _LOOK_S: Final = 1.0
+# Each change of version starts counts anew, and who upgrades has no client of the former version.
+_STAYS_S: Final = 600.0
 # A client waits for an answer for a second; what trickles in for longer is no client.
 _READ_S: Final = 5.0
 # Agents call tools side by side, each with a hook of its own.
@@ -76,17 +78,21 @@ class RequestHandler:
 
     Args:
         folder: The folder of the state.
+        former: The version whose process this one took over from; empty if there is none.
 
     Raises:
         LoopGuardError: A setting, or the state, cannot be used.
 
     Attributes:
-        outdated: True once a client of another version called, whose process has to take over.
+        outdated: True once a client of another version called, whose process has to take over. Of
+            the former one only after a while: two versions that are both in use would take turns.
         off: Why no event is judged, where that is wanted.
     """
 
-    def __init__(self, folder: StateFolder) -> None:
+    def __init__(self, folder: StateFolder, former: str = "") -> None:
         self.outdated = False
+        self._former = former
+        self._began = time.monotonic()
         self._folder = folder
         self._settings = Settings()
         self.off = "" if self._settings.enabled else "enabled (LOOPGUARD_ENABLED) is false"
@@ -113,7 +119,8 @@ class RequestHandler:
             greeting, version, name, mode = header.decode("utf-8", "replace").split(" ")
             if greeting != GREETING:
                 return NOTHING, None
-            self.outdated |= version != __version__
+            stays = version == self._former and time.monotonic() - self._began < _STAYS_S
+            self.outdated |= version != __version__ and not stays
             return self._judged(name, mode, payload, at)
         except Exception as error:  # noqa: BLE001  # the agent goes on
             self._log.fault(error)
@@ -159,9 +166,10 @@ class RequestHandler:
             if path.name.startswith("."):  # still being written
                 continue
             with suppress(OSError):
-                request = path.read_bytes()
+                request = _stored(path)
                 path.unlink()
-                self.handle(request, int(when) if when.isdigit() else time.time_ns())
+                if request:
+                    self.handle(request, int(when) if when.isdigit() else time.time_ns())
 
     def _call_spans(self) -> CallSpans | None:
         """The writer of spans; None if no endpoint is named, or a package is missing."""
@@ -226,6 +234,14 @@ class RequestHandler:
         faults = self._engines["observe"].guard.faults
         replies = [partial(ask, engine) for engine in engines]
         return answer_people(request.rstrip(b"\n"), replies, faults)
+
+
+def _stored(path: Path) -> bytes:
+    """A stored request; empty if it is no file: reading a pipe or a device does not end."""
+    if path.is_symlink() or not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + _HEAD_BYTES)
 
 
 def _loaded(payload: bytes) -> object:
@@ -295,10 +311,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--state", help="folder of the state")
     parser.add_argument("--idle", type=float, default=_IDLE_S / 60, help="minutes until it ends")
     wanted = parser.parse_args(arguments)
+    folder = StateFolder(wanted.state)
     try:
-        folder = StateFolder(wanted.state)
         return serve(folder, wanted.idle * 60)
     except (LoopGuardError, OSError) as error:
+        # Nobody reads what a process prints that an event has started.
+        _Log(Path(folder.log)).fault(error)
         print(f"otel-loopguard: {error}", file=sys.stderr)  # noqa: T201
         return 2
 
@@ -317,7 +335,7 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S) -> int:
             return 0
         Path(folder.lock).write_text(f"{os.getpid()}\n", "ascii")
         try:
-            handler = RequestHandler(folder)
+            handler = RequestHandler(folder, folder.take_over(__version__))
         except LoopGuardError as error:
             # The file of who starts it stays: no client tries again for some seconds.
             _Log(Path(folder.log)).fault(error)

@@ -61,9 +61,9 @@ class HookState:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.key = secret_of(folder / "key")
         self._path = folder / "hooks.sqlite"
         try:
+            self.key = secret_of(folder / "key")
             try:
                 self._file = _opened(self._path)
             except sqlite3.DatabaseError as error:

@@ -18,6 +18,8 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the largest event that is judged."""
 # It is printed as one line of 500 characters.
 _MOST_PROBLEM: Final = 2_000
+# PyPI's versions are shorter.
+_MOST_VERSION: Final = 100
 GREETING: Final = "hook-1"
 """How a request begins; the number changes with the form of requests."""
 MODES: Final = ("observe", "enforce")
@@ -33,6 +35,7 @@ class StateFolder:
         self.starting = os.path.join(self.path, "starting")
         self.lock = os.path.join(self.path, "hook.lock")
         self.log = os.path.join(self.path, "hook.log")
+        self._version = os.path.join(self.path, "version")
         self._problem = os.path.join(self.path, "problem")
 
     @property
@@ -51,6 +54,22 @@ class StateFolder:
                 file.write(text)
         elif os.path.exists(self._problem):
             os.unlink(self._problem)
+
+    def take_over(self, version: str) -> str:
+        """Notes the version of the process; returns that of the one before where it was another."""
+        try:
+            with open(self._version, encoding="ascii", errors="replace") as file:
+                former = file.read(_MOST_VERSION)
+        except OSError:
+            former = ""
+        if former == version:
+            return ""
+        try:
+            with open(self._version, "w", encoding="ascii") as file:
+                file.write(version)
+        except OSError:
+            pass  # it serves all the same
+        return former
 
     def make(self) -> None:
         """Makes the folder where there is none.
@@ -72,4 +91,8 @@ def default_folder() -> str:
     home = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(home):
         home = os.path.join(os.path.expanduser("~"), ".local", "state")
+    if not os.path.isabs(home) and hasattr(os, "getuid"):  # of a user without a name
+        from tempfile import gettempdir  # noqa: PLC0415  # an agent waits for this at every event
+
+        return os.path.join(gettempdir(), f"otel-loopguard-state-{os.getuid()}")
     return os.path.join(home, "otel-loopguard")

@@ -393,7 +393,8 @@ class Policy:
         if loop.shown <= tuning.cooldown_rounds.get(level, 0):
             return True
         wait = tuning.cooldown_s.get(level, 0.0)
-        return bool(wait and time and loop.since) and time - loop.since < wait * 1e9
+        # A clock that was set back by more holds no rung.
+        return bool(wait and time and loop.since) and abs(time - loop.since) < wait * 1e9
 
     def _fade(self, number: int) -> None:
         """Forgets the loops that were not seen for `tuning.policy.forget_after` calls.

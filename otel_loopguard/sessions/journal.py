@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import struct
-import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import fields, replace
 from enum import Enum, IntEnum
 from itertools import compress
@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import xxhash
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.clock import AHEAD_NS
+from otel_loopguard._util.clock import now as clock
 from otel_loopguard.core import Action, Decision, Detection
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
@@ -459,7 +461,7 @@ class JournalBuffer:
 
     def mark(self, name: MarkName, moment: int = 0) -> None:
         """Writes down what happened between two steps; now, where their clock does not say when."""
-        self._add(self._codec.mark(Mark[name]), moment or time.time_ns())
+        self._add(self._codec.mark(Mark[name]), moment or max(clock(), self._moment))
 
     def covered(self, found: Sequence[Detection]) -> list[Detection]:
         """Detections by other evidence than calls, with their keys covered."""
@@ -480,6 +482,11 @@ class JournalBuffer:
         self.entries.clear()
         self.after = None
 
+    def goes_on(self, name: str) -> None:
+        """Has what is written next sort after an entry that was read, whatever its clock said."""
+        with suppress(ValueError):
+            self._moment = max(self._moment, instant(int(name[:16], 16) + 1))
+
     def take(self) -> list[Noted]:
         """What is still to be handed on, given once; then `packed`, and kept in `entries`."""
         pending, self.pending = self.pending, []
@@ -492,7 +499,12 @@ class JournalBuffer:
 
     def _add(self, value: bytes | CallEntry, moment: int = 0) -> None:
         """Adds an entry; without a moment of its own it belongs to the entry before."""
-        moment = self._moment = instant(moment) or self._moment or time.time_ns()
+        now = clock()
+        moment = instant(moment) or self._moment or now
+        if self._moment > now + AHEAD_NS:
+            # The clock was set back: what is written now comes after what was.
+            moment = max(moment, self._moment)
+        self._moment = moment
         self._number += 1
         # Ids sort by time, and of one process in the order of writing; `wrote` knows them by it.
         name = f"{moment:016x}-{self._process}{self._number & 0xFFFF_FFFF:08x}"

@@ -240,6 +240,8 @@ class JournalWorker:
             pending = {name for name, _ in journal.pending}
             journal.entries.clear()
             journal.entries.extend(one for one in (*entries, *late) if one[0] not in pending)
+            if entries:
+                journal.goes_on(entries[-1][0])
             session.recall(past)
 
     def _entries(self, session: str, written: Iterable[Written]) -> Iterable[Entry]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag
 from otel_loopguard._control.gate import recognise
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.clock import AHEAD_NS
+from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard.core import Action, Decision, Detection, Kind, Remaining, Step
@@ -334,18 +336,22 @@ class Session:
         """
         if self.run:
             self._next_turn(began, late=late)
-        elif not 0 < began < self.decided_at:
+        elif not self._is_decided(began):
             # A turn for the journal in any case: no run outlives its process.
             self._mark("TURN", began)
         self.run = span_id
 
     def _next_turn(self, began: int, *, prompted: bool = False, late: bool = False) -> None:
         """Starts a turn, unless a decision about a later step was made before the news arrived."""
-        decided = 0 < began < self.decided_at
+        decided = self._is_decided(began)
         if not decided:
             self._let_go(prompted=prompted)
         if late or not decided:
             self.user_turn(began)
+
+    def _is_decided(self, began: int) -> bool:
+        """Whether a decision was made about a later step than one that began then."""
+        return 0 < began < self.decided_at <= clock() + AHEAD_NS
 
     def allow(self, scope: Literal["call", "session"], by: str) -> str:
         """Handles a false alarm: ignores the loop from now on, or only notes decisions.
@@ -564,7 +570,7 @@ class Session:
         flag = self.flag
         if not flag.asked:
             return UNASKED
-        return Hearing(flag.heard, flag.standing, step.opened or step.start)
+        return Hearing(flag.heard_by(clock()), flag.standing, step.opened or step.start)
 
     def _found(self, verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
         """Returns a verdict with the spans that first showed the parts of its loop."""

@@ -13,7 +13,13 @@ import pytest
 
 from otel_loopguard import Action, LoopGuard, LoopGuardSpanProcessor, Settings, control, session
 from otel_loopguard._control.flag import Control
-from otel_loopguard._control.replication import KIND, ControlMessage, send, wire_name
+from otel_loopguard._control.replication import (
+    KIND,
+    ControlMessage,
+    send,
+    takes_precedence,
+    wire_name,
+)
 from otel_loopguard.stores import open_store
 from otel_loopguard.stores.redis import RedisStore
 from tests.agents import Ended, agent, provider_with
@@ -190,6 +196,39 @@ def test_an_older_word_is_not_heard(one: One) -> None:
     flag(guard, run).clear(by="bob")
     assert not hear(notice(session=run, at=time.time_ns() - 10**9))
     assert action_of(guard, run) is ALLOW
+
+
+@pytest.mark.parametrize("lifted", ["here", "there"])
+def test_a_clock_that_was_set_back_lifts_a_stop_all_the_same(
+    two: Two, guards: Guards, lifted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person stops a session while a machine's clock is ahead, and resumes it after."""
+    here, there, run = two
+    true = time.time_ns
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time_ns", lambda: true() + 3600 * 10**9)
+        say(here, run)
+        heard(there, run, PAUSE)
+    flag(here if lifted == "here" else there, run).clear(by="bob")
+    heard(here, run, ALLOW)
+    heard(there, run, ALLOW)
+    late = guards()
+    begin(run, late)
+    assert late._writer is not None
+    assert late._writer.flush(60)
+    assert action_of(late, run) is ALLOW
+
+
+def test_who_answers_a_clock_that_is_ahead_is_heard_there(one: One, store: RedisStore) -> None:
+    """What a person says to what was heard is newer than that, by whichever clock."""
+    here, run = one
+    told = notice(session=run, action=PAUSE, who="bob", at=time.time_ns() + 600 * 10**9)
+    assert here._replication.hear(told)
+    flag(here, run).clear(by="ada")
+    wait_for(lambda: store.get(KIND, run))
+    sent = ControlMessage.decode(store.get(KIND, run) or b"")
+    assert sent is not None
+    assert not takes_precedence(told, sent)
 
 
 def test_the_next_turn_is_not_stopped_by_what_stopped_the_last(

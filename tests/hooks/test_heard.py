@@ -1,7 +1,9 @@
 """No turn is ended that was not hinted at and refused, in answers that were delivered."""
 
 import json
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 
 from otel_loopguard import __version__, set_testing
 from otel_loopguard._util.clock import now
+from otel_loopguard.errors import StoreError
 from otel_loopguard.hooks.process import RequestHandler, judge_here
+from otel_loopguard.hooks.state import HookState
 from otel_loopguard.hooks.state_folder import GREETING, StateFolder
 from tests.hooks.running import FAILED, hint_of, is_denied
 from tests.tables import rows
@@ -57,8 +61,8 @@ class Machine:
         said = json.loads(answer)
         if self.late or _kind(said) == self.loses:
             self.late, self.loses = max(self.late - 1, 0), ""
-            assert undelivered is not None
-            undelivered()
+            if undelivered is not None:  # it was no failure
+                undelivered()
             return {}
         return said
 
@@ -113,6 +117,28 @@ def test_whatever_becomes_of_the_process_a_stop_has_a_refusal_before_it(
     assert [*dict.fromkeys([*heard, *machine.run(pace_s)])] == ["hint", "deny", "abort"]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("word", ["allow", "resume", "prompt"])
+def test_a_person_s_word_stands_where_the_clock_was_set_back(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch, word: str, restarts: bool
+) -> None:
+    """The turn is ended while the machine's clock is an hour ahead."""
+    machine, true = Machine(tmp_path, clock, 0), time.time_ns
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time_ns", lambda: true() + 3600 * 10**9)
+        assert "abort" in machine.run(2)
+        assert machine.call(CALLS, 2) == ["abort"]
+    if word == "prompt":
+        machine.answer(event("UserPromptSubmit", CALLS, prompt="Try something else."))
+    else:
+        assert machine.handler is not None
+        asked = {"op": word, "session": "chat", "by": "ada"}
+        assert b'"ok":true' in machine.handler.handle(json.dumps(asked).encode())[0]
+    if restarts:
+        machine.end()
+    assert machine.call(CALLS + 1, 2) in ([], ["hint"])
+
+
 @pytest.mark.parametrize("lost", ["hint", "deny"])
 def test_an_answer_that_was_not_delivered_is_given_again(
     tmp_path: Path, clock: Any, lost: str
@@ -122,6 +148,33 @@ def test_an_answer_that_was_not_delivered_is_given_again(
     machine.loses = lost
     assert machine.run(2) == ["hint", "deny", "abort"]
     assert not machine.loses
+
+
+@contextmanager
+def full(state: HookState) -> Iterator[None]:
+    """As `HookState.together` where the disk is full: nothing of the block is kept."""
+    with HOLDS(state):
+        yield
+        msg = "database or disk is full"
+        raise StoreError(msg)
+
+
+HOLDS = HookState.together
+
+
+@pytest.mark.parametrize("before", range(1, 7))
+def test_what_could_not_be_kept_was_not_heard(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    """A disk that is full for a while: the agent goes on without an answer."""
+    machine = Machine(tmp_path, clock, 0)
+    heard = [said for number in range(before) for said in machine.call(number, 2)]
+    with monkeypatch.context() as patched:
+        patched.setattr(HookState, "together", full)
+        for number in range(before, before + 20):
+            assert machine.call(number, 2) == []
+    machine.calls = before + 20
+    assert [*dict.fromkeys([*heard, *machine.run(2)])] == ["hint", "deny", "abort"]
 
 
 def test_an_answer_that_nobody_reads_is_given_again(

@@ -2,11 +2,13 @@
 
 import json
 import os
+import pwd
 import resource
 import signal
 import socket
 import sqlite3
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -17,12 +19,15 @@ import pytest
 
 from otel_loopguard import LoopGuardSettingsError, __version__
 from otel_loopguard.errors import StoreError
+from otel_loopguard.hooks import client
 from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.install import BACKUP, install, states, uninstall
 from otel_loopguard.hooks.process import RequestHandler
 from otel_loopguard.hooks.state import HookState, secret_of
 from otel_loopguard.hooks.state_folder import GREETING, StateFolder
+from otel_loopguard.replay.transcripts.folders import usual_folders
 from tests.hooks.running import Home
+from tests.stores.servers import wait_for
 
 NESTED = b"[" * 800 + b"]" * 800
 INPUTS = {
@@ -135,6 +140,49 @@ def test_who_is_there_when_it_gives_way_is_answered(
         line.close()
 
 
+def test_two_versions_in_use_do_not_take_turns(home: Home) -> None:
+    """As where a user's hook and a project's are of different installations."""
+    folder = StateFolder(str(home.state))
+    folder.make()
+    folder.take_over("0")
+    number = home.begin()
+    client.send(folder, f"{GREETING} 0 claude-code observe\n{{}}".encode())
+    assert home.call() == ({}, {})
+    assert home.up() == number
+    client.send(folder, f"{GREETING} 99.0.0 claude-code observe\n{{}}".encode())
+    wait_for(lambda: not home.is_up())
+
+
+def test_it_serves_where_its_version_cannot_be_noted(home: Home) -> None:
+    (home.state / "version").mkdir(parents=True)
+    home.state.chmod(0o700)
+    home.begin()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "garbage"])
+def test_what_is_no_event_in_the_spool_holds_nobody_up(home: Home, kind: str) -> None:
+    folder = StateFolder(str(home.state))
+    folder.make()
+    path = Path(folder.spool, "00000000000000000001-1")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b"\xff\0" * 1000)
+    home.event("SessionStart")  # its own process reads it: none has, for long
+    assert not path.exists()
+    home.begin()
+
+
+@pytest.mark.parametrize("name", ["key", "hooks.sqlite", "hook.sock"])
+def test_a_folder_in_place_of_a_file_is_named(home: Home, name: str) -> None:
+    (home.state / name / "kept").mkdir(parents=True)
+    home.state.chmod(0o700)
+    assert home.run("hook", "serve").returncode == 2
+    assert b"fault" in (home.state / "hook.log").read_bytes()
+
+
 def test_it_outlives_too_many_open_files(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     number = home.begin()
     resource.prlimit(number, resource.RLIMIT_NOFILE, (40, 40))
@@ -193,6 +241,26 @@ def test_a_process_that_never_ends_forgets_what_is_old(
         state.submit("new", [("1", b"x")])
     assert (state.mode("old"), state.mode("new")) == (None, "guard")
     state.close()
+
+
+def test_a_user_without_a_home_writes_nothing_where_an_agent_works(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a container that runs under a number which it has no name for."""
+
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for name in ("HOME", "XDG_STATE_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    folder = Path(StateFolder().path)
+    assert folder.parent == Path(tempfile.gettempdir())
+    assert str(os.getuid()) in folder.name
+    with pytest.raises(FileNotFoundError, match="HOME"):
+        list(states(tmp_path))
+    with pytest.raises(FileNotFoundError, match="HOME"):
+        usual_folders()
 
 
 HOOK = {"type": "command", "command": "otel-loopguard hook run claude-code"}

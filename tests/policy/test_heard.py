@@ -1,5 +1,7 @@
 """A loop is aborted after a refusal of it was heard, or nobody ever asked about its session."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -99,6 +101,32 @@ def test_an_agent_that_goes_on_is_stopped_all_the_same(events: list[tuple[str, i
         agent.call("x", 1)
         agent.read()
     assert Action.ABORT in {one.action for one in agent.made}
+
+
+@pytest.mark.parametrize("told", ["hint", "deny"])
+def test_a_clock_that_was_set_back_holds_no_rung(
+    told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was heard by a clock that is an hour ahead was heard before all that comes after it."""
+    guard, said = LoopGuard(), list[str]()
+
+    def calls(until: str) -> None:
+        for _ in range(20):
+            now = time.time_ns()
+            guard.observe(
+                Step(Kind.TOOL, "search", args={}, outcome="No results.", start=now - 1, end=now),
+                "run",
+            )
+            said.append(guard.flag_named("run").read().action.value)
+            if said[-1] == until:
+                return
+
+    true = time.time_ns
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time_ns", lambda: true() + 3600 * 10**9)
+        calls(told)
+    calls("abort")
+    assert list(dict.fromkeys(said)) == ["allow", "hint", "deny", "abort"]
 
 
 @pytest.mark.parametrize("asks", [False, True])

@@ -20,6 +20,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Final
 
+from otel_loopguard._util.home import home
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay.transcripts.opencode import (
     TranscriptFile,
@@ -62,13 +63,14 @@ def usual_folders() -> list[tuple[str, Path]]:
 
     Raises:
         RecordingError: There is none.
+        FileNotFoundError: There is no home directory.
     """
-    home = Path.home()
+    user = home()
     claude = os.environ.get("CLAUDE_CONFIG_DIR")
-    roots = [Path(claude)] if claude else [home / ".claude", home / ".config" / "claude"]
-    codex = Path(os.environ.get("CODEX_HOME") or home / ".codex")
-    gemini = Path(os.environ.get("GEMINI_CLI_HOME") or home)
-    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    roots = [Path(claude)] if claude else [user / ".claude", user / ".config" / "claude"]
+    codex = Path(os.environ.get("CODEX_HOME") or user / ".codex")
+    gemini = Path(os.environ.get("GEMINI_CLI_HOME") or user)
+    data = Path(os.environ.get("XDG_DATA_HOME") or user / ".local" / "share")
     wanted = [
         *(("claude-code", root / "projects") for root in roots),
         ("codex", codex / "sessions"),
