@@ -15,6 +15,7 @@ from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key
 from otel_loopguard.evidence.effects import ToolName, tool_name
+from otel_loopguard.evidence.frames import Frame
 from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import AGENTS, CALLS, HOUR, NAMED, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import prepare
@@ -209,8 +210,8 @@ class ToolCallExtractor:
     """
 
     __slots__ = (
-        "_asked", "_before", "_calls", "_habits", "_novelty", "_pace", "_paid", "_progress",
-        "_rounds", "_settings", "_tools", "_versions", "_viewer", "_writes",
+        "_asked", "_before", "_calls", "_frame", "_habits", "_novelty", "_pace", "_paid",
+        "_progress", "_rounds", "_settings", "_tools", "_versions", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
@@ -218,6 +219,7 @@ class ToolCallExtractor:
         self._progress = progress or Progress()
         self._calls = calls.Calls(settings)
         self._versions = calls.Versions()
+        self._frame = Frame()
         self._rounds, self._pace, self._habits = Rounds(), Pace(), RepeatBaseline()
         # By tool, the arguments of its last call, the length of its longest answer, and what was in
         # the last.
@@ -261,6 +263,9 @@ class ToolCallExtractor:
         tool, agent = (step.name or "")[:NAMED], agent_key(step.agent)
         name = tool_name(tool)
         reading = prepare(step, self._settings.tuning.calls.value_chars)
+        bare = self._frame.taken_off(step, reading, runs_code=name.runs_code)
+        if bare is not step:
+            step, reading = bare, prepare(bare, self._settings.tuning.calls.value_chars)
         outcome = reading.found
         if reading.failure:
             step = replace(step, error=True, error_text=reading.failure)
