@@ -304,6 +304,7 @@ class ToolCallExtractor:
         works = not (found.idle or plan)
         since = self._pace.add(found, found.began, works=works, turn=progress.turn)
         found.fresh, found.changed = since.fresh, since.changed
+        found.anew = since.fresh and since.equal
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
         ease = self._habits.ease(

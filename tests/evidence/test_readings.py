@@ -165,8 +165,8 @@ def bare(*calls: tuple[str, object, object]) -> object:
     """What is left of the last answer, of an error where `args` is "!", after all before it."""
     frame, step = Frame(), call()
     for tool, args, said in calls:
-        failed = {"error": str(said)} if args == "!" else {"outcome": said}
-        step = call(tool, args, **failed)
+        failed = str(said) if args == "!" else None
+        step = call(tool, args, None if failed else said, error=failed)
         step = frame.taken_off(step, prepare(step), runs_code=is_runner(tool))
     return step.error_text if step.error else step.outcome
 
