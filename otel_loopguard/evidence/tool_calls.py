@@ -221,9 +221,9 @@ class ToolCallExtractor:
         self._versions = calls.Versions()
         self._frame = Frame()
         self._rounds, self._pace, self._habits = Rounds(), Pace(), RepeatBaseline()
-        # By tool, the arguments of its last call, the length of its longest answer, and what was in
-        # the last.
-        self._tools: dict[str, tuple[str, int, int | None]] = {}
+        # By tool, the arguments of its last call, the length of its longest answer, what was in the
+        # last, and how many different calls in a row were answered by that.
+        self._tools: dict[str, tuple[str, int, int | None, int]] = {}
         # Tools of which a journal has calls.
         self._before = frozenset[str]()
         self._novelty: dict[int, Novelty] = {}
@@ -270,7 +270,7 @@ class ToolCallExtractor:
         if reading.failure:
             step = replace(step, error=True, error_text=reading.failure)
         # No limit cuts at a length where the tool said more before.
-        last, longest, shown = self._tools.get(tool, ("", 0, None))
+        last, longest, shown, alike = self._tools.get(tool, ("", 0, None, 0))
         cut = outcome.cut > 0 and outcome.cut >= longest
         call = self._calls.identify(step, reading, outcome.exact)
         place = calls.place_of(call)
@@ -302,7 +302,8 @@ class ToolCallExtractor:
         slept = effects.slept_in(call.arguments) if step.start and b"sleep" in call.raw else 0
         found.began = min(step.start + slept, found.time) if slept else step.start
         works = not (found.idle or plan)
-        since = self._pace.add(found, found.began, works=works, turn=progress.turn)
+        alike = alike if found.content == shown else 0
+        since = self._pace.add(found, found.began, works=works, turn=progress.turn, alike=alike)
         found.fresh, found.changed = since.fresh, since.changed
         found.anew = since.fresh and since.equal
         # What is left of a threshold as a budget is used.
@@ -317,8 +318,12 @@ class ToolCallExtractor:
         self._compare(found, step, call, outcome, name)
         if shown is not None and _is_hardly_new(found, outcome, reading.said):
             found.content = shown
-        keep(self._tools, tool, (call.sample, max(longest, outcome.length), found.content), CALLS)
-        weigh(found, since)
+        keep(
+            self._tools, tool,
+            (call.sample, max(longest, outcome.length), found.content, alike + since.fresh), CALLS,
+        )  # fmt: skip
+        # What always answers the same says nothing by that of its own repeats.
+        weigh(found, since._replace(worth=since.news) if alike > 1 else since)
         self._wait(step, found)
         # To keep a list changes nothing in the world.
         if (
