@@ -63,8 +63,9 @@ class Stagnation(CountingDetector):
         if outcome is None or evidence.call is None or evidence.error or evidence.waits:
             return None
         reads = evidence.effect is READ
-        # What was cut behind an equal beginning may differ.
-        if evidence.effect is WRITE or evidence.cut:
+        # What was cut behind an equal beginning may differ, and who is asked once more in another
+        # turn was not answered by it.
+        if evidence.effect is WRITE or evidence.cut or evidence.anew:
             return None
         key = hash((evidence.agent, evidence.tool, outcome))
         last = self._counts.get(key)
@@ -261,9 +262,10 @@ class NothingNew(BaseDetector):
                 return None
         before = self._agents.get(evidence.agent)
         newest, last, epoch = before or (deque[float](maxlen=_LAST), -1, evidence.epoch)
-        # To look again after a change is no standstill, nor is another answer to an equal call, or
-        # one word about another item: few words are all that there is to say of each.
-        known = known and epoch == evidence.epoch and not (evidence.changed or evidence.brief)
+        # To look again after a change is no standstill, nor is another answer to an equal call, the
+        # one that a user asks for once more, or a word about another item: all there is to say.
+        anew = evidence.changed or evidence.brief or evidence.anew
+        known = known and epoch == evidence.epoch and not anew
         seen = 1.0 - evidence.rested if known else 0.0
         if evidence.round == last and newest:
             # Of one round the answer that brought the most counts.

@@ -344,5 +344,6 @@ def _is_in_vain(evidence: Evidence) -> bool:
         return True
     if evidence.effect is WRITE or evidence.effect is WAIT:
         return False
-    # To look again at what brought something once is no new attempt.
-    return evidence.fresh and evidence.novelty is not None and evidence.novelty <= _KNOWN
+    # To look again at what brought something once is no new attempt, in another turn either.
+    tries = evidence.fresh and not evidence.anew
+    return tries and evidence.novelty is not None and evidence.novelty <= _KNOWN

@@ -15,6 +15,7 @@ from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key
 from otel_loopguard.evidence.effects import ToolName, tool_name
+from otel_loopguard.evidence.frames import Frame
 from otel_loopguard.evidence.model_text import Novelty
 from otel_loopguard.evidence.normalize import AGENTS, CALLS, HOUR, NAMED, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import prepare
@@ -209,8 +210,8 @@ class ToolCallExtractor:
     """
 
     __slots__ = (
-        "_asked", "_before", "_calls", "_habits", "_novelty", "_pace", "_paid", "_progress",
-        "_rounds", "_settings", "_tools", "_versions", "_viewer", "_writes",
+        "_asked", "_before", "_calls", "_frame", "_habits", "_novelty", "_pace", "_paid",
+        "_progress", "_rounds", "_settings", "_tools", "_versions", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
@@ -218,10 +219,11 @@ class ToolCallExtractor:
         self._progress = progress or Progress()
         self._calls = calls.Calls(settings)
         self._versions = calls.Versions()
+        self._frame = Frame()
         self._rounds, self._pace, self._habits = Rounds(), Pace(), RepeatBaseline()
-        # By tool, the arguments of its last call, the length of its longest answer, and what was in
-        # the last.
-        self._tools: dict[str, tuple[str, int, int | None]] = {}
+        # By tool, the arguments of its last call, the length of its longest answer, what was in the
+        # last, and how many different calls in a row were answered by that.
+        self._tools: dict[str, tuple[str, int, int | None, int]] = {}
         # Tools of which a journal has calls.
         self._before = frozenset[str]()
         self._novelty: dict[int, Novelty] = {}
@@ -261,11 +263,14 @@ class ToolCallExtractor:
         tool, agent = (step.name or "")[:NAMED], agent_key(step.agent)
         name = tool_name(tool)
         reading = prepare(step, self._settings.tuning.calls.value_chars)
+        bare = self._frame.taken_off(step, reading, runs_code=name.runs_code)
+        if bare is not step:
+            step, reading = bare, prepare(bare, self._settings.tuning.calls.value_chars)
         outcome = reading.found
         if reading.failure:
             step = replace(step, error=True, error_text=reading.failure)
         # No limit cuts at a length where the tool said more before.
-        last, longest, shown = self._tools.get(tool, ("", 0, None))
+        last, longest, shown, alike = self._tools.get(tool, ("", 0, None, 0))
         cut = outcome.cut > 0 and outcome.cut >= longest
         call = self._calls.identify(step, reading, outcome.exact)
         place = calls.place_of(call)
@@ -297,8 +302,10 @@ class ToolCallExtractor:
         slept = effects.slept_in(call.arguments) if step.start and b"sleep" in call.raw else 0
         found.began = min(step.start + slept, found.time) if slept else step.start
         works = not (found.idle or plan)
-        since = self._pace.add(found, found.began, works=works, turn=progress.turn)
+        alike = alike if found.content == shown else 0
+        since = self._pace.add(found, found.began, works=works, turn=progress.turn, alike=alike)
         found.fresh, found.changed = since.fresh, since.changed
+        found.anew = since.fresh and since.equal
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
         ease = self._habits.ease(
@@ -311,8 +318,12 @@ class ToolCallExtractor:
         self._compare(found, step, call, outcome, name)
         if shown is not None and _is_hardly_new(found, outcome, reading.said):
             found.content = shown
-        keep(self._tools, tool, (call.sample, max(longest, outcome.length), found.content), CALLS)
-        weigh(found, since)
+        keep(
+            self._tools, tool,
+            (call.sample, max(longest, outcome.length), found.content, alike + since.fresh), CALLS,
+        )  # fmt: skip
+        # What always answers the same says nothing by that of its own repeats.
+        weigh(found, since._replace(worth=since.news) if alike > 1 else since)
         self._wait(step, found)
         # To keep a list changes nothing in the world.
         if (

@@ -19,7 +19,7 @@ from otel_loopguard.evidence.normalize import CALLS
 if TYPE_CHECKING:
     from otel_loopguard.core.evidence import Evidence
 
-_READ, _WAIT = Effect.READ, Effect.WAIT
+_READ, _WAIT, _UNKNOWN_EFFECT = Effect.READ, Effect.WAIT, Effect.UNKNOWN
 
 _SLACK_S: Final = 1.0
 """Seconds between two calls that are the machine's own: a busy one is no reason to look again."""
@@ -107,7 +107,7 @@ def weigh(call: Evidence, since: Since) -> None:
     patient = _PATIENT if firm and not call.pending else 1.0
     heard = 0.0 if waits and not firm else 1.0 - patient * rested
     news = min(since.news, 1.0)
-    call.hint_weight = heard * (1.0 - _AMID * news)
+    call.hint_weight = heard * (1.0 - _AMID * min(since.worth, 1.0))
     call.stop_weight = haste * (1.0 - news * (0.5 if told else 1.0))
     call.stop_weight *= 1.0 - since.acted * (_ACTED_IN_VAIN if accused else _ACTED)
     if call.outcome is None:
@@ -167,11 +167,16 @@ class Since(NamedTuple):
     """What the call itself took, in seconds: which is a rest of who was told to wait."""
     unsure: float = 0.0
     """Seconds more that may have been a rest, where a model that is not seen seems to be slow."""
+    worth: float = 0.0
+    """The news as far as they count towards a hint: less of a tool that always answers the same."""
 
 
+_ALIKE: Final = 4.0
+"""Different calls by which half is learned of a tool that answers the same whatever it is asked, as
+one for thoughts or notes: fewer are chance. Whether it acts nobody knows, so no stop heeds it."""
 _Made = tuple[Any, ...]
-"""What was counted when a call was made last (calls, those that work, news, acts, runs, and the
-turn), and its answers. One flat tuple, as a session keeps many."""
+"""What was counted when a call was made last (calls, those that work, news, acts, runs, the turn,
+and what the news are worth), and its answers. One flat tuple, as a session keeps many."""
 
 _FIRST: Final = Since(fresh=True)
 _WORDINGS: Final = 4
@@ -190,12 +195,12 @@ class Pace:
 
     __slots__ = (
         "_acts", "_calls", "_end", "_gaps", "_known", "_learns", "_news", "_rests", "_runs",
-        "_thought", "_works",
+        "_thought", "_works", "_worth",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._acts = self._calls = self._end = self._runs = self._works = 0
-        self._news = 0.0
+        self._news = self._worth = 0.0
         self._thought = -1
         # Seconds before calls that were not made before, where no model is seen.
         self._gaps = deque[float](maxlen=_GAPS)
@@ -216,10 +221,13 @@ class Pace:
         """A run of an agent has ended."""
         self._runs += 1
 
-    def add(self, call: Evidence, start: int, *, works: bool = True, turn: int = 0) -> Since:
+    def add(
+        self, call: Evidence, start: int, *, works: bool = True, turn: int = 0, alike: int = 0
+    ) -> Since:
         """Notes a call that began then (0: unknown): what was between it and the one before.
 
-        One that does nothing, a note or a plan, is neither news nor does it lessen any.
+        One that does nothing, a note or a plan, is neither news nor does it lessen any. `alike` of
+        its tool's calls before, all different, had its answer.
         """
         before = None if call.call is None else self._known.get(call.call)
         rest, unsure = self._rest(start, fresh=before is None)
@@ -238,7 +246,10 @@ class Pace:
         self._works += works
         if works and not call.failing:
             if since.fresh or since.changed:
-                self._news += call.novelty if looks and call.novelty is not None else 1.0
+                news = call.novelty if looks and call.novelty is not None else 1.0
+                self._news += news
+                unknown = call.effect is _UNKNOWN_EFFECT and not call.runs_code
+                self._worth += news * _ALIKE / (_ALIKE + alike) if unknown else news
             else:
                 self._acts += not (looks or waits)
         # Who calls a tool that does nothing else means to give it time, however long that is; and
@@ -246,9 +257,9 @@ class Pace:
         gave = max(took, _WRONG_S) if waits else took * (1.0 - says(call.outcome_size))
         self._rests.extend((rest, gave))
         if call.call is not None:
-            answers = () if before is None else before[6:][1 - _WORDINGS :]
+            answers = () if before is None else before[7:][1 - _WORDINGS :]
             counted = self._calls, self._works, self._news, self._acts, self._runs, turn
-            now = *counted, *answers, call.outcome
+            now = *counted, self._worth, *answers, call.outcome
             keep(self._known, call.call, now, CALLS)
         return since
 
@@ -271,7 +282,7 @@ class Pace:
     def _since(
         self, before: _Made, outcome: int | None, rest: float, took: float, unsure: float
     ) -> Since:
-        calls, works, news, acts, runs, _, *answers = before
+        calls, works, news, acts, runs, _, worth, *answers = before
         between = self._calls - calls
         equal = outcome is not None and outcome in answers
         changed = outcome is not None and not equal and None not in answers
@@ -280,9 +291,10 @@ class Pace:
         longest = max(rest, *islice(reversed(self._rests), 2 * between))
         worked = max(self._works - works, 1)
         # Runs that begin alike are one each, as far as each of them brings something.
-        brought = (self._news - news) / (worked if runs == self._runs else 1)
+        over = worked if runs == self._runs else 1
+        brought, worth = (self._news - news) / over, (self._worth - worth) / over
         acted = (self._acts - acts) / worked
-        return Since(False, changed, equal, longest, brought, acted, took, unsure)
+        return Since(False, changed, equal, longest, brought, acted, took, unsure, worth)
 
 
 _FADE: Final = 0.95

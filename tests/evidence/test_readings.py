@@ -18,6 +18,7 @@ from otel_loopguard.evidence import ToolCallExtractor, parsed, prepare, signatur
 from otel_loopguard.evidence.calls import Call, Calls, place_of
 from otel_loopguard.evidence.effects import effect_of, is_compound, is_runner, written_file
 from otel_loopguard.evidence.errors import error_class, error_line, error_shape, is_call_error
+from otel_loopguard.evidence.frames import Frame
 from otel_loopguard.evidence.model_text import ModelTextExtractor, Novelty
 from otel_loopguard.evidence.normalize import canonical, masked_call, masked_outcome
 from otel_loopguard.evidence.outcomes import (
@@ -160,6 +161,16 @@ def brings(said: str, asked: str | dict[str, str]) -> list[object]:
     return [round(found.share, 2), found.echo]
 
 
+def bare(*calls: tuple[str, object, object]) -> object:
+    """What is left of the last answer, of an error where `args` is "!", after all before it."""
+    frame, step = Frame(), call()
+    for tool, args, said in calls:
+        failed = str(said) if args == "!" else None
+        step = call(tool, args, None if failed else said, error=failed)
+        step = frame.taken_off(step, prepare(step), runs_code=is_runner(tool))
+    return step.error_text if step.error else step.outcome
+
+
 READERS: Final[dict[str, Callable[..., object]]] = {
     "the effect of a call": effect_of,
     "a tool that runs what the agent wrote": is_runner,
@@ -171,6 +182,7 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "an answer that reports a failure": fails,
     "the length of an answer without its frame": length,
     "the length of an answer in elements": lambda said: answer(said).size,
+    "what is left of the last answer": bare,
     "equal content in another order": equal(lambda said: content_key(answer(said))),
     "equal but for what changes by itself": equal(lambda said: masked_outcome(said.encode())),
     "equal calls but for what changes by itself": equal(lambda args: masked_call(args.encode())),
