@@ -102,8 +102,6 @@ class Evidence:
     """True if the call was not made before, as far back as the session remembers."""
     changed: bool = False
     """True if the same call was made before, and never had this outcome."""
-    anew: bool = False
-    """True if it had this outcome before, and a user asked for it once more in another turn."""
     pending: bool = False
     """True if its answer is not there yet by its own words, or its tool is declared to poll."""
     outcome: Key | None = None
@@ -214,6 +212,8 @@ class Evidence:
 
     unanswered: bool = False
     """True if it failed because no answer came in time: it may have been done."""
+    anew: bool = False
+    """True if it had this outcome before, and a user asked for it once more in another turn."""
     asked: int = 0
     """Tokens of the model calls since the tool call before, as far as they are known."""
     wait: Waited | None = None
