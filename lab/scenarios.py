@@ -190,12 +190,16 @@ class _Player:
             said["gen_ai.agent.name"] = step["agent"]
         refused = control.refused(tool, args)
         span = self._start("execute_tool", tool, said, step)
+        return span, None if self._refused(span, refused) else step
+
+    def _refused(self, span: Span, refused: control.Control | None) -> bool:
+        """Whether a call was refused, which its span then says."""
         if refused is None:
-            return span, step
+            return False
         by = refused.decision.detector if refused.decision is not None else str(refused.by)
         self.played.refused.append((self.played.calls, by))
         _fail(span, semconv.ERROR_DENY, refused.hint or refused.reason)
-        return span, None
+        return True
 
     def _end(self, span: Span, step: Row | None, began: float) -> None:
         """Ends a call that began at a time; one that was refused took none."""
@@ -216,15 +220,19 @@ class _Player:
 
     def _handoff(self, step: Row) -> None:
         self.played.calls += 1
+        tool = f"transfer_to_{step['handoff']}"
         said = {
-            "gen_ai.tool.name": f"transfer_to_{step['handoff']}",
+            "gen_ai.tool.name": tool,
             "gen_ai.agent.handoff.source.name": step["agent"],
             "gen_ai.agent.handoff.target.name": step["handoff"],
         }
         if step["args"] is not None:
             said["gen_ai.tool.call.arguments"] = step["args"]
+        # A hand-off is a call as well, and asked for where no model is seen.
+        refused = control.refused(tool, step["args"])
         span = self._start("execute_tool", step["handoff"], said, step)
-        self.now += step["seconds"]
+        if not self._refused(span, refused):
+            self.now += step["seconds"]
         span.end(self.nanoseconds())
 
     def _node(self, step: Row) -> None:

@@ -278,6 +278,8 @@ class Exchange:
     """How many answers were not captured by then."""
     news: float
     """Sum of the novelty of the answers, each 0 to 1."""
+    worded: float
+    """The same where a line that an agent says is as new as its words."""
     repeats: int
     """How many of the answers were those that the same call had had before."""
     edits: int

@@ -150,24 +150,49 @@ def _differ(one: frozenset[int], other: frozenset[int]) -> bool:
     return bool(one - other) and bool(other - one)
 
 
-def news_between(before: Exchange, now: Exchange) -> float:
+def news_between(before: Exchange, now: Exchange, *, worded: bool = False) -> float:
     """Mean novelty of what came back between two exchanges, 0 to 1; 0 if nothing did.
 
-    What was not captured may all be new, and counts as such.
+    What was not captured may all be new, and counts as such. With `worded` a line that an agent
+    says is as new as its words.
     """
     unseen = now.unseen - before.unseen
     # What belongs to each round, a commit or a policy that is read, takes nothing from the rest.
     came = now.answers - before.answers + unseen - (now.repeats - before.repeats)
-    news = min((now.news - before.news + unseen) / came, 1.0) if came else 0.0
+    new = now.worded - before.worded if worded else now.news - before.news
+    news = min((new + unseen) / came, 1.0) if came else 0.0
     return news if now.edits == before.edits else 1 - _EDITED * (1 - news)
 
 
+class _News(NamedTuple):
+    """What came back between two exchanges, 0 to 1."""
+
+    share: float
+    worded: float
+    """The same for work that is handed on in the same words: a line is then as new as its words."""
+
+    def or_of(self, other: _News) -> _News:
+        """What came back in one of two halves."""
+        return _News(max(self.share, other.share), max(self.worded, other.worded))
+
+
+_NONE: Final = _News(0.0, 0.0)
+
+
+def _came(before: Exchange, now: Exchange, given: Exchange | None) -> _News:
+    """What came back; `given` is how the same work was handed over before."""
+    share = news_between(before, now)
+    if given is not None and (given.size != now.size or given.words != now.words):
+        return _News(share, share)
+    return _News(share, news_between(before, now, worded=True))
+
+
 class _Return(NamedTuple):
-    """One exchange that goes on with a cycle: when that began, and 1 less what came back."""
+    """One exchange that goes on with a cycle: when that began, and what came back."""
 
     step: int
     time: int
-    gained: float
+    news: _News
     silent: bool
 
 
@@ -190,13 +215,13 @@ class _Returns:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, before: Exchange, now: Exchange, news: float | None = None) -> None:
+    def add(self, before: Exchange, now: Exchange, news: _News | None = None) -> None:
         """An exchange returns to an earlier one; what lies too far back from it is over.
 
         `news` is what came back if the mean of what lies between does not say it.
         """
-        gained = 1.0 - (news_between(before, now) if news is None else news)
-        self._kept.append(_Return(before.step, before.time, gained, now.silent))
+        came = _came(before, now, before) if news is None else news
+        self._kept.append(_Return(before.step, before.time, came, now.silent))
         while self._kept and not is_near(self._kept[0], now, self._window):
             self._kept.popleft()
 
@@ -207,7 +232,12 @@ class _Returns:
     @property
     def count(self) -> float:
         """One for the exchange that began the cycle, and each return less what came back."""
-        return 1 + sum(one.gained for one in self._kept)
+        return 1 + sum(1.0 - one.news.share for one in self._kept)
+
+    @property
+    def worded(self) -> float:
+        """The same, where a line is as new as its words."""
+        return 1 + sum(1.0 - one.news.worded for one in self._kept)
 
     @property
     def begin(self) -> int:
@@ -219,12 +249,9 @@ class _Returns:
         """How many were passed on without a word and without a call."""
         return sum(one.silent for one in self._kept)
 
-    @property
-    def news(self) -> float:
-        """Mean novelty of what came back, 0 to 1."""
-        if not self._kept:
-            return 1.0
-        return 1.0 - sum(one.gained for one in self._kept) / len(self._kept)
+    def news(self, count: float) -> float:
+        """Mean novelty of what came back, 0 to 1, by one of the counts."""
+        return 1.0 - (count - 1) / len(self._kept) if self._kept else 1.0
 
 
 class _HandoffDetector(BaseDetector):
@@ -244,23 +271,29 @@ class _HandoffDetector(BaseDetector):
     def _is_same(self, before: Exchange, now: Exchange) -> bool:
         return is_same_topic(before, now, self._settings.tuning.exchange.overlap)
 
-    def _lacks_news(self, returns: _Returns) -> bool:
+    def _lacks_news(self, count: float, returns: _Returns) -> bool:
         """Whether on average no more than `tuning.exchange.news` of what came back was new."""
-        return returns.count - 1 >= (1 - self._settings.tuning.exchange.news) * len(returns)
+        return count - 1 >= (1 - self._settings.tuning.exchange.news) * len(returns)
 
     def cycle(  # noqa: PLR0913
         self, rule: str, now: Exchange, loop: int, returns: _Returns, keys: frozenset[int], *,
         agents: Iterable[str | None], goes_on: bool = True, **said: Any,
     ) -> Detection | None:  # fmt: skip
         """A detection of a cycle, if its returns call for a response."""
-        count = returns.count if goes_on and self._lacks_news(returns) else 0
-        response = self._responses.get(loop, count, returns.news)
+        count, low = returns.count, self._settings.tuning.exchange.low
+        goes_round = goes_on and self._lacks_news(count, returns)
+        response = self._responses.get(loop, count if goes_round else 0, returns.news(count))
         if response is None:
-            return None
+            count = returns.worded
+            sure = count > low and self._responses.level(count) >= Level.MEDIUM
+            if not (goes_on and sure and self._lacks_news(count, returns)):
+                return None
+            # Other lines about the same may be the moves of a game: a word, late, and no more.
+            response = self._responses.at(Level.LOW, returns.news(count), escalate=False)
+            response = response._replace(max_action=Action.HINT)
         return self.respond(
-            rule, now, response, returns.news, agents, returns.begin, keys=keys, period=len(keys),
-            count=returns.count, threshold=self._settings.tuning.exchange.low, returns=len(returns),
-            **said,
+            rule, now, response, returns.news(count), agents, returns.begin, keys=keys,
+            period=len(keys), count=count, threshold=low, returns=len(returns), **said,
         )  # fmt: skip
 
     def respond(  # noqa: PLR0913, PLR0917
@@ -357,7 +390,7 @@ class _Rally:
     last: Exchange
     before: Exchange | None
     returns: _Returns
-    news: float = 0.0
+    news: _News = _NONE
 
 
 class PairCycle(_HandoffDetector):
@@ -381,9 +414,9 @@ class PairCycle(_HandoffDetector):
         pair = exchange.source_key ^ exchange.key
         known = self._rallies.get(pair)
         if known is not None and self._goes_on(known, exchange):
-            news = news_between(known.last, exchange)
+            news = _came(known.last, exchange, known.before)
             # A turn of both is news if one of them brought any: who checks may only approve.
-            known.returns.add(known.last, exchange, max(news, known.news))
+            known.returns.add(known.last, exchange, news.or_of(known.news))
             rally = _Rally(exchange, known.last, known.returns, news)
         else:
             rally = _Rally(exchange, None, _Returns(self._window))
@@ -433,7 +466,7 @@ class RingCycle(_HandoffDetector):
                 returns.clear()
                 continue
             returns.add(turn[0], exchange)
-            if found is None and self._lacks_news(returns):
+            if found is None and self._lacks_news(returns.worded, returns):
                 keys, names = frozenset(one.key for one in turn), [one.agent for one in turn]
                 found = self.cycle(
                     "agent_cycle", exchange, min(keys), returns, keys, agents=names,
@@ -462,7 +495,7 @@ class _Issue:
     returns: _Returns
     texts: list[Exchange] = field(default_factory=list[Exchange])
     holders: dict[int, Exchange] = field(default_factory=dict[int, Exchange])
-    news: float = 0.0
+    news: _News = _NONE
 
 
 class TopicCycle(_HandoffDetector):
@@ -514,11 +547,11 @@ class TopicCycle(_HandoffDetector):
 
     def _hold(self, issue: _Issue, now: Exchange) -> None:
         before = issue.holders.get(now.key)
-        news = news_between(issue.last, now)
+        news = _came(issue.last, now, before)
         if before is not None and is_near(before, now, self._window):
             # Of two that take turns, as in `PairCycle`.
             pair = len(issue.holders) == 2 and before is not issue.last
-            issue.returns.add(before, now, max(news, issue.news) if pair else None)
+            issue.returns.add(before, now, news.or_of(issue.news) if pair else None)
         keep(issue.holders, now.key, now, 8)
         issue.last, issue.news = now, news
         if not now.silent:

@@ -10,6 +10,7 @@ from otel_loopguard.core import Kind
 from otel_loopguard.core.evidence import NodeVisit
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.calls import seed_of
+from otel_loopguard.evidence.model_text import LINE, Novelty
 from otel_loopguard.evidence.normalize import HOUR, NAMED, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import leaves_of, prepare
 
@@ -26,6 +27,8 @@ _FAR: Final = 16
 """Visits after which a stretch has another home: graphs go round in fewer."""
 _LOOK: Final = 16_000
 """Bytes of a text or of arguments that are compared as they are; of more their ends."""
+_NEW: Final = 2 / 3
+"""New part from which a line is news: the rest of it is how such lines are said."""
 _DIGITS: Final = "0123456789"
 _AGENT, _WORKFLOW, _NODE, _OTHER = Kind.AGENT, Kind.WORKFLOW, Kind.NODE, Kind.OTHER
 
@@ -42,6 +45,7 @@ class _Run:
     unseen: bool = False
     silent: bool = False
     waited: bool = False
+    spoke: bool = False
     calls: int = 0
     hints: float = 0.0
     stops: float = 0.0
@@ -61,16 +65,18 @@ class GraphExtractor:
     that began before the one before it ended is beside it or around it, and follows nothing; an
     agent at the root of a trace is the whole run. Until the first visit nothing else is looked at,
     so that agents without a graph cost nothing. Of the newest four graph runs is remembered what
-    they have seen, in one sketch.
+    they have seen, in one sketch. What a model said is news; beside a state that stands, and that
+    would show it, a line is as new as its words, and lessens what the stretch weighs.
     """
 
-    __slots__ = ("_model_time", "_progress", "_runs", "_seen", "_settings", "_turn")
+    __slots__ = ("_model_time", "_novelty", "_progress", "_runs", "_seen", "_settings", "_turn")
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._settings = settings
         self._progress = progress
         self._runs: dict[int, _Run] = {}
         self._seen: BloomSketch | None = None
+        self._novelty: Novelty | None = None
         self._model_time = 0
         self._turn = 0
 
@@ -108,7 +114,8 @@ class GraphExtractor:
         state = self._state(run, step)
         place = key if state is None else key ^ state
         waiting = self._waiting(run, step)
-        run.news = run.news or self._progress.epoch != run.epoch
+        unkept = run.spoke and state is None
+        run.news = run.news or unkept or self._progress.epoch != run.epoch
         if run.news or waiting:
             run.passed.clear()
             run.home = None
@@ -168,7 +175,7 @@ class GraphExtractor:
         """What is noted from now on belongs to the next visit."""
         if run.news:
             run.moved = step.end or 0
-        run.news = run.known = run.unseen = run.silent = run.waited = False
+        run.news = run.known = run.unseen = run.silent = run.waited = run.spoke = False
         run.epoch = self._progress.epoch
         run.model_time = self._model_time
         run.start = step.start
@@ -181,8 +188,7 @@ class GraphExtractor:
         elif step.kind is Kind.MODEL:
             self._model_time += max((step.end or 0) - step.start, 0) if step.start else 0
             if step.text:
-                text = normalize.bounded(text_bytes(step.text), _LOOK)
-                self._learn_all([key_of(normalize.masked_outcome(text))])
+                self._said(normalize.bounded(text_bytes(step.text), _LOOK))
             elif step.text is None:
                 # An empty text is one that only calls tools.
                 for run in self._runs.values():
@@ -190,6 +196,23 @@ class GraphExtractor:
         elif step.args:
             raw = normalize.bounded(normalize.canonical(prepare(step).arguments), _LOOK)
             self._learn_all([key_of(raw, seed_of((step.name or "")[:NAMED]))])
+
+    def _said(self, text: bytes) -> None:
+        """A model wrote a text."""
+        said = normalize.masked_outcome(text)
+        key, new = key_of(said), 1.0
+        if len(said) < LINE:
+            if self._novelty is None:
+                self._novelty = Novelty()
+            new = self._novelty.worded(said, self._novelty.add(said).share)
+        if new > _NEW:
+            self._learn_all([key])
+            return
+        for run in self._runs.values():
+            if self._seen is not None and self._seen.add([key ^ run.key]):
+                run.spoke = True
+                run.calls += 1
+                run.hints += 1.0 - new
 
     def _called(self) -> None:
         evidence = self._progress.call

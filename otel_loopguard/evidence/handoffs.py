@@ -77,8 +77,8 @@ class HandoffExtractor:
 
     __slots__ = (
         "_announced", "_answers", "_calls", "_context", "_giver", "_holder", "_mute", "_news",
-        "_novelty", "_number", "_progress", "_runs", "_said_answers", "_said_news", "_turns",
-        "_unseen", "_untold",
+        "_novelty", "_number", "_progress", "_runs", "_said_answers", "_said_news",
+        "_said_worded", "_turns", "_unseen", "_untold", "_worded",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
@@ -91,7 +91,7 @@ class HandoffExtractor:
         self._runs: dict[str, int] = {}
         self._novelty: Novelty | None = None
         # Answers of agents, beside those of tools that `Progress` counts.
-        self._answers, self._unseen, self._news = 0, 0, 0.0
+        self._answers, self._unseen, self._news, self._worded = 0, 0, 0.0, 0.0
         self._begin()
 
     def extract(self, step: Step) -> Exchange | None:
@@ -165,8 +165,11 @@ class HandoffExtractor:
     def _hear(self, text: str) -> None:
         if self._novelty is None:
             self._novelty = Novelty()
+        said = masked_call(text_bytes(text[:_LOOK]))
+        share = self._novelty.add(said).share
         self._said_answers += 1
-        self._said_news += self._novelty.add(masked_call(text_bytes(text[:_LOOK]))).share
+        self._said_news += share
+        self._said_worded += self._novelty.worded(said, share)
 
     def _exchange(
         self, step: Step, source: str | None, text: str | None, untold: int
@@ -177,6 +180,7 @@ class HandoffExtractor:
             # Who asked called no tool, so that what it said is the answer.
             self._answers += self._said_answers
             self._news += self._said_news
+            self._worded += self._said_worded
             self._unseen += untold
         said = _NOTHING if text is None else _said(text, len(text), step.name)
         if len(said.words) < _FEW:
@@ -193,7 +197,8 @@ class HandoffExtractor:
             size=said.size, silent=silent and len(said.words) < _FEW,
             step=progress.steps, time=step.end or 0,
             answers=progress.answers + self._answers, unseen=progress.unseen + self._unseen,
-            news=progress.news + self._news, repeats=progress.repeats, edits=progress.edits,
+            news=progress.news + self._news, worded=progress.news + self._worded,
+            repeats=progress.repeats, edits=progress.edits,
         )  # fmt: skip
         self._number += 1
         self._giver, self._holder = source, agent
@@ -207,7 +212,7 @@ class HandoffExtractor:
         self._context: tuple[str, int] | None = None
         self._mute = True
         self._turns = self._untold = 0
-        self._said_answers, self._said_news = 0, 0.0
+        self._said_answers, self._said_news, self._said_worded = 0, 0.0, 0.0
 
 
 def _instruction(step: Step) -> str | None:

@@ -16,7 +16,7 @@ from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.evidence import CHANTED, Gain, ModelText, Promise, Tail
+from otel_loopguard.core.evidence import CHANTED, Gain, ModelText, Promise, Tail, says
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.normalize import NAMED, PrefilteredPattern, key_of, text_bytes
 from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
@@ -240,6 +240,11 @@ _PIECES: Final = bytes.maketrans(
 
 _OF_ALL: Final = 0x616C_6C21
 """Tells the key of a whole answer from that of a piece."""
+_OF_WORDS: Final = 0x776F_7264
+"""The same of a word: a line of one is a piece, too."""
+_WORD: Final = re.compile(r"\w+")
+LINE: Final = 120
+"""Bytes from which a text is more than a line: twice what says something by itself."""
 
 
 class News(NamedTuple):
@@ -288,6 +293,22 @@ class Novelty:
             share = sum(compress(sizes, map(new.__contains__, keys))) / sum(sizes)
         echo = bool(keys) and 2 * len(asked.intersection(keys)) >= len(keys)
         return News(share, echo, seen)
+
+    def worded(self, said: bytes, share: float) -> float:
+        """How new a text is where a line is as new as its words; `share` is its new part.
+
+        "Next I check the ledger" says one new thing after "Next I check the heater". Another number
+        is the next step, whatever is said around it.
+        """
+        if len(said) >= LINE:
+            return share
+        found: list[str] = _WORD.findall(said.decode("utf-8", "replace").lower())
+        words = {key_of(text_bytes(word)) ^ _OF_WORDS: word for word in found}
+        new = [words[key] for key in self._seen.add(words)]
+        if any(map(_DIGITS.search, new)):
+            return share
+        part = sum(map(len, new)) / sum(map(len, words.values())) if new else 0.0
+        return max(part, share * says(len(said)))
 
 
 def _pieces(raw: bytes) -> Collection[bytes]:

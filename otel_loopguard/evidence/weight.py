@@ -32,6 +32,9 @@ pass."""
 _WRONG_S: Final = 12.0
 """The same of a call that is itself wrong, which no rest mends: after half a minute its agent did
 other things."""
+_SURE_S: Final = 1.0
+"""The same towards a stop, of a rest beside a model that is seen: no part of it is thinking, and
+an agent that goes round has none. So three seconds are meant, and two may be a busy machine."""
 _RESTED: Final = 0.95
 """So much of a rest, five seconds, makes a look again a wait; its weight is next to nothing by
 then, so that it makes no step."""
@@ -95,7 +98,8 @@ def weigh(call: Evidence, since: Since) -> None:
     # Who was told that the call itself is wrong has not heard it, whatever else it does.
     told = call.refused or call.call_error
     rests_s = _WRONG_S if told else _RESTS_S
-    call.rested = rested = _rested(since.pause + since.took * call.pending, rests_s)
+    pause = since.pause + since.took * call.pending
+    call.rested = rested = _rested(pause, rests_s)
     waits = call.effect is _WAIT
     looks = call.pending or (rested >= _RESTED and not (firm or call.transient))
     call.waits = waits or (looks and not call.fresh)
@@ -104,7 +108,12 @@ def weigh(call: Evidence, since: Since) -> None:
     gave = 0.0 if firm or call.own else since.took * (1.0 - says(call.outcome_size))
     # A monitor with a look a minute is like a slow model, which may be hinted at, and not stopped.
     haste = 0.0 if waits else 1.0 - _rested(since.pause + since.unsure + gave, rests_s)
+    if since.thought and not told:
+        haste = min(haste, 1.0 - _rested(since.sure, _SURE_S))
     patient = _PATIENT if firm and not call.pending else 1.0
+    if call.pending and since.thought > rests_s:
+        # A look that costs more than the rest before it comes too soon, at whatever pace.
+        rested = _rested(pause, since.thought)
     heard = 0.0 if waits and not firm else 1.0 - patient * rested
     news = min(since.news, 1.0)
     call.hint_weight = heard * (1.0 - _AMID * min(since.worth, 1.0))
@@ -117,7 +126,9 @@ def weigh(call: Evidence, since: Since) -> None:
     loud = accused or call.effect is _READ
     said = 1.0 if loud else max(min(call.outcome_size / _LONG, 1.0), _LEAST)
     call.hint_weight *= _SOFT if call.transient else said
-    call.stop_weight *= _said(call, firm=firm, unclear=unclear) * (_CUT if call.cut else 1.0)
+    slow = _rested(since.thought - _THINKS_S + _SLACK_S, _RESTS_S)
+    call.stop_weight *= _said(call, slow, firm=firm, unclear=unclear)
+    call.stop_weight *= _CUT if call.cut else 1.0
 
 
 def _rested(rest: float, rests_s: float) -> float:
@@ -127,17 +138,19 @@ def _rested(rest: float, rests_s: float) -> float:
     return 1.0 - exp(-(((rest - _SLACK_S) / rests_s) ** 2))
 
 
-def _said(call: Evidence, *, firm: bool, unclear: bool) -> float:
+def _said(call: Evidence, slow: float, *, firm: bool, unclear: bool) -> float:
     """What an equal answer says: all of it where nothing came of it.
 
-    Of any other call by its length, and that of what was asked.
+    Of any other call by its length, and that of what was asked; `slow` is how much of a rest the
+    model gave that thought about it.
     """
     if unclear or firm:
         return _UNCLEAR if unclear else 1.0
     if call.own:
         return max(_OWN, says(call.outcome_size))
     looks = call.effect is _READ and not call.runs_code
-    line = (_LOOKS if looks else _UNKNOWN) * says(call.outcome_size)
+    # A line may change while a slow model thinks, though nobody meant to wait.
+    line = max(_LOOKS * looks * (1.0 - slow), _UNKNOWN) * says(call.outcome_size)
     page = _STATE * _share(call.outcome_size, _PAGE)
     return max(line, page, _SAME_TEXT * _share(len(call.sample), _TEXT))
 
@@ -169,6 +182,10 @@ class Since(NamedTuple):
     """Seconds more that may have been a rest, where a model that is not seen seems to be slow."""
     worth: float = 0.0
     """The news as far as they count towards a hint: less of a tool that always answers the same."""
+    sure: float = 0.0
+    """The longest rest before calls, where models are seen: no part of it is thinking or a call."""
+    thought: float = 0.0
+    """Seconds that a model took before it; 0 where none is seen."""
 
 
 _ALIKE: Final = 4.0
@@ -230,10 +247,14 @@ class Pace:
         its tool's calls before, all different, had its answer.
         """
         before = None if call.call is None else self._known.get(call.call)
+        thought = max(self._thought, 0) / 1e9
         rest, unsure = self._rest(start, fresh=before is None)
         self._end = max(self._end, call.time)
         took = max(call.time - start, 0) / 1e9 if start else 0.0
-        since = _FIRST if before is None else self._since(before, call.outcome, rest, took, unsure)
+        since = _FIRST
+        if before is not None:
+            since = self._since(before, call.outcome, rest)
+            since = since._replace(took=took, unsure=unsure, thought=thought)
         if call.call is None:
             since = Since(fresh=False)
         elif before is not None and before[5] != turn:
@@ -279,22 +300,23 @@ class Pace:
         rest = max(gap - usual, 0.0)
         return rest, max(gap - sure, 0.0) - rest
 
-    def _since(
-        self, before: _Made, outcome: int | None, rest: float, took: float, unsure: float
-    ) -> Since:
+    def _since(self, before: _Made, outcome: int | None, rest: float) -> Since:
         calls, works, news, acts, runs, _, worth, *answers = before
         between = self._calls - calls
         equal = outcome is not None and outcome in answers
         changed = outcome is not None and not equal and None not in answers
+        sure = rest if self._thought >= 0 else 0.0
         if not between:
-            return Since(False, changed, equal, rest, took=took, unsure=unsure)
+            return Since(False, changed, equal, rest, sure=sure)
         longest = max(rest, *islice(reversed(self._rests), 2 * between))
+        if self._thought >= 0:
+            sure = max(rest, *islice(reversed(self._rests), 1, 2 * between, 2))
         worked = max(self._works - works, 1)
         # Runs that begin alike are one each, as far as each of them brings something.
         over = worked if runs == self._runs else 1
         brought, worth = (self._news - news) / over, (self._worth - worth) / over
         acted = (self._acts - acts) / worked
-        return Since(False, changed, equal, longest, brought, acted, took, unsure, worth)
+        return Since(False, changed, equal, longest, brought, acted, worth=worth, sure=sure)
 
 
 _FADE: Final = 0.95

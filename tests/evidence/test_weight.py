@@ -42,11 +42,14 @@ CASES = [*product(KINDS, ANSWERS)]
 
 
 def weights(
-    pause: float = 0.0, size: int = 50, news: float = 0.0, acted: float = 0.0, **given: Any
+    pause: float = 0.0,
+    size: int = 50,
+    since: Since | None = None,
+    **given: Any,
 ) -> tuple[float, float]:
     """What a call weighs towards a hint and towards a stop, after the same call before it."""
     found = evidence(1, fresh=False, outcome_size=size, **given)
-    weigh(found, Since(fresh=False, pause=pause, news=news, acted=acted))
+    weigh(found, since or Since(fresh=False, pause=pause))
     return found.hint_weight, found.stop_weight
 
 
@@ -59,9 +62,12 @@ def columns(rows: Iterator[tuple[float, float]]) -> Iterator[list[float]]:
 def test_weights_have_no_cliff_and_point_one_way(kind: str, answer: str) -> None:
     """Pauses and news lower them, length raises them, and none of these by a tenth at once."""
     given = {**KINDS[kind], **ANSWERS[answer]}
-    falling = [(weights(pause, **given) for pause in PAUSES)]
-    falling += [(weights(news=n / 100, **given) for n in range(101))]
-    falling += [(weights(acted=n / 100, **given) for n in range(101))]
+    sinces = [[Since(fresh=False, pause=pause) for pause in PAUSES]]
+    sinces += [[Since(fresh=False, thought=2, pause=rest, sure=rest) for rest in PAUSES]]
+    sinces += [[Since(fresh=False, thought=thought) for thought in PAUSES]]
+    sinces += [[Since(fresh=False, news=n / 100) for n in range(101)]]
+    sinces += [[Since(fresh=False, acted=n / 100) for n in range(101)]]
+    falling = [(weights(since=since, **given) for since in row) for row in sinces]
     rising = [(weights(size=size, **given) for size in SIZES)]
     for sign, tables in ((-1, falling), (1, rising)):
         for column in (column for rows in tables for column in columns(rows)):
@@ -72,17 +78,20 @@ def test_weights_have_no_cliff_and_point_one_way(kind: str, answer: str) -> None
 
 @given(
     case=st.sampled_from(CASES), pause=st.floats(0, 1e6), size=st.integers(0, 10**7),
-    news=st.floats(0, 1), refused=st.booleans(), effect=st.sampled_from([*Effect]),
+    news=st.floats(0, 1), thought=st.floats(0, 1e6), refused=st.booleans(),
+    effect=st.sampled_from([*Effect]),
 )  # fmt: skip
 def test_weights_stay_within_their_bounds(
-    *, case: tuple[str, str], pause: float, size: int, news: float, refused: bool, effect: Effect
-) -> None:
+    *, case: tuple[str, str], pause: float, size: int, news: float, thought: float, refused: bool,
+    effect: Effect,
+) -> None:  # fmt: skip
     """From 0 to 1, and what nobody knows to read never weighs more than what is known to."""
     kind, answer = case
     given = {**KINDS[kind], **ANSWERS[answer], "refused": refused, "effect": effect}
-    found = weights(pause, size, news, **given)
+    since = Since(fresh=False, pause=pause, news=news, thought=thought, sure=pause)
+    found = weights(size=size, since=since, **given)
     assert all(0 <= weight <= 1 for weight in found)
-    known = weights(pause, size, news, **{**given, "effect": Effect.READ, "runs_code": False})
+    known = weights(size=size, since=since, **{**given, "effect": Effect.READ, "runs_code": False})
     assert effect is not Effect.UNKNOWN or all(
         less <= more for less, more in zip(found, known, strict=True)
     )
@@ -113,6 +122,36 @@ def seen(*steps: Step, **settings: Any) -> list[Evidence]:
     """Evidence of the tool calls among steps."""
     observer = ToolCallExtractor(Settings(**settings))
     return [found for step in steps if (found := observer.extract(step)) is not None]
+
+
+@pytest.mark.parametrize("answer", ["captured", "nothing", "unclear"])
+def test_a_rest_beside_a_model_that_is_seen_is_sure(answer: str) -> None:
+    """Three seconds are meant, though not where the call itself is wrong."""
+    given = {**KINDS["read"], **ANSWERS[answer], "size": 400}
+    rested = Since(fresh=False, pause=3, sure=3, thought=2)
+    _, none = weights(**given)
+    assert weights(since=rested, **given)[1] < none / 50
+    assert weights(since=rested._replace(thought=0, sure=0), **given)[1] > none / 3
+    assert weights(since=rested, refused=True, **given)[1] > none / 3
+
+
+def test_a_line_may_change_while_a_slow_model_thinks() -> None:
+    """What is the agent's own does not, nor does a page, and an error is one however it thinks."""
+    slow = Since(fresh=False, thought=25)
+    line, again = (weights(since=since, **KINDS["read"])[1] for since in (Since(fresh=False), slow))
+    assert again < line / 5
+    for size, call_of in ((50, KINDS["own"]), (400, KINDS["read"]), (50, ANSWERS["failed"])):
+        assert weights(size=size, **call_of) == weights(size=size, since=slow, **call_of)
+
+
+def test_a_look_comes_too_soon_at_every_pace() -> None:
+    """Where a model thinks longer than its agent rests: it is hinted at, and not refused."""
+    pending = {**KINDS["read"], **ANSWERS["pending"]}
+    for pace in (1, 4, 15):
+        since = Since(fresh=False, pause=2 * pace, sure=2 * pace, thought=3 * pace)
+        assert weights(since=since, **pending)[0] > 0.6
+        since = Since(fresh=False, pause=6 * pace, sure=6 * pace, thought=2 * pace)
+        assert weights(since=since, **pending)[0] < 0.05
 
 
 UNCHANGED = "the build has 12 parts"
