@@ -42,14 +42,11 @@ CASES = [*product(KINDS, ANSWERS)]
 
 
 def weights(
-    pause: float = 0.0,
-    size: int = 50,
-    since: Since | None = None,
-    **given: Any,
+    pause: float = 0.0, size: int = 50, since: Since | None = None, news: float = 0.0, **given: Any
 ) -> tuple[float, float]:
     """What a call weighs towards a hint and towards a stop, after the same call before it."""
     found = evidence(1, fresh=False, outcome_size=size, **given)
-    weigh(found, since or Since(fresh=False, pause=pause))
+    weigh(found, since or Since(fresh=False, pause=pause, news=news))
     return found.hint_weight, found.stop_weight
 
 
