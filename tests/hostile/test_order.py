@@ -176,7 +176,9 @@ def test_a_run_that_cannot_be_read_any_more_does_not_hide_its_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    "start", [float("nan"), float("inf"), float("-inf"), "soon", [], 1.5, NOW + 10**18]
+    "start",
+    [float("nan"), float("inf"), float("-inf"), "soon", [], 1.5, NOW + 10**18],
+    ids=["nan", "inf", "-inf", "text", "list", "seconds", "in 30 years"],
 )
 def test_a_start_that_is_no_time_is_unknown(start: Any, rig: Rig) -> None:
     """Ticks end, and find that it hangs, and what else does."""
