@@ -155,8 +155,8 @@ class ErrorRate(BaseDetector):
     """Do nearly all of an agent's newest rounds fail, each in its own way?
 
     Counts: rounds whose calls all failed: six in a row, or three quarters of ten.
-    Leaves alone: retries with a pause; a tool that works again; items that do not exist. It only
-    says so: who tries what has to fail is at work.
+    Leaves alone: retries with a pause; a tool that works again; items that do not exist. Who tries
+    what has to fail is at work.
     Cannot see: failures that neither status nor answer tells.
     """
 
