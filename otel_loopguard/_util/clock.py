@@ -124,6 +124,14 @@ def now() -> int:
     return time.time_ns() + _ahead if _ahead else time.time_ns()
 
 
+def was_set_back(last: int, moment: int) -> bool:
+    """Whether a clock was set back between two times: the last is in the future, and this is not.
+
+    Where both are, they are of a host whose clock is ahead.
+    """
+    return last > now() + AHEAD_NS >= moment
+
+
 def steady() -> int:
     """Nanoseconds of a steady clock, which counts suspended time; only tests move it."""
     return _steady() + _ahead

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import xxhash
 
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.clock import AHEAD_NS
 from otel_loopguard._util.clock import now as clock
+from otel_loopguard._util.clock import was_set_back
 from otel_loopguard.core import Action, Decision, Detection
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
@@ -499,11 +499,10 @@ class JournalBuffer:
 
     def _add(self, value: bytes | CallEntry, moment: int = 0) -> None:
         """Adds an entry; without a moment of its own it belongs to the entry before."""
-        now = clock()
-        moment = instant(moment) or self._moment or now
-        if self._moment > now + AHEAD_NS:
-            # The clock was set back: what is written now comes after what was.
-            moment = max(moment, self._moment)
+        moment = instant(moment) or self._moment or clock()
+        if was_set_back(self._moment, moment):
+            # What is written now comes after what was.
+            moment = self._moment
         self._moment = moment
         self._number += 1
         # Ids sort by time, and of one process in the order of writing; `wrote` knows them by it.

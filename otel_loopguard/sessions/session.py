@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag
 from otel_loopguard._control.gate import recognise
 from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.clock import AHEAD_NS
 from otel_loopguard._util.clock import now as clock
+from otel_loopguard._util.clock import was_set_back
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard.core import Action, Decision, Detection, Kind, Remaining, Step
@@ -351,7 +351,7 @@ class Session:
 
     def _is_decided(self, began: int) -> bool:
         """Whether a decision was made about a later step than one that began then."""
-        return 0 < began < self.decided_at <= clock() + AHEAD_NS
+        return 0 < began < self.decided_at and not was_set_back(self.decided_at, began)
 
     def allow(self, scope: Literal["call", "session"], by: str) -> str:
         """Handles a false alarm: ignores the loop from now on, or only notes decisions.
