@@ -18,18 +18,21 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class _NoSecret:
-    """The empty `pydantic.SecretStr` of a setting that nobody set."""
+class Secret:
+    """A `pydantic.SecretStr` that was not checked, by default that of a setting nobody set."""
+
+    def __init__(self, secret: str = "") -> None:
+        self._secret = secret
 
     def __bool__(self) -> bool:
-        return False
+        return bool(self._secret)
 
     def get_secret_value(self) -> str:
         """The text."""
-        return ""
+        return self._secret
 
 
-NO_SECRET: Final[Any] = _NoSecret()
+NO_SECRET: Final[Any] = Secret()
 
 
 class Value(NamedTuple):
