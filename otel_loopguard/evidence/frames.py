@@ -33,8 +33,8 @@ _ASKED: Final = 4_000
 """Characters of a question that are looked through for the values of its answer: two pages."""
 _BIG: Final = 2**63
 """Numbers from which no counter of anything is: Python writes out only so many digits."""
-_VALUE: Final = re.compile(r"(?<![\w.-])[\w.-]*\d[\w.-]*")
-"""A number, or a word with a digit in it, as ids have them."""
+_VALUE: Final = re.compile(r"(?<![\w.-])[\w.-]{0,40}?\d[\w.-]*")
+"""A number, or a word with a digit among its first characters, as ids have them."""
 _SHAPE: Final = re.compile(_VALUE.pattern.encode())
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;:?]{0,32}[@-~]")
 _NUMBER: Final = re.compile(r"\d{1,15}(?:\.\d{1,15})?")
