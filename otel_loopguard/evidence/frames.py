@@ -1,4 +1,4 @@
-"""What a session has around all of its answers, whatever was called: token counts, costs, ids."""
+"""What a session has below all of its answers, whatever was called: token counts, costs, ids."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ _ASKED: Final = 4_000
 _BIG: Final = 2**63
 """Numbers from which no counter of anything is: Python writes out only so many digits."""
 _VALUE: Final = re.compile(r"(?<![\w.-])[\w.-]{0,40}?\d[\w.-]*")
-"""A number, or a word with a digit among its first characters, as ids have them."""
+"""A number, or a word with a digit among its first 40 characters, as ids have them. Two repetitions
+without a bound in a row might take the square of a line's length."""
 _SHAPE: Final = re.compile(_VALUE.pattern.encode())
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;:?]{0,32}[@-~]")
 _NUMBER: Final = re.compile(r"\d{1,15}(?:\.\d{1,15})?")

@@ -322,7 +322,7 @@ class ToolCallExtractor:
             self._tools, tool,
             (call.sample, max(longest, outcome.length), found.content, alike + since.fresh), CALLS,
         )  # fmt: skip
-        # What always answers the same says nothing by that of its own repeats.
+        # To its own repeats a tool that always answers the same is no different from any other.
         weigh(found, since._replace(worth=since.news) if alike > 1 else since)
         self._wait(step, found)
         # To keep a list changes nothing in the world.
