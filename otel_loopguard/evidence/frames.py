@@ -107,7 +107,7 @@ class Frame:
         if moves:
             self._learn(_lines(rest, self._pieces), step, reading, runs_code=runs_code)
             rest = self._without_lines(rest)
-        last = rest[rest.rfind("\n") + 1 :]
+        last = rest[max(rest.rfind("\n") + 1, len(rest) - _LINE) :]
         if last == self._last:
             rest = self._stays(rest, None if runs_code else step.name)
         else:

@@ -13,7 +13,7 @@ from opentelemetry.trace import Tracer
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, resilience
-from otel_loopguard.core import Step
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import RecordedSpan
 from otel_loopguard.execution import admit
 from tests.agents import agent, provider_with, tool_call
@@ -211,8 +211,8 @@ LONG: dict[str, Callable[[int, str], RecordedSpan]] = {
 }
 
 
-def characters(thing: object) -> int:
-    """Characters of all that an object refers to."""
+def texts(thing: object) -> list[str | bytes]:
+    """All texts that an object refers to."""
     seen: dict[int, object] = {}
     waiting = [thing]
     while waiting:
@@ -221,7 +221,7 @@ def characters(thing: object) -> int:
             seen[id(one)] = one
             # Of the texts among its keys a map tells nobody.
             waiting += [*gc.get_referents(one), *(one if isinstance(one, dict) else ())]
-    return sum(len(one) for one in seen.values() if isinstance(one, (str, bytes)))
+    return [one for one in seen.values() if isinstance(one, (str, bytes))]
 
 
 @pytest.mark.parametrize("make", LONG.values(), ids=LONG.keys())
@@ -232,4 +232,25 @@ def test_long_texts_stay_in_no_table(make: Callable[[int, str], RecordedSpan]) -
         made = make(number, f"{number} " + letters(number) * (TEXT // len(letters(number))))
         guard.on_start(made)
         guard.on_end(made)
-    assert characters(guard) < 600 * TEXT
+    assert sum(map(len, texts(guard))) < 600 * TEXT
+
+
+CONTENT: dict[str, Callable[[str], Step]] = {
+    "result": lambda text: call("dump", {"n": text[:9]}, text),
+    "lines of a result": lambda text: call("dump", {"n": text[:9]}, text.replace("x", "x\n")),
+    "field of a result": lambda text: call("dump", {"n": text[:9]}, {"rows": text, "id": text[:9]}),
+    "arguments": lambda text: call("dump", {"query": text}, "ok"),
+    "error": lambda text: replace(call("dump", {"n": 1}, None), error=True, error_text=text),
+    "plan": lambda text: call("todo_write", {"todos": [{"content": text, "status": "open"}]}, "ok"),
+    "model": lambda text: Step(Kind.MODEL, "m", text=text, end=EPOCH),
+    "agent": lambda text: Step(Kind.AGENT, "a", args=text, outcome=text, text=text, end=EPOCH),
+    "user": lambda text: Step(Kind.OTHER, "user", args=text, text=text, end=EPOCH),
+}
+
+
+@pytest.mark.parametrize("make", CONTENT.values(), ids=CONTENT.keys())
+def test_a_session_keeps_no_long_text(make: Callable[[str], Step]) -> None:
+    guard = LoopGuard(clock="replay")
+    for number in range(12):
+        guard.observe(make(f"{number:09} " + "words x " * 12_500), "s")
+    assert max(map(len, texts(guard))) < 10_000
