@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from bench.spans import SHARED
 from otel_loopguard import Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.core.task import Task
+from otel_loopguard.evidence import normalize, outcomes
 from otel_loopguard.evidence.model_text import ModelTextExtractor, Novelty
 from otel_loopguard.evidence.normalize import key_of_text
 from otel_loopguard.evidence.plans import PlanExtractor
@@ -83,6 +88,33 @@ def _cost(text: str) -> float:
             sense.extract(say(text))
             sense.extract(say(text))
         took.append(time.perf_counter() - begun)
+    return min(took)
+
+
+def test_no_look_has_more_states_than_its_engine_keeps() -> None:
+    """In what recorded agents were answered it takes a hundred times as long as a word at most."""
+    texts = recorded()
+    word = _looked(normalize.prefilter("traceback", of_bytes=True), texts)
+    assert all(_looked(look, texts) < 100 * word for look in outcomes.MAY_TELL)
+
+
+def recorded() -> list[str]:
+    """Answers of commands, of 200 recorded runs."""
+    with gzip.open(SHARED / "traces" / "miniswe.jsonl.gz") as lines:
+        runs = [json.loads(line) for line in itertools.islice(lines, 200)]
+    steps = itertools.chain.from_iterable(run["steps"] for run in runs)
+    answers = [step["output"] for step in steps if isinstance(step.get("output"), str)]
+    return [answer.encode()[:16_000].decode("latin-1") for answer in answers]
+
+
+def _looked(look: Callable[[str], bool], texts: list[str]) -> float:
+    """Seconds that a look takes, the least of five; the first fills the engine's tables."""
+    took: list[float] = []
+    for _ in range(5):
+        began = time.perf_counter()
+        for text in texts:
+            look(text)
+        took.append(time.perf_counter() - began)
     return min(took)
 
 
