@@ -6,6 +6,7 @@ cost of a healthy agent.
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from otel_loopguard import LoopGuardSpanProcessor
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+RECORDED = SHARED / "traces" / "miniswe.jsonl.gz"
 CAPTURE = SHARED / "spans" / "langgraph__openinference.json"
 
 WORDS = "the weather in Paris is mild with some rain later and a light wind from the west".split()
@@ -243,6 +245,35 @@ def _own_words(attributes: dict[str, Any], place: int) -> dict[str, Any]:
     return json.loads(text)
 
 
+def recorded_spans(provider: TracerProvider) -> Run:
+    """GenAI tool spans with the commands and answers of recorded coding agents that were done."""
+    tracer = provider.get_tracer("bench.agent")
+    with gzip.open(RECORDED, "rt", encoding="utf-8") as lines:
+        runs = [json.loads(line) for line in itertools.islice(lines, 60)]
+    calls = (
+        (f"{turn} {run['id']}", step["tool"], json.dumps(step["args"]), step["output"])
+        for turn in itertools.count()
+        for run in runs
+        if run["label"]["tier"] == "neg_success"
+        for step in run["steps"]
+        if step["kind"] == "tool"
+    )
+
+    def run(count: int) -> int:
+        for key, tool, args, answer in itertools.islice(calls, count):
+            attributes = {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": tool,
+                "gen_ai.conversation.id": key,
+                "gen_ai.tool.call.arguments": args,
+            }
+            with tracer.start_as_current_span(f"execute_tool {tool}", attributes=attributes) as now:
+                now.set_attribute("gen_ai.tool.call.result", answer)
+        return count
+
+    return run
+
+
 TOOL = "tool span with arguments and result"
 JSON_TOOL = "OpenInference tool span with 2 kB of JSON"
 SETS: dict[str, Callable[[TracerProvider], Run]] = {
@@ -255,3 +286,5 @@ SETS: dict[str, Callable[[TracerProvider], Run]] = {
 }
 if CAPTURE.exists():
     SETS["captured agent: chains, model, tool, HTTP"] = captured_spans
+if RECORDED.exists():
+    SETS["recorded coding agent: commands and answers"] = recorded_spans
