@@ -7,8 +7,8 @@ other names, is judged later, and not harder.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from itertools import islice
 from math import exp
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -223,7 +223,7 @@ class Pace:
         self._gaps = deque[float](maxlen=_GAPS)
         self._learns = True
         # Of each of the newest calls the rest before it and what it took, in seconds.
-        self._rests = deque[float](maxlen=2 * CALLS)
+        self._rests = array("d")
         self._known: dict[int, _Made] = {}
 
     def follow(self, past: Pace) -> None:
@@ -277,6 +277,7 @@ class Pace:
         # what answers with a page has worked, and not waited.
         gave = max(took, _WRONG_S) if waits else took * (1.0 - says(call.outcome_size))
         self._rests.extend((rest, gave))
+        del self._rests[: -2 * CALLS]
         if call.call is not None:
             answers = () if before is None else before[7:][1 - _WORDINGS :]
             counted = self._calls, self._works, self._news, self._acts, self._runs, turn
@@ -308,9 +309,10 @@ class Pace:
         sure = rest if self._thought >= 0 else 0.0
         if not between:
             return Since(False, changed, equal, rest, sure=sure)
-        longest = max(rest, *islice(reversed(self._rests), 2 * between))
+        rests = self._rests[-2 * between :]
+        longest = max(rest, *rests)
         if self._thought >= 0:
-            sure = max(rest, *islice(reversed(self._rests), 1, 2 * between, 2))
+            sure = max(rest, *rests[::2])
         worked = max(self._works - works, 1)
         # Runs that begin alike are one each, as far as each of them brings something.
         over = worked if runs == self._runs else 1
