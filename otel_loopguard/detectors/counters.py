@@ -77,7 +77,7 @@ class Count:
     """
 
     count: float
-    mark: Any
+    mark: tuple[Any, ...]
     since: int
     epoch: int
     round: int
@@ -88,7 +88,7 @@ class Count:
     times: int = 1
 
     @classmethod
-    def of(cls, moment: Moment, weight: float, mark: Any) -> Count:
+    def of(cls, moment: Moment, weight: float, *mark: Any) -> Count:
         """What is counted of the first call."""
         call, tool, *at = moment
         calls = () if call is None else (call,)
@@ -128,8 +128,8 @@ class Counts:
         self.repeated: dict[Any, Count] = {}
 
     def add(
-        self, key: Hashable, evidence: Evidence, weight: float = 1.0, mark: Hashable = None,
-        *, changes: bool = True,
+        self, key: Hashable, evidence: Evidence, weight: float = 1.0, *mark: Any,
+        changes: bool = True,
     ) -> Count | None:  # fmt: skip
         """Counts a call under a key by its weight, with a mark; None if it is the first.
 
@@ -139,7 +139,7 @@ class Counts:
         once = self._once.pop(key, None)
         counted = self.repeated.pop(key, None) if once is None else Count.of(*once)
         if counted is None or evidence.number - counted.number > self._window:
-            first = evidence.moment, weight, mark
+            first = evidence.moment, weight, *mark
             if self._rare:
                 self._once[key] = first
                 if len(self._once) > _ONCE:

@@ -84,7 +84,7 @@ class Stagnation(CountingDetector):
         sample = evidence.sample if evidence.outcome_size < 2 * _LINE else ""
         mark = sample, exact, equal, since
         # What is known to read was asked again because something was changed, as a test is.
-        counted = self._counts.add(key, evidence, weight, mark, changes=reads)
+        counted = self._counts.add(key, evidence, weight, *mark, changes=reads)
         if counted is None:
             if self._counts.repeated:
                 tool = evidence.tool
@@ -484,7 +484,7 @@ class SameVerdict(CountingDetector):
             before, alike = last.mark
             equal = verdict if before == verdict else None
             alike += max(1.0 - (evidence.novelty or 0.0) / _ANOTHER, 0.0)
-        counted = self._counts.add(place, evidence, weight, (equal, alike))
+        counted = self._counts.add(place, evidence, weight, equal, alike)
         threshold = self._settings.tuning.calls.verdict_threshold
         needed = evidence.needs(threshold)
         if counted is None or not reaches(counted.count, needed):
