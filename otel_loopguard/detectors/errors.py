@@ -88,7 +88,7 @@ class ErrorRepeat(CountingDetector):
         row = self._row(evidence)
         # The first weighs one, whatever it says.
         counted = self._counts.add(
-            key, evidence, 1.0 if last is None else weight, *mark, changes=not told
+            key, last, evidence, 1.0 if last is None else weight, *mark, changes=not told
         )
         return None if counted is None else self._judge(counted, evidence, again=again, row=row)
 
@@ -258,7 +258,7 @@ class Outage(BaseDetector):
         last = counts.get(place)
         retried = transient and last is not None and last.tools == (tool,)
         weight = ITEM if missing else 1.0 - evidence.rested if retried else 1.0
-        counted = counts.add(place, evidence, weight)
+        counted = counts.add(place, last, evidence, weight)
         if counted is None:
             return None
         threshold = self._settings.of(tool).error_threshold
