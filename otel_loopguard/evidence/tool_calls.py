@@ -409,7 +409,7 @@ class ToolCallExtractor:
         writes, short = found.effect is _WRITE, outcome.size < _BRIEF
         found.own = found.effect is _READ and effects.reads_files(name, call.arguments)
         found.revises = self._versions.revises(call, outcome)
-        found.variant = self._versions.varies(call, outcome, changed=found.changed)
+        found.variant = found.changed and self._versions.varies(call, outcome)
         item = found.item
         file = effects.file_of(call.arguments) if item or writes else None
         if file is not None and writes and not name.runs_code:

@@ -430,7 +430,7 @@ class Session:
         number = progress.calls if journal is None else progress.calls + journal.before.calls
         seen, moment = None, -progress.steps
         # Few detectors observe the bare step.
-        found = self._observed(step) if self._registry.of(step.kind) else []
+        found = self._observed(step) if step.kind in self._registry.by_kind else []
         for extractor in state.extractors.get(step):
             try:
                 evidence: Any = extractor.extract(step)
