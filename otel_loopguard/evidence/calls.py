@@ -417,9 +417,9 @@ class Versions:
             and fuzz.ratio(before[1], now[1], score_cutoff=_ALIKE) > 0
         )
 
-    def varies(self, call: Call, outcome: Outcome, *, changed: bool) -> bool:
-        """Whether a call that was made before got an answer that differs in a name or two."""
-        if not changed or call.exact is None or not 0 < outcome.size <= _ANSWER:
+    def varies(self, call: Call, outcome: Outcome) -> bool:
+        """Whether the changed answer of a call made before differs in a name or two."""
+        if call.exact is None or not 0 < outcome.size <= _ANSWER:
             return False
         shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace")
         before = self._answers.get(call.exact, shape)
