@@ -166,7 +166,13 @@ def answer_of(evidence: Evidence) -> str:
     return f"{size} {'error' if evidence.error else 'answer'}"
 
 
+_ERRORS: Final = {
+    ErrorClass.DETERMINISTIC: "error, which trying again does not change",
+    ErrorClass.TRANSIENT: "error, which may be temporary",
+    ErrorClass.UNKNOWN: "error",
+}
+
+
 def error_of(evidence: Evidence) -> str:
-    """What kind of error it was, as `transient error`; `error` where that is not known."""
-    known = evidence.error_class is not ErrorClass.UNKNOWN
-    return f"{evidence.error_class} error" if known else "error"
+    """The error in words, with whether trying again may help, where that is known."""
+    return _ERRORS[evidence.error_class]

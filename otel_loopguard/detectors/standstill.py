@@ -489,7 +489,7 @@ class SameVerdict(CountingDetector):
         needed = evidence.needs(threshold)
         if counted is None or not reaches(counted.count, needed):
             return None
-        said = {"what": "failed" if evidence.failing else "turned down what was tried"}
+        said = {"what": "failed" if evidence.failing else "rejected what was tried"}
         if not rejects or equal is None:
             # The successes in between would take every confirmation back: this is on no ladder.
             further = reaches(min(counted.count, alike), needed * _STEER)
