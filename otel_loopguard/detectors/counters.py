@@ -77,7 +77,7 @@ class Count:
     """
 
     count: float
-    mark: Any
+    mark: tuple[Any, ...]
     since: int
     epoch: int
     round: int
@@ -88,7 +88,7 @@ class Count:
     times: int = 1
 
     @classmethod
-    def of(cls, moment: Moment, weight: float, mark: Any) -> Count:
+    def of(cls, moment: Moment, weight: float, *mark: Any) -> Count:
         """What is counted of the first call."""
         call, tool, *at = moment
         calls = () if call is None else (call,)
@@ -128,18 +128,17 @@ class Counts:
         self.repeated: dict[Any, Count] = {}
 
     def add(
-        self, key: Hashable, evidence: Evidence, weight: float = 1.0, mark: Hashable = None,
-        *, changes: bool = True,
+        self, key: Hashable, last: Count | None, evidence: Evidence, weight: float = 1.0,
+        *mark: Any, changes: bool = True,
     ) -> Count | None:  # fmt: skip
-        """Counts a call under a key by its weight, with a mark; None if it is the first.
+        """Counts a call by its weight, with a mark, beside what `get` has; None if it is the first.
 
         Without `changes` what was counted before a change counts in full.
         """
-        # Taken out, and put back as the newest.
-        once = self._once.pop(key, None)
-        counted = self.repeated.pop(key, None) if once is None else Count.of(*once)
-        if counted is None or evidence.number - counted.number > self._window:
-            first = evidence.moment, weight, mark
+        if last is not None:
+            self.forget(key)  # it comes back as the newest
+        if last is None or evidence.number - last.number > self._window:
+            first = evidence.moment, weight, *mark
             if self._rare:
                 self._once[key] = first
                 if len(self._once) > _ONCE:
@@ -147,14 +146,14 @@ class Counts:
             else:
                 self._keep(key, Count.of(*first))
             return None
-        count = counted.count * self._fade ** max(evidence.number - counted.number - 1, 0)
-        if changes and evidence.epoch != counted.epoch:
+        count = last.count * self._fade ** max(evidence.number - last.number - 1, 0)
+        if changes and evidence.epoch != last.epoch:
             count *= self._earlier
-        counted.count = count + (weight if evidence.round != counted.round else 0.0)
-        counted.mark = mark
-        counted.add(evidence)
-        self._keep(key, counted)
-        return counted
+        last.count = count + (weight if evidence.round != last.round else 0.0)
+        last.mark = mark
+        last.add(evidence)
+        self._keep(key, last)
+        return last
 
     def _keep(self, key: Hashable, counted: Count) -> None:
         self.repeated[key] = counted

@@ -79,15 +79,16 @@ class ErrorRepeat(CountingDetector):
         last = self._counts.get(key)
         again, alike = False, 1.0
         if last is not None:
-            call, epoch, line = last.mark
-            again = call is not None and (call, epoch) == (evidence.call_exact, evidence.epoch)
+            call, line = last.mark
+            same = (call, last.epoch) == (evidence.call_exact, evidence.epoch)
+            again = call is not None and same
             alike = 1.0 if line == evidence.error_line else _QUOTING
         weight = evidence.hint_weight * (_ABSENT if evidence.absent else alike)
-        mark = evidence.call_exact, evidence.epoch, evidence.error_line
+        mark = evidence.call_exact, evidence.error_line
         row = self._row(evidence)
         # The first weighs one, whatever it says.
         counted = self._counts.add(
-            key, evidence, 1.0 if last is None else weight, mark, changes=not told
+            key, last, evidence, 1.0 if last is None else weight, *mark, changes=not told
         )
         return None if counted is None else self._judge(counted, evidence, again=again, row=row)
 
@@ -235,9 +236,11 @@ class Outage(BaseDetector):
         tool = evidence.tool
         # An equal answer is one of an agent, an equal error one of what is behind the tools.
         if evidence.error:
-            counts, key, place = self._errors, evidence.error_shape, (0, evidence.error_shape)
+            counts, key = self._errors, evidence.error_shape
+            place = key
         else:
-            counts, key, place = self._answers, evidence.outcome, (evidence.agent, evidence.outcome)
+            counts, key = self._answers, evidence.outcome
+            place = hash((evidence.agent, key))
             if counts.repeated:
                 counts.scale(
                     lambda at, one: _AFTER_SUCCESS if tool in one.tools and at != place else 1.0
@@ -254,8 +257,8 @@ class Outage(BaseDetector):
         missing = evidence.absent or (evidence.item and evidence.nothing)
         last = counts.get(place)
         retried = transient and last is not None and last.tools == (tool,)
-        rested = evidence.rested if retried else 0.0
-        counted = counts.add(place, evidence, ITEM if missing else 1.0 - rested)
+        weight = ITEM if missing else 1.0 - evidence.rested if retried else 1.0
+        counted = counts.add(place, last, evidence, weight)
         if counted is None:
             return None
         threshold = self._settings.of(tool).error_threshold

@@ -67,16 +67,17 @@ class ExactRepeat(CountingDetector):
         weight, identity, masked = 1.0, 1.0, ""
         last = self._counts.get(call)
         if last is not None:
-            known, epoch, exact, outcome = last.mark
-            if known != evidence.outcome or epoch != evidence.epoch:
+            known, exact, outcome = last.mark
+            if known != evidence.outcome or last.epoch != evidence.epoch:
                 self._counts.forget(call)
+                last = None
             else:
                 alike, identity = _identity(evidence, exact, outcome, last.times)
                 weight = alike * evidence.hint_weight
                 masked = ".varied" if outcome != evidence.outcome_exact else ""
                 masked = ".masked" if exact != evidence.call_exact else masked
-        mark = evidence.outcome, evidence.epoch, evidence.call_exact, evidence.outcome_exact
-        counted = self._counts.add(call, evidence, weight, mark)
+        mark = evidence.outcome, evidence.call_exact, evidence.outcome_exact
+        counted = self._counts.add(call, last, evidence, weight, *mark)
         own = self._settings.of(evidence.tool)
         if counted is not None:
             budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
@@ -90,9 +91,9 @@ class ExactRepeat(CountingDetector):
         """The same call with the same answer once more in each turn, with hardly a pause."""
         key = hash((evidence.call, evidence.outcome))
         last = self._turns.get(key)
-        if evidence.outcome is None or (last is not None and last.mark == self._turn):
+        if evidence.outcome is None or (last is not None and last.mark == (self._turn,)):
             return None
-        counted = self._turns.add(key, evidence, 1.0 - evidence.rested, self._turn)
+        counted = self._turns.add(key, last, evidence, 1.0 - evidence.rested, self._turn)
         # Each turn begins a ladder of its own: it is said in every sixth.
         if (
             counted is None
@@ -118,7 +119,7 @@ class ExactRepeat(CountingDetector):
         else:
             moves = tuple(map(_Move.to, last.mark, said.values))
         weight = 1.0 - evidence.rested
-        counted = self._digits.add(key, evidence, weight, moves, changes=not wrong)
+        counted = self._digits.add(key, last, evidence, weight, *moves, changes=not wrong)
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
         if counted is None or not reaches(
             (counted.count + 1) * self._settings.sensitivity, _DIGITS

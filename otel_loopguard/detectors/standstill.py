@@ -84,7 +84,7 @@ class Stagnation(CountingDetector):
         sample = evidence.sample if evidence.outcome_size < 2 * _LINE else ""
         mark = sample, exact, equal, since
         # What is known to read was asked again because something was changed, as a test is.
-        counted = self._counts.add(key, evidence, weight, mark, changes=reads)
+        counted = self._counts.add(key, last, evidence, weight, *mark, changes=reads)
         if counted is None:
             if self._counts.repeated:
                 tool = evidence.tool
@@ -205,7 +205,7 @@ class FoundNothing(CountingDetector):
         threshold = self._settings.tuning.calls.nothing_threshold
         weight = _PLACE if evidence.place is not None else ITEM if evidence.item else 1.0
         weight = threshold / _ECHOES if echo else weight
-        counted = self._counts.add(agent, evidence, weight)
+        counted = self._counts.add(agent, self._counts.get(agent), evidence, weight)
         if counted is None or not reaches(counted.count, evidence.needs(threshold)):
             return None
         rule, key = "echo" if echo else "found_nothing", key_of(self.name.encode())
@@ -303,7 +303,7 @@ class IdleCommand(CountingDetector):
     def observe(self, evidence: Evidence) -> Detection | None:
         if not evidence.idle:
             return None
-        counted = self._counts.add(_IDLE_COMMAND, evidence)
+        counted = self._counts.add(_IDLE_COMMAND, self._counts.get(_IDLE_COMMAND), evidence)
         if counted is None:
             self._first = evidence.number
             return None
@@ -484,7 +484,7 @@ class SameVerdict(CountingDetector):
             before, alike = last.mark
             equal = verdict if before == verdict else None
             alike += max(1.0 - (evidence.novelty or 0.0) / _ANOTHER, 0.0)
-        counted = self._counts.add(place, evidence, weight, (equal, alike))
+        counted = self._counts.add(place, last, evidence, weight, equal, alike)
         threshold = self._settings.tuning.calls.verdict_threshold
         needed = evidence.needs(threshold)
         if counted is None or not reaches(counted.count, needed):
@@ -596,7 +596,7 @@ class RevisedInVain(CountingDetector):
         if not evidence.revises or evidence.failing or evidence.waits:
             self._counts.forget(key)
             return None
-        counted = self._counts.add(key, evidence)
+        counted = self._counts.add(key, self._counts.get(key), evidence)
         if counted is None or counted.count < evidence.needs(_REVISIONS):
             return None
         name = f"{evidence.agent} {evidence.tool} revised"

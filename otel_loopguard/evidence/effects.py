@@ -196,8 +196,11 @@ def file_of(arguments: object) -> str | None:
     named = cast("dict[str, object]", arguments)
     if named.get("command") in _VIEWS:
         return None
-    files = (named.get(name) for name in FILE_ARGUMENTS)
-    return next((file[:_COMMAND] for file in files if isinstance(file, str) and file), None)
+    for name in FILE_ARGUMENTS:
+        file = named.get(name)
+        if isinstance(file, str) and file:
+            return file[:_COMMAND]
+    return None
 
 
 def written_file(arguments: object) -> str | None:
@@ -221,13 +224,12 @@ def command_of(arguments: object) -> str | None:
     """The command, code or query among the arguments, bounded; None where there is none."""
     if isinstance(arguments, dict):
         named = cast("dict[str, object]", arguments)
-        given = (named[name] for name in COMMAND_ARGUMENTS if name in named)
-        found = [text for value in given if (text := _as_command(value)) is not None]
-        if not found:
-            # Of one text alone there is no doubt, whatever its name is.
-            found = [text for text in islice(named.values(), _FEW) if isinstance(text, str)]
-            found = found if len(found) == 1 else []
-        return found[0][:_COMMAND] if found else None
+        for name in COMMAND_ARGUMENTS:
+            if name in named and (text := _as_command(named[name])) is not None:
+                return text[:_COMMAND]
+        # Of one text alone there is no doubt, whatever its name is.
+        found = [text for text in islice(named.values(), _FEW) if isinstance(text, str)]
+        return found[0][:_COMMAND] if len(found) == 1 else None
     return arguments[:_COMMAND] if isinstance(arguments, str) else None
 
 

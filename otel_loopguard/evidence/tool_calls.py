@@ -355,9 +355,14 @@ class ToolCallExtractor:
     ) -> bytes | None:
         """Sets what an outcome says of itself; the line by which the call was refused, if any."""
         outcome, said, arguments = reading.found, reading.said, reading.arguments
+        writes, once = found.effect is _WRITE, found.tool in self._settings.once
+        found.makes = makes = once or (writes and name.makes)
+        found.pending = found.tool in self._settings.polling
         # Text that tells nothing neither refuses nor failed; values of JSON may be escaped in it.
         tells, shell = outcome.tells, name.shell
         speaks = tells or step.error or not isinstance(said, str)
+        if not (speaks or shell):
+            return None
         refusal = outcomes.refusal_of(step, said, arguments, shell=shell) if speaks else None
         if refusal is not None and not step.error:
             step = replace(step, error=True)
@@ -366,10 +371,9 @@ class ToolCallExtractor:
             if text is not None and outcomes.says_no(text):
                 step = replace(step, error=False)
         error = found.error = step.error
+        # What ends a build is looked for in the words of a shell only.
         failing = found.failing = error or (
-            # What ends a build is looked for in the words of a shell only.
-            (speaks or shell)
-            and outcomes.reports_failure(step, reading, shell=shell)
+            outcomes.reports_failure(step, reading, shell=shell)
             and not (
                 effects.shows_file(name, found.effect, arguments)
                 and not outcomes.reports_failure(step, reading, quotes=True)
@@ -381,12 +385,9 @@ class ToolCallExtractor:
         found.nothing = (empty and (found.place is not None or name.has("searches"))) or (
             tells and outcomes.says_nothing_found(outcome)
         )
-        makes = found.effect is _WRITE and name.makes
-        found.makes = makes = makes or found.tool in self._settings.once
-        # What was sent or ordered and is queued is done: to look again would do it again.
-        found.pending = found.tool in self._settings.polling or (
-            not (error or makes) and outcomes.is_pending(outcome)
-        )
+        if not (error or makes):
+            # What was sent or ordered and is queued is done: to look again would do it again.
+            found.pending = found.pending or outcomes.is_pending(outcome)
         found.idle = shell and outcomes.does_nothing(step, said, arguments)
         found.score = outcomes.score_of(outcome) if tells else None
         if failing or rejects:

@@ -7,9 +7,10 @@ other names, is judged later, and not harder.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from itertools import islice
 from math import exp
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_loopguard._util.bounded import keep
@@ -191,9 +192,10 @@ class Since(NamedTuple):
 _ALIKE: Final = 4.0
 """Different calls by which half is learned of a tool that answers the same whatever it is asked, as
 one for thoughts or notes: fewer are chance. Whether it acts nobody knows, so no stop heeds it."""
+_COUNTED: Final = Struct("5q2d")
+"""What was counted when a call was made last: calls, those that work, acts, runs, the turn, news,
+and what these are worth. Packed, with its answers in one flat tuple, as a session keeps many."""
 _Made = tuple[Any, ...]
-"""What was counted when a call was made last (calls, those that work, news, acts, runs, the turn,
-and what the news are worth), and its answers. One flat tuple, as a session keeps many."""
 
 _FIRST: Final = Since(fresh=True)
 _WORDINGS: Final = 4
@@ -223,7 +225,7 @@ class Pace:
         self._gaps = deque[float](maxlen=_GAPS)
         self._learns = True
         # Of each of the newest calls the rest before it and what it took, in seconds.
-        self._rests = deque[float](maxlen=2 * CALLS)
+        self._rests = array("d")
         self._known: dict[int, _Made] = {}
 
     def follow(self, past: Pace) -> None:
@@ -257,7 +259,7 @@ class Pace:
             since = since._replace(took=took, unsure=unsure, thought=thought)
         if call.call is None:
             since = Since(fresh=False)
-        elif before is not None and before[5] != turn:
+        elif before is not None and _COUNTED.unpack(before[0])[4] != turn:
             # What was done in another turn of the user is done anew.
             since = since._replace(fresh=True)
         self._calls += 1
@@ -277,11 +279,13 @@ class Pace:
         # what answers with a page has worked, and not waited.
         gave = max(took, _WRONG_S) if waits else took * (1.0 - says(call.outcome_size))
         self._rests.extend((rest, gave))
+        del self._rests[: -2 * CALLS]
         if call.call is not None:
-            answers = () if before is None else before[7:][1 - _WORDINGS :]
-            counted = self._calls, self._works, self._news, self._acts, self._runs, turn
-            now = *counted, self._worth, *answers, call.outcome
-            keep(self._known, call.call, now, CALLS)
+            answers = () if before is None else before[1:][1 - _WORDINGS :]
+            counted = _COUNTED.pack(
+                self._calls, self._works, self._acts, self._runs, turn, self._news, self._worth
+            )
+            keep(self._known, call.call, (counted, *answers, call.outcome), CALLS)
         return since
 
     def _rest(self, start: int, *, fresh: bool) -> tuple[float, float]:
@@ -301,16 +305,18 @@ class Pace:
         return rest, max(gap - sure, 0.0) - rest
 
     def _since(self, before: _Made, outcome: int | None, rest: float) -> Since:
-        calls, works, news, acts, runs, _, worth, *answers = before
+        counted, *answers = before
+        calls, works, acts, runs, _, news, worth = _COUNTED.unpack(counted)
         between = self._calls - calls
         equal = outcome is not None and outcome in answers
         changed = outcome is not None and not equal and None not in answers
         sure = rest if self._thought >= 0 else 0.0
         if not between:
             return Since(False, changed, equal, rest, sure=sure)
-        longest = max(rest, *islice(reversed(self._rests), 2 * between))
+        rests = self._rests[-2 * between :]
+        longest = max(rest, *rests)
         if self._thought >= 0:
-            sure = max(rest, *islice(reversed(self._rests), 1, 2 * between, 2))
+            sure = max(rest, *rests[::2])
         worked = max(self._works - works, 1)
         # Runs that begin alike are one each, as far as each of them brings something.
         over = worked if runs == self._runs else 1

@@ -118,6 +118,8 @@ class HookGuard:
         with self._lock:
             try:
                 with self._state.together():
+                    if self._mode == "shadow" and self._state.is_enforced(event.session):
+                        return NOTHING
                     self._recall(event.session)
                     answer = self._handle(event, at or now(), answered=answered)
                     self.guard.write_journals()

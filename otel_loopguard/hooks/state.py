@@ -25,6 +25,8 @@ _MOST: Final = {"entry": 1000, "call": 500, "told": 200}
 guard itself looks back 50 calls; the rest is for turns of many calls side by side."""
 # Trimming reads an index; a session has this many items more at most.
 _TRIM_EVERY: Final = 256
+# Where several hooks report an event, the last does so within the time that an agent gives a hook.
+_TOGETHER_S: Final = 10
 # Sessions are kept for days, and forgetting reads the whole file.
 _FORGET_EVERY_S: Final = 24 * 3600
 # Bytes in hex of `secrets.token_hex(32)` are 64; fewer are left of a file that was cut.
@@ -114,6 +116,21 @@ class HookState:
         """The mode of the guard that used a session last; None where there is no such session."""
         rows = self._run("mode", session=session)
         return rows[0][0] if rows else None
+
+    def is_enforced(self, session: str) -> bool:
+        """True if hooks that enforce report the events of a session, too, as others observe it.
+
+        They are gone if none of them came in time after an event that was left to them.
+        """
+        rows = self._run("mode", session=session)
+        mode, used = rows[0] if rows else ("", 0)
+        if mode != "guard":
+            return False
+        now, (left,) = int(time.time()), self._item(session, "left", "") or (0,)
+        if left <= used:
+            self._put(session, "left", "", (now,))
+            return True
+        return abs(now - left) <= _TOGETHER_S
 
     def allow(self, session: str, calls: frozenset[int] | None) -> None:
         """Remembers the calls that a person allowed; None: the session, whatever it does."""

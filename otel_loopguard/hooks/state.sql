@@ -23,7 +23,7 @@ INSERT INTO session (key, mode, used) VALUES (:session, :mode, :now)
 ON CONFLICT (key) DO UPDATE SET mode = excluded.mode, used = excluded.used
 
 --- mode
-SELECT mode FROM session WHERE key = :session
+SELECT mode, used FROM session WHERE key = :session
 
 --- allow
 UPDATE session SET allowed = :calls WHERE key = :session

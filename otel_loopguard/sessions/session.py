@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag
 from otel_loopguard._control.gate import recognise
-from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import was_set_back
 from otel_loopguard._util.errors import InternalErrors, attempt
@@ -494,7 +493,9 @@ class Session:
             for key in keys:
                 if key is not None:
                     # Refreshed, so that calls of a continuing loop are not forgotten.
-                    keep(firsts, key, firsts.get(key, spot), _FIRSTS)
+                    firsts[key] = firsts.pop(key, spot)
+            while len(firsts) > _FIRSTS:
+                del firsts[next(iter(firsts))]
         if not seen.fresh:
             state.policy.made_again(seen)
         if seen.effect is _WRITE and not seen.error:

@@ -272,6 +272,31 @@ def test_what_was_only_noted_is_said_once_somebody_is_to_hear_it(
     assert list(rungs) == [Reply.HINT, Reply.DENY, Reply.STOP]
 
 
+@pytest.mark.parametrize("first", ["observer", "enforcer"])
+def test_hooks_that_enforce_count_where_others_observe(
+    agent: Agent, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a project's where the user's enforce; once these are gone, those count."""
+    monkeypatch.setattr("otel_loopguard.hooks.state.time.time", lambda: agent.at / SECOND)
+    observer, enforcer = HookGuard(Settings(mode="shadow"), agent.state), agent.engine.handle
+
+    def both(event: HookEvent, at: int) -> HookAnswer:
+        engines = (observer.handle, enforcer)[:: 1 if first == "observer" else -1]
+        return next(filter(NOTHING.__ne__, [ask(event, at) for ask in engines]), NOTHING)
+
+    with monkeypatch.context() as together:
+        together.setattr(agent.engine, "handle", both)
+        rungs = [answer.reply for _ in range(6) for answer in agent.call() if answer is not None]
+    assert list(dict.fromkeys(rungs)) == [Reply.NOTHING, Reply.HINT, Reply.DENY, Reply.STOP]
+    agent.engine.close()
+    agent.engine = observer
+    agent.call()
+    assert not agent.steps()  # they may still come
+    agent.at += 20 * SECOND
+    agent.call()
+    assert agent.steps() == 1
+
+
 def test_nothing_that_was_read_or_written_is_stored(agent: Agent) -> None:
     secret = "hunter2hunter2"
     for _ in range(4):
