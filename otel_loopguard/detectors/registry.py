@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 _BESIDE: Final = ("stall", "warnings")
-"""What the watch over open spans and the policy find themselves."""
+"""Detections of the watchdog and the policy themselves."""
 _Signs = Callable[[object], tuple[object, ...]]
 
 
@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 
     @property
     def lasts(self) -> bool:
-        """Whether no checkpoint takes back what it counts: what was spent is spent."""
+        """True if its counts survive going back to a checkpoint: what was spent is spent."""
         return self.takes in (Usage, MilestoneStatus) or self.family in {
             "budget", "milestones", "judge",
         }  # fmt: skip
@@ -118,7 +118,7 @@ class Registry:
         return (*self.by_name, *_BESIDE)
 
     def of(self, kind: EvidenceKind) -> tuple[Entry, ...]:
-        """What looks at evidence of a kind."""
+        """Detectors of one kind of evidence."""
         return self.by_kind.get(kind, ())
 
 

@@ -1,4 +1,4 @@
-"""What a session used (tokens, time, money), its milestones, and model calls that fail."""
+"""Counts what a session used (tokens, time, money), its milestones, and failing model calls."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _LEFT: Final = {
 
 
 class UsageExtractor:
-    """What one session spent, of all kinds of steps, in O(1).
+    """Totals of one session over all kinds of steps, in O(1).
 
-    A task ends when the user speaks, or with the root span of a run: what is counted per task
-    starts again. Tokens and cost are those of model calls; an agent's span repeats them. Where
-    money is limited, a call that does not say its cost has that of its tokens.
+    A task ends when the user speaks or the root span of a run ends; counts per task then start
+    again. Tokens and cost are those of model calls, because an agent's span repeats them. With a
+    limit on money, a call without a cost is priced by its tokens.
 
-    Also keeps `Progress.used`: the highest share of any budget; without one it stays 0.
+    Also sets `Progress.used`, the highest share of any budget; without a budget it stays 0.
     """
 
     __slots__ = (
@@ -58,9 +58,9 @@ class UsageExtractor:
         self._working: str | None = None
 
     def extract(self, step: Step) -> Usage | None:
-        """Everything spent so far, this step included; the same object every time.
+        """Returns the totals with this step; the same object every time.
 
-        None where nobody set a limit, but for model calls: then only phases and tasks are told
+        None if no limit is set, except for model calls, which then only tell phases and tasks
         apart.
         """
         kind, asked = step.kind, self._asked or step.kind is _MODEL
@@ -104,7 +104,7 @@ class UsageExtractor:
         spending.task_type = progress.milestones.task_type
 
     def remaining(self, raised: Mapping[str, float], now: int) -> Remaining:
-        """What is left of the limits that are set.
+        """Returns what is left of the limits that are set.
 
         Args:
             raised: Limits that a person raised, by name.
@@ -139,7 +139,7 @@ class UsageExtractor:
         spending.cost += spending.step_cost
 
     def _own(self, step: Step) -> None:
-        """What the agent of a step used, where it has limits of its own."""
+        """Usage of a step's agent, if it has limits of its own."""
         spending = self._spending
         own = spending.own = self._owns.get(spending.agent or "")
         if own is None or step.refused:
